@@ -152,15 +152,15 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     const top = d3.hierarchy(grown({ i: -1, state: "root", columns: {}, q: null, score: null, p: null, raw: null }), (d) => d.kids.map(grown));
     d3.tree().nodeSize([1, 1]).separation(() => 1)(top);
     const all = top.descendants(), rows = all.map((d) => d.x), low = Math.min(...rows), deep = top.height + 1;
-    const width = Math.max(200, this.box.clientWidth), high = (Math.max(...rows) - low + 1) * HIGH;
-    const height = Math.round(Math.max(64, Math.min(high + 8, Math.max(260, Math.min(560, window.innerHeight * 0.5)))));
+    const width = Math.max(200, this.box.clientWidth), high = (Math.max(...rows) - low + 1) * HIGH + 12;
+    const height = Math.round(Math.max(64, Math.min(high, Math.max(260, Math.min(760, window.innerHeight * 0.5)))));
     const fits = Math.min(1, height / high);
     const column = Math.max(WIDE, Math.min(WIDEST, width / deep / fits));
     this.world = [deep * column, high];
     this.least = Math.min(fits, width / this.world[0]);
     this.size = [width, height];
     this.column = column;
-    for (const d of all) { d.left = d.y * column + 4; d.middle = (d.x - low) * HIGH + HIGH / 2; }
+    for (const d of all) { d.left = d.y * column + 4; d.middle = (d.x - low) * HIGH + HIGH / 2 + 6; }
     this.all = all;
     this.svg.attr("width", width).attr("height", height).attr("viewBox", `0 0 ${width} ${height}`);
     const links = top.links();

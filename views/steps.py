@@ -288,7 +288,8 @@ def fill(step: Step, prompt: int, whole: DraftTree | None, number: int, heard: i
 
 def instructive(steps: Sequence[Step]) -> int:
     """The step that tells most, from 0: the first with the most accepted drafts among those that rejected one too, else among
-    all; of a search, which tests nothing, the last, where its tree is whole; of a canvas the first that decided the most."""
+    all; of a search, which tests nothing, the last, where its tree is whole; of a canvas the middle one of those that decided
+    the most, where there is something to read and something open."""
 
     def tests(step: Step) -> tuple[bool, int]:
         events = [type(stamped.event) for stamped in step.events]
@@ -296,7 +297,9 @@ def instructive(steps: Sequence[Step]) -> int:
         return (trace.Rejected in events and taken > 0, taken)
 
     if any(step.edits for step in steps):
-        return max(range(len(steps)), key=lambda i: (len(steps[i].edits), -i))
+        most = max(len(step.edits) for step in steps)
+        alike = [i for i, step in enumerate(steps) if len(step.edits) == most]
+        return alike[len(alike) // 2]
     if any(trace.Emitted in map(type, (s.event for s in step.events)) or any(tests(step)) for step in steps):
         return max(range(len(steps)), key=lambda i: (*tests(steps[i]), -i))
     return max((i for i, step in enumerate(steps) if step.trees), default=0)

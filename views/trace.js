@@ -254,7 +254,10 @@ class RunView {
     this.event = event;
     const item = this.log.children[event];
     if (item) item.classList.add("current");
-    this.reveal(this.log, item);
+    if (item && (item.offsetTop < this.log.scrollTop || item.offsetTop + item.offsetHeight > this.log.scrollTop + this.log.clientHeight)) { // whole lines
+      const top = item.offsetTop + item.offsetHeight + 4 - this.log.clientHeight;
+      this.log.scrollTop = ([...this.log.children].find((other) => other.offsetTop >= Math.min(top, item.offsetTop)) ?? item).offsetTop - 4;
+    }
     let at = event;
     while (at > 0 && !log[at][0]) at--;
     this.line = this.source.children[log[at][0] - 1];

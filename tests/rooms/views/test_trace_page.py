@@ -30,6 +30,7 @@ def test_text_tree_and_line_of_a_step(page: Any, tmp_path: Path) -> None:  # noq
     run = traced("speculative", limit=30)
     opened(page, tmp_path, run)
     assert page.locator(".text").inner_text().replace("\n", "") == ("ab" + run.detokenizer.text(run.tokens)).replace("\n", "")
+    page.keyboard.press("Home")
     for number, step in enumerate(run.steps):
         assert page.inner_text("#count") == f"step {number + 1} of {len(run.steps)}"
         assert page.locator(".text .now").count() == step.count
@@ -57,14 +58,17 @@ def test_tree_and_table_have_one_q(page: Any, tmp_path: Path) -> None:  # noqa: 
         opened(page, tmp_path, run)
         tested = [sum(n.state in ("accepted", "rejected") for t in step.trees for n in t.nodes) for step in run.steps]
         page.evaluate("step => page.go(page.lead, step)", tested.index(max(tested)))
-        told = page.evaluate("[...document.querySelectorAll('.tests td:nth-child(4)')].map((cell) => cell.textContent)")
+        head = page.locator(".tests th").all_inner_texts()
+        column = head.index("score" if name == "eagle2" else "q (draft)") + 1
+        told = page.evaluate(f"[...document.querySelectorAll('.tests td:nth-child({column})')].map((cell) => cell.textContent)")
         told = [q for q in told if q]  # a token of the target's own has none
         assert len(told) == max(tested) > 1
-        beside = page.locator("svg .accepted .small, svg .rejected .small").all_text_contents()
-        if name == "eagle2":
-            assert set(told) == {"chosen"} and all(text.startswith("score ") for text in beside)
-        else:
-            assert sorted(f"q {q}" for q in told) == sorted(text.split("  ")[0] for text in beside)
+        beside = page.locator("[role=treeitem].accepted, [role=treeitem].rejected")
+        said = [beside.nth(i).get_attribute("aria-label") for i in range(beside.count())]
+        assert ("q (draft)" in head) == (name == "sequoia") and len(said) == len(told)
+        for number in told:
+            assert any(f"; {'score' if name == 'eagle2' else 'q'} {number}" in words for words in said)
+        assert all(("chosen, not drawn" in words) == (name == "eagle2") for words in said)
 
 
 def test_spaces_are_seen_everywhere(page: Any, tmp_path: Path) -> None:  # noqa: F811
@@ -114,6 +118,7 @@ def test_a_decided_token_that_is_replaced(page: Any, tmp_path: Path) -> None:  #
     )
     run = traced(str(file), limit=8)
     opened(page, tmp_path, run)
+    page.keyboard.press("Home")
     cells: dict[int, int] = {}
     total = 0
     for step in run.steps:
@@ -145,7 +150,7 @@ def test_one_is_singular(page: Any, tmp_path: Path) -> None:  # noqa: F811
         opened(page, tmp_path, run, replace(run, tokens=changed))
         assert page.inner_text("#difference").startswith(said)
     opened(page, tmp_path, traced("llada", "torch", limit=1, length=1, block=1, steps=1))
-    assert "1 token in 1 step, 1 target call" in page.inner_text("article > div")
+    assert "1 token in 1 step, 1 model call, 1 token a call" in page.inner_text("article > div")
     assert "masked: 1 call," in page.locator("section[aria-label='Model calls over time']").inner_text()
 
 
@@ -191,7 +196,8 @@ def test_keys(page: Any, tmp_path: Path) -> None:  # noqa: F811
 
 def test_every_control_and_drawing_has_a_name(page: Any, tmp_path: Path) -> None:  # noqa: F811
     opened(page, tmp_path, traced("speculative"), traced("llada"))
-    unnamed = page.evaluate("""[...document.querySelectorAll("button, input, svg, canvas, section, dialog, [role=group]")]
+    unnamed = page.evaluate("""[...document.querySelectorAll(
+        "button, input, canvas, section, dialog, svg.fit, [role=group], [role=tree], [role=treeitem]")]
         .filter((e) => !(e.getAttribute("aria-label") || e.textContent.trim())).map((e) => e.outerHTML.slice(0, 80))""")
     assert unnamed == []
     assert page.evaluate("document.documentElement.lang") == "en"
@@ -200,6 +206,7 @@ def test_every_control_and_drawing_has_a_name(page: Any, tmp_path: Path) -> None
 def test_a_canvas_is_shown_as_it_was_at_each_step(page: Any, tmp_path: Path) -> None:  # noqa: F811
     run = traced("remdm_loop", length=8, rounds=4, limit=8)
     opened(page, tmp_path, run)
+    page.keyboard.press("Home")
     cells: dict[int, int] = {}
     frames = []
     for step in run.steps:
