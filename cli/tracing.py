@@ -12,11 +12,10 @@ from decgraph.views.document import Trace, texts
 from decgraph.views.plot import confidences
 from decgraph.views.steps import DraftTree, Node, Step, instructive
 
-STYLES = {"accepted": "green", "bonus": "bold cyan", "residual": "yellow", "plain": "", "canvas": "green"}
+STYLES = {"accepted": "green", "bonus": "bold blue", "residual": "dark_orange3", "plain": "", "canvas": "green"}
 NODES = {
     "accepted": "bold green",
     "rejected": "red strike",
-    "emitted": "bold cyan",
     "pruned": "dim strike",
     "drafted": "dim",
     "committed": "bold",
@@ -40,10 +39,10 @@ def show(console: Console, run: Trace, number: int | None) -> None:
             console.print(drawn(run, tree))
     if run.stats.acceptance:
         console.print(Text("\naccepted by depth", "bold"))
-        for depth, (share, tested) in enumerate(zip(run.stats.acceptance, run.stats.tested, strict=True), 1):
-            console.print(
-                Text.assemble(f"{depth:>4} ", (f"{'█' * round(20 * share):<20}", "green"), f" {share:>4.0%} of {tested}")
-            )
+        counts = zip(run.stats.acceptance, run.stats.accepted, run.stats.tested, run.stats.intervals, strict=True)
+        for depth, (share, accepted, tested, (low, high)) in enumerate(counts, 1):
+            words = f" {accepted} of {tested}, {share:.0%} (95 % interval {low:.0%} to {high:.0%})"
+            console.print(Text.assemble(f"{depth:>4} ", (f"{'█' * round(20 * share):<20}", "green"), words))
 
 
 def sizes(run: Trace) -> str:
@@ -90,10 +89,13 @@ def labelled(run: Trace, node: Node) -> Text:
     """A node in a line: its token, and the probabilities that are known."""
     sign = {"accepted": "✓ ", "rejected": "✗ ", "emitted": "+ ", "committed": "● "}.get(node.state, "  ")
     token = repr(run.piece(node.token))
-    known = [f"{name} {x:.3g}" for name, x in (("p", node.p), ("q", node.q), ("chosen, score", node.score)) if x is not None]
-    if node.state != "emitted" and node.q is None and node.score is None:
-        known.append("chosen")
-    return Text.assemble(sign, (token, NODES[node.state]), ("  " + "  ".join(known), "dim"))
+    values = [*((name, told[-1][1]) for name, told in node.columns.items() if "logprob" in run.source or name != "logprob")]
+    values += [("p", node.p), ("raw p", node.raw if node.raw != node.p else None), ("q", node.q)]
+    values += [("raw q" if node.q is not None else "chosen, score", node.score if node.score != node.q else None)]
+    known = [f"{name} {x:.3g}" for name, x in values if x is not None]
+    return Text.assemble(
+        sign, (token, STYLES[node.source] if node.state == "emitted" else NODES[node.state]), ("  " + "  ".join(known), "dim")
+    )
 
 
 def canvas(console: Console, run: Trace) -> None:

@@ -1,4 +1,4 @@
-"""Values in notebooks: what `_repr_html_` of algorithms, cost reports, checks, results and explanations calls.
+"""Values in notebooks: what `_repr_html_` of algorithms, cost reports, checks, counterexamples, results and explanations calls.
 
 The rooms below know nothing of HTML; `decgraph.editor.fragments` writes it, and is found by its name when a notebook asks.
 """

@@ -179,7 +179,7 @@ class Recorder(Timing):
 
     def start(self, run: Recorded, path: str) -> None:
         """Called by the session with the run that it will hear, and the file of its algorithm. Forgets an earlier run."""
-        self.__init__()  # type: ignore[misc]  # a recorder of a second run is a new one
+        Recorder.__init__(self)  # that of a second run is a new one
         self.run, self.path = run, path
 
     def __call__(self, event: Event) -> None:
@@ -278,4 +278,8 @@ class Recorder(Timing):
         """What was heard so far."""
         self.run = None
         self.computed(time.perf_counter())
+        return self.so_far()
+
+    def so_far(self) -> Recording:
+        """What was heard of a run that goes on."""
         return Recording(tuple(self.events), tuple(self.spans), time.perf_counter() - self.began, tuple(self.marked))

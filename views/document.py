@@ -36,6 +36,16 @@ class Trace:
     error: str = ""
     claims: tuple[Claim, ...] = ()
     temperature: float = 1.0
+    live: bool = False
+    """It is still going on."""
+
+    def _repr_html_(self) -> str:
+        from decgraph.views.page import framed, trace_page
+
+        return framed(trace_page([self]), f"Trace of {self.name}")
+
+    def __repr__(self) -> str:
+        return f"<trace of {self.name}: {len(self.tokens)} tokens in {len(self.steps)} steps>"
 
     @staticmethod
     def of(
@@ -156,7 +166,11 @@ def document(run: Trace) -> dict[str, Any]:
             "unmasked": run.stats.unmasked,
             "remasked": run.stats.remasked,
         },
-        "depths": [[t, a] for t, a in zip(run.stats.tested, run.stats.accepted, strict=True)],
+        "depths": [
+            [t, a, rounded(low, 4), rounded(high, 4)]
+            for t, a, (low, high) in zip(run.stats.tested, run.stats.accepted, run.stats.intervals, strict=True)
+        ],
+        "live": run.live,
         "opens": instructive(steps),
         "path": run.path,
         "source": run.source.splitlines(),

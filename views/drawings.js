@@ -292,21 +292,13 @@ function testTable(nodes, pieces) {
   return table;
 }
 
-function interval(accepted, tested) { // Wilson's, of 95 %
-  if (!tested) return [0, 1];
-  const z = 1.959964, share = accepted / tested, d = 1 + (z * z) / tested;
-  const middle = (share + (z * z) / (2 * tested)) / d, half = (z / d) * Math.sqrt((share * (1 - share)) / tested + (z * z) / (4 * tested * tested));
-  return [Math.max(0, middle - half), Math.min(1, middle + half)];
-}
-
 function acceptanceDrawing(depths) {
   const high = 20, x = d3.scaleLinear([0, 1], [26, 246]);
   const percent = (share) => `${Math.round(share * 100)}`;
-  const told = depths.map(([tested, accepted]) => [tested, accepted, ...interval(accepted, tested)]);
-  const said = told.map(([t, a, low, up], i) => `depth ${i + 1}: ${a} of ${t}, 95 % interval ${percent(low)} to ${percent(up)} %`).join("; ");
+  const said = depths.map(([t, a, low, up], i) => `depth ${i + 1}: ${a} of ${t}, 95 % interval ${percent(low)} to ${percent(up)} %`).join("; ");
   const width = 440, height = depths.length * high + 2;
   const svg = d3.select(draw("svg", { class: "fit", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Acceptance by depth. ${said}` }));
-  const row = svg.selectAll("g").data(told).join("g").attr("transform", (_, i) => `translate(0 ${i * high})`);
+  const row = svg.selectAll("g").data(depths).join("g").attr("transform", (_, i) => `translate(0 ${i * high})`);
   row.append("text").attr("x", 18).attr("y", 14).attr("text-anchor", "end").text((_, i) => i + 1);
   row.append("rect").attr("class", "track").attr("x", x(0)).attr("y", 3).attr("width", x(1) - x(0)).attr("height", 13).attr("rx", 2);
   row.append("rect").attr("class", "bar").attr("x", x(0)).attr("y", 3).attr("width", ([t, a]) => x(t ? a / t : 0) - x(0)).attr("height", 13).attr("rx", 2);

@@ -28,6 +28,12 @@ def trace_page(runs: Sequence[Trace]) -> str:
     )
 
 
+def framed(text: str, name: str) -> str:
+    """A page as a part of a notebook: in a frame of its own, which may run its script and nothing else."""
+    frame = 'sandbox="allow-scripts" style="width:100%;height:760px;border:1px solid #8886;border-radius:6px"'
+    return f'<iframe title="{html.escape(name)}" {frame} srcdoc="{html.escape(text)}"></iframe>'
+
+
 def page(title: str, body: str, data: Any, *scripts: str) -> str:
     """A page of a title, a body (trusted HTML, in which @title@ is the title), data for its scripts and their files' names."""
     parts = {

@@ -326,8 +326,11 @@ class Page {
     this.compare();
     this.listen();
     for (const view of this.views) view.drawAll();
+    const live = data.runs.some((run) => run.live);
+    if (live) setTimeout(() => location.reload(), 1000); // the file is written anew while the run goes on
     const wanted = /step=(\d+)/.exec(location.hash);
-    this.go(this.lead, wanted ? Number(wanted[1]) - 1 : this.lead.run.opens);
+    this.go(this.lead, wanted ? Number(wanted[1]) - 1 : live ? Infinity : this.lead.run.opens);
+    this.live = live;
   }
 
   compare() {
@@ -367,6 +370,7 @@ class Page {
     }
     this.slider.max = steps;
     this.slider.value = step + 1;
+    if (this.live) location.hash = step + 1 < steps ? `step=${step + 1}` : ""; // the last step is followed
     this.count.textContent = `step ${step + 1} of ${steps}`;
   }
 
