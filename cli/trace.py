@@ -195,8 +195,11 @@ def page_of(traces: Sequence[Trace]) -> str:
 def live_page(path: Path, before: Sequence[Trace], run: Trace) -> None:
     """Write the page of a run that goes on, all at once: a browser may read it at any time."""
     part = path.with_name(path.name + ".part")
-    write(part, page_of([*before, run]))
-    part.replace(path)
+    try:
+        write(part, page_of([*before, run]))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def tell(traces: list[Trace], written: list[Path], *, show: bool, step: int | None) -> None:
