@@ -58,7 +58,7 @@ function nodesAt(tree, step) { // as they were at the end of a step
 function why(node) {
   if (node.state === "rejected") return `rejected: ${node.why}`;
   if (node.state === "accepted") return "accepted";
-  if (node.state === "committed") return "on the path that the program committed";
+  if (node.state === "committed") return "committed: on the path that the program chose";
   if (node.state === "emitted") return { bonus: "bonus: after the last accepted draft", residual: "residual: in place of rejected drafts" }[node.source] || "no draft was verified before it";
   return node.state === "pruned" ? "pruned before verification" : "drafted";
 }
@@ -165,7 +165,8 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     this.svg.attr("width", width).attr("height", height).attr("viewBox", `0 0 ${width} ${height}`);
     const links = top.links();
     this.links.selectAll("path").data(links).join("path").attr("class", (l) => `edge ${ON_PATH.has(l.target.data.node.state) ? l.target.data.node.state : ""}`);
-    const order = all.slice().sort((a, b) => ON_PATH.has(a.data.node.state) - ON_PATH.has(b.data.node.state)); // the path above the others
+    const weight = (d) => (ON_PATH.has(d.data.node.state) ? 2 : d.children ? 1 : 0);
+    const order = all.slice().sort((a, b) => weight(a) - weight(b)); // the path lies above the others
     this.pills.selectAll("g").data(order).join((enter) => {
       const g = enter.append("g");
       g.append("rect").attr("class", "node").attr("rx", 5);
@@ -211,7 +212,7 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     this.at = t;
     const pill = Math.max(3, Math.min(170, this.column * t.k - 14)), tall = Math.max(2.5, Math.min(22, HIGH * t.k - 3));
     const spot = (d) => [t.applyX(d.left), t.applyY(d.middle)];
-    const height = (d) => (ON_PATH.has(d.data.node.state) || d.data.node.i < 0 ? Math.max(tall, 17) : tall);
+    const height = (d) => (ON_PATH.has(d.data.node.state) || d.children || d.data.node.i < 0 ? Math.max(tall, 17) : tall); // inner nodes are read first
     const second = HIGH * t.k >= 34 && pill > 60;
     const line = d3.linkHorizontal().source((l) => { const [x, y] = spot(l.source); return [x + pill, y]; }).target((l) => spot(l.target));
     const lift = second ? 8 : 0; // the numbers stand below the box
@@ -226,6 +227,7 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     });
     const more = t.k > this.least * 1.02;
     this.map.classed("hidden", !more);
+    this.svg.style("touch-action", more ? "none" : "pan-y"); // a finger scrolls the page where there is nothing to move
     const [width, height2] = this.size, m = this.mapScale;
     this.frame.attr("x", -t.x / t.k * m).attr("y", -t.y / t.k * m).attr("width", width / t.k * m).attr("height", height2 / t.k * m);
   }

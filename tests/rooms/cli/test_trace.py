@@ -64,12 +64,12 @@ def test_a_live_page_grows_and_then_rests(
     def write(path: Path, text: str) -> None:
         written(path, text)
         seen.append(data(text))
-        if end == "interrupt" and len(seen) == 40:
+        if end == "interrupt" and len(seen) == 20:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(trace, "write", write)
     monkeypatch.setattr(trace, "PAUSE", 0.0)
-    code = main(["trace", "speculative", "-p", "ab", "-n", "16", "-t", "1", "-o", str(page), "--live"])
+    code = main(["trace", "speculative", "-p", "ab", "-n", "9", "-t", "1", "-o", str(page), "--live"])
     assert code == (0 if end == "limit" else 130)
     last = data(page.read_text(encoding="utf-8"))
     assert last == seen[-1] and not last["live"] and all(one["live"] for one in seen[:-1])
