@@ -89,7 +89,9 @@ def labelled(run: Trace, node: Node) -> Text:
     """A node in a line: its token, and the probabilities that are known."""
     sign = {"accepted": "✓ ", "rejected": "✗ ", "emitted": "+ ", "committed": "● "}.get(node.state, "  ")
     token = repr(run.piece(node.token))
-    values = [*((name, told[-1][1]) for name, told in node.columns.items() if "logprob" in run.source or name != "logprob")]
+    values: list[tuple[str, float | None]] = [
+        *((name, told[-1][1]) for name, told in node.columns.items() if "logprob" in run.source or name != "logprob")
+    ]
     values += [("p", node.p), ("raw p", node.raw if node.raw != node.p else None), ("q", node.q)]
     values += [("raw q" if node.q is not None else "chosen, score", node.score if node.score != node.q else None)]
     known = [f"{name} {x:.3g}" for name, x in values if x is not None]

@@ -264,7 +264,7 @@ class Recorder(Timing):
         self.size = size
         for name, values in columns.items():
             for node, value in enumerate(values):
-                if value is None or getattr(value, "ndim", 0) or not isinstance(value, NUMBERS):
+                if not isinstance(value, NUMBERS) or np.ndim(value):
                     continue
                 x = float(value)
                 if self.known.get((node, name)) != x:

@@ -246,7 +246,7 @@ class Effects(Run):
             self.emit_event(trace.Drafted(n, parent, token, prob, label or "point", float(value.prob()), not value.point))
 
     def columns_of(self, tree: TorchTree) -> Mapping[str, Sequence[Any]]:
-        return {**tree.columns, "logprob": tree.logprobs()}
+        return {**tree.columns, "logprob": tree.logprobs().tolist()}
 
     def pruned(self, before: TorchTree, kept: Sequence[int]) -> None:
         """A tree was cut to those of its nodes, the root among them."""
