@@ -11,3 +11,8 @@ from importlib import import_module
 def fragment(value: object) -> str:
     """A piece of HTML without scripts that shows a value. Raises TypeError for what has none."""
     return str(import_module("decgraph.editor.fragments").fragment(value))
+
+
+def frame(run: object) -> str:
+    """The page of a run (a `Trace` of decgraph.views) in a frame of its own."""
+    return str(import_module("decgraph.views.page").framed(run))

@@ -40,9 +40,9 @@ class Trace:
     """It is still going on."""
 
     def _repr_html_(self) -> str:
-        from decgraph.views.page import framed, trace_page
+        from decgraph.html import frame
 
-        return framed(trace_page([self]), f"Trace of {self.name}")
+        return frame(self)
 
     def __repr__(self) -> str:
         return f"<trace of {self.name}: {len(self.tokens)} tokens in {len(self.steps)} steps>"

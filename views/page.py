@@ -28,10 +28,10 @@ def trace_page(runs: Sequence[Trace]) -> str:
     )
 
 
-def framed(text: str, name: str) -> str:
-    """A page as a part of a notebook: in a frame of its own, which may run its script and nothing else."""
+def framed(run: Trace) -> str:
+    """The page of a run as a part of a notebook: in a frame of its own, which may run its script and nothing else."""
     frame = 'sandbox="allow-scripts" style="width:100%;height:760px;border:1px solid #8886;border-radius:6px"'
-    return f'<iframe title="{html.escape(name)}" {frame} srcdoc="{html.escape(text)}"></iframe>'
+    return f'<iframe title="Trace of {html.escape(run.name)}" {frame} srcdoc="{html.escape(trace_page([run]))}"></iframe>'
 
 
 def page(title: str, body: str, data: Any, *scripts: str) -> str:
