@@ -17,7 +17,7 @@ import numpy as np
 from decgraph.ir.values import Loc
 from decgraph.runtime.trace import Accepted, Committed, Emitted, Event, ModelCall, Pruned, Rejected, Remasked, Unmasked
 
-NUMBERS = (bool, int, float, np.number, np.bool_, np.ndarray)  # an array without axes is one too
+NUMBERS = (int, float, np.number, np.ndarray)  # an array without axes is one too
 
 
 class Recorded(Protocol):
@@ -67,7 +67,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Marked:
-    """A node of a draft tree got a number: what a program keeps at its nodes (`grow x with worth = 0`, `t.visits[n] += 1`), or
+    """A node of a draft tree got a number: what a program counts at its nodes (`grow x with worth = 0`, `t.visits[n] += 1`), or
     its log-probability. event: how many events of the recording came before. node: the tree's number of it; 0 is the root."""
 
     event: int
@@ -264,7 +264,7 @@ class Recorder(Timing):
         self.size = size
         for name, values in columns.items():
             for node, value in enumerate(values):
-                if not isinstance(value, NUMBERS) or np.ndim(value):
+                if not isinstance(value, NUMBERS) or np.ndim(value) or np.asarray(value).dtype == bool:  # a flag is no number
                     continue
                 x = float(value)
                 if self.known.get((node, name)) != x:

@@ -78,7 +78,7 @@ function numbersOf(node) { // [name, value] of what a node was drawn, chosen and
 function besideNode(node) { // the same in few characters: of 0 and 1, as temperature 0 makes them, the numbers before the shaping alone
   const all = numbersOf(node), names = new Set(all.map(([name]) => name)), short = (x) => (Math.abs(x) < 0.005 && x ? "~0" : number(x, 2));
   let raw = false;
-  return all.filter(([name, x]) => !(names.has(`raw ${name}`) && (x === 0 || x === 1))).slice(0, 3).map(([name, x]) => {
+  return all.filter(([name, x]) => !(names.has(`raw ${name}`) && (x === 0 || x === 1))).slice(0, 4).map(([name, x]) => {
     const again = name.startsWith("raw ") && raw;
     raw = name.startsWith("raw ");
     return `${again ? name.slice(4) : name} ${short(x)}`;
@@ -155,7 +155,7 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     const width = Math.max(200, this.box.clientWidth), high = (Math.max(...rows) - low + 1) * HIGH + 12;
     const height = Math.round(Math.max(64, Math.min(high, Math.max(260, Math.min(760, window.innerHeight * 0.5)))));
     const fits = Math.min(1, height / high);
-    const column = Math.max(WIDE, Math.min(WIDEST, width / deep / fits));
+    const column = Math.max(WIDE, Math.min(Math.max(WIDEST, 28 / fits), width / deep / fits));
     this.world = [deep * column, high];
     this.least = Math.min(fits, width / this.world[0]);
     this.size = [width, height];
@@ -223,7 +223,7 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
       g.attr("transform", `translate(${x} ${y - h / 2 - lift})`);
       g.select("rect").attr("width", pill).attr("height", h);
       g.select(".token").attr("x", 5).attr("y", h / 2 + 4.2).text(h < 13 || letters < 2 ? "" : this.label(d, letters));
-      g.select(".small").attr("x", 5).attr("y", h + 11).text(second && d.data.node.i >= 0 ? besideNode(d.data.node).slice(0, Math.floor(this.column * t.k / 6.1)) : "");
+      g.select(".small").attr("x", 5).attr("y", h + 11).text(second && d.data.node.i >= 0 ? besideNode(d.data.node).slice(0, Math.max(0, Math.floor((this.column * t.k - 8) / 6.1))) : "");
     });
     const more = t.k > this.least * 1.02;
     this.map.classed("hidden", !more);
@@ -242,10 +242,10 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
   said(d) {
     const { node, line } = d.data;
     if (node.i < 0) return `the context, which ends with ${quoted(this.text(d))}`;
-    const from = node.source && node.state !== "emitted" && node.source !== "point" ? ` by ${node.source}` : "";
+    const from = node.source && node.state !== "emitted" && node.source !== "point" ? `, from ${node.source}` : "";
     const how = chosen(node) && node.source !== "point" ? ", chosen, not drawn" : "";
     const rest = line.length > 1 ? `${several(line.length, "token")} in a row; the first: ` : "";
-    return `${quoted(this.text(d))} (${rest}${node.token}) ${why(node)}${from}${how}${numbersOf(node).map(([name, x]) => `; ${name} ${number(x)}`).join("")}`;
+    return `${quoted(this.text(d))} (${rest}${node.token})${from}${how}; ${why(node)}${numbersOf(node).map(([name, x]) => `; ${name} ${number(x)}`).join("")}`;
   }
 
   tell(d) {

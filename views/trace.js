@@ -255,8 +255,8 @@ class RunView {
     const item = this.log.children[event];
     if (item) item.classList.add("current");
     if (item && (item.offsetTop < this.log.scrollTop || item.offsetTop + item.offsetHeight > this.log.scrollTop + this.log.clientHeight)) { // whole lines
-      const top = item.offsetTop + item.offsetHeight + 4 - this.log.clientHeight;
-      this.log.scrollTop = ([...this.log.children].find((other) => other.offsetTop >= Math.min(top, item.offsetTop)) ?? item).offsetTop - 4;
+      const top = item.offsetTop + item.offsetHeight - this.log.clientHeight;
+      this.log.scrollTop = ([...this.log.children].find((other) => other.offsetTop >= Math.min(top, item.offsetTop)) ?? item).offsetTop;
     }
     let at = event;
     while (at > 0 && !log[at][0]) at--;
