@@ -7,6 +7,7 @@ parse of the text and the lowering of what it is about. Nothing here raises on a
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -56,7 +57,7 @@ class Analysis:
     @cached_property
     def index(self) -> Index:
         """Every name of the text, and what it stands for."""
-        return index_of(self.file)
+        return index_of(self.file, params_in(self.names))
 
     def item_at(self, offset: int) -> S.Item | None:
         """The definition that an offset lies in, or behind."""
@@ -92,7 +93,7 @@ class Analyser:
         collector = Collector(source)
         for problem in partly.problems:
             collector.add(problem)
-        names = _names(partly.parsed.file, source, collector)
+        names = names_of(partly.parsed.file, source, collector)
         found = Analysis(source, partly, names, [])
         for item in partly.parsed.file.items:
             if isinstance(item, S.Item):
@@ -132,7 +133,12 @@ class Analyser:
         return (found.source.path, *imports, *others, " ".join(unknown), text[item.span.start : item.span.end])
 
 
-def _names(file: S.File, source: Source, collector: Collector) -> Names:
+def params_in(names: Names) -> Callable[[str], tuple[str, ...]]:
+    """The parameters of what a file can name and does not define, by its name."""
+    return lambda name: tuple(p.name for p in getattr(names.get(name), "params", ()) if isinstance(p, S.Param))
+
+
+def names_of(file: S.File, source: Source, collector: Collector) -> Names:
     """What the file can name; imports that lead nowhere are reported and left out."""
     items: list[S.Item | S.Import] = []
     seen: set[str] = set()

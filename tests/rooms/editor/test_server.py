@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,11 @@ URI = "file:///work/mine.dec"
 
 
 class Editor:
-    """A client that opens one text, and what the server published of it by version."""
+    """A client that opens one text, and what the server published of it by version. `uri`: what the text is called; `folder`:
+    the workspace's."""
 
-    def __init__(self) -> None:
+    def __init__(self, uri: str = URI, folder: Path | None = None) -> None:
+        self.uri, self.folder = uri, folder
         self.client, self.published = LanguageClient("test", "1"), dict[int | None, Any]()
         self.news = asyncio.Event()
         self.version = 1
@@ -36,16 +39,18 @@ class Editor:
 
     async def open(self, text: str) -> lsp.InitializeResult:
         await self.client.start_io(sys.executable, "-m", "decgraph", "lsp")
-        result = await self.client.initialize_async(lsp.InitializeParams(capabilities=lsp.ClientCapabilities()))
+        folders = [lsp.WorkspaceFolder(self.folder.as_uri(), self.folder.name)] if self.folder else None
+        params = lsp.InitializeParams(capabilities=lsp.ClientCapabilities(), workspace_folders=folders)
+        result = await self.client.initialize_async(params)
         self.client.initialized(lsp.InitializedParams())
-        item = lsp.TextDocumentItem(URI, "dec", 1, text)
+        item = lsp.TextDocumentItem(self.uri, "dec", 1, text)
         self.client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
         return result
 
     async def write(self, text: str) -> None:
         self.version += 1
         whole = lsp.TextDocumentContentChangeWholeDocument(text)
-        document = lsp.VersionedTextDocumentIdentifier(self.version, URI)
+        document = lsp.VersionedTextDocumentIdentifier(self.version, self.uri)
         self.client.text_document_did_change(lsp.DidChangeTextDocumentParams(document, [whole]))
 
     async def diagnostics(self) -> list[lsp.Diagnostic]:
@@ -54,10 +59,19 @@ class Editor:
             await asyncio.wait_for(self.news.wait(), SECONDS)
         return self.published[self.version]
 
-    async def close(self) -> None:
+    async def close(self) -> str:
+        """Ends the server; what it wrote on its standard error."""
+        errors = self.client._server.stderr
         await self.client.shutdown_async(None)
         self.client.exit(None)
         await self.client.stop()
+        return (await errors.read()).decode()
+
+
+def at_word(text: str, line: str, word: str) -> tuple[int, int]:
+    """The line and column, from 0, behind a word of the first line that has something in it."""
+    number, found = next((n, found) for n, found in enumerate(text.splitlines()) if line in found)
+    return number, found.index(line) + len(word)
 
 
 async def session() -> None:
@@ -99,6 +113,14 @@ async def session() -> None:
     assert len(edit.changes[URI]) == 2
     with pytest.raises(JsonRpcException, match="already a parameter"):
         await client.text_document_rename_async(lsp.RenameParams(document, gamma, "target"))
+    call = lsp.Position(*at_word(TEXT, "drafter(t.leaves", "drafter("))
+    told = await client.text_document_signature_help_async(lsp.SignatureHelpParams(document, call))
+    form = told.signatures[told.active_signature]
+    assert (form.label, form.parameters[told.active_parameter].label) == ("target(ctx)", (7, 10))
+    whole = lsp.Range(lsp.Position(0, 0), lsp.Position(len(TEXT.splitlines()), 0))
+    hints = await client.text_document_inlay_hint_async(lsp.InlayHintParams(document, whole))
+    (hint,) = hints
+    assert (hint.position, hint.label) == (lsp.Position(*at_word(TEXT, "x ~", "x")), ": draw over part of t")
 
     (symbol,) = await client.text_document_document_symbol_async(lsp.DocumentSymbolParams(document))
     assert (symbol.name, symbol.children[2].name) == ("speculative", "gamma")
@@ -118,7 +140,7 @@ async def session() -> None:
     options = lsp.FormattingOptions(4, True)
     (change,) = await client.text_document_formatting_async(lsp.DocumentFormattingParams(document, options))
     assert change.new_text == TEXT
-    await editor.close()
+    assert await editor.close() == ""  # a refused rename is no fault of the server
 
 
 @pytest.mark.budget(12)
@@ -140,12 +162,87 @@ async def checked() -> None:
     assert "is refuted" in warning.message and "total variation" in warning.message
     first = (await editor.client.text_document_code_lens_async(lsp.CodeLensParams(document)))[0]
     assert first.command.title == said
+    whole = lsp.Range(lsp.Position(0, 0), lsp.Position(5, 0))
+    hints = await editor.client.text_document_inlay_hint_async(lsp.InlayHintParams(document, whole))
+    assert [(hint.position.line, hint.label) for hint in hints] == [(1, "refuted")]
     await editor.close()
 
 
 @pytest.mark.budget(14)
 def test_a_check_says_what_it_found_above_the_algorithm() -> None:
     asyncio.run(asyncio.wait_for(checked(), SECONDS))
+
+
+MINE = """\
+from rules import match
+
+
+algorithm mine(target: causal, k: int in 1..4 = 2):
+    refines autoregressive(target) in tokens
+
+    while not done:
+        draft t:
+            grow topk(target(t.leaves).raw, k)
+        verify t by match against target(t)
+        commit t.accepted
+"""
+
+
+def places(edit: lsp.WorkspaceEdit) -> set[tuple[str, int, int]]:
+    return {
+        (Path(uri.removeprefix("file://")).name, e.range.start.line, e.range.start.character)
+        for uri, edits in edit.changes.items()
+        for e in edits
+    }
+
+
+async def across(folder: Path) -> None:
+    """A workspace that holds the library, as a checkout is, and a file that imports a rule of it."""
+    file = folder / "mine.dec"
+    editor, document = Editor(file.as_uri(), STDLIB), lsp.TextDocumentIdentifier(file.as_uri())
+    client = editor.client
+    await editor.open(MINE)
+    assert await editor.diagnostics() == []
+    expected = {  # in the library `match` stands behind `by`, and where it is defined
+        (path.name, n, line.index("match"))
+        for path in STDLIB.glob("*.dec")
+        for n, line in enumerate(path.read_text(encoding="utf-8").splitlines())
+        if re.match(r" +verify .* by match\b|rule match\b", line)
+    }
+    own = {("mine.dec", *at_word(MINE, word, word.removesuffix("match"))) for word in ("import match", "by match")}
+    here = lsp.Position(*at_word(MINE, "by match", "by ma"))
+    found = await client.text_document_references_async(
+        lsp.ReferenceParams(lsp.ReferenceContext(include_declaration=True), document, here)
+    )
+    assert {(Path(f.uri).name, f.range.start.line, f.range.start.character) for f in found} == expected | own
+    assert len(expected) > 50
+
+    asked = lsp.RenameParams(document, here, "same_token")
+    with pytest.raises(JsonRpcException, match="outside of this folder"):  # mine.dec is not in the workspace
+        await client.text_document_rename_async(asked)
+    client.workspace_did_change_workspace_folders(
+        lsp.DidChangeWorkspaceFoldersParams(lsp.WorkspaceFoldersChangeEvent([lsp.WorkspaceFolder(folder.as_uri(), "mine")], []))
+    )
+    assert places(await client.text_document_rename_async(asked)) == expected | own
+    every = "means something in every program"
+    for taken, why in [("rejection", every), ("argmax", every), ("mine", "already an algorithm in mine.dec")]:
+        with pytest.raises(JsonRpcException, match=why):
+            await client.text_document_rename_async(lsp.RenameParams(document, here, taken))
+    outer = lsp.Position(*at_word(MINE, "refines auto", "refines auto"))
+    with pytest.raises(JsonRpcException, match="name of its file"):
+        await client.text_document_rename_async(lsp.RenameParams(document, outer, "plain"))
+    assert await client.text_document_prepare_rename_async(lsp.PrepareRenameParams(document, here)) is not None
+
+    symbols = await client.workspace_symbol_async(lsp.WorkspaceSymbolParams("mine"))
+    assert ("mine", file.as_uri()) in {(s.name, s.location.uri) for s in symbols}
+    symbols = await client.workspace_symbol_async(lsp.WorkspaceSymbolParams("spculative"))
+    assert ("speculative", lsp.SymbolKind.Class) in {(s.name, s.kind) for s in symbols}
+    assert await editor.close() == ""
+
+
+@pytest.mark.budget(12)
+def test_names_of_the_library_are_followed_into_every_file(tmp_path: Path) -> None:
+    asyncio.run(asyncio.wait_for(across(tmp_path), SECONDS))
 
 
 def test_positions_are_counted_in_utf_16() -> None:
