@@ -31,8 +31,7 @@ def hints(analysis: Analysis, low: int, high: int, verdicts: dict[str, str]) -> 
         if low <= o.span.end <= high and (known := type_elsewhere(analysis, o)) is not None and known.elem != "any":
             found.append(Hint(o.span.end, f": {show(known)}", True))
     for item in analysis.file.items:
-        said = verdicts.get(item.name) if isinstance(item, S.Algorithm) else None
-        if said:
+        if isinstance(item, S.Algorithm) and (said := verdicts.get(item.name)):
             for claim in item.body:
                 if isinstance(claim, (S.Refines, S.Ensures, S.KeepsSupport)) and low <= claim.span.end <= high:
                     found.append(Hint(claim.span.end, said.split()[0].rstrip(":"), False, said))

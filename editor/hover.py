@@ -66,7 +66,7 @@ def about(analysis: Analysis, occurrence: Occurrence) -> str:
     declared = _declaration(analysis, occurrence)
     head = declared or (f"{name}: {show(found)}" if found is not None else name)
     said = f"```dec\n{head}\n```\n{kind or f'parameter of {symbol.scope}'}"
-    store = type_lines().get(found.of[0]) if found is not None and found.elem == "index" and found.of else None
+    store = type_lines().get(str(found.of[0])) if found is not None and found.elem == "index" and found.of else None
     if store is not None:  # what it is, and what it can do
         uses = [use for name, line in method_lines().items() if name.startswith("index.") for use in line.calls]
         uses = [re.sub(r"^index\b", name, use) for use in uses]

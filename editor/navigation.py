@@ -123,7 +123,7 @@ def renamed_everywhere(workspace: Workspace, home: Path, symbol: Symbol, name: s
     if not symbol.scope and name in functions():
         raise DecError(f"`{name}` means something in every program", hint="choose another name")
     found = list(workspace.references(home, symbol))
-    for path in {f.path for f in found}:
+    for path in dict.fromkeys(f.path for f in found):
         if not workspace.owns(path):
             raise DecError(f"`{symbol.name}` is named in {path}, outside of this folder", hint="open the folder of both files")
         if path == home or not symbol.scope:

@@ -110,7 +110,8 @@ def _of_item(item: S.Item) -> Form:
 
 def _params(label: str) -> tuple[tuple[int, int], ...]:
     """The places of the arguments of the first call in a text."""
-    depth, found, start = 0, [], 0
+    depth, start = 0, 0
+    found: list[tuple[int, int]] = []
     for at in range(label.find("("), len(label)):
         mark = label[at]
         depth += (mark in _OPEN) - (mark in _CLOSE)

@@ -177,7 +177,7 @@ MINE = """\
 from rules import match
 
 
-algorithm mine(target: causal, k: int in 1..4 = 2):
+algorithm mine_alone(target: causal, k: int in 1..4 = 2):
     refines autoregressive(target) in tokens
 
     while not done:
@@ -225,7 +225,7 @@ async def across(folder: Path) -> None:
     )
     assert places(await client.text_document_rename_async(asked)) == expected | own
     every = "means something in every program"
-    for taken, why in [("rejection", every), ("argmax", every), ("mine", "already an algorithm in mine.dec")]:
+    for taken, why in [("rejection", every), ("argmax", every), ("mine_alone", "already an algorithm in mine.dec")]:
         with pytest.raises(JsonRpcException, match=why):
             await client.text_document_rename_async(lsp.RenameParams(document, here, taken))
     outer = lsp.Position(*at_word(MINE, "refines auto", "refines auto"))
@@ -233,8 +233,8 @@ async def across(folder: Path) -> None:
         await client.text_document_rename_async(lsp.RenameParams(document, outer, "plain"))
     assert await client.text_document_prepare_rename_async(lsp.PrepareRenameParams(document, here)) is not None
 
-    symbols = await client.workspace_symbol_async(lsp.WorkspaceSymbolParams("mine"))
-    assert ("mine", file.as_uri()) in {(s.name, s.location.uri) for s in symbols}
+    symbols = await client.workspace_symbol_async(lsp.WorkspaceSymbolParams("mine_al"))
+    assert ("mine_alone", file.as_uri()) in {(s.name, s.location.uri) for s in symbols}
     symbols = await client.workspace_symbol_async(lsp.WorkspaceSymbolParams("spculative"))
     assert ("speculative", lsp.SymbolKind.Class) in {(s.name, s.kind) for s in symbols}
     assert await editor.close() == ""
