@@ -127,7 +127,7 @@ def renamed_everywhere(workspace: Workspace, home: Path, symbol: Symbol, name: s
         if not workspace.owns(path):
             raise DecError(f"`{symbol.name}` is named in {path}, outside of this folder", hint="open the folder of both files")
         if path == home or not symbol.scope:
-            free(workspace.known(path).index, symbol, name, f"in {path.name}")
+            free(workspace.known(path).names, symbol, name, f"in {path.name}")
     return found
 
 

@@ -54,7 +54,7 @@ class Known(NamedTuple):
 
     text: str
     file: S.File
-    index: Index
+    names: Index
 
 
 def library() -> Path:
@@ -166,6 +166,6 @@ class Workspace:
                 continue
             source = Source(known.text, str(path))
             here = {symbol} if path == home or symbol.scope else {symbol, Symbol("?", symbol.name)}
-            for o in known.index.occurrences:
+            for o in known.names.occurrences:
                 if o.symbol in here:
                     yield Found(path, source, o.span, o.defines and path == home)

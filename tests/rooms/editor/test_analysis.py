@@ -150,7 +150,7 @@ def test_an_edit_of_300_lines_takes_less_than_100_ms_of_processor_time(capsys: p
     for n in range(6):
         start = time.process_time()
         found = analyser.analyse(f"{text[:at]}value_{n} = {n}\n        {text[at:]}")
-        assert found.index.at(at) and not found.diagnostics
+        assert found.index.at(at) and len(found.diagnostics) == 1  # two of the files have a helper of one name
         spent.append(time.process_time() - start)
     with capsys.disabled():
         print(f"\n{text.count(chr(10))} lines: {1000 * min(spent):.0f} ms of processor time for an edit")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 from pathlib import Path
@@ -243,6 +244,60 @@ async def across(folder: Path) -> None:
 @pytest.mark.budget(12)
 def test_names_of_the_library_are_followed_into_every_file(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(across(tmp_path), SECONDS))
+
+
+def spent(pid: int) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def timed() -> dict[str, float]:
+    """Milliseconds of the server's processor time for an answer of each kind, in the longest program of the library."""
+    path = max((p for p in STDLIB.glob("*.dec") if p.stem != "rules"), key=lambda p: len(p.read_text(encoding="utf-8")))
+    text = path.read_text(encoding="utf-8")
+    editor, document = Editor(path.as_uri(), STDLIB), lsp.TextDocumentIdentifier(path.as_uri())
+    client = editor.client
+    await editor.open(text)
+    assert await editor.diagnostics() == []
+    call = max((line for line in text.splitlines() if "(" in line), key=len)
+    inside = lsp.Position(*at_word(text, call, call[: call.rindex("(") + 1]))
+    name = lsp.Position(*at_word(text, "algorithm", "algorithm "))
+    whole = lsp.Range(lsp.Position(0, 0), lsp.Position(len(text.splitlines()), 0))
+    asked = {
+        "workspace/symbol": lsp.WorkspaceSymbolParams("beam"),
+        "textDocument/references": lsp.ReferenceParams(lsp.ReferenceContext(True), document, name),
+        "textDocument/inlayHint": lsp.InlayHintParams(document, whole),
+        "textDocument/documentSymbol": lsp.DocumentSymbolParams(document),
+        "textDocument/semanticTokens/full": lsp.SemanticTokensParams(document),
+        "textDocument/codeLens": lsp.CodeLensParams(document),
+        "textDocument/formatting": lsp.DocumentFormattingParams(document, lsp.FormattingOptions(4, True)),
+        "textDocument/hover": lsp.HoverParams(document, inside),
+        "textDocument/completion": lsp.CompletionParams(document, inside),
+        "textDocument/signatureHelp": lsp.SignatureHelpParams(document, inside),
+        "textDocument/definition": lsp.DefinitionParams(document, inside),
+        "textDocument/prepareRename": lsp.PrepareRenameParams(document, name),
+    }
+    assert await client.workspace_symbol_async(asked["workspace/symbol"])
+    assert await client.text_document_references_async(asked["textDocument/references"])
+    before, pid, took = 0.0, client._server.pid, {}
+    while before != (before := spent(pid)):  # until the files are read ahead
+        await asyncio.sleep(0.3)
+    for kind, params in asked.items():
+        start = spent(pid)
+        for _ in range(10):
+            await client.protocol.send_request_async(kind, params)
+        took[kind] = 100 * (spent(pid) - start)
+    await editor.close()
+    return took
+
+
+@pytest.mark.budget(14)
+def test_every_answer_takes_less_than_50_ms_of_processor_time(capsys: pytest.CaptureFixture[str]) -> None:
+    took = asyncio.run(asyncio.wait_for(timed(), SECONDS))
+    with capsys.disabled():
+        print("\n" + ", ".join(f"{kind.rpartition('/')[2]} {ms:.0f}" for kind, ms in took.items()), "ms")
+    assert max(took.values()) < 50
 
 
 def test_positions_are_counted_in_utf_16() -> None:
