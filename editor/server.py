@@ -16,6 +16,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
+from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.dsl.format import format_source
 from decgraph.dsl.source import Source, Span
@@ -35,7 +36,7 @@ PAUSE = 0.08
 """Seconds without a keystroke before a text is analysed."""
 PAGES = "https://github.com/decgraph/decgraph/blob/main/docs/errors/"
 ERROR_PAGES = Path(__file__).resolve().parents[1] / "decgraph" / "error_pages"
-CHECK = "decgraph.check"
+CHECK, SHOW = "decgraph.check", "decgraph.show"
 WARM_UP = 0.02
 """Seconds between two files that are read ahead, so that what is asked meanwhile does not wait."""
 
@@ -121,6 +122,8 @@ class Server(LanguageServer):
         self.verdicts: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {}
         """By URI and algorithm: the text of the file that was checked, and the report."""
         self._files = Workspace([])
+        self.buttons: list[tuple[str, str]] = []
+        """Further lenses of an algorithm: what they say, and the editor's own command, which takes a URI and a name."""
 
     @property
     def files(self) -> Workspace:
@@ -231,6 +234,12 @@ def make() -> Server:
     """A server with everything it answers to."""
     server = Server()
     logging.getLogger("pygls.protocol.json_rpc").addFilter(_not_refused)
+
+    @server.feature(lsp.INITIALIZE)
+    def initialized(params: lsp.InitializeParams) -> None:
+        given = params.initialization_options
+        buttons = given.get("buttons") if isinstance(given, dict) else getattr(given, "buttons", None)
+        server.buttons = [(str(word), str(name)) for word, name in buttons or ()]
 
     @server.feature(lsp.INITIALIZED)
     async def started(params: lsp.InitializedParams) -> None:
@@ -420,12 +429,37 @@ def make() -> Server:
             arguments = [uri, lens.check] if lens.check else None
             command = lsp.Command(title=lens.title, command=CHECK if lens.check else "", arguments=arguments)
             made.append(lsp.CodeLens(range=place(found.source, lens.span), command=command))
+        for item in found.file.items:
+            if isinstance(item, S.Algorithm):
+                where = place(found.source, item.name_span or item.span)
+                made += [lsp.CodeLens(where, lsp.Command(word, name, None, [uri, item.name])) for word, name in server.buttons]
         return made
+
+    @server.command(SHOW)
+    async def show(what: str, uri: str, where: Any, prompt: str = checking.PROMPT) -> dict[str, str]:
+        """A page about the algorithm of a name, or at a line and column: what a check, a trace or an explanation says of it."""
+        found = server.analysis(uri)
+        if not isinstance(where, str):
+            item = found.item_at(offset_of(found.source, lsp.Position(*where)))
+            where = item.name if isinstance(item, S.Algorithm) else ""
+        if what not in checking.WHAT or not isinstance(found.file.named(where), S.Algorithm):
+            raise Refused(f"there is no algorithm here to {what}; put the cursor into one")
+        answer = await checking.asked(what, found.source.text, path_of(uri), where, prompt)
+        if what == "check":
+            keep(uri, where, found.source.text, answer)
+        if "page" not in answer:
+            raise Refused(answer["error"])
+        return {"title": f"{where}: {what}", "html": answer["page"]}
 
     @server.command(CHECK)
     async def check(uri: str, name: str) -> str:
         text = server.text(uri)
-        report = await checking.checked(text, path_of(uri), name)
+        report = await checking.asked("check", text, path_of(uri), name)
+        keep(uri, name, text, report)
+        return checking.said(report)
+
+    def keep(uri: str, name: str, text: str, report: dict[str, Any]) -> None:
+        """Shows in the text what a check said."""
         server.verdicts.setdefault(uri, {})[name] = (text, report)
         server.publish(uri)
         capabilities = server.client_capabilities.workspace
@@ -433,7 +467,6 @@ def make() -> Server:
             server.workspace_code_lens_refresh(None)
         if capabilities and capabilities.inlay_hint and capabilities.inlay_hint.refresh_support:
             server.workspace_inlay_hint_refresh(None)
-        return checking.said(report)
 
     return server
 

@@ -38,10 +38,12 @@ class Editor:
             self.published[params.version] = list(params.diagnostics)
             self.news.set()
 
-    async def open(self, text: str) -> lsp.InitializeResult:
+    async def open(self, text: str, **options: Any) -> lsp.InitializeResult:
         await self.client.start_io(sys.executable, "-m", "decgraph", "lsp")
         folders = [lsp.WorkspaceFolder(self.folder.as_uri(), self.folder.name)] if self.folder else None
-        params = lsp.InitializeParams(capabilities=lsp.ClientCapabilities(), workspace_folders=folders)
+        params = lsp.InitializeParams(
+            capabilities=lsp.ClientCapabilities(), workspace_folders=folders, initialization_options=options
+        )
         result = await self.client.initialize_async(params)
         self.client.initialized(lsp.InitializedParams())
         item = lsp.TextDocumentItem(self.uri, "dec", 1, text)
@@ -149,11 +151,22 @@ def test_an_editors_session() -> None:
     asyncio.run(asyncio.wait_for(session(), SECONDS))
 
 
+BESIDE = """\
+
+
+algorithm plain(target: causal):
+    refines autoregressive(target) in tokens
+    while not done:
+        commit argmax(target(ctx).raw)
+"""
+
+
 async def checked() -> None:
     editor, document = Editor(), lsp.TextDocumentIdentifier(URI)
     await editor.open(
         "algorithm greedy_always(target: causal):\n    refines autoregressive(target) in distribution\n"
-        "    while not done:\n        commit argmax(target(ctx))\n"
+        "    while not done:\n        commit argmax(target(ctx))\n" + BESIDE,
+        buttons=[["trace", "mine.trace"]],
     )
     assert await editor.diagnostics() == []
     arguments = lsp.ExecuteCommandParams("decgraph.check", [URI, "greedy_always"])
@@ -166,12 +179,39 @@ async def checked() -> None:
     whole = lsp.Range(lsp.Position(0, 0), lsp.Position(5, 0))
     hints = await editor.client.text_document_inlay_hint_async(lsp.InlayHintParams(document, whole))
     assert [(hint.position.line, hint.label) for hint in hints] == [(1, "refuted")]
+    lenses = await editor.client.text_document_code_lens_async(lsp.CodeLensParams(document))
+    assert ("mine.trace", [URI, "plain"]) in [(x.command.command, list(x.command.arguments or ())) for x in lenses]
+
+    async def page(*given: Any) -> Any:
+        return await editor.client.workspace_execute_command_async(lsp.ExecuteCommandParams("decgraph.show", list(given)))
+
+    checked = await page("check", URI, [3, 0])  # by place
+    assert checked["title"] == "greedy_always: check" and "refuted" in checked["html"] and "total variation" in checked["html"]
+    explained = await page("explain", URI, "plain")
+    assert "until the request is finished" in explained["html"] and "static cost" in explained["html"]
+    with pytest.raises(JsonRpcException, match="no algorithm here"):
+        await page("explain", URI, "gone")
     await editor.close()
 
 
 @pytest.mark.budget(14)
 def test_a_check_says_what_it_found_above_the_algorithm() -> None:
     asyncio.run(asyncio.wait_for(checked(), SECONDS))
+
+
+async def traced() -> None:
+    editor = Editor()
+    await editor.open(MINE + BESIDE)
+    given = ["trace", URI, "mine_alone", "def f(x):"]  # not the file's last one
+    found = await editor.client.workspace_execute_command_async(lsp.ExecuteCommandParams("decgraph.show", given))
+    assert found["title"] == "mine_alone: trace" and "def f(x):" in found["html"]
+    assert '"name": "mine_alone"' in found["html"] or '"name":"mine_alone"' in found["html"]
+    assert await editor.close() == ""
+
+
+@pytest.mark.nightly
+def test_an_algorithm_is_traced_by_the_shipped_models() -> None:
+    asyncio.run(asyncio.wait_for(traced(), SECONDS))
 
 
 MINE = """\
