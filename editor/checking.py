@@ -18,11 +18,11 @@ import decgraph
 LIMIT = 60.0
 """Seconds that a check may take; then it says what is known."""
 PROMPT = "def main():\n"
-"""What a trace begins with where nothing else is said."""
+"""What a trace begins with where nothing is said."""
 WHAT = ("check", "trace", "explain")
 
 
-async def asked(what: str, text: str, path: str, name: str, prompt: str = PROMPT) -> dict[str, Any]:
+async def asked(what: str, text: str, path: str, name: str, prompt: str = "") -> dict[str, Any]:
     """What is found of an algorithm, as plain data: `page`, a page of HTML, and of a check the report of `decgraph.check`;
     `{"error": ...}` where nothing can be said of the text. Ends the process when it is cancelled."""
     process = await asyncio.create_subprocess_exec(
@@ -81,7 +81,7 @@ def trace(algorithm: decgraph.Algorithm, prompt: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         file, page = Path(folder, f"{algorithm.name}.dec"), Path(folder, "page.html")
         file.write_text(last(algorithm), encoding="utf-8")
-        command = [sys.executable, "-m", "decgraph", "trace", str(file), "--prompt", prompt, "--output", str(page)]
+        command = [sys.executable, "-m", "decgraph", "trace", str(file), "--prompt", prompt or PROMPT, "--output", str(page)]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if not page.is_file():
             return {"error": (done.stderr or done.stdout).replace(str(file), algorithm.path).strip()}

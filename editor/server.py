@@ -436,8 +436,9 @@ def make() -> Server:
         return made
 
     @server.command(SHOW)
-    async def show(what: str, uri: str, where: Any, prompt: str = checking.PROMPT) -> dict[str, str]:
-        """A page about the algorithm of a name, or at a line and column: what a check, a trace or an explanation says of it."""
+    async def show(what: str, uri: str, where: Any, prompt: str) -> dict[str, str]:
+        """A page about the algorithm of a name, or at a line and column: what a check, a trace or an explanation says of it.
+        `prompt`: what a trace begins with; "" for the usual."""
         found = server.analysis(uri)
         if not isinstance(where, str):
             item = found.item_at(offset_of(found.source, lsp.Position(*where)))

@@ -4,8 +4,6 @@ const vscode = require("vscode");
 const { LanguageClient } = require("vscode-languageclient/node");
 const { command } = require("./environment");
 
-const PROMPT = "def main():\n";
-
 let client;
 
 // The interpreter that the Python extension has chosen for the workspace; null where it has none, or is not installed.
@@ -56,17 +54,12 @@ async function show(what, uri, name) {
     return;
   }
   const at = uri ? name : [editor.selection.active.line, editor.selection.active.character];
-  const given = [what, uri || editor.document.uri.toString(), at];
+  let prompt = "";
   if (what === "trace") {
-    const prompt = await vscode.window.showInputBox({
-      title: "Trace by the shipped models",
-      prompt: "What the run begins with",
-      value: PROMPT.trimEnd(),
-    });
+    prompt = await vscode.window.showInputBox({ title: "Trace by the shipped models", prompt: "What the run begins with", value: "def main():" });
     if (prompt === undefined) return;
-    given.push(prompt === PROMPT.trimEnd() ? PROMPT : prompt);
   }
-  const asked = { command: "decgraph.show", arguments: given };
+  const asked = { command: "decgraph.show", arguments: [what, uri || editor.document.uri.toString(), at, prompt] };
   try {
     const page = await vscode.window.withProgress(
       { location: vscode.ProgressLocation.Window, title: `decgraph: ${what}` },

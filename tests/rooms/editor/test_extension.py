@@ -100,7 +100,7 @@ def test_the_algorithm_at_the_cursor_or_of_a_lens_is_shown_beside() -> None:
     did = played(cursor=[3, 7], commands=commands, prompt="once upon")
     assert did["asked"] == [
         ["workspace/executeCommand", {"command": "decgraph.show", "arguments": arguments}]
-        for arguments in (["check", URI, [3, 7]], ["explain", URI, "mine"], ["trace", URI, [3, 7], "once upon"])
+        for arguments in (["check", URI, [3, 7], ""], ["explain", URI, "mine", ""], ["trace", URI, [3, 7], "once upon"])
     ]
     assert did["pages"] == [{"title": "a title", "column": -2, "html": "<p>a page</p>"}] * 3
     buttons = did["started"]["options"]["initializationOptions"]["buttons"]

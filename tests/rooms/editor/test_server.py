@@ -185,12 +185,12 @@ async def checked() -> None:
     async def page(*given: Any) -> Any:
         return await editor.client.workspace_execute_command_async(lsp.ExecuteCommandParams("decgraph.show", list(given)))
 
-    checked = await page("check", URI, [3, 0])  # by place
+    checked = await page("check", URI, [3, 0], "")  # by place
     assert checked["title"] == "greedy_always: check" and "refuted" in checked["html"] and "total variation" in checked["html"]
-    explained = await page("explain", URI, "plain")
+    explained = await page("explain", URI, "plain", "")
     assert "until the request is finished" in explained["html"] and "static cost" in explained["html"]
     with pytest.raises(JsonRpcException, match="no algorithm here"):
-        await page("explain", URI, "gone")
+        await page("explain", URI, "gone", "")
     await editor.close()
 
 
@@ -204,7 +204,7 @@ async def traced() -> None:
     await editor.open(MINE + BESIDE)
     given = ["trace", URI, "mine_alone", "def f(x):"]  # not the file's last one
     found = await editor.client.workspace_execute_command_async(lsp.ExecuteCommandParams("decgraph.show", given))
-    assert found["title"] == "mine_alone: trace" and "def f(x):" in found["html"]
+    assert found["title"] == "mine_alone: trace" and '"prompt":["def"," f","(","x","):"]' in found["html"]
     assert '"name": "mine_alone"' in found["html"] or '"name":"mine_alone"' in found["html"]
     assert await editor.close() == ""
 
