@@ -49,7 +49,11 @@ class Driver:
 
     def ops(self, waiting: Generator[Any, Any, Any] | None = None) -> Iterator[Op]:
         """The operations of this program's lines that are being run, the innermost first. waiting: the run, which waits
-        for a model call while nothing of it is on the stack."""
+        for a model call while nothing of it is on the stack.
+
+        Only generators that are suspended are asked what they wait for: CPython 3.11 reads `gi_yieldfrom` of a running one
+        from the inline cache after its call instruction, and where those bits look like an instruction, follows a wild pointer.
+        """
         frames: list[FrameType] = []
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
@@ -57,7 +61,7 @@ class Driver:
             frame = frame.f_back
         suspended: list[FrameType] = []
         inner: Any = waiting
-        while isinstance(inner, GeneratorType) and inner.gi_frame is not None:
+        while isinstance(inner, GeneratorType) and inner.gi_frame is not None and not inner.gi_running:
             suspended.insert(0, inner.gi_frame)
             inner = inner.gi_yieldfrom
         for frame in (*frames, *suspended):
