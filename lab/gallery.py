@@ -97,8 +97,12 @@ def page(name: str, verdicts: Found, figures: Found) -> str:
 
 def faithful(entry: stdlib.Entry) -> str:
     """What is known of a program's faithfulness to its publication, in a sentence."""
-    code = f" ([{entry.code}](https://github.com/{entry.code}))" if entry.code else ""
-    return f"**{entry.status}**: {linked(entry.status)}{code}." + (f" {entry.note}" if entry.note else "")
+    recorded = re.findall(r"https://github\.com/([\w.-]+/[\w.-]+)/tree/", " ".join(agreement(entry.name)))
+    code = dict.fromkeys(filter(None, (entry.code, *recorded)))
+    found = f"**{entry.status}**: {linked(entry.status)}."
+    if entry.note:
+        found += f" {entry.note[0].upper()}{entry.note[1:].rstrip('.')}."
+    return found + (" Code: " + ", ".join(f"[{name}](https://github.com/{name})" for name in code) + "." if code else "")
 
 
 def section(title: str, lines: Iterable[str]) -> list[str]:
@@ -131,9 +135,16 @@ def rows_of_fidelity() -> dict[str, list[str]]:
     for line in (DOCS / "fidelity.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == 5 and cells[3] == "torch":
-            program = re.sub(r"^\[(\w+)\].*", r"\1", cells[2]).split(",")[0]
-            found.setdefault(program, []).append(f"- {cells[0]}, recorded from {cells[1]}: {cells[4]}")
+            program = re.sub(r"^\[?(\w+).*", r"\1", cells[2])  # the first of several that play together
+            found.setdefault(program, []).append(f"- {cells[0]}, recorded from {at_github(cells[1])}: {cells[4]}")
     return found
+
+
+def at_github(source: str) -> str:
+    """A repository and its commit as a link; anything else as it is."""
+    return re.sub(
+        r"^(?:https://github\.com/)?([\w.-]+/[\w.-]+) ([0-9a-f]{7,40})$", r"[\1 \2](https://github.com/\1/tree/\2)", source
+    )
 
 
 def agreement(name: str) -> list[str]:
@@ -203,7 +214,8 @@ def paper(entry: stdlib.Entry) -> str:
 
 def summary(name: str) -> str:
     """What an algorithm does: the first sentence of its docstring after the citation, as Markdown."""
-    doc = " ".join((decgraph.load(name).module.entry.doc or "").split())
+    found = re.search(rf'^algorithm {name}\([\s\S]*?"""([\s\S]*?)"""', stdlib.text(name), re.M)
+    doc = " ".join(found[1].split()) if found else ""
     cited = re.sub(r"\([^()\"]*\b(?:19|20)\d\d[a-z]?(?:: \"[^\"]*\")?\)", "\0", doc)
     said = cited.partition("\0")[2].partition(": ")[2] or cited
     first = re.split(r"(?<=[.])\s(?=[A-Z`])", said.replace(" \0", ""), maxsplit=1)[0].rstrip(".")

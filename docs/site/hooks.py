@@ -151,6 +151,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     page.meta.setdefault("search", {"boost": weight(source)})
     markdown = rewritten(markdown, "CHANGELOG.md" if source == "changelog.md" else f"docs/{source}")
     markdown = re.sub(r"<!-- step (\w+) -->", lambda found: figure_of(found[1]), markdown)
+    if source == "index.md":
+        page.meta["hide"] = ["navigation"]
     if source == "gallery/README.md":
         page.meta["hide"] = ["toc"]
         return markdown.replace("<!-- filter -->", '<div id="gallery-filter"></div>', 1)

@@ -59,6 +59,7 @@ def test_the_picture_of_readme_is_the_step(scheme: str) -> None:
     assert written == pictures.drawing(STEPS[pictures.README], pictures.styled("svg", pictures.COLOURS[scheme])) + "\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["eagle2", "fast_dllm"])
 def test_a_step_is_one_of_a_run(name: str) -> None:
     """Tokens and what became of them; probabilities are rounded, and may round otherwise elsewhere."""
