@@ -211,7 +211,7 @@ def test_a_dead_link_stops_a_strict_build(tmp_path: Path) -> None:
         (f"{hooks.REPOSITORY}/blob/main/docs/proof.md#x", "docs/cookbook/rule.md", "../proof.md#x"),
         (f"{hooks.REPOSITORY}/tree/main/docs/gallery", "CHANGELOG.md", "gallery/README.md"),
         ("docs/tutorial.md", "CHANGELOG.md", "tutorial.md"),
-        ("../CHANGELOG.md", "docs/versions.md", "changelog.md"),
+        ("../CHANGELOG.md", "docs/install.md", "changelog.md"),
         ("images/frontier.png", "docs/tradeoffs.md", "images/frontier.png"),
     ],
 )
