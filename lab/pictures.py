@@ -42,10 +42,8 @@ def record(name: str) -> dict[str, Any] | None:
     canvas = "masked" in algorithm.models.values()
     params: dict[str, Any] = {p: SMALL[p] for p, made in algorithm.params.items() if p in SMALL and smaller(made, SMALL[p])}
     session = algorithm.session(backend="torch", **params)
-    asked: dict[str, Any] = {
-        "limit": 10 if canvas else 24,
-        "temperature": 1 if "in distribution" in stdlib.entry(name).claim else 0,
-    }
+    sampled = "in distribution" in stdlib.entry(name).claim
+    asked: dict[str, Any] = {"limit": 10 if canvas else 24, "temperature": 1 if sampled else 0}
     request, recorder = request_for(session, CANVAS_PROMPT if canvas else PROMPT, **asked), Recorder()
     result = session.run(request, listener=recorder, keep_events=False)
     run = Trace.of(session, request.prompt, result, recorder.recording())
