@@ -127,7 +127,7 @@ def index() -> dict[str, Any]:
 
 def described() -> dict[str, Any]:
     """Every verb with its help, its options (help, and how its value is completed) and its arguments."""
-    from decgraph.cli.main import verbs
+    from decgraph.cli.verbs import verbs
 
     out: dict[str, Any] = {}
     for verb, help in verbs().items():
