@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import decgraph
 from decgraph.cli import completion, given
+from decgraph.cli.verbs import GROUPS
 
 if TYPE_CHECKING:
     from decgraph.dsl.explain import Explanation
@@ -52,17 +53,14 @@ class Verb(TyperCommand):
 
 
 class Verbs(TyperGroup):
-    """The verbs in groups. groups: their titles, with the verbs of each."""
-
-    groups: Mapping[str, Sequence[str]] = {}
+    """The verbs in groups, and those of a verb in one."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        rest = [name for name in self.list_commands(ctx) if not any(name in group for group in self.groups.values())]
-        for title, group in {**self.groups, ("Others" if self.groups else "Commands"): rest}.items():
-            rows = [(name, self.commands[name].help or "") for name in group if name in self.commands]
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl([(name, help.partition("\n")[0]) for name, help in rows])
+        groups = GROUPS if "run" in self.commands else {"Commands": self.list_commands(ctx)}
+        for title, group in groups.items():
+            with formatter.section(title):
+                rows = [(name, self.commands[name].help or "") for name in group if name in self.commands]
+                formatter.write_dl([(name, help.partition("\n")[0]) for name, help in rows])
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         self.format_commands(ctx, formatter)
@@ -104,11 +102,11 @@ def write_algorithm(found: Explanation, formatter: Any) -> None:
                 formatter.write_dl([(name, words) for name, words in rows], col_max=WIDE)
 
 
-def of(arguments: Iterable[str], verbs: Mapping[str, str], groups: Mapping[str, Sequence[str]]) -> typer.Typer:
+def of(arguments: Iterable[str], verbs: Mapping[str, str]) -> typer.Typer:
     """The typer application with the verb that the arguments name; the other verbs are there by name and help only."""
     app = typer.Typer(
         help="A compiler for decoding algorithms: run them on real models, prove what they claim.",
-        cls=type("Verbs", (Verbs,), {"groups": groups}),
+        cls=Verbs,
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import re
 import signal
 import sys
 import threading
@@ -17,32 +16,10 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import NoReturn
 
 from decgraph.cli import completion
-
-GROUPS = {
-    "Write": ("new", "explain", "fmt", "lsp"),
-    "Prove": ("check",),
-    "Run": ("list", "run", "repl", "map", "trace"),
-    "Measure": ("bench", "tune", "profile", "compile"),
-    "Serve and export": ("serve", "export"),
-    "Models": ("zoo", "train", "convert"),
-}
-"""The verbs as the help shows them."""
-FIRST_LINE = re.compile(r'"""decgraph (?P<verb>\w+): (?P<help>.*?)(?:""")?\s*$')
-
-
-def verbs() -> dict[str, str]:
-    """The verbs and one line about each, found by reading the first line of this folder's files."""
-    found = {}
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        with path.open(encoding="utf-8") as file:
-            if match := FIRST_LINE.match(file.readline()):
-                found[match["verb"]] = match["help"]
-    order = [verb for group in GROUPS.values() for verb in group]
-    return dict(sorted(found.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
+from decgraph.cli.verbs import verbs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = output.warn
             with uncollected():
-                app = application.of(arguments, verbs(), GROUPS)
+                app = application.of(arguments, verbs())
             app(args=arguments, prog_name="decgraph", obj=clock.process_began() if argv is None else time.perf_counter())
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)

@@ -8,6 +8,7 @@ import pytest
 
 import decgraph
 from decgraph.cli import completion, given, main, options
+from decgraph.cli.verbs import GROUPS, verbs
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 
 Capture = pytest.CaptureFixture[str]
@@ -65,11 +66,11 @@ def test_every_verb_that_prints_a_result_has_json_and_quiet() -> None:
 
 
 def test_the_verbs_stand_in_groups(capsys: Capture) -> None:
-    grouped = [verb for group in main.GROUPS.values() for verb in group]
-    assert sorted(grouped) == sorted(main.verbs())
+    grouped = [verb for group in GROUPS.values() for verb in group]
+    assert sorted(grouped) == sorted(verbs())
     assert main.main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert all(f"\n{title}:\n" in out for title in main.GROUPS) and "Others" not in out
+    assert all(f"\n{title}:\n" in out for title in GROUPS) and "Others" not in out
     assert max(map(len, out.splitlines())) <= 80
 
 
