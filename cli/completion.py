@@ -150,9 +150,9 @@ def of_command(command: Any) -> dict[str, Any]:
         kind, described = get_args(parameter.annotation)
         kinds = (kind, *get_args(kind))
         choices = next((k for k in kinds if isinstance(k, type) and issubclass(k, Enum)), None)
-        completer = described.autocompletion
+        completer: Any = described.autocompletion
         words = [str(c.value) for c in choices or ()] or list(getattr(completer, "words", ()))
-        value = words or getattr(completer, "__name__", "")
+        value: Any = words or getattr(completer, "__name__", "")
         if type(described).__name__ == "ArgumentInfo":
             arguments.append(value)
             continue
