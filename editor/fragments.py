@@ -27,10 +27,10 @@ COLOURS = {
 }  # fmt: skip
 VERDICTS = {"proved": "#1a7f37", "holds": "#0969da", "refuted": "#d1242f", "undecided": "#9a6700", "none": "#59636e"}
 ORIGINS = {
-    "accepted": ("#aceebb", "accepted draft"),
-    "residual": ("#fff1a8", "drawn from the residual"),
-    "bonus": ("#b6e3ff", "bonus token"),
-    "own": ("#eaeef2", "the target's own token"),
+    "accepted": ("#d9f2df", "accepted draft"),
+    "residual": ("#fdebd3", "drawn from the residual"),
+    "bonus": ("#d7eafc", "bonus token"),
+    "own": ("#eceef0", "the target's own token"),
     "decided": ("#d8b9ff", "decided on a canvas"),
 }
 
@@ -144,6 +144,11 @@ def report(value: Any) -> str:
     return shown
 
 
+def counterexample(value: Any) -> str:
+    """A counterexample by itself."""
+    return _pre(escape(value.render()))
+
+
 def result(value: Any) -> str:
     """A run: its text by where each token came from, and its statistics."""
     stats = value.stats
@@ -211,6 +216,7 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "Calls": calls,
     "Cost": cost,
     "Explanation": explanation,
+    "Counterexample": counterexample,
     "Report": report,
     "Result": result,
 }

@@ -74,18 +74,16 @@ def counterexample(found: Counterexample, text: str) -> str:
         f"<tr><th scope=row>{name}</th><td class=mono>{html.escape(value)}</td></tr>" for name, value in world if value
     )
     tables = "\n".join(found.tables)
-    left = [panel("The world", f"<table>{rows}</table><pre>{html.escape(tables)}</pre>")]
-    if found.functions:
-        left.append(panel("Its functions", f"<pre>{html.escape(chr(10).join(found.functions))}</pre>"))
-    if text:
-        left.append(panel("Program", source(text, lines_of(found.decisions))))
-    right = []
+    left = [panel("What each side commits", sides(found))]
     if found.decisions:
         items = "".join(f"<li>{html.escape(decision)}</li>" for decision in found.decisions)
-        right.append(panel(DRAWN.get(found.kind, "What was drawn"), f"<ol>{items}</ol>"))
-    right.append(panel("What each side commits", sides(found)))
-    columns = "".join(f'<div class="stack">{"".join(parts)}</div>' for parts in (left, right))
-    return f'<div class="columns">{columns}</div>'
+        left.append(panel(DRAWN.get(found.kind, "What was drawn"), f"<ol>{items}</ol>"))
+    left.append(panel("The world", f"<table>{rows}</table><pre>{html.escape(tables)}</pre>"))
+    if found.functions:
+        left.append(panel("Its functions", f"<pre>{html.escape(chr(10).join(found.functions))}</pre>"))
+    right = [panel("Program", source(text, lines_of(found.decisions)))] if text else []
+    columns = "".join(f'<div class="stack">{"".join(parts)}</div>' for parts in (left, right) if parts)
+    return f'<div class="columns report">{columns}</div>'
 
 
 def panel(title: str, inner: str) -> str:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from decgraph.views.document import Trace, document
+from decgraph.views.document import Trace, document, relation
 
 HERE = Path(__file__).parent
+SCRIPTS = ("d3/d3.min.js", "drawings.js", "trace.js")
 
 
 def trace_page(runs: Sequence[Trace]) -> str:
@@ -22,7 +23,15 @@ def trace_page(runs: Sequence[Trace]) -> str:
 
     Two runs are aligned by their tokens: where one goes, the other goes to the step that commits the same place of the text."""
     title = " and ".join(run.name for run in runs)
-    return page(f"{title}: trace", read("trace.html"), {"runs": [document(run) for run in runs]}, "drawings.js", "trace.js")
+    return page(
+        f"{title}: trace", read("trace.html"), {"runs": [document(run) for run in runs], "relation": relation(runs)}, *SCRIPTS
+    )
+
+
+def framed(run: Trace) -> str:
+    """The page of a run as a part of a notebook: in a frame of its own, which may run its script and nothing else."""
+    frame = 'sandbox="allow-scripts" style="width:100%;height:760px;border:1px solid #8886;border-radius:6px"'
+    return f'<iframe title="Trace of {html.escape(run.name)}" {frame} srcdoc="{html.escape(trace_page([run]))}"></iframe>'
 
 
 def page(title: str, body: str, data: Any, *scripts: str) -> str:
