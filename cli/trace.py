@@ -105,6 +105,8 @@ def command(
         "strict": strict,
         "stop": tuple(stop or ()),
     }
+    if live:
+        typer.echo(f"{output_} is written while the run goes on; Ctrl-C ends it", err=True)
     traces: list[Trace] = []
     read: dict[str, Any] = {}
     tokenizer: Any = None

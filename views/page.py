@@ -29,9 +29,14 @@ def trace_page(runs: Sequence[Trace]) -> str:
 
 
 def framed(run: Trace) -> str:
-    """The page of a run as a part of a notebook: in a frame of its own, which may run its script and nothing else."""
-    frame = 'sandbox="allow-scripts" style="width:100%;height:760px;border:1px solid #8886;border-radius:6px"'
-    return f'<iframe title="Trace of {html.escape(run.name)}" {frame} srcdoc="{html.escape(trace_page([run]))}"></iframe>'
+    """The page of a run as a part of a notebook."""
+    return in_frame(f"Trace of {run.name}", trace_page([run]), 760)
+
+
+def in_frame(title: str, text: str, height: int) -> str:
+    """A page in a frame of its own, which may run its script and nothing else."""
+    frame = f'sandbox="allow-scripts" style="width:100%;height:{height}px;border:1px solid #8886;border-radius:6px"'
+    return f'<iframe title="{html.escape(title)}" {frame} srcdoc="{html.escape(text)}"></iframe>'
 
 
 def page(title: str, body: str, data: Any, *scripts: str) -> str:
