@@ -99,8 +99,8 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     this.box = make("div", { class: "tree", tabindex: "0", role: "tree", "aria-label": "Draft tree: " + Object.entries(counted).map(([state, n]) => `${n} ${state}`).join(", ") }, this.svg.node(), this.map.node());
     this.detail = make("p", { class: "detail faint", role: "status" }, "Point at a node, or choose it with the arrow keys, for all that is known of it.");
     const button = (text, said, does) => { const made = make("button", { "aria-label": said, title: said }, text); made.addEventListener("click", does); return made; };
-    this.tools = make("div", { class: "tools" }, button("−", "Smaller (-)", () => this.scale(1 / 1.4)), button("+", "Larger (+)", () => this.scale(1.4)), button("fit", "The whole tree (0)", () => this.fit()),
-      button("path", "To the path that was accepted (p)", () => this.toPath()));
+    this.tools = make("div", { class: "tools" }, button("−", "Smaller (-)", () => this.scale(1 / 1.4)), button("+", "Larger (+)", () => this.scale(1.4)), button("fit", "fit: the whole tree (0)", () => this.fit()),
+      button("path", "path: to the accepted one (p)", () => this.toPath()));
     if (counted.pruned) {
       this.pruned = make("input", { type: "checkbox" });
       this.pruned.addEventListener("change", () => this.draw());
@@ -170,8 +170,8 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     this.pills.selectAll("g").data(order).join((enter) => {
       const g = enter.append("g");
       g.append("rect").attr("class", "node").attr("rx", 5);
-      g.append("text").attr("class", "token");
-      g.append("text").attr("class", "small");
+      g.append("text").attr("class", "token").attr("aria-hidden", "true");
+      g.append("text").attr("class", "small").attr("aria-hidden", "true");
       return g.on("pointerenter", (_, d) => this.tell(d)).on("click", (_, d) => { this.tell(d); this.box.focus({ preventScroll: true }); });
     }).attr("class", (d) => `${d.data.node.state} ${d.data.node.state === "emitted" ? d.data.node.source : ""} ${d.data.node.fresh ? "fresh" : ""}`)
       .attr("role", "treeitem").attr("id", (d) => `${this.name()}-${d.data.node.i}`).attr("aria-level", (d) => d.depth + 1).attr("aria-label", (d) => this.said(d));

@@ -336,6 +336,7 @@ def test_a_notebook_shows_the_page_in_a_frame(page: Any, tmp_path: Path) -> None
 def test_the_vendored_d3_is_the_pinned_one() -> None:
     folder = Path(__file__).parents[3] / "views" / "d3"
     digest = hashlib.sha256((folder / "d3.min.js").read_bytes()).hexdigest()
+    assert len(trace_page([traced("eagle2")])) < 250_000, "d3 and the page itself are small"
     assert f"{digest}  d3.min.js" in (folder / "README.md").read_text(encoding="utf-8")
     licence = (folder / "LICENSE").read_text(encoding="utf-8")
     asked = re.findall(r'from "([^"]+)"', (folder / "entry.js").read_text(encoding="utf-8"))
