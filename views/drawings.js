@@ -36,9 +36,11 @@ function number(x, digits = 3) {
   return x !== 0 && Math.abs(x) < 0.001 ? x.toExponential(1) : String(Number(x.toFixed(digits)));
 }
 
-function nodesOf(tree, columns) { // each node as an object; see node_data of views/document.py
+const WORDS = new Set(["state", "source", "why"]); // of which a node has the place in the list of words
+
+function nodesOf(tree, columns, words) { // each node as an object; see node_data of views/document.py
   const names = ["token", "parent", "state", "source", "born", "settled", "values", "score", "q", "p", "raw", "why"];
-  return tree.map((row, i) => Object.fromEntries([["i", i], ["columns", columns], ...names.map((name, k) => [name, row[k] ?? (name === "why" ? "" : null)])]));
+  return tree.map((row, i) => Object.fromEntries([["i", i], ["columns", columns], ...names.map((name, k) => [name, row[k] === undefined || row[k] === null ? (name === "why" ? "" : null) : WORDS.has(name) ? words[row[k]] : row[k]])]));
 }
 
 function nodesAt(tree, step) { // as they were at the end of a step
@@ -138,10 +140,10 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     const below = new Map([[-1, []]]);
     for (const node of kept) below.set(node.i, []);
     for (const node of kept) (below.get(node.parent) ?? below.get(-1)).push(node);
-    const plain = (node) => node.state === "drafted" && !node.fresh;
-    const run = (node) => { // drafts one below the other, which nobody tested: one box
+    const like = (a, b) => (a.state === "drafted" || a.state === "committed") && a.state === b.state && a.fresh === b.fresh;
+    const run = (node) => { // drafts one below the other, which nobody tested and which are alike: one box
       const line = [node];
-      for (let next = below.get(node.i); plain(node) && next.length === 1 && plain(next[0]); next = below.get(next[0].i)) line.push(next[0]);
+      for (let next = below.get(node.i); next.length === 1 && like(node, next[0]); next = below.get(next[0].i)) line.push(next[0]);
       return line;
     };
     const grown = (node) => {
@@ -212,7 +214,7 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     this.at = t;
     const pill = Math.max(3, Math.min(170, this.column * t.k - 14)), tall = Math.max(2.5, Math.min(22, HIGH * t.k - 3));
     const spot = (d) => [t.applyX(d.left), t.applyY(d.middle)];
-    const height = (d) => (ON_PATH.has(d.data.node.state) || d.children || d.data.node.i < 0 ? Math.max(tall, 17) : tall); // inner nodes are read first
+    const height = (d) => (ON_PATH.has(d.data.node.state) || d.children || d.data.node.i < 0 ? Math.max(tall, Math.min(17, pill + 2)) : tall); // inner nodes are read first
     const second = HIGH * t.k >= 34 && pill > 60;
     const line = d3.linkHorizontal().source((l) => { const [x, y] = spot(l.source); return [x + pill, y]; }).target((l) => spot(l.target));
     const lift = second ? 8 : 0; // the numbers stand below the box

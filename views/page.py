@@ -24,8 +24,19 @@ def trace_page(runs: Sequence[Trace]) -> str:
     Two runs are aligned by their tokens: where one goes, the other goes to the step that commits the same place of the text."""
     title = " and ".join(run.name for run in runs)
     return page(
-        f"{title}: trace", read("trace.html"), {"runs": [document(run) for run in runs], "relation": relation(runs)}, *SCRIPTS
+        f"{title}: trace",
+        read("trace.html"),
+        {"runs": [spelled_once(document(run)) for run in runs], "relation": relation(runs)},
+        *SCRIPTS,
     )
+
+
+def spelled_once(run: dict[str, Any]) -> dict[str, Any]:
+    """A run's data in which the nodes of trees, thousands of them, name the words of a list by their places."""
+    words: dict[str, int] = {}
+    place = lambda x: words.setdefault(x, len(words)) if isinstance(x, str) else x
+    trees = [[[place(x) for x in row] for row in tree] for tree in run["trees"]]
+    return {**run, "trees": trees, "words": list(words)}
 
 
 def framed(run: Trace) -> str:

@@ -15,7 +15,7 @@ class RunView {
     this.event = -1;
     run.positions = Math.max(run.tokens.length, ...run.steps.map((s) => s.cells || 0));
     this.canvas = run.stats.unmasked > 0;
-    this.trees = run.trees.map((tree) => nodesOf(tree, run.columns));
+    this.trees = run.trees.map((tree) => nodesOf(tree, run.columns, run.words));
     this.size = this.canvas ? run.positions : run.tokens.length;
     this.stepOf = new Int32Array(this.size).fill(-1);
     this.history = this.canvas ? Array.from({ length: this.size }, () => []) : null;
