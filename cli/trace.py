@@ -13,81 +13,59 @@ from typing import Annotated, Any
 import typer
 
 import decgraph
-from decgraph.cli import given, options, output
+from decgraph.cli import completion, options, output
 from decgraph.cli.options import option
 from decgraph.cli.output import check_writable
 from decgraph.cli.run import open_session
 from decgraph.models import request_for
-from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.recording import Recorder, Recording
-from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.session import Result, Session, check_params
 from decgraph.runtime.trace import Committed, Event, Stats, Stopped
 from decgraph.views.document import Trace, document
 
-settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("output", "live", "against", "chrome", "plot", "show", "step", "prompt", "prompt_file", "ids", "chat", "system", "model",
-       "set", "max_new", "temperature", "top_k", "top_p", "seed", "stop", "extern", "backend", "device", "dtype", "strict",
-       "json")  # fmt: skip
+settings = options.LENIENT
 PAUSE = 1.0
 """Seconds between two writes of a page that follows its run."""
 WARM = 6
 """New tokens of a run before the one that is recorded, which pays for what models do once; no time line should show that."""
 
 
+@options.grouped
 def command(
     context: typer.Context,
-    algorithm: Annotated[str, given.algorithm()],
-    prompt: options.Prompt = None,
-    prompt_file: options.PromptFile = None,
-    ids: options.Ids = None,
-    output_: Annotated[
-        Path | None, option("--output", "-o", help="Write a page: one HTML file, which needs no network.")
+    algorithm: Annotated[str, options.algorithm()],
+    given_prompt: options.Prompt,
+    models: options.Bound,
+    asked: options.Request,
+    shown: options.Output,
+    out: Annotated[Path | None, option("--out", "-o", help="Write a page: one HTML file, which needs no network.")] = None,
+    against: Annotated[
+        str | None,
+        option("--against", help="Another algorithm, to be seen beside it.", autocompletion=completion.algorithms),
     ] = None,
-    against: Annotated[str | None, option("--against", help="Another algorithm, to be seen beside it.")] = None,
     chrome: Annotated[Path | None, option("--chrome", help="Write a trace for chrome://tracing and Perfetto.")] = None,
     plot: Annotated[Path | None, option("--plot", help="Draw it: .png, .svg or .pdf (needs matplotlib).")] = None,
     show: Annotated[bool, option("--show", help="At the terminal; the default where no file is asked for.")] = False,
     live: Annotated[bool, option("--live", help="Write the page while the run goes on; it follows in the browser.")] = False,
-    step: Annotated[int | None, typer.Option("--step", min=1, help="With --show: the step whose tree is shown.")] = None,
-    chat: options.Chat = False,
-    system: options.System = None,
-    model: options.Model = None,
-    set_: options.Set = None,
-    max_new: options.MaxNew = 64,
-    temperature: options.Temperature = DEFAULT_TEMPERATURE,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    seed: options.Seed = 0,
-    strict: options.Strict = False,
-    stop: options.Stop = None,
-    extern: options.Extern = None,
-    backend: options.Backend = None,
-    device: options.Device = AUTO,
-    dtype: options.Dtype = AUTO,
-    json: Annotated[bool, option("--json", help="Print what the page shows, as JSON.")] = False,
+    step: Annotated[int | None, option("--step", min=1, help="With --show: the step whose tree is shown.")] = None,
 ) -> None:
     """Look into a run, step by step: text by origin, draft trees, canvases, model calls over time, and the program's line.
 
     Without a file to write it is shown at the terminal.
     """
-    placed = Placement.of(device, dtype)
+    placed = models.placed()
     chosen = [decgraph.load(name) for name in (algorithm, against) if name is not None]
-    if system is not None and not chat:
-        raise decgraph.DecError("--system goes with --chat", hint='--chat --system "Answer in one sentence."')
     takes = [name for one in chosen for name in one.params]
-    asked: dict[str, Any] = given.pairs(set_ or (), "--set") | given.direct(context.args, takes, OWN)
-    for name in asked:
+    values = models.params(context, takes)
+    for name in values:
         if name not in takes:
-            check_params(chosen[0].function, {name: asked[name]}, unread=True)  # says which there are
-    folders = given.folders(model or (), chosen[0].models)
-    text = given.prompt(prompt, prompt_file, ids)
-    said = given.said(chat, system)
-    said(text)
-    others = f"--plot {output_.name} draws it (.png, .svg, .pdf), --chrome FILE.json is for Perfetto" if output_ else ""
-    check_writable(output_, ".html", ".htm", what="a page", instead=others)
-    if live and output_ is None:
+            check_params(chosen[0].function, {name: values[name]}, unread=True)  # says which there are
+    folders = models.folders(chosen[0].models)
+    text = given_prompt.read()
+    others = f"--plot {out.name} draws it (.png, .svg, .pdf), --chrome FILE.json is for Perfetto" if out else ""
+    check_writable(out, ".html", ".htm", what="a page", instead=others)
+    if live and out is None:
         raise decgraph.DecError("--live goes with a page", hint="--live -o trace.html")
     check_writable(chrome, ".json")
     check_writable(plot)
@@ -95,49 +73,41 @@ def command(
         from decgraph.views import plot as plots
 
         plots.check(plot)
-    externs = given.functions(extern or ())
-    fields = {
-        "limit": max_new,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-        "strict": strict,
-        "stop": tuple(stop or ()),
-    }
-    if live:
-        typer.echo(f"{output_} is written while the run goes on; Ctrl-C ends it", err=True)
+    externs = models.functions(chosen[0])
+    fields = asked.fields(chosen[0])
+    if live and not shown.quiet:
+        typer.echo(f"{out} is written while the run goes on; Ctrl-C ends it", err=True)
     traces: list[Trace] = []
     read: dict[str, Any] = {}
     tokenizer: Any = None
     for one in chosen:
-        params = {name: value for name, value in asked.items() if name in one.params}
-        models = {name: value for name, value in folders.items() if len(chosen) == 1 or name.split(".")[0] in one.models}
-        models |= {name: value for name, value in read.items() if one.models.get(name) == value.kind}  # read once
+        params = {name: value for name, value in values.items() if name in one.params}
+        bound = {name: value for name, value in folders.items() if len(chosen) == 1 or name.split(".")[0] in one.models}
+        bound |= {name: value for name, value in read.items() if one.models.get(name) == value.kind}  # read once
         functions = {name: function for name, function in externs.items() if name in one.module.externs}
-        session = open_session(one, models, params, functions, backend, tokenizer=tokenizer, placed=placed)
+        session = open_session(one, bound, params, functions, models.backend, tokenizer=tokenizer, placed=placed)
         read, tokenizer = {**read, **session.models}, session.tokenizer
-        warm = open_session(one, dict(session.models), params, functions, backend, tokenizer=tokenizer)
-        write_so_far = partial(live_page, output_, traces) if live and output_ is not None else None
-        run = traced(one, session, warm, text, said, fields, write_so_far)
+        warm = open_session(one, dict(session.models), params, functions, models.backend, tokenizer=tokenizer)
+        write_so_far = partial(live_page, out, traces) if live and out is not None else None
+        run = traced(one, session, warm, text, given_prompt.said, fields, write_so_far)
         traces.append(run)
         if run.reason == "interrupted":
-            if live and output_ is not None:
-                write(output_, page_of(traces))  # what there is, as a page that no longer waits
+            if live and out is not None:
+                write(out, page_of(traces))  # what there is, as a page that no longer waits
             raise KeyboardInterrupt
-    if output_ is not None:
-        write(output_, page_of(traces))
+    if out is not None:
+        write(out, page_of(traces))
     if chrome is not None:
         from decgraph.views.chrome import chrome_trace
 
         write(chrome, json_.dumps(chrome_trace(traces), ensure_ascii=False, allow_nan=False) + "\n")
     if plot is not None:
         plots.save(traces, plot)
-    if json:
+    if shown.json:
         found = [document(run) for run in traces]
         output.emit_json(found[0] if len(found) == 1 else found)
     else:
-        tell(traces, [path for path in (output_, chrome, plot) if path is not None], show=show, step=step)
+        tell(traces, [path for path in (out, chrome, plot) if path is not None], show=show, step=step, quiet=shown.quiet)
     if any(run.error for run in traces):
         raise typer.Exit(output.USER_ERROR)
 
@@ -204,7 +174,7 @@ def live_page(path: Path, before: Sequence[Trace], run: Trace) -> None:
         part.unlink(missing_ok=True)
 
 
-def tell(traces: list[Trace], written: list[Path], *, show: bool, step: int | None) -> None:
+def tell(traces: list[Trace], written: list[Path], *, show: bool, step: int | None, quiet: bool) -> None:
     """What was written, and the run itself where it is to be shown."""
     from decgraph.cli import tracing
 
@@ -215,7 +185,7 @@ def tell(traces: list[Trace], written: list[Path], *, show: bool, step: int | No
     for run in traces:
         if run.error:
             console.print(f"{run.name}: {run.error}", markup=False)
-    for path in written:
+    for path in [] if quiet else written:
         said = ", ".join(f"{run.name}: {tracing.sizes(run)}" for run in traces)
         console.print(f"wrote {path}  ({said})", markup=False)
 

@@ -146,7 +146,7 @@ class Algorithm:
         `models`: the same by name, where one is no keyword (`target.heads`); or the first model alone: `session("FOLDER")`. A
         model is a folder, a GGUF file, the name of a shipped model, a transformers module (its weights are shared and it is
         put in evaluation mode) or a model of decgraph's; what is left out is a shipped model of its kind. `backend`: torch
-        (the default where torch is installed), triton (whole steps on the device, docs/triton.md; the default for models on
+        (the default where torch is installed), triton (whole steps on the device, docs/gpu.md; the default for models on
         CUDA) or reference. `plan`: which
         passes run (all, on the reference none, unless it says so), the backend where `backend` does not say it, and how many
         sequences `generate` runs at a time; it never changes a token.

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from decgraph.errors import DecError
-from decgraph.ir.values import Function, Module
+from decgraph.ir.values import Function, Module, Type
+from decgraph.runtime import progress as shown
 from decgraph.runtime.arguments import Externs, Listener, ParamValue, Prompt, Tokenizing
 from decgraph.runtime.conversation import Conversation
 from decgraph.runtime.faults import fault, title_of
@@ -24,7 +25,6 @@ from decgraph.runtime.models.locks import alone, making
 from decgraph.runtime.models.renewal import renewed_all
 from decgraph.runtime.parameters import check_value, is_text
 from decgraph.runtime.placement import Placement, placement_of_all, refuse_autocast
-from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.recording import Recorder
 from decgraph.runtime.refused import refuse_unavailable
@@ -85,14 +85,22 @@ def check_params(function: Function, given: Mapping[str, ParamValue], *, unread:
     return out
 
 
-def check_externs(module: Module, name: str, given: Collection[str]) -> None:
-    """Raises DecError for a Python function that a program calls and nobody handed over."""
-    for extern in module.externs:
+def check_externs(module: Module, name: str, given: Collection[str], stand_ins: Collection[str] = ()) -> None:
+    """Raises DecError for a Python function that a program calls and nobody handed over. stand_ins: those that `--extern
+    demo:NAME` has."""
+    for extern, (takes, gives) in module.externs.items():
         if extern not in given:
+            demo = f"; to try it: --extern demo:{extern}" if extern in stand_ins else ""
             raise DecError(
-                f"{name} needs the function `{extern}`",
-                hint=f"hand it over: --extern file.py:{extern}, or externs={{{extern!r}: function}}",
+                f"{name} needs the function `{extern}`: ({', '.join(map(python, takes))}) -> {python(gives)}",
+                hint=f"hand it over: --extern file.py:{extern}, or externs={{{extern!r}: function}}{demo}",
             )
+
+
+def python(type: Type) -> str:
+    """What a value of a type is for a Python function."""
+    plain = {"text": "str", "real": "float", "prob": "float", "token": "int", "int": "int", "bool": "bool"}
+    return "array" if "[" in str(type) else plain.get(str(type.elem), str(type))
 
 
 def check_models(function: Function, models: Mapping[str, Model]) -> dict[str, Model]:
@@ -155,6 +163,8 @@ class Session:
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
         check_externs(module, self.function.name, self.externs)
         self.shared: dict[Any, Any] = {}
+        self.defaults: RequestFields | None = None
+        """The sampling fields of requests that do not say them; None: what the first model's settings say."""
         self.load_seconds = 0.0
         """What making it took, for its results to say; set by whoever makes it."""
         for name, value in self.params.items():
@@ -261,7 +271,8 @@ class Session:
 
         prompts: requests, or texts, token ids or messages of a chat, which become requests numbered by their place
         (`request_id`) with the fields of `request` (limit, temperature, stop, ...). budget: bytes that each model's keys and
-        values may take; what does not fit at once goes one after the other. progress: a bar on stderr.
+        values may take; what does not fit at once goes one after the other. progress: on stderr, a bar at a terminal and
+        else a line every ten seconds.
         Runs join and leave as they end; each commits the tokens it would have got alone (its noise is keyed by its
         `request_id` and seed). `listener(number, event)` hears the events of all, with `commits_only` as
         in `stream`; `finished(number, result)` is told of each as it ends. A failed request has its error in its result; after
@@ -269,16 +280,16 @@ class Session:
         Raises DecError for a request that no run can begin with.
         """
         asked = self._requests(prompts, request)
-        with self._alone():
+        with self._alone(), shown.shown(self.function.name, quiet=not progress) as told:
             if budget is not None:
                 self.machine.limit_memory(self.models, budget)
             results: dict[int, Result] = {}
-            shown = Bar(len(asked), self.function.name) if progress else None
 
             def done(number: int, run: Begun, error: BaseException | None) -> None:
                 results[number] = self._result(run, error)
-                if shown is not None:
-                    shown.step(len(results[number].tokens))
+                if progress:
+                    count = sum(len(result.tokens) for result in results.values())
+                    told(f"{len(results)} of {len(asked)} requests, {count} tokens", len(results), len(asked))
                 if finished is not None:
                     finished(number, results[number])
 
@@ -310,9 +321,6 @@ class Session:
                         results[number] = Result(
                             (), "", Stats.of([]), "interrupted", 0.0, error=DecError("interrupted"), placement=self.placement
                         )
-            finally:
-                if shown is not None:
-                    shown.close()
             return [results[number] for number in range(len(asked))]
 
     def _requests(self, prompts: Iterable[Request | Prompt], given: RequestFields) -> list[Request]:
@@ -330,7 +338,8 @@ class Session:
         main = next((self.models[p.name] for p in self.function.params if p.name in self.models), None)
         if main is not None:
             request.check_vocab(main.vocab.size)
-        if request.logprobs is not None and (main is None or main.kind != "causal"):
+        asks = request.logprobs is not None or request.prompt_logprobs is not None
+        if asks and (main is None or main.kind != "causal"):
             raise DecError(
                 f"{self.function.name} has no log-probabilities of committed tokens: its first model is not causal",
                 hint="leave logprobs out; a canvas's confidences are in the events `Unmasked`",
@@ -411,7 +420,7 @@ class Session:
         return Result(
             tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards, self.placement,
             load_seconds=self.load_seconds, first_call_seconds=first, decoding_tokens=decoded, pieces=pieces,
-            mode=run.machine.mode,
+            mode=run.machine.mode, prompt_logprobs=run.machine.prompt_logprobs,
         )  # fmt: skip
 
     def stream(

@@ -2,7 +2,7 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-const MOST_NODES = 600; // of a tree that are drawn; the path that was accepted always is
+const MOST_NODES = 1200; // of a tree that are drawn; the path that was accepted always is
 const WIDE = 132, WIDEST = 420, HIGH = 38; // of a node with its room, before the tree is made to fit
 const ON_PATH = new Set(["accepted", "emitted", "committed"]);
 const SIGNS = { accepted: "✓ ", rejected: "✗ ", emitted: "+ ", committed: "● " };

@@ -21,7 +21,7 @@ ARROWS: dict[str, set[str]] = {
     "hf": {"zoo", "backends", "runtime", "passes", "ir"},
     "bench": {"runtime", "stdlib", "ir", "zoo", "hf", "backends", "check"},  # the last two: tasks whose runs are enumerated
     "serve": {"runtime", "passes", "stdlib", "dsl", "ir", "zoo", "hf", "backends"},
-    "editor": {"runtime", "passes", "stdlib", "dsl", "ir", "check"},
+    "editor": {"runtime", "passes", "stdlib", "dsl", "ir", "check", "views"},
     "scale": {"serve", "runtime", "passes", "stdlib", "dsl", "ir", "zoo", "hf", "backends"},
     "views": {"runtime", "ir", "check"},
     "cli": {
