@@ -1,7 +1,7 @@
 # `make` alone lists the targets. Targets make .venv ready first; the second time that costs nothing.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check proof slow nightly oldest gpu costs golden site clean
+.PHONY: help setup demo test lint types check proof slow nightly oldest gpu costs golden site vsix clean
 
 BIN := .venv/bin
 # What the demo needs, and what everything else does.
@@ -33,7 +33,7 @@ demo: $(DEMO)  ## decode a prompt with speculative.dec on the shipped models, pr
 	@echo "demo 1/4: stdlib/speculative.dec, the whole algorithm"; echo
 	@sed -n 's/^/    /p' stdlib/speculative.dec; echo
 	@echo "demo 2/4: decgraph run speculative (green: guesses of the small model that the target accepted)"; echo
-	@$(BIN)/decgraph run speculative --prompt "def main():" --max-new 64; echo
+	@$(BIN)/decgraph run speculative --prompt "def main():" --max-tokens 64; echo
 	@echo "demo 3/4: decgraph check speculative (is its claim true? every outcome of every draw, in fractions)"; echo
 	@$(BIN)/decgraph check speculative; echo
 	@echo "demo 4/4: decgraph check examples/forgets_the_residual.dec (the same with one line left out)"; echo
@@ -113,6 +113,14 @@ site: $(READY)  ## build the documentation's site into build/site
 	@echo "site: mkdocs build --strict"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict --site-dir build/site
 	@echo "site: open build/site/index.html"
+
+VSCE := 3.9.2
+
+vsix:  ## package the VS Code extension as build/decgraph.vsix (needs Node and npm)
+	@echo "vsix: npm, vsce $(VSCE)"
+	@rm -rf build/vsix && mkdir -p build && cp -r editor/vscode build/vsix && cp LICENSE build/vsix/
+	@cd build/vsix && npm ci --omit=dev --silent && npx --yes @vscode/vsce@$(VSCE) package --out ../decgraph.vsix
+	@echo "vsix: code --install-extension build/decgraph.vsix"
 
 clean:  ## delete caches and build outputs; keeps .venv
 	@echo "clean: build outputs and caches"

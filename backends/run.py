@@ -185,6 +185,12 @@ class Run(Backend):
         """The tree that is being drafted was grown, cut or marked: an error leaves it like this."""
         if self.open_drafts:
             self.open_drafts[-1].tree = tree
+        if self.recorder is not None and tree is not None:  # a program may carry a tree that it has not drafted yet
+            self.recorder.marks(self.columns_of(tree))
+
+    def columns_of(self, tree: Any) -> Mapping[str, Sequence[Any]]:
+        """What a tree's nodes hold, for a recorder: columns by name, their log-probability among them, a value a node."""
+        return {}
 
     def end_draft(self, event: DraftEnded) -> None:
         """Called where an error has ended a draft."""

@@ -209,7 +209,7 @@ def params_for(
         elif t.elem == "token" and not t.dims:
             out[p.name] = r.randrange(vocab)
         else:
-            raise DecError(f"{function.name}: give a value for `{p.name}` to check it with", hint=f"--param {p.name}=...")
+            raise DecError(f"{function.name}: give a value for `{p.name}` to check it with", hint=f"--set {p.name}=...")
     return out
 
 

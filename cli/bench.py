@@ -6,66 +6,50 @@ import json as json_
 import os
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from decgraph import extras, zoo
 from decgraph.cli import given, options, output
+from decgraph.cli.options import option
 from decgraph.errors import DecError
-from decgraph.runtime.placement import AUTO, Placement
+from decgraph.runtime import progress
+from decgraph.runtime.placement import AUTO
 
 if TYPE_CHECKING:
     from decgraph.bench.benchmark import Benchmark
-    from decgraph.bench.measure import Told
 
-settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("model", "all", "drafter", "prompts", "chat", "take", "dtype", "device", "temperature", "max_new", "limit", "threads",
-       "rounds", "batch", "seed", "baseline", "peer", "set", "ignore_eos", "one_copy", "quick", "lists", "format", "out",
-       "json", "plot")  # fmt: skip
+settings = options.LENIENT
 FORMATS = {"table": (".md", ".txt"), "md": (".md", ".txt"), "csv": (".csv",), "latex": (".tex",), "json": (".json",)}
 """How tables are written, with the endings of their files."""
 ON_SHIPPED = ("autoregressive", "speculative", "prompt_lookup", "kangaroo", "eagle2", "medusa", "token_recycling", "lookahead")
 ON_OWN = ("autoregressive", "prompt_lookup")
 
 
-def option(*names: str, help: str, **more: Any) -> Any:  # Any: typer's description of an option
-    """`typer.Option` without a default, short enough for a line of the command below."""
-    return typer.Option(*names, help=help, **more)
-
-
+@options.grouped
 def command(
     context: typer.Context,
+    models: options.Models,
     algorithms: Annotated[
-        list[str] | None, given.algorithm("Names or .dec files; `speculative:gamma=6` has parameters.")
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        option(
-            "--model", "-m", help="A folder or a name, or random-25M and the like; head=FOLDER for an algorithm's other models."
-        ),
+        list[str] | None, options.algorithm("Names or .dec files; `speculative:gamma=6` has parameters.")
     ] = None,
     all_: Annotated[
         bool, option("--all", help="Every algorithm of the standard library; those that lack a model are named at the end.")
     ] = False,
-    drafter: Annotated[str | None, option("--drafter", help="The folder or name of a small model that drafts.")] = None,
     prompts: Annotated[
         Path | None, option("--prompts", help="Prompts: .txt, one a line, or .jsonl with prompt or messages, and kind.")
     ] = None,
     chat: Annotated[bool, option("--chat", help="Through the model's chat template.")] = False,
     take: Annotated[int | None, option("--take", min=1, help="At most so many prompts of each kind.")] = None,
-    dtype: options.Dtype = AUTO,
-    device: options.Device = AUTO,
-    temperature: Annotated[float, option("--temperature", "-t", min=0, help="0 is greedy.")] = 0.0,
-    max_new: Annotated[int, option("--max-new", "--limit", "-n", min=2, help="Most new tokens of a request.")] = 64,
+    temperature: Annotated[float, option("--temperature", "-t", help="0 is greedy.")] = options.DEFAULT_TEMPERATURE,
+    max_tokens: options.MaxTokens = 64,
     threads: Annotated[int, option("--threads", min=1, help="Threads of both sides.")] = 1,
     rounds: Annotated[int, option("--rounds", min=1, help="Timed runs of each request.")] = 5,
     batch: Annotated[int, option("--batch", min=1, help="Requests decoded at a time, by both sides.")] = 1,
-    seed: Annotated[int, option("--seed", min=0, help="Of the order within rounds, of sampling, of the bootstrap.")] = 0,
+    seed: options.Seed = 0,
     baseline: Annotated[
         list[str] | None,
         option("--baseline", help="generate, assisted, assisted_default, prompt_lookup, early_exit, or another algorithm."),
@@ -74,10 +58,8 @@ def command(
         list[str] | None,
         option("--peer", help="Another engine, in a process of its own: llama.cpp, ctranslate2, openvino or transformers."),
     ] = None,
-    set_: Annotated[
-        list[str] | None, option("--set", help="A parameter of those that have it: gamma=5. Also as --gamma 5.")
-    ] = None,
-    ignore_eos: Annotated[bool, option("--ignore-eos", help="Every text runs to --max-new.")] = False,
+    set_: options.Set = None,
+    ignore_eos: Annotated[bool, option("--ignore-eos", help="Every text runs to --max-tokens.")] = False,
     one_copy: Annotated[
         bool, option("--one-copy", help="Both sides on the same weights in memory, as decgraph laid them out.")
     ] = False,
@@ -88,8 +70,10 @@ def command(
     ] = False,
     format: Annotated[str, option("--format", help="table, md, csv, latex or json.")] = "table",
     out: Annotated[Path | None, option("--out", "-o", help="Write that to this file, not to stdout.")] = None,
-    json: Annotated[Path | None, option("--json", help="Write everything measured to this file as well.")] = None,
+    results: Annotated[Path | None, option("--results", help="Write everything measured to this file as well.")] = None,
     plot: Annotated[Path | None, option("--plot", help="Draw it into this folder, as PNG and SVG.")] = None,
+    quiet: Annotated[bool, option("--quiet", "-q", help="No word of how far it is.")] = False,
+    json: Annotated[bool, option("--json", help="As --format json.")] = False,
 ) -> None:
     """Measure algorithms against transformers' own loops on the same weights, interleaved.
 
@@ -99,9 +83,12 @@ def command(
     With --peer, decgraph and other engines decode the same weights in processes of their own, and CPU time is compared.
     """
     # What is wrong with the command line is said before anything is loaded.
-    placed = Placement.of(device, dtype)
+    placed, format = models.placed(), "json" if json else format
+    if max_tokens < 2:
+        raise DecError(f"--max-tokens is {max_tokens}; the time a token takes needs 2 at least")
     if format not in FORMATS:
         raise DecError(f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}")
+    model, drafter = models.model, models.drafter
     targets = [item for item in model or () if "=" not in item]
     parts = given.pairs([item for item in model or () if "=" in item], "--model")
     if len(targets) + ("target" in parts) > 1:
@@ -113,14 +100,14 @@ def command(
     asked_for = {ending: f"--format {name}" for name, endings in FORMATS.items() for ending in endings}
     other = asked_for.get(out.suffix.lower(), "--plot FOLDER draws pictures") if out is not None else ""
     output.check_writable(out, *FORMATS[format], what=f"--format {format}", instead=other)
-    output.check_writable(json, ".json")
+    output.check_writable(results, ".json")
     output.check_folder(plot)
     if lists:
         if model or drafter or prompts or peer or baseline or chat or plot is not None or format in ("csv", "latex"):
             raise DecError(
-                "--lists brings its own model and tasks", hint="names, --set, --format table, md or json, --out, --json"
+                "--lists brings its own model and tasks", hint="names, --set, --format table, md or json, --out, --results"
             )
-        on_lists(context, algorithms, set_, format, out, json)
+        on_lists(context, algorithms, set_, format, out, results)
         return
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -141,23 +128,23 @@ def command(
         named = named or ["autoregressive"]
     names = tuple(named or (benchmark.causal() if all_ else ON_SHIPPED if target is None else ON_OWN))
     known = {name for one in compare.asked(names, {}) for name in one.algorithm.params}
-    common = {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), OWN)}
+    common = {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), context)}
     asked = compare.asked(names, common)
-    wanted = Settings(max_new, rounds, batch, temperature, seed)
+    wanted = Settings(max_tokens, rounds, batch, temperature, seed)
     if quick:
-        wanted, take = replace(wanted, limit=min(max_new, 24), rounds=min(rounds, 2)), min(take or 2, 2)
+        wanted, take = replace(wanted, limit=min(max_tokens, 24), rounds=min(rounds, 2)), min(take or 2, 2)
     torch.set_num_threads(threads)
     order = benchmark.Benchmark(
         tuple(asked), wanted, target, drafter or small, parts, tuple(baseline) if baseline else None, prompts, chat, take,
         placed, not ignore_eos, one_copy,
     )  # fmt: skip
     if peer:
-        beside_peers(context, order, peer, threads, format, out, json)
+        beside_peers(context, order, peer, threads, format, out, results, quiet)
         return
-    with progress() as told:
-        document = benchmark.document(lambda: order.runs(told), command=written(context))
-    if json is not None:
-        write(json, json_.dumps(document, indent=1) + "\n")
+    with progress.shown("measuring", quiet=quiet) as told:
+        document = benchmark.document(lambda: order.runs(lambda what, done: told(what, done, 1.0)), command=written(context))
+    if results is not None:
+        write(results, json_.dumps(document, indent=1) + "\n")
     if plot is not None:
         for path in plots.draw(document, plot):
             print(f"drawn {path}", file=sys.stderr)
@@ -182,7 +169,7 @@ def command(
 
 def on_lists(
     context: typer.Context, algorithms: list[str] | None, set_: list[str] | None, format: str, out: Path | None,
-    json: Path | None,
+    results: Path | None,
 ) -> None:  # fmt: skip
     """`--lists`: masked programs, all that need nothing else where none is named, on tasks that are computed exactly."""
     from decgraph.bench import compare, lists, render
@@ -190,11 +177,11 @@ def on_lists(
     named, direct = apart([*(algorithms or ()), *context.args])
     names = named or lists.alone()
     known = {name for one in compare.asked(names, {}) for name in one.algorithm.params}
-    asked = compare.asked(names, {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), OWN)})
+    asked = compare.asked(names, {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), context)})
     document = lists.document({one.label: lists.row(one.algorithm, one.params) for one in asked})
     text = json_.dumps(document, indent=1) + "\n"
-    if json is not None:
-        write(json, text)
+    if results is not None:
+        write(results, text)
     if format == "table" and out is None:
         output.print_table(*lists.table(document))
         print(lists.CAPTION)
@@ -203,8 +190,9 @@ def on_lists(
 
 
 def beside_peers(
-    context: typer.Context, order: Benchmark, peers: list[str], threads: int, format: str, out: Path | None, json: Path | None
-) -> None:
+    context: typer.Context, order: Benchmark, peers: list[str], threads: int, format: str, out: Path | None,
+    results: Path | None, quiet: bool,
+) -> None:  # fmt: skip
     """`--peer`: other engines on the model of a benchmark. Raises DecError for options that have no meaning there."""
     from decgraph.bench import loading
     from decgraph.bench import peers as others
@@ -228,10 +216,10 @@ def beside_peers(
         {**order.parts, **({"drafter": order.drafter} if order.drafter else {})}, ends(folder),
     )  # fmt: skip
     source = {"source": order.source.name, "sha256": order.source.digest, "chat": order.chat}
-    with progress() as told:
-        document = made.document(told, command=written(context), source=source)
-    if json is not None:
-        write(json, json_.dumps(document, indent=1) + "\n")
+    with progress.shown("measuring", quiet=quiet) as told:
+        document = made.document(lambda what, done: told(what, done, 1.0), command=written(context), source=source)
+    if results is not None:
+        write(results, json_.dumps(document, indent=1) + "\n")
     if format == "table" and out is None:
         print(others.caption(document))
         output.print_table(*others.table(document))
@@ -287,24 +275,3 @@ def write(path: Path | None, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise DecError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-@contextmanager
-def progress() -> Iterator[Told]:
-    """A bar on stderr, or in a pipe a line for each thing that is begun: the table comes after minutes."""
-    if sys.stderr.isatty():
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("measuring {task.description}"), BarColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=output.console(stderr=True), transient=True) as bar:
-            task = bar.add_task("", total=1.0)
-            yield lambda what, done: bar.update(task, description=what, completed=done)
-        return
-    said: list[str] = []
-
-    def tell(what: str, _: float) -> None:
-        if what not in said[-1:]:
-            said.append(what)
-            print(f"measuring {what}", file=sys.stderr, flush=True)
-
-    yield tell

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,24 +14,11 @@ import decgraph
 from decgraph import stdlib
 from decgraph.check import CheckOptions, Report, check_algorithm, check_all
 from decgraph.check.verdicts import SUFFICES
-from decgraph.cli import given, output
+from decgraph.cli import completion, given, options, output
+from decgraph.cli.options import option
+from decgraph.runtime import progress
 
-settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = (
-    "all",
-    "vocab",
-    "models",
-    "param",
-    "mutants",
-    "extern",
-    "coverage",
-    "time",
-    "jobs",
-    "html",
-    "json",
-    "proof",
-    "require",
-)
+settings = options.LENIENT
 MODELS = 20
 FEWER = 6
 EACH = 15.0
@@ -43,48 +29,46 @@ UNDECIDED = 3
 INTERRUPTED = 130
 
 
+@options.grouped
 def command(
     context: typer.Context,
-    algorithms: Annotated[
-        list[str] | None,
-        given.algorithm("Names that `decgraph list` prints, and .dec files."),
-    ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every algorithm of the standard library.")] = False,
-    vocab: Annotated[int, typer.Option("--vocab", help="Tokens of the models it is checked with.")] = 3,
+    shown: options.Output,
+    algorithms: Annotated[list[str] | None, options.algorithm("Names that `decgraph list` prints, and .dec files.")] = None,
+    all_: Annotated[bool, option("--all", help="Every algorithm of the standard library.")] = False,
+    vocab: Annotated[int, option("--vocab", help="Tokens of the models it is checked with.")] = 3,
     models: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--models",
             help=f"Small worlds per claim, besides those generated for the program; default: {MODELS}, with --all {FEWER}.",
         ),
     ] = None,
-    param: Annotated[list[str] | None, typer.Option("--param", "--set", help="A parameter: gamma=3.")] = None,
+    set_: options.Set = None,
     mutants: Annotated[
         bool,
-        typer.Option(
-            "--mutants/--no-mutants", help="Plant bugs in what holds without a derivation (mutants); each must be found."
-        ),
+        option("--mutants/--no-mutants", help="Plant bugs in what holds without a derivation (mutants); each must be found."),
     ] = True,
     extern: Annotated[
-        list[str] | None, typer.Option("--extern", help="A function it calls: file.py:name; else any function.")
+        list[str] | None,
+        option("--extern", help="A function it calls: file.py:name; else any function.", autocompletion=completion.externs),
     ] = None,
-    proof: Annotated[bool, typer.Option("--proof", help="Print the derivation beside the program.")] = False,
+    proof: Annotated[bool, option("--proof", help="Print the derivation beside the program.")] = False,
     require: Annotated[
-        str | None, typer.Option("--require", help="Exit code 1 for less than this: proved, or holds.", metavar="proved|holds")
+        str | None, option("--require", help="Exit code 1 for less than this: proved, or holds.", metavar="proved|holds")
     ] = None,
-    coverage: Annotated[bool, typer.Option("--coverage", help="Print the program; ! marks what no world has shown.")] = False,
-    time: Annotated[
-        float | None, typer.Option("--time", help=f"Seconds for each algorithm; then say what is known. With --all {EACH:g}.")
+    coverage: Annotated[bool, option("--coverage", help="Print the program; ! marks what no world has shown.")] = False,
+    seconds: Annotated[
+        float | None, option("--seconds", help=f"For each algorithm; then say what is known. With --all {EACH:g}.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes for several algorithms; 0: as many as cores.")] = 0,
-    html: Annotated[Path | None, typer.Option("--html", help="Write the verdicts and counterexamples as a page.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    jobs: Annotated[int, option("--jobs", "-j", help="Processes for several algorithms; 0: as many as cores.")] = 0,
+    html: Annotated[Path | None, option("--html", help="Write the verdicts and counterexamples as a page.")] = None,
 ) -> None:
     """Prove what an algorithm claims, or refute it with the smallest counterexample found.
 
     Proved: a derivation, for every vocabulary, model, context and request. Holds: no counterexample in the worlds that are
-    counted; exact, every outcome of every draw is followed, with rational probabilities. Exit code 0 for both; 1 if a claim is
-    refuted, a planted bug was not found, or --require asks for more; 3 if it is undecided; 70 if decgraph itself failed.
+    counted; exact, every outcome of every draw is followed, with rational probabilities. After so many --seconds it says what
+    is known. Exit code 0 for both verdicts; 1 if a claim is refuted, a planted bug was not found, or --require asks for more;
+    3 if it is undecided; 70 if decgraph itself failed.
     """
     words = list(algorithms or ())
     rest = [w for w in words if w.startswith("-")]
@@ -93,34 +77,34 @@ def command(
         words, context.args = words[:first], [*words[first:], *context.args]
     if bool(words) == all_:
         raise decgraph.DecError("check what?", hint="decgraph check speculative, decgraph check mine.dec, or --all")
-    if time is not None and time <= 0:
-        raise decgraph.DecError("--time needs seconds above 0", hint="--time 60")
+    if seconds is not None and seconds <= 0:
+        raise decgraph.DecError("--seconds needs a number above 0", hint="--seconds 60")
     if require not in (None, "proved", "holds"):
         raise decgraph.DecError(f"--require is {require}", hint="--require proved, or --require holds")
     output.check_writable(html, ".html", ".htm", what="a page", instead="--json prints JSON")
     fewest = models if models is not None else FEWER if all_ else MODELS
-    options: CheckOptions = {
+    worlds: CheckOptions = {
         "vocab": vocab,
         "models": fewest,
         "mutants": mutants,
-        "seconds": EACH if time is None and all_ else time,
+        "seconds": EACH if seconds is None and all_ else seconds,
     }
     one = decgraph.load(words[0]) if len(words) == 1 else None
     if one is not None:
-        options["params"] = given.pairs(param or (), "--param") | given.direct(context.args, one.params, OWN)
-        options["externs"] = given.functions(extern or ())
+        worlds["params"] = given.pairs(set_ or (), "--set") | given.direct(context.args, one.params, context)
+        worlds["externs"] = given.functions(extern or ())
     else:
-        given.direct(context.args, (), OWN)
-        for name, value in (("--param", param), ("--extern", extern)):
+        given.direct(context.args, (), context)
+        for name, value in (("--set", set_), ("--extern", extern)):
             if value:
                 raise decgraph.DecError(f"{name} goes with one algorithm, not with several")
-    reports = decide(words or stdlib.names(), one, options, jobs or os.cpu_count() or 1, coverage, proof, json)
+    reports = decide(words or stdlib.names(), one, worlds, jobs or os.cpu_count() or 1, coverage, proof, shown)
     if html is not None:
         write_page(html, reports, [one] if one is not None else [decgraph.load(name) for name in words or stdlib.names()])
-    if json:
+    if shown.json:
         found = [{"claim": "; ".join(r.claims), **r.to_json()} for r in reports]
         output.emit_json(found[0] if one is not None else found)
-    elif one is None:
+    elif one is None and not shown.quiet:
         show_total(reports)
     if any(r.interrupted for r in reports):
         raise typer.Exit(INTERRUPTED)
@@ -137,20 +121,20 @@ def command(
 def decide(
     names: Sequence[str],
     one: decgraph.Algorithm | None,
-    options: CheckOptions,
+    worlds: CheckOptions,
     jobs: int,
     coverage: bool,
     proof: bool,
-    json: bool,
+    asked: options.Output,
 ) -> list[Report]:
     """The reports, shown as they come."""
     reports: list[Report] = []
-    with progress_bar("checking" if one is None else one.name, show=not json and at_terminal()) as progress:
+    with progress.shown("check" if one is None else f"check {one.name}:", quiet=asked.quiet) as told:
         if one is not None:
-            options["progress"] = progress
-            reports.append(check_algorithm(one, **options))
-            if not json:
-                show(reports[0], brief=False)
+            worlds["progress"] = told
+            reports.append(check_algorithm(one, **worlds))
+            if not asked.json:
+                show(reports[0], brief=asked.quiet)
                 for warning in one.warnings():
                     print(f"\n{warning}", file=sys.stderr)
                 if proof:
@@ -159,14 +143,14 @@ def decide(
                     show_coverage(one, reports[0])
             return reports
         try:
-            for report in check_all(names, jobs=min(jobs, len(names)), **options):
+            for report in check_all(names, jobs=min(jobs, len(names)), **worlds):
                 reports.append(report)
-                if not json:
+                if not asked.json:
                     show(report, brief=True)
                     if proof:
                         show_proof(report)
-                if progress is not None and len(reports) < len(names):
-                    progress(names[len(reports)], len(reports), len(names))
+                if len(reports) < len(names):
+                    told(names[len(reports)], len(reports), len(names))
                 if report.interrupted:
                     break
         except KeyboardInterrupt:
@@ -185,25 +169,6 @@ def write_page(path: Path, reports: Sequence[Report], algorithms: Sequence[decgr
         path.write_text(report_page(found), encoding="utf-8")
     except OSError as error:
         raise decgraph.DecError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-def at_terminal() -> bool:
-    """Whether a person watches both streams: the bar moves aside for what is printed, which is no use in a file."""
-    return sys.stderr.isatty() and sys.stdout.isatty()
-
-
-@contextmanager
-def progress_bar(name: str, *, show: bool) -> Iterator[Callable[[str, int, int], None] | None]:
-    """What a check is at, on stderr: a function that it calls with (what, done, of)."""
-    if not show:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=output.console(stderr=True), transient=True) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda what, done, of: bar.update(task, description=f"{name}: {what}", completed=done, total=of)
 
 
 STEERED = {

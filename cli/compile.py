@@ -11,7 +11,7 @@ import typer
 
 import decgraph
 from decgraph import extras
-from decgraph.cli import given, output, planning
+from decgraph.cli import given, options, output, planning
 from decgraph.ir.values import Module
 from decgraph.runtime.models.forwards import Forward, forwards_of
 from decgraph.runtime.session import check_params
@@ -39,7 +39,7 @@ class Form(StrEnum):
 
 
 def command(
-    algorithm: Annotated[str, given.algorithm()],
+    algorithm: Annotated[str, options.algorithm()],
     emit: Annotated[
         Emit,
         typer.Option(
@@ -51,13 +51,13 @@ def command(
     ] = Emit.ir,
     form: Annotated[Form, typer.Option("--form", help="How a graph is written.")] = Form.dot,
     lines: Annotated[bool, typer.Option("--lines", help="With the source line of every operation.")] = False,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter known at compile time: gamma=4.")] = None,
+    set_: options.Set = None,
     passes: Annotated[str | None, typer.Option("--passes", help=planning.PASSES)] = None,
     no_pass: Annotated[list[str] | None, typer.Option("--no-pass", help=planning.NO_PASS)] = None,
     dump_ir: Annotated[Path | None, typer.Option("--dump-ir", help=planning.DUMP)] = None,
     validate: Annotated[bool, typer.Option("--validate", help=planning.VALIDATE)] = False,
     model: Annotated[list[str] | None, typer.Option("--model", "-m", help=MODEL)] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Show what an algorithm becomes: its IR, cost and graph, the Python that runs it, its kernels.
 

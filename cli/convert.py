@@ -22,7 +22,7 @@ def command(
     ] = False,
     device: options.Device = AUTO,
     dtype: options.Dtype = AUTO,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Read drafting heads in the layout of their authors; write them in decgraph's, or say what they are."""
     placed = Placement.of(device, dtype)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import decgraph
-from decgraph.cli import given, output
+from decgraph.cli import given, options, output
 
 if TYPE_CHECKING:
     from decgraph.backends.exports.file import Seam
@@ -23,10 +23,10 @@ def main() -> None:
 
 @app.command("hf")
 def hf(
-    algorithm: Annotated[str, given.algorithm()],
+    algorithm: Annotated[str, options.algorithm()],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write; default: the algorithm's name.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Write a folder for transformers: model.generate(..., custom_generate=FOLDER, trust_remote_code=True)."""
     from decgraph.hf.repository import export
@@ -45,11 +45,11 @@ def hf(
 
 @app.command("vllm")
 def vllm(
-    algorithm: Annotated[str, given.algorithm()],
+    algorithm: Annotated[str, options.algorithm()],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; default: ALGORITHM_vllm.py.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter: k=8.")] = None,
+    set_: options.Set = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Write a drafter for vLLM (method custom_class), where the algorithm drafts a chain from token ids alone."""
     from decgraph.backends.exports.vllm import VLLM
@@ -59,11 +59,11 @@ def vllm(
 
 @app.command("sglang")
 def sglang(
-    algorithm: Annotated[str, given.algorithm()],
+    algorithm: Annotated[str, options.algorithm()],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; default: ALGORITHM_sglang.py.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter: k=8.")] = None,
+    set_: options.Set = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Write a drafter for SGLang (a registered algorithm), where the algorithm drafts a chain from token ids alone."""
     from decgraph.backends.exports.sglang import SGLANG

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from decgraph.cli import output
+from decgraph.cli import options, output
 from decgraph.dsl.format import format_source
 from decgraph.errors import DecError
 
@@ -18,7 +18,7 @@ def command(
     paths: Annotated[list[Path], typer.Argument(help="Files, folders (every .dec below), or - for stdin.")],
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file would.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Write nothing; show what would change.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Put .dec files into the house format; comments stay.
 

@@ -1,4 +1,4 @@
-"""What `run` reads from its command line: parameters, models, functions, prompts, tokens."""
+"""What verbs read from their command line: parameters, models, functions, prompts, tokens."""
 
 from __future__ import annotations
 
@@ -18,20 +18,7 @@ from decgraph.runtime import prompt_files
 from decgraph.runtime.prompt_files import Text
 
 if TYPE_CHECKING:
-    from decgraph.runtime.arguments import Prompt
     from decgraph.runtime.grammars import Grammar
-
-
-def algorithm(help: str = "A name that `decgraph list` prints, or a .dec file.") -> Any:  # Any: typer's description of one
-    """A verb's argument that is an algorithm: shells complete it."""
-    return typer.Argument(help=help, autocompletion=algorithms)
-
-
-def algorithms(incomplete: str) -> list[str]:
-    """What a shell may complete an algorithm with: names of the standard library; files are the shell's own affair."""
-    from decgraph import stdlib
-
-    return [name for name in stdlib.names() if name.startswith(incomplete)]
 
 
 def grammar(regex: str | None, json_schema: Path | None, lark: Path | None) -> Grammar | None:
@@ -79,18 +66,23 @@ def pairs(items: Iterable[str], option: str) -> dict[str, str]:
     return out
 
 
-def folders(items: Iterable[str], models: Iterable[str]) -> dict[str, str]:
+def folders(items: Iterable[str], models: Mapping[str, str], drafter: str | None = None) -> dict[str, str]:
     """The folders or names of models by parameter: `--model drafter=FOLDER`, and `--model FOLDER` for the first of `models`, an
-    algorithm's models in order. Raises DecError as `pairs` does, and for what is no folder, before torch is
-    imported."""
+    algorithm's models with their kinds; `drafter` for every further causal one. Raises DecError as `pairs` does, and for what
+    is no folder, before torch is imported."""
     from decgraph import zoo
 
-    named = list(models)
-    first = next(iter(named), "target")
+    first = next(iter(models), "target")
     found = pairs([item if "=" in item else f"{first}={item}" for item in items], "--model")
+    if drafter is not None:
+        small = [name for name, kind in models.items() if kind == "causal"][1:]
+        if not small or any(name in found for name in small):
+            why = "is given twice" if small else "is for a second causal model, and there is none"
+            raise DecError(f"--drafter {why}", hint=f"the models: {', '.join(models)}")
+        found |= dict.fromkeys(small, drafter)
     for name, value in found.items():
         # With a dot it is a setting of a model; a name that no parameter has is refused as such.
-        if "." not in name and (name in named or not named):
+        if "." not in name and (name in models or not models):
             zoo.known().check(value)
     return found
 
@@ -108,19 +100,46 @@ def known(function: Function, values: Mapping[str, str]) -> dict[str, Any]:
     return {name: check_value(function.name, params[name], value) for name, value in values.items()}
 
 
-def direct(words: Sequence[str], known: Iterable[str], options: Iterable[str] = ()) -> dict[str, str]:
+FORMER = {
+    "--max-tokens": ("--max-new", "--limit", "--max-new-tokens", "--max-length", "--n-predict", "--predict", "--num-predict"),
+    "--temperature": ("--temp",),
+    "--repetition-penalty": ("--repeat-penalty",),
+    "--drafter": ("--assistant-model", "--draft-model", "--model-draft", "--speculative-model"),
+    "--out": ("--output", "--output-file"),
+    "--search": ("--param",),
+    "--set": ("--param", "--params"),
+    "--seconds": ("--time",),
+    "--events": ("--trace",),
+    "--tuned": ("--profile",),
+    "--results": ("--json",),
+    "--api-key": ("--api-keys",),
+}
+"""Names that options had before, or have at other programs, by the one that they have here; docs/options.md."""
+
+
+def renamed(word: str, options: Sequence[str]) -> DecError | None:
+    """What to say of an option that goes by another name here; None for others."""
+    name = word.partition("=")[0]
+    new = next((one for one in FORMER if one in options and name in FORMER[one]), None)
+    return None if new is None else DecError(f"there is no option {name}; it is {new} here")
+
+
+def direct(words: Sequence[str], known: Iterable[str], context: typer.Context) -> dict[str, str]:
     """Parameters written as options: `--gamma 4` or `--gamma=4`.
 
-    `known` are the algorithm's parameters, `options` the verb's own, for suggestions. Raises DecError for others.
+    `known` are the algorithm's parameters; the verb's own options are suggested too. Raises DecError for others.
     """
     out: dict[str, str] = {}
-    rest = list(words)
+    rest, known = list(words), list(known)
+    options = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         name = name.lstrip("-").replace("-", "_")
-        if not word.startswith("--") or name not in set(known):
-            near = difflib.get_close_matches(name, [*known, *options], 1, 0.5)
+        if not word.startswith("--") or name not in known:
+            if (error := renamed(word, options)) is not None:
+                raise error
+            near = difflib.get_close_matches(name, [*known, *(one[2:].replace("-", "_") for one in options)], 1, 0.5)
             hint = f"did you mean --{near[0].replace('_', '-')}?" if near else f"parameters: {', '.join(known) or 'none'}"
             what = "option" if word.startswith("-") else "argument"
             raise DecError(f"there is no {what} {word}", hint=hint)
@@ -133,21 +152,31 @@ def direct(words: Sequence[str], known: Iterable[str], options: Iterable[str] = 
 
 
 def functions(items: Iterable[str]) -> dict[str, Callable[..., Any]]:
-    """Externs from `file.py:function` or `name=file.py:function`.
+    """Externs from `file.py:function` or `name=file.py:function`; `demo:function` is a stand-in of `zoo/stand_ins.py`.
 
     Raises DecError for a file that cannot be read or run, and one without that function.
     """
+    from decgraph.zoo import stand_ins
+
     out: dict[str, Callable[..., Any]] = {}
     for item in items:
         name, _, place = item.rpartition("=")
         file, colon, function = place.rpartition(":")
         if not colon:
             raise DecError(f"--extern {item} names no function", hint="--extern judge.py:same_meaning")
-        found = getattr(_module(Path(file)), function, None)
+        found = getattr(stand_ins if file == "demo" else _module(Path(file)), function, None)
         if not callable(found):
             raise DecError(f"{file} has no function {function}")
         out[name or function] = found
     return out
+
+
+def check_functions(chosen: Any, functions: Mapping[str, object]) -> None:
+    """Raises DecError for a function that an algorithm calls and that was not handed over, before models are read."""
+    from decgraph.runtime.session import check_externs
+    from decgraph.zoo import stand_ins
+
+    check_externs(chosen.module, chosen.name, functions, stand_ins.__all__)
 
 
 def _module(file: Path) -> Any:  # Any: whatever the caller's file holds
@@ -197,11 +226,6 @@ def _read(file: Path | None) -> str:
         raise DecError(f"cannot read {file}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise DecError(f"{file or 'stdin'} is not UTF-8 text (byte {error.start})") from None
-
-
-def said(chat: bool, system: str | None) -> Callable[[Text], Prompt]:
-    """What a text of the command line is as a prompt: itself, or with `chat` a user's message, after a system message."""
-    return lambda text: text.prompt(chat=chat, system=system)
 
 
 def _without_line_end(text: str) -> str:

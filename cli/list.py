@@ -1,4 +1,4 @@
-"""decgraph list: The published algorithms, what they claim and who published them."""
+"""decgraph list: The published algorithms, what each does, and what it claims."""
 
 from __future__ import annotations
 
@@ -8,24 +8,52 @@ from typing import Annotated
 import typer
 
 from decgraph import stdlib
-from decgraph.cli import output
+from decgraph.cli import completion, options, output
+from decgraph.cli.options import option
 from decgraph.errors import DecError
+
+CLAIMS = (*stdlib.PROMISES, "none")
 
 
 def command(
+    words: Annotated[
+        list[str] | None, typer.Argument(help="Only those with these words in name, description, source or title.")
+    ] = None,
     family: Annotated[
-        str | None, typer.Option("--family", help="Only those of a family: heads, retrieval, diffusion, ...")
+        str | None,
+        option("--family", help="Only those of a family: heads, retrieval, ...", autocompletion=completion.families),
     ] = None,
     status: Annotated[
         str | None,
-        typer.Option("--status", help=f"Only those that are: {', '.join(k for k in stdlib.STATUSES if k != 'none')}."),
+        option(
+            "--status",
+            help=f"Only those that are: {', '.join(k for k in stdlib.STATUSES if k != 'none')}.",
+            autocompletion=completion.choice(*(k for k in stdlib.STATUSES if k != "none")),
+        ),
     ] = None,
-    owed: Annotated[bool, typer.Option("--owed", help="The published algorithms without a program here, and why.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    kind: Annotated[
+        str | None,
+        option(
+            "--kind", help="Only those with such a model: causal, masked, ...", autocompletion=completion.choice(*stdlib.KINDS)
+        ),
+    ] = None,
+    claim: Annotated[
+        str | None,
+        option("--claim", help="Only with this claim: tokens, distribution, ...", autocompletion=completion.choice(*CLAIMS)),
+    ] = None,
+    long: Annotated[bool, option("--long", "-l", help="With claims as they are written, and sources.")] = False,
+    owed: Annotated[bool, option("--owed", help="The published algorithms without a program here, and why.")] = False,
+    quiet: Annotated[bool, option("--quiet", "-q", help="Names alone.")] = False,
+    json: options.Json = False,
 ) -> None:
-    """The published algorithms, how far they were compared with their authors' code, what they claim and who published them."""
-    if status is not None and status not in stdlib.STATUSES:
-        raise DecError(f"there is no status {status!r}", hint=f"one of {', '.join(stdlib.STATUSES)}")
+    """The published algorithms, what each does, and what it claims.
+
+    A claim in brackets holds under a condition. Algorithms with a * call functions that you hand over; with a stand-in one is
+    tried so: `decgraph run mcts --extern demo:reward`.
+    """
+    for name, value, known in (("status", status, stdlib.STATUSES), ("kind", kind, stdlib.KINDS), ("claim", claim, CLAIMS)):
+        if value is not None and value not in known:
+            raise DecError(f"there is no {name} {value!r}", hint=f"one of {', '.join(known)}")
     if owed:
         missing = [row for row in stdlib.owed() if family in (None, row.family)]
         check(family, {row.family for row in stdlib.catalogue().values()})
@@ -34,14 +62,27 @@ def command(
             return
         output.print_table(("name", "family", "wave", "why"), [(r.name, r.family, str(r.wave), r.note) for r in missing])
         return
-    entries = [stdlib.entry(name) for name in stdlib.names()]
+    entries = [*stdlib.entries()]
     check(family, {entry.family for entry in entries})
     entries = [e for e in entries if family in (None, e.family) and status in (None, e.status)]
+    entries = [e for e in entries if kind in (None, *e.kinds) and claim in (None, *(e.promises or ["none"]))]
+    for word in words or ():
+        entries = [e for e in entries if word.lower() in f"{e.name} {e.about} {e.source} {e.title} {e.family}".lower()]
     if json:
         output.emit_json([asdict(entry) for entry in entries])
-        return
-    rows = [(e.name, e.family, e.status, e.claim or "-", e.source or "-") for e in entries]
-    output.print_table(("name", "family", "status", "claim", "source"), rows)
+    elif quiet:
+        print("\n".join(entry.name for entry in entries))
+    elif long:
+        rows = [(marked(e), e.family, e.status, e.about, e.claim or "-", e.source or "-") for e in entries]
+        output.print_table(("name", "family", "status", "what it does", "claim", "source"), rows)
+    else:
+        shown = [(marked(e), e.family, e.about, ", ".join(e.promises) or "-") for e in entries]
+        output.print_table(("name", "family", "what it does", "claims"), shown)
+
+
+def marked(entry: stdlib.Entry) -> str:
+    """Its name, with a star where it calls functions of its user's."""
+    return f"{entry.name}{' *' * bool(entry.externs)}"
 
 
 def check(family: str | None, known: set[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -46,7 +45,7 @@ def run_all(
 
     started = time.perf_counter()
     asked = [said(line) for line in lines]
-    results = session.generate(asked, batch=batch, progress=sys.stderr.isatty() and not json, finished=show, **fields)
+    results = session.generate(asked, batch=batch, progress=not quiet, finished=show, **fields)
     seconds = time.perf_counter() - started
     tokens = sum(len(r.tokens) for r in results)
     first, before = first_call(results[:batch])

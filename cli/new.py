@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from decgraph.cli import output
+from decgraph.cli import options, output
 from decgraph.dsl.words import RESERVED
 from decgraph.errors import DecError
 
@@ -39,7 +39,7 @@ algorithm {name}(target: causal, drafter: causal, gamma: int in 1..16 = 4):
 def command(
     name: Annotated[str, typer.Argument(help="The algorithm's name; the file gets the ending .dec.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if there is one.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Write a commented file to start an algorithm of your own from."""
     path = Path(name if name.endswith(".dec") else f"{name}.dec")

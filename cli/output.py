@@ -161,6 +161,17 @@ def print_folded(text: str) -> None:
             line = " " * at
 
 
+def print_markdown(text: str) -> None:
+    """A page of Markdown, laid out for the terminal; elsewhere as it is."""
+    screen = console()
+    if not screen.is_terminal:
+        print(text)
+        return
+    from rich.markdown import Markdown
+
+    screen.print(Markdown(text, code_theme="ansi_dark"), soft_wrap=False)
+
+
 def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
     """Say on stderr what went wrong, and return the exit code.
 

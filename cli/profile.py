@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import decgraph
-from decgraph.cli import given, options, output
+from decgraph.cli import options, output
 from decgraph.cli.clock import brief
-from decgraph.runtime.placement import AUTO, Placement
-from decgraph.runtime.request import RequestFields
 from decgraph.runtime.session import check_params
 
 if TYPE_CHECKING:
@@ -25,9 +23,7 @@ if TYPE_CHECKING:
     from decgraph.runtime.request import Request
     from decgraph.runtime.session import Session
 
-settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("prompt", "prompt_file", "ids", "model", "set", "max_new", "temperature", "seed", "extern", "device", "dtype",
-       "repeat", "chrome", "json")  # fmt: skip
+settings = options.LENIENT
 COLUMNS = f"{'wall s':>8}  {'%':>6}  {'cpu s':>8}  {'%':>6}"
 OUTSIDE = "outside of the program"
 
@@ -117,23 +113,16 @@ class Profile:
         return f"{wall:>8.3f}  {wall / (self.seconds or 1):>6.1%}  {cpu:>8.3f}  {cpu / (self.cpu or 1):>6.1%}"
 
 
+@options.grouped
 def command(
     context: typer.Context,
-    algorithm: Annotated[str, given.algorithm()],
-    prompt: options.Prompt = None,
-    prompt_file: options.PromptFile = None,
-    ids: options.Ids = None,
-    model: options.Model = None,
-    set_: options.Set = None,
-    max_new: options.MaxNew = 64,
-    temperature: options.Temperature = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of all noise.")] = 0,
-    extern: options.Extern = None,
-    device: options.Device = AUTO,
-    dtype: options.Dtype = AUTO,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs with and without the clock.")] = 3,
-    chrome: Annotated[Path | None, typer.Option("--chrome", help="Write a trace for chrome://tracing or Perfetto.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    algorithm: Annotated[str, options.algorithm()],
+    given_prompt: options.Prompt,
+    models: options.Bound,
+    asked: options.Request,
+    shown: options.Output,
+    repeat: Annotated[int, options.option("--repeat", min=1, help="Runs with and without the clock.")] = 3,
+    chrome: Annotated[Path | None, options.option("--chrome", help="Write a trace for chrome://tracing or Perfetto.")] = None,
 ) -> None:
     """Say where the time of a run goes, by line of the program: forwards by model, draws, verification, host work, waiting.
 
@@ -143,30 +132,31 @@ def command(
     from decgraph.cli.run import open_session
     from decgraph.models import request_for
 
-    placed = Placement.of(device, dtype)
+    if models.backend not in (None, "torch"):
+        raise decgraph.DecError("the clock of a program's lines is in the torch backend", hint="--backend torch, or none")
+    placed = models.placed()
     chosen = decgraph.load(algorithm)
-    params = {**given.pairs(set_ or (), "--set"), **given.direct(context.args, chosen.params, OWN)}
+    params = models.params(context, chosen.params)
     check_params(chosen.function, params, unread=True)
-    text = given.prompt(prompt, prompt_file, ids)
+    text = given_prompt.read()
     output.check_writable(chrome, ".json")
-    folders, externs = given.folders(model or (), chosen.models), given.functions(extern or ())
+    fields = asked.fields(chosen)
+    folders, externs = models.folders(chosen.models), models.functions(chosen)
     session = open_session(chosen, folders, params, externs, "torch", placed=placed)
     text.check_ids(next(iter(session.models.values())).vocab.size)
-    fields: RequestFields = {"limit": max_new, "seed": seed}
-    if temperature is not None:
-        fields["temperature"] = temperature
-    request = request_for(session, text.prompt(), **fields)
+    request = request_for(session, given_prompt.said(text), **fields)
     session.load_seconds = time.perf_counter() - context.obj
     first = once(session, request)[0] / 1e9
     profile, clock = measured(session, request, repeat, traced=chrome is not None)
     if chrome is not None:
         write_chrome(chrome, clock)
     apart = {"load_seconds": session.load_seconds, "first_run_seconds": first}
-    if json:
+    if shown.json:
         output.emit_json({**profile.to_json(), **apart})
         return
     print(profile.text(texts(chosen)))
-    print(f"\nnot counted: load {brief(session.load_seconds)} s, first run {brief(first)} s")
+    if not shown.quiet:
+        print(f"\nnot counted: load {brief(session.load_seconds)} s, first run {brief(first)} s")
 
 
 def measured(session: Session, request: Request, repeats: int, *, traced: bool = False) -> tuple[Profile, Clock]:

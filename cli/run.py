@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json as json_
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -18,121 +19,82 @@ import decgraph
 from decgraph.cli import given, options, output, planning, threads
 from decgraph.cli.options import option
 from decgraph.cli.output import check_writable
+from decgraph.errors import DecError
 from decgraph.models import request_for
 from decgraph.passes.plan import Plan
 from decgraph.runtime import prompt_files
 from decgraph.runtime.collecting import uncollected
 from decgraph.runtime.defaults import defaults
-from decgraph.runtime.placement import AUTO, Placement
+from decgraph.runtime.placement import Placement
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session, check_params
 from decgraph.runtime.trace import Commits
-from decgraph.runtime.unshaped import refuse_unread, unread
 
-settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("prompt", "prompt_file", "prompts", "ids", "batch", "chat", "system", "model", "set", "max_new", "temperature", "top_k",
-       "top_p", "min_p", "repetition_penalty", "logprobs", "seed", "strict", "stop", "eos", "ban", "regex", "json_schema",
-       "grammar", "extern", "cache", "trace", "backend", "device", "dtype",
-       "passes", "no_pass", "dump_ir", "validate", "compile", "profile", "show_drafts", "quiet", "json")  # fmt: skip
+settings = options.LENIENT
 
 
+@options.grouped
 def command(
     context: typer.Context,
-    algorithm: Annotated[str, given.algorithm()],
-    prompt: options.Prompt = None,
-    prompt_file: options.PromptFile = None,
+    algorithm: Annotated[str, options.algorithm()],
+    given_prompt: options.Prompt,
+    models: options.Bound,
+    asked: options.Request,
+    shown: options.Output,
     prompts: Annotated[Path | None, option("--prompts", help="Prompts, decoded together: .txt, one a line, or .jsonl.")] = None,
-    ids: options.Ids = None,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="With --prompts: how many at a time.")] = 8,
-    chat: options.Chat = False,
-    system: options.System = None,
-    model: options.Model = None,
-    set_: options.Set = None,
-    max_new: options.MaxNew = 64,
-    temperature: options.Temperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    min_p: options.MinP = None,
-    repetition_penalty: options.RepetitionPenalty = None,
+    batch: Annotated[int, option("--batch", min=1, help="With --prompts: how many at a time.")] = 8,
     logprobs: Annotated[int | None, option("--logprobs", help="With --json: of the tokens, and of the n likeliest.")] = None,
-    seed: options.Seed = 0,
-    strict: options.Strict = False,
-    stop: options.Stop = None,
     eos: Annotated[list[str] | None, option("--eos", help="Tokens that end it; default: the model's.")] = None,
     ban: Annotated[list[str] | None, option("--ban", help="Tokens never chosen: ids or texts.")] = None,
-    regex: options.Regex = None,
-    json_schema: options.JsonSchema = None,
-    grammar: options.Grammar = None,
-    extern: options.Extern = None,
     cache: Annotated[str | None, option("--cache", help="Another cache policy for the masked model: dual, prefix.")] = None,
-    trace: Annotated[Path | None, option("--trace", help="Write every event to this JSON file.")] = None,
-    backend: options.Backend = None,
-    device: options.Device = AUTO,
-    dtype: options.Dtype = AUTO,
+    events: Annotated[Path | None, option("--events", help="Write every event to this JSON file.")] = None,
     passes: Annotated[str | None, option("--passes", help=planning.PASSES)] = None,
     no_pass: Annotated[list[str] | None, option("--no-pass", help=planning.NO_PASS)] = None,
     dump_ir: Annotated[Path | None, option("--dump-ir", help=planning.DUMP)] = None,
     validate: Annotated[bool, option("--validate", help=planning.VALIDATE)] = False,
     compile: Annotated[bool, option("--compile", help="torch.compile the forwards: slow to start.")] = False,
-    profile: Annotated[Path | None, option("--profile", help="What `decgraph tune` wrote; other options go before it.")] = None,
+    tuned: Annotated[Path | None, option("--tuned", help="What `decgraph tune` wrote; other options go before it.")] = None,
     show_drafts: Annotated[bool, option("--show-drafts", help="Show rejected drafts too, struck through.")] = False,
-    quiet: Annotated[bool, option("--quiet", "-q", help="The new text alone.")] = False,
-    json: Annotated[bool, option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Decode a prompt with an algorithm and real models.
 
-    Models default to the shipped ones. Parameters of the algorithm are options too: --gamma 4.
+    Models default to the shipped ones. Parameters of the algorithm are options too: --gamma 4;
+    `decgraph run ALGORITHM --help` lists them.
     """
-    if logprobs is not None and not json:
+    if logprobs is not None and not shown.json:
         raise decgraph.DecError("--logprobs are printed as JSON alone", hint="--json")
-    placed = Placement.of(device, dtype)
+    placed = models.placed()
     chosen = decgraph.load(algorithm)
     if cache is not None:
         chosen = chosen.cached(cache)
-    params: dict[str, Any] = given.pairs(set_ or (), "--set")
-    params |= given.direct(context.args, chosen.params, OWN)
-    folders: dict[str, str] = given.folders(model or (), chosen.models)
+    params = models.params(context, chosen.params)
+    folders = models.folders(chosen.models)
     applied = None
-    if profile is not None:
+    if tuned is not None:
         from decgraph.cli import profiled
 
-        applied = profiled.read(profile, chosen)
+        applied = profiled.read(tuned, chosen)
         params, folders = {**applied.params, **params}, {**applied.models, **folders}
     known = check_params(chosen.function, params, unread=True)
     wishes = planning.Wishes(passes, no_pass or (), dump_ir, validate)
     plan = wishes.plan() if wishes.any else applied.plan if applied is not None else None
     if dump_ir is not None or validate:
         wishes.run(chosen.module, known)
-    externs = given.functions(extern or ())
-    if prompts is not None and any(given is not None for given in (prompt, prompt_file, ids, trace)):
-        raise decgraph.DecError("--prompts goes with no other prompt and no --trace", hint="one file, a prompt on every line")
-    if system is not None and not chat:
-        raise decgraph.DecError("--system goes with --chat", hint='--chat --system "Answer in one sentence."')
-    text = None if prompts is not None else given.prompt(prompt, prompt_file, ids)
-    said = given.said(chat, system)
+    externs = models.functions(chosen)
+    if prompts is not None:
+        if events is not None or any((given_prompt.prompt, given_prompt.prompt_file, given_prompt.ids)):
+            raise decgraph.DecError(
+                "--prompts goes with no other prompt and no --events", hint="one file, a prompt on every line"
+            )
+        options.check_system(given_prompt.chat, given_prompt.system)
+    text = given_prompt.read() if prompts is None else None
     texts = (text,) if text is not None else prompt_files.read(prompts).texts if prompts is not None else ()
     for one in texts:
-        said(one)  # what does not go together, and a trace that could not be written, is said before models are read
-    check_writable(trace, ".json", instead="`decgraph trace` writes pages and pictures")
-    fields: dict[str, Any] = {
-        "limit": max_new,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-        "seed": seed,
-        "strict": strict,
-        "logprobs": logprobs,
-        "stop": tuple(stop or ()),
-    }
-    fields = {name: value for name, value in fields.items() if value is not None}
-    plain = decgraph.Request((0,), **fields)  # what is out of range is said before models are read
-    refuse_unread(chosen.function, plain, unread(chosen.function))
-    if (allow := given.grammar(regex, json_schema, grammar)) is not None:
-        fields["allow"] = allow
-    session = open_session(chosen, folders, params, externs, backend, plan, compile, placed=placed)
+        given_prompt.said(one)  # what does not go together, and a file that cannot be written, is said before models are read
+    check_writable(events, ".json", instead="`decgraph trace` writes pages and pictures")
+    fields = asked.fields(chosen, logprobs=logprobs)
+    session = open_session(chosen, folders, params, externs, models.backend, plan, compile, placed=placed)
     session.load_seconds = time.perf_counter() - context.obj  # since the command began
     fields["bans"] = given.tokens(ban or (), "--ban", session.tokenizer)
     if applied is not None:
@@ -145,22 +107,22 @@ def command(
     if text is None:
         from decgraph.cli.many import run_all
 
-        raise typer.Exit(run_all(session, texts, batch, fields, said, json=json, quiet=quiet))
-    request = request_for(session, said(text), **fields)
-    if json:
+        raise typer.Exit(run_all(session, texts, batch, fields, given_prompt.said, json=shown.json, quiet=shown.quiet))
+    request = request_for(session, given_prompt.said(text), **fields)
+    if shown.json:
         from decgraph.cli.summary import result_of
 
-        result = session.run(request, keep_events=trace is not None)
+        result = session.run(request, keep_events=events is not None)
         output.emit_json(result_of(session, result))
     else:
-        told = text_of(session, text) + "\n" * chat
-        result = show(session, request, told, quiet=quiet, drafts=show_drafts, keep_events=trace is not None)
-    if trace is not None:
-        write_trace(trace, session, result)
+        told = text_of(session, text) + "\n" * given_prompt.chat
+        result = show(session, request, told, quiet=shown.quiet, drafts=show_drafts, keep_events=events is not None)
+    if events is not None:
+        write_trace(events, session, result)
     if result.reason == "interrupted":
         raise typer.Exit(output.INTERRUPTED)
     if result.error is not None:
-        raise typer.Exit(output.USER_ERROR) if json else result.error
+        raise typer.Exit(output.USER_ERROR) if shown.json else unnumbered(result.error)
 
 
 def open_session(
@@ -193,10 +155,11 @@ def open_session(
 
 
 def show(
-    session: Session, request: Request, text: str, *, quiet: bool, drafts: bool = False, keep_events: bool = False
-) -> Result:
-    """Run, with the text appearing as it is committed, and the summary after it. Backend triton decodes in graph mode, where
-    nothing is known of drafts, unless they are to be shown (`drafts`) or written down (`keep_events`)."""
+    session: Session, request: Request, text: str, *, quiet: bool, drafts: bool = False, keep_events: bool = False,
+    brief: bool = False,
+) -> Result:  # fmt: skip
+    """Run, with the text appearing as it is committed, and the summary after it; `brief`: the text alone. Backend triton
+    decodes in graph mode, where nothing is known of drafts, unless they are to be shown (`drafts`) or kept (`keep_events`)."""
     from decgraph.cli.stream import Stream
     from decgraph.cli.summary import show as show_summary
     from decgraph.runtime.text import detokenizer_of
@@ -207,7 +170,7 @@ def show(
     colour = colour and (session.machine.name != "triton" or drafts or keep_events)
     canvas = any(model.kind == "masked" for model in session.models.values())
     stream = Stream(console, detokenizer, colour=colour, canvas=canvas, drafts=drafts)
-    if not quiet:
+    if not (quiet or brief):
         stream.legend()
         stream.prompt(text)
         console.file.flush()
@@ -216,9 +179,19 @@ def show(
         raise result.error.__cause__  # nobody reads what is said: no fault of the run's
     stream.finish()
     print()
-    if not quiet:
+    if not (quiet or brief):
         show_summary(console, session, result)
     return result
+
+
+def unnumbered(error: DecError) -> DecError:
+    """The error of the only request there was: nobody gave it a number."""
+    named = re.compile(rf"\b{re.escape(error.request)}: |, in {re.escape(error.request)}\b") if error.request else None
+    if named is None:
+        return error
+    made = DecError([named.sub("", one) if isinstance(one, str) else one for one in error.diagnostics], hint=error.hint)
+    made.__cause__ = error.__cause__
+    return made
 
 
 def text_of(session: Session, prompt: Text) -> str:

@@ -8,13 +8,10 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 import decgraph
 from decgraph import extras
-from decgraph.cli import given, options, output, threads
+from decgraph.cli import completion, given, options, output, threads
 from decgraph.cli.options import option
-from decgraph.runtime.placement import AUTO, Placement
 from decgraph.serve.worker import QUEUE, WIDTH
 
 ALGORITHM = "An algorithm to serve; again for more, the first is the default. Default: autoregressive."
@@ -27,19 +24,17 @@ OTLP = "Send a trace of each request to this OpenTelemetry collector: http://loc
 
 GENERATION = "Sampling that a request leaves out: auto, the model's generation_config.json; none; or a folder with one."
 
-MODEL = "The first model of every algorithm (a folder or a name), or name=FOLDER for the parameter of that name."
 
-
+@options.grouped
 def command(
-    model: Annotated[list[str] | None, option("--model", "-m", help=MODEL)] = None,
+    models: options.Models,
     algorithm: Annotated[
-        list[str] | None, typer.Option("--algorithm", "-a", help=ALGORITHM, autocompletion=given.algorithms)
+        list[str] | None, option("--algorithm", "-a", help=ALGORITHM, autocompletion=completion.algorithms)
     ] = None,
-    drafter: Annotated[str | None, option("--drafter", help="Every further causal model: a folder or a name.")] = None,
-    set_: Annotated[list[str] | None, option("--set", help="A parameter: gamma=4, of all algorithms that have it.")] = None,
+    set_: options.Set = None,
     name: Annotated[str | None, option("--name", help="What clients call the model; default: its folder's name.")] = None,
     host: Annotated[str, option("--host", help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 is any free port.")] = 8000,
+    port: Annotated[int, option("--port", min=0, max=65535, help="0 is any free port.")] = 8000,
     api_key: Annotated[
         list[str] | None, option("--api-key", help="Needed by clients; again for more. Or DECGRAPH_API_KEY.")
     ] = None,
@@ -51,28 +46,27 @@ def command(
     forwarded_allow_ips: Annotated[str, option("--forwarded-allow-ips", help=FORWARDED)] = "127.0.0.1",
     otlp_traces: Annotated[str | None, option("--otlp-traces", help=OTLP)] = None,
     generation_config: Annotated[str, option("--generation-config", help=GENERATION)] = "auto",
-    max_concurrent: Annotated[int, typer.Option("--max-concurrent", min=1, help="Answers computed at a time.")] = WIDTH,
-    max_queue: Annotated[int, typer.Option("--max-queue", min=0, help="Answers that may wait; 429 after that.")] = QUEUE,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="New tokens of one answer at most.")] = 4096,
-    max_context: Annotated[int | None, typer.Option("--max-context", min=2, help="Tokens of a prompt and answer.")] = None,
-    max_body: Annotated[int, typer.Option("--max-body", min=1024, help="Bytes of a body.")] = 4 << 20,
-    prefill: Annotated[int, typer.Option("--prefill", min=0, help="Prompt tokens between other forwards; 0: whole.")] = 256,
-    keep: Annotated[int, typer.Option("--keep", min=0, help="MiB of keys and values kept for later prompts.")] = 1024,
-    patience: Annotated[float, typer.Option("--patience", min=0, help="Seconds to end running requests after SIGTERM.")] = 30.0,
-    backend: Annotated[str | None, option("--backend", help="torch or triton.")] = None,
-    device: options.Device = AUTO,
-    dtype: options.Dtype = AUTO,
+    max_concurrent: Annotated[int, option("--max-concurrent", min=1, help="Answers computed at a time.")] = WIDTH,
+    max_queue: Annotated[int, option("--max-queue", min=0, help="Answers that may wait; 429 after that.")] = QUEUE,
+    max_tokens: Annotated[int, option("--max-tokens", min=1, help="New tokens of one answer at most.")] = 4096,
+    max_context: Annotated[int | None, option("--max-context", min=2, help="Tokens of a prompt and answer.")] = None,
+    max_body: Annotated[int, option("--max-body", min=1024, help="Bytes of a body.")] = 4 << 20,
+    prefill: Annotated[int, option("--prefill", min=0, help="Prompt tokens between other forwards; 0: whole.")] = 256,
+    keep: Annotated[int, option("--keep", min=0, help="MiB of keys and values kept for later prompts.")] = 1024,
+    patience: Annotated[float, option("--patience", min=0, help="Seconds to end running requests after SIGTERM.")] = 30.0,
+    backend: options.Backend = None,
+    quiet: Annotated[bool, option("--quiet", "-q", help="The address alone.")] = False,
     json: Annotated[bool, option("--json", help="Print where it listens as JSON.")] = False,
 ) -> None:
     """Serve algorithms over HTTP with OpenAI's API: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models.
 
     Logs are JSON on stderr. Ctrl-C or SIGTERM lets running requests end.
     """
-    placed = Placement.of(device, dtype)
+    placed, model, drafter = models.placed(), models.model, models.drafter
     plain = [one for one in model or () if "=" not in one]
     if len(plain) > 1:
         raise decgraph.DecError("there is one first model", hint="the others by parameter: --model name=FOLDER")
-    by_name = given.folders([one for one in model or () if "=" in one], ())
+    by_name = given.folders([one for one in model or () if "=" in one], {})
     for one in (*plain, *([drafter] if drafter else [])):
         decgraph.zoo.known().check(one)
     for origin in cors or ():
@@ -138,6 +132,8 @@ def command(
         logs.LOG.info("serving", extra={"fields": where})
         if json:
             output.emit_json(where)
+        elif quiet:
+            print(where["url"])
         else:
             print(f"serving {', '.join(catalogue.ids())} at {where['url']} ({lies.text()})")
         for mode in sorted({session.machine.mode for session in catalogue.sessions.values()} - {""}):

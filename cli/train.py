@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from decgraph.cli import options as shared
-from decgraph.cli import output
+from decgraph.cli import completion, options, output
+from decgraph.cli.options import option
 from decgraph.errors import DecError
 from decgraph.runtime.placement import AUTO, Placement
 
@@ -16,45 +16,45 @@ KINDS = ("drafter", "eagle", "medusa", "exit")
 
 
 def command(
-    kind: Annotated[str, typer.Argument(help="drafter, eagle, medusa or exit.")],
-    model: Annotated[str, typer.Option("--model", help="The target: a folder, or a name that `decgraph zoo list` prints.")],
-    data: Annotated[
-        list[Path] | None, typer.Option("--data", help="Text to learn from, .txt or .jsonl; may be repeated.")
-    ] = None,
-    self_made: Annotated[bool, typer.Option("--self", help="Let the model write its own questions and answers.")] = False,
+    kind: Annotated[str, typer.Argument(help="drafter, eagle, medusa or exit.", autocompletion=completion.choice(*KINDS))],
+    model: Annotated[
+        str,
+        option("--model", "-m", help="The target: a folder or a name.", autocompletion=completion.models),
+    ],
+    data: Annotated[list[Path] | None, option("--data", help="Text to learn from, .txt or .jsonl; may be repeated.")] = None,
+    self_made: Annotated[bool, option("--self", help="Let the model write its own questions and answers.")] = False,
     regenerate: Annotated[
-        bool, typer.Option("--regenerate", help="Keep the questions of --data and let the model answer them.")
+        bool, option("--regenerate", help="Keep the questions of --data and let the model answer them.")
     ] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder to write; the kind's name when left out.")] = None,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Tokens that the model writes with --self.")] = 300_000,
-    minutes: Annotated[float, typer.Option("--minutes", help="Length of the training in minutes.")] = 30.0,
-    steps: Annotated[int | None, typer.Option("--steps", help="Length in steps instead; such a run repeats exactly.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --work.")] = False,
-    work: Annotated[
-        Path | None, typer.Option("--work", help="Folder for text and checkpoints; OUT.work when left out.")
-    ] = None,
+    out: Annotated[Path | None, option("--out", "-o", help="Folder to write; the kind's name when left out.")] = None,
+    tokens: Annotated[int, option("--tokens", min=1, help="Tokens that the model writes with --self.")] = 300_000,
+    minutes: Annotated[float, option("--minutes", help="How long it takes, text and all.")] = 30.0,
+    steps: Annotated[int | None, option("--steps", help="Length in steps instead; such a run repeats exactly.")] = None,
+    resume: Annotated[bool, option("--resume", help="Go on from the last checkpoint in --work.")] = False,
+    work: Annotated[Path | None, option("--work", help="Folder for text and checkpoints; OUT.work when left out.")] = None,
     prompts: Annotated[
-        Path | None, typer.Option("--prompts", help="Held-out prompts to measure on, a line each or .jsonl; decgraph has some.")
+        Path | None, option("--prompts", help="Held-out prompts to measure on, a line each or .jsonl; decgraph has some.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of text, weights and batches.")] = 0,
-    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of torch.")] = None,
-    batch_tokens: Annotated[int, typer.Option("--batch-tokens", min=16, help="Tokens of a step.")] = 2048,
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Texts that the model writes at a time.")] = 64,
-    answer: Annotated[int, typer.Option("--answer", min=8, help="Tokens of a held-out answer.")] = 128,
+    seed: Annotated[int, option("--seed", help="Seed of text, weights and batches.")] = 0,
+    threads: Annotated[int | None, option("--threads", min=1, help="Threads of torch.")] = None,
+    batch_tokens: Annotated[int, option("--batch-tokens", min=16, help="Tokens of a step.")] = 2048,
+    rows: Annotated[int, option("--rows", min=1, help="Texts that the model writes at a time.")] = 64,
+    answer: Annotated[int, option("--answer", min=8, help="Tokens of a held-out answer.")] = 128,
     draft_vocabulary: Annotated[
-        int | None, typer.Option("--draft-vocabulary", min=2, help="eagle: tokens that the head can say (16,384).")
+        int | None, option("--draft-vocabulary", min=2, help="eagle: tokens that the head can say (16,384).")
     ] = None,
     output_matrix: Annotated[
         bool,
-        typer.Option("--output-matrix", help="eagle: write lm_head.weight too, the target's rows, for programs that need it."),
+        option("--output-matrix", help="eagle: write lm_head.weight too, the target's rows, for programs that need it."),
     ] = False,
-    width: Annotated[int | None, typer.Option("--width", min=32, help="drafter: width of its layers (128).")] = None,
-    depth: Annotated[int | None, typer.Option("--depth", min=1, help="drafter: number of layers (2).")] = None,
-    heads: Annotated[int | None, typer.Option("--heads", min=1, help="medusa: number of heads (4).")] = None,
-    exit_layer: Annotated[int | None, typer.Option("--exit-layer", min=1, help="exit: layers before the exit.")] = None,
-    device: shared.Device = AUTO,
-    dtype: shared.Dtype = AUTO,
-    json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    width: Annotated[int | None, option("--width", min=32, help="drafter: width of its layers (128).")] = None,
+    depth: Annotated[int | None, option("--depth", min=1, help="drafter: number of layers (2).")] = None,
+    heads: Annotated[int | None, option("--heads", min=1, help="medusa: number of heads (4).")] = None,
+    exit_layer: Annotated[int | None, option("--exit-layer", min=1, help="exit: layers before the exit.")] = None,
+    device: options.Device = AUTO,
+    dtype: options.Dtype = AUTO,
+    quiet: options.Quiet = False,
+    json: options.Json = False,
 ) -> None:
     """Train a drafter or head on the target's own text; writes a folder with a card and training.json.
 
@@ -71,12 +71,12 @@ def command(
         "heads": ("medusa", "--heads", heads),
         "exit_layer": ("exit", "--exit-layer", exit_layer),
     }
-    options: dict[str, Any] = {}
+    own: dict[str, Any] = {}
     for name, (belongs, flag, value) in given.items():
         if value is not None and belongs != kind:
             raise DecError(f"{flag} belongs to `decgraph train {belongs}`")
         if value is not None:
-            options[name] = value
+            own[name] = value
     placed = Placement.of(device, dtype)
     import torch
 
@@ -101,11 +101,11 @@ def command(
         seed=seed,
         rows=rows,
         answer=answer,
-        options=options,
+        options=own,
         placed=placed,
     )
     lines: list[str] = []
-    report = train(job, lines.append if json else print)
+    report = train(job, lines.append if json or quiet else print)
     if json:
         told = report.acceptance.record()
         output.emit_json({"folder": str(report.folder), "finished": report.outcome.finished, "acceptance": told})

@@ -70,7 +70,7 @@ def summary(job: Job, outcome: Outcome, path: Path) -> list[str]:
             f"{shown(outcome.chosen)}: {speed(best.rate)} tokens/s, the default {speed(base.rate)}; {best.ratio:.2f} "
             f"times as fast over {len(best.ratios)} pairs of runs."
         )
-    where = f"Written to {path}: decgraph run {job.name} --profile {path}"
+    where = f"Written to {path}: decgraph run {job.name} --tuned {path}"
     out.append(where if outcome.judged else "No profile is written.")
     if not outcome.enough and not outcome.interrupted:
         out.append(f"There was too little time for the final rounds: --seconds {2 * max(5, round(outcome.seconds))} or more.")

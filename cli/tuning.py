@@ -30,6 +30,7 @@ class Job:
         models: Mapping[str, str],
         fields: Mapping[str, Any],
         *,
+        externs: Mapping[str, Any] | None = None,
         backend: str | None = None,
         clock: Any = "wall",
         threads: int | None = None,
@@ -39,6 +40,7 @@ class Job:
         self.algorithm, self.lines, self.fixed, self.fields = algorithm, list(lines), dict(fixed), dict(fields)
         # What a command line calls it: stdlib/x.dec is found by its name, other files by their path
         self.name = algorithm.name if algorithm.path == f"stdlib/{algorithm.name}.dec" else algorithm.path
+        self.externs = dict(externs or {})
         self.backend, self.clock, self.threads, self.batch = backend, clock, threads, batch
         self.placement = placed or Placement()  # once the models are read, theirs
         if len(self.lines) < batch:
@@ -90,7 +92,8 @@ class Job:
 
         def make(values: Mapping[str, Any]) -> Any:
             params = {**self.fixed, **values}
-            return self.algorithm.session(self.models, tokenizer=tokenizer, backend=self.backend, plan=self.plan, **params)
+            how: dict[str, Any] = {"externs": self.externs, "backend": self.backend, "plan": self.plan}
+            return self.algorithm.session(self.models, tokenizer=tokenizer, **how, **params)
 
         first = make(dict(self.default))
         requests = [request_for(first, line, request_id=n, **self.fields) for n, line in enumerate(self.lines)]

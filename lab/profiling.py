@@ -1,6 +1,6 @@
 """Where a step's time goes: the costliest functions of an algorithm's run, by their own time and with what they call.
 
-    .venv/bin/python -m lab.profiling speculative eagle2 [--max-new 64] [--top 25] [--events] [--set gamma=6]
+    .venv/bin/python -m lab.profiling speculative eagle2 [--max-tokens 64] [--top 25] [--events] [--set gamma=6]
 
 Seconds of the processor of one run (cProfile on `time.thread_time`, which makes many small calls look dearer than they are:
 compare the lines with each other): all functions by their own time, decgraph's with what they call. Before them, without a
@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Profile the algorithms named."""
     parser = argparse.ArgumentParser(prog="python -m lab.profiling", description=__doc__)
     parser.add_argument("names", nargs="+")
-    parser.add_argument("--max-new", type=int, default=64)
+    parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--top", type=int, default=25)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--events", action="store_true", help="with the events of a listener")

@@ -8,18 +8,34 @@ from collections.abc import Callable, Iterable, Mapping
 
 from decgraph.errors import DecError
 
+ELSEWHERE = {
+    "limit": ("max_tokens", "max_new_tokens", "max_new", "max_length", "n_predict", "max_completion_tokens"),
+    "stop": ("stop_strings", "stop_sequences"),
+    "repetition_penalty": ("repeat_penalty",),
+    "min_length": ("min_tokens", "min_new_tokens"),
+    "bias": ("logit_bias",),
+    "bans": ("bad_words_ids", "bad_words", "suppress_tokens"),
+    "processors": ("logits_processor", "logits_processors"),
+    "eos": ("eos_token_id", "stop_token_ids"),
+    "seed": ("random_seed",),
+}
+"""Names of request fields at other doors and in other libraries, by the one that they have in Python; docs/options.md."""
+
 
 def check_keywords(
     title: str, given: Iterable[str], known: Iterable[str], *, elsewhere: Mapping[str, str] | None = None
 ) -> None:
     """Raises DecError for a name that is not known, with the nearest one. title: what does not have it. elsewhere: by a name
     that is known in another place, how it is given there."""
-    known = list(known)
+    known = list(dict.fromkeys(known))
     for name in given:
         if name in known:
             continue
         if elsewhere is not None and name in elsewhere:
             raise DecError(f"{title} has no `{name}`", hint=elsewhere[name])
+        ours = next((one for one, others in ELSEWHERE.items() if one in known and name in others), None)
+        if ours is not None:
+            raise DecError(f"{title} has no `{name}`", hint=f"it is {ours} here")
         near = difflib.get_close_matches(name, [*known, *(elsewhere or ())], 1)
         raise DecError(f"{title} has no `{name}`", hint=f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}")
 

@@ -61,6 +61,11 @@ class Result:
         """The speed of decoding, load and first call left out; None where nothing was decoded after them."""
         return self.decoding_tokens / self.decoding_seconds if self.decoding_tokens and self.decoding_seconds > 0 else None
 
+    def __repr__(self) -> str:
+        shown = self.text if len(self.text) <= 60 else self.text[:57] + "..."
+        calls = f", {self.stats.target_calls} target calls" if self.stats.target_calls else ""
+        return f"<result: {len(self.tokens)} tokens{calls}, ended by {self.reason}: {shown!r}>"
+
     def _repr_html_(self) -> str:
         from decgraph.html import fragment
 

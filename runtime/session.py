@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from decgraph.errors import DecError
+from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module
+from decgraph.runtime import progress as shown
 from decgraph.runtime.arguments import Externs, Listener, ParamValue, Prompt, Tokenizing
 from decgraph.runtime.conversation import Conversation
 from decgraph.runtime.faults import fault, title_of
@@ -24,7 +26,6 @@ from decgraph.runtime.models.locks import alone, making
 from decgraph.runtime.models.renewal import renewed_all
 from decgraph.runtime.parameters import check_value, is_text
 from decgraph.runtime.placement import Placement, placement_of_all, refuse_autocast
-from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.recording import Recorder
 from decgraph.runtime.refused import refuse_unavailable
@@ -85,14 +86,22 @@ def check_params(function: Function, given: Mapping[str, ParamValue], *, unread:
     return out
 
 
-def check_externs(module: Module, name: str, given: Collection[str]) -> None:
-    """Raises DecError for a Python function that a program calls and nobody handed over."""
-    for extern in module.externs:
+def check_externs(module: Module, name: str, given: Collection[str], stand_ins: Collection[str] = ()) -> None:
+    """Raises DecError for a Python function that a program calls and nobody handed over. stand_ins: those that `--extern
+    demo:NAME` has."""
+    for extern, (takes, gives) in module.externs.items():
         if extern not in given:
+            demo = f"; to try it: --extern demo:{extern}" if extern in stand_ins else ""
             raise DecError(
-                f"{name} needs the function `{extern}`",
-                hint=f"hand it over: --extern file.py:{extern}, or externs={{{extern!r}: function}}",
+                f"{name} needs the function `{extern}`: ({', '.join(map(python, takes))}) -> {python(gives)}",
+                hint=f"hand it over: --extern file.py:{extern}, or externs={{{extern!r}: function}}{demo}",
             )
+
+
+def python(type: Type) -> str:
+    """What a value of a type is for a Python function."""
+    plain = {"text": "str", "real": "float", "prob": "float", "token": "int", "int": "int", "bool": "bool"}
+    return "array" if "[" in str(type) else plain.get(str(type.elem), str(type))
 
 
 def check_models(function: Function, models: Mapping[str, Model]) -> dict[str, Model]:
@@ -263,7 +272,8 @@ class Session:
 
         prompts: requests, or texts, token ids or messages of a chat, which become requests numbered by their place
         (`request_id`) with the fields of `request` (limit, temperature, stop, ...). budget: bytes that each model's keys and
-        values may take; what does not fit at once goes one after the other. progress: a bar on stderr.
+        values may take; what does not fit at once goes one after the other. progress: on stderr, a bar at a terminal and
+        else a line every ten seconds.
         Runs join and leave as they end; each commits the tokens it would have got alone (its noise is keyed by its
         `request_id` and seed). `listener(number, event)` hears the events of all, with `commits_only` as
         in `stream`; `finished(number, result)` is told of each as it ends. A failed request has its error in its result; after
@@ -271,16 +281,16 @@ class Session:
         Raises DecError for a request that no run can begin with.
         """
         asked = self._requests(prompts, request)
-        with self._alone():
+        with self._alone(), shown.shown(self.function.name, quiet=not progress) as told:
             if budget is not None:
                 self.machine.limit_memory(self.models, budget)
             results: dict[int, Result] = {}
-            shown = Bar(len(asked), self.function.name) if progress else None
 
             def done(number: int, run: Begun, error: BaseException | None) -> None:
                 results[number] = self._result(run, error)
-                if shown is not None:
-                    shown.step(len(results[number].tokens))
+                if progress:
+                    count = sum(len(result.tokens) for result in results.values())
+                    told(f"{len(results)} of {len(asked)} requests, {count} tokens", len(results), len(asked))
                 if finished is not None:
                     finished(number, results[number])
 
@@ -312,9 +322,6 @@ class Session:
                         results[number] = Result(
                             (), "", Stats.of([]), "interrupted", 0.0, error=DecError("interrupted"), placement=self.placement
                         )
-            finally:
-                if shown is not None:
-                    shown.close()
             return [results[number] for number in range(len(asked))]
 
     def _requests(self, prompts: Iterable[Request | Prompt], given: RequestFields) -> list[Request]:

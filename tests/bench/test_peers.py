@@ -15,7 +15,7 @@ from decgraph.cli.main import main
 from decgraph.errors import DecError
 
 Capture = pytest.CaptureFixture[str]
-SHORT = ("--take", "1", "--max-new", "5", "--rounds", "2")
+SHORT = ("--take", "1", "--max-tokens", "5", "--rounds", "2")
 FAKE = """
 import json, sys
 job = json.loads(sys.stdin.readline())
@@ -86,7 +86,7 @@ def test_engines_in_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.M
     }
     monkeypatch.setattr(peers, "PEERS", found)
     file = tmp_path / "made.json"
-    assert main(["bench", *(word for name in found for word in ("--peer", name)), *SHORT, "--json", str(file)]) == 0
+    assert main(["bench", *(word for name in found for word in ("--peer", name)), *SHORT, "--results", str(file)]) == 0
     said = capsys.readouterr()
     assert "Traceback" not in said.out + said.err
     _, head, *lines = said.out.splitlines()
@@ -131,7 +131,7 @@ def test_without_a_row_of_decgraphs_own_it_fails(tmp_path: Path, monkeypatch: py
 def test_transformers_makes_the_same_tokens(tmp_path: Path) -> None:
     words = ["bench", "autoregressive", "prompt_lookup:k=3", "--peer", "transformers", *SHORT, "--format", "md"]
     out = tmp_path / "made.md"
-    assert main([*words, "--out", str(out), "--json", str(tmp_path / "made.json")]) == 0
+    assert main([*words, "--out", str(out), "--results", str(tmp_path / "made.json")]) == 0
     rows = json.loads((tmp_path / "made.json").read_text())["rows"]
     assert [row["engine"] for row in rows] == ["decgraph autoregressive", "decgraph prompt_lookup:k=3", "transformers"]
     assert [row["tokens_equal"] for row in rows] == [None, 1, 1]

@@ -87,6 +87,6 @@ def test_the_command_line_refuses(verb: str, capsys: pytest.CaptureFixture[str],
     prompts, out = tmp_path / "prompts.txt", tmp_path / "out.jsonl"
     prompts.write_text("a\n")
     given = ["best_first_beam", "--prompt", "a"] if verb == "run" else [str(prompts), "-a", "best_first_beam", "-o", str(out)]
-    assert main([verb, *given, "--max-new", "2", "--repetition-penalty", "1.3"]) == 1
+    assert main([verb, *given, "--max-tokens", "2", "--repetition-penalty", "1.3"]) == 1
     assert "repetition_penalty would change nothing" in capsys.readouterr().err
     assert not out.exists()

@@ -22,6 +22,9 @@ def test_every_program_has_a_row_and_a_row_without_one_says_why() -> None:
             assert row.note, f"say in stdlib/catalogue.csv what {row.name} lacks"
         if row.status in ("recorded", "compared", "not compared"):
             assert row.code or row.status == "recorded", f"{row.name}: where is the authors' code?"
+        # what `decgraph list` says of it: a few words that stand on a line beside the longest name
+        assert bool(row.about) == (row.status != "none"), f"say in stdlib/catalogue.csv what {row.name} does"
+        assert not row.about or 3 <= len(row.about.split()) <= 9 and len(row.about) <= 56, row.name
         if row.status == "as the paper":
             assert not row.code, f"{row.name} has public code: compare it"
 

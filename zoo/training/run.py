@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from decgraph.errors import DecError
+from decgraph.runtime import progress
 from decgraph.runtime.placement import AUTO, Placement
 from decgraph.zoo import loop
 from decgraph.zoo.training import acceptance, card, fitting, selfmade, teacher, texts
@@ -22,12 +23,17 @@ from decgraph.zoo.training.template import template_of
 
 STUDENTS: dict[str, Any] = {kind.kind: kind for kind in (Drafter, Eagle, Medusa, Exit)}
 HELD_OUT = 32
+LEAST = 0.25
+"""The share of the time, where it is given in minutes, that is kept for training itself. Answers to measure on take a
+quarter of it at most, and all text three quarters."""
+SLICE = 8
+"""Held-out answers that are written, and kept, at a time."""
 
 
 @dataclass(frozen=True)
 class Job:
     """What to train, on what, for how long. `placed`: where the target is loaded and in which dtype; what is trained lies
-    beside it, in float32. `data` and `self_made` exclude each other; see docs/train.md."""
+    beside it, in float32. `data` and `self_made` exclude each other; see docs/heads.md."""
 
     kind: str
     model: str | Path
@@ -68,15 +74,19 @@ def train(job: Job, say: Callable[[str], None] = print) -> Report:
         raise DecError("training needs text: --self (the model writes it) or --data FILES, one of them")
     if job.steps is None and job.minutes <= 0 or job.steps is not None and job.steps < 1:
         raise DecError("there is no time to train in", hint="give --minutes or --steps above zero")
+    began = time.monotonic()
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # training shows its own
     model, tokenizer, folder = teacher.load(job.model, job.placed)
+    if job.self_made:
+        template_of(tokenizer)  # without one nothing can be asked: said before answers are written
     work = job.work or job.out.with_name(job.out.name + ".work")
     kind: type[Student] = STUDENTS[job.kind]
     layers = kind.layers_for(model, **job.options)
     origin = {"model": teacher.weights_digest(folder), "layers": list(layers), "seed": job.seed}
-    held, lessons = _texts(job, model, tokenizer, layers, work, origin, say)
+    ends = None if job.steps is not None else began + 60 * job.minutes
+    held, lessons = _texts(job, model, tokenizer, layers, work, origin, say, ends)
     torch.manual_seed(job.seed)
     student: Student = STUDENTS[job.kind](model, texts=lessons, **job.options)
     student.module.to(model.device)
@@ -89,7 +99,7 @@ def train(job: Job, say: Callable[[str], None] = print) -> Report:
         work=work,
         seed=job.seed,
         steps=job.steps,
-        minutes=job.minutes,
+        minutes=job.minutes if ends is None else max(LEAST * job.minutes, (ends - time.monotonic()) / 60),
         resume=job.resume,
         checkpoint_minutes=job.checkpoint_minutes,
         decay=0.5,
@@ -152,6 +162,7 @@ def _texts(
     work: Path,
     origin: dict[str, Any],
     say: Callable[[str], None],
+    ends: float | None,
 ) -> tuple[list[Text], list[Text]]:
     """(held-out answers, training texts), from the work folder where they are there already."""
     brought = texts.read(list(job.data), tokenizer, length=job.length) if job.data else []
@@ -164,8 +175,15 @@ def _texts(
     held = Store(work / "held-out", {**origin, "prompts": [list(ids) for ids in asked[0]], "answer": job.answer})
     if not held.done:
         say(f"held-out answers: {len(asked[0])} prompts")
-        for text in _greedy(model, tokenizer, asked[0], layers, job.answer):
-            held.add(text)
+        with progress.shown("train: held-out answers") as told:
+            for at in range(len(held), len(asked[0]), SLICE):
+                if at and _over(ends, 3 * LEAST * job.minutes):
+                    say(f"held-out answers: {at} of them fit into the time")
+                    break
+                for text in _greedy(model, tokenizer, asked[0][at : at + SLICE], layers, job.answer):
+                    held.add(text)
+                held.flush()
+                told(f"{len(held)} of {len(asked[0])}", len(held), len(asked[0]))
         held.flush(done=True)
     source: dict[str, Any] = {"files": files, "regenerate": job.regenerate, "self": job.self_made}
     source |= {"length": job.length, "prompts": digest(job.prompts) if job.prompts else None}
@@ -173,7 +191,7 @@ def _texts(
         source["recipe"] = asdict(selfmade.Recipe())
     store = Store(work / "text", {**origin, **source})
     if job.self_made or job.regenerate:
-        _write(job, model, tokenizer, layers, store, brought, say)
+        _write(job, model, tokenizer, layers, store, brought, say, ends)
     elif not store.done:
         rows = sorted(((example.ids, example.answer) for example in brought), key=lambda row: len(row[0]))
         for text in teacher.view(model, rows, layers):
@@ -204,10 +222,17 @@ def _greedy(model: Any, tokenizer: Any, prompts: list[tuple[int, ...]], layers: 
     yield from teacher.view(model, teacher.answers(model, prompts, count, pad=tokenizer.pad_token_id), layers)
 
 
+def _over(ends: float | None, minutes: float) -> bool:
+    """Whether fewer minutes than these are left before the end of the time; without an end never."""
+    return ends is not None and time.monotonic() > ends - 60 * minutes
+
+
 def _write(
-    job: Job, model: Any, tokenizer: Any, layers: tuple[int, ...], store: Store, brought: list[Any], say: Callable[[str], None]
-) -> None:
-    """Let the target write until there are `job.tokens` tokens; goes on where an earlier run stopped."""
+    job: Job, model: Any, tokenizer: Any, layers: tuple[int, ...], store: Store, brought: list[Any], say: Callable[[str], None],
+    ends: float | None,
+) -> None:  # fmt: skip
+    """Let the target write until there are `job.tokens` tokens, or its share of the time is over; goes on where an earlier run
+    stopped."""
     if store.tokens >= job.tokens or store.done:
         return
     writer = model
@@ -223,7 +248,7 @@ def _write(
         known = len(store)
         questions = iter(texts.questions(brought, tokenizer)[known:])
     begun, before = time.monotonic(), store.tokens
-    with loop.stop_asked() as stop, loop.bar("text") as shown:
+    with loop.stop_asked() as stop, progress.shown("train: text,") as shown:
         written = selfmade.write(
             writer,
             template_of(tokenizer),
@@ -232,14 +257,14 @@ def _write(
             rows=job.rows,
             features=layers,
             questions=questions,
-            more=lambda: store.tokens < job.tokens and not stop.is_set(),
+            more=lambda: store.tokens < job.tokens and not stop.is_set() and not _over(ends, LEAST * job.minutes),
         )
         for row in written:
             states = torch.cat((row.features, row.features[:1] * 0)) if row.features is not None else torch.empty(0)
             store.add(Text(torch.tensor(row.ids), row.answer, states))
             rate = (store.tokens - before) / (time.monotonic() - begun)
-            shown(store.tokens / job.tokens, f"{store.tokens:,} tokens, {rate:.0f} a second")
-        store.flush(done=job.regenerate and not stop.is_set())
+            shown(f"{store.tokens:,} tokens, {rate:.0f} a second", store.tokens, job.tokens)
+        store.flush(done=job.regenerate and not stop.is_set() and not _over(ends, LEAST * job.minutes))
     if stop.is_set():
         say(f"stopped with {store.tokens:,} tokens; the same command goes on from there")
         raise KeyboardInterrupt

@@ -61,7 +61,7 @@ def test_a_text(words: str) -> None:
 def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     from decgraph.cli.main import main
 
-    assert main(["run", "medusa", "--shape", TREES["medusa_63"], "--prompt", "def", "--max-new", "3", "--quiet"]) == 0
+    assert main(["run", "medusa", "--shape", TREES["medusa_63"], "--prompt", "def", "--max-tokens", "3", "--quiet"]) == 0
     assert capsys.readouterr().out
 
 

@@ -14,7 +14,7 @@ from decgraph.bench import weights
 from decgraph.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
-SHORT = ("--take", "1", "--max-new", "6", "--rounds", "1")
+SHORT = ("--take", "1", "--max-tokens", "6", "--rounds", "1")
 EARLY_EXIT = '''algorithm early(target: causal, layer: int in 1..64 = 1, gamma: int in 1..16 = 2):
     """The target's first layers draft."""
     refines autoregressive(target) in tokens
@@ -55,11 +55,12 @@ def rows_of(file: Path) -> tuple[dict[str, Any], dict[tuple[str, str], dict[str,
     return {**made, **run}, {(row["algorithm"], row["kind"]): row for row in run["rows"]}
 
 
-def test_the_shipped_models(capsys: Capture, tmp_path: Path) -> None:
+def test_the_shipped_models(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decgraph.runtime.progress.EVERY", 0.01)
     out = tmp_path / "made.json"
-    assert main(["bench", "speculative", *SHORT, "--gamma", "2", "--json", str(out)]) == 0
+    assert main(["bench", "speculative", *SHORT, "--gamma", "2", "--results", str(out)]) == 0
     said = capsys.readouterr()
-    assert said.err.startswith("measuring ")  # also where nobody sits at a terminal: the table comes at the end
+    assert "\nmeasuring: " in f"\n{said.err}"  # also where nobody sits at a terminal: the table comes at the end
     heading, *printed = said.out.splitlines()
     assert heading.split("\t")[:3] == ["method", "tokens/call", "tokens/s"]
     assert [line.split("\t")[0] for line in printed[:4]] == [
@@ -67,7 +68,8 @@ def test_the_shipped_models(capsys: Capture, tmp_path: Path) -> None:
     ]  # fmt: skip
     assert "1 threads" in said.out and "float32" in said.out
     (command,) = [line for line in said.out.splitlines() if line.startswith("Command: decgraph bench speculative")]
-    assert all(words in command for words in ("--gamma 2", "--take 1", "--max-new 6", "--rounds 1")) and "--seed" not in command
+    assert all(words in command for words in ("--gamma 2", "--take 1", "--max-tokens 6", "--rounds 1"))
+    assert "--seed" not in command
     run, rows = rows_of(out)
     assert run["contenders"]["speculative"]["params"] == {"gamma": 2}
     assert rows["speculative", "code"]["tokens_equal"] == {"same": 1, "near_ties": 0, "different": 0}
@@ -86,8 +88,8 @@ def test_an_own_model_with_own_prompts_drafter_and_program(folder: Path, capsys:
     prompts.write_text("\n".join(map(json.dumps, lines)))
     out, table, drawn = tmp_path / "made.json", tmp_path / "table.tex", tmp_path / "plots"
     words = ["bench", f"{folder}/early.dec:gamma=3", "speculative", "eagle2", "--model", str(folder / "model"), "--drafter",
-             str(folder / "small"), "--prompts", str(prompts), "--chat", "--max-new", "6", "--rounds", "2", "--format", "latex",
-             "--out", str(table), "--json", str(out), "--plot", str(drawn)]  # fmt: skip
+             str(folder / "small"), "--prompts", str(prompts), "--chat", "-n", "6", "--rounds", "2", "--format", "latex",
+             "--out", str(table), "--results", str(out), "--plot", str(drawn)]  # fmt: skip
     assert main(words) == 0
     said = capsys.readouterr()
     assert said.out == "" and "drawn" in said.err
@@ -126,7 +128,7 @@ def test_every_form_goes_to_stdout_or_a_file(format: str, capsys: Capture, tmp_p
 @pytest.mark.parametrize("words", [("--batch", "2"), ("--temperature", "0.7"), ("--dtype", "bfloat16"), ("--one-copy",)])
 def test_settings_reach_the_run(words: tuple[str, ...], folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "made.json"
-    common = ["bench", "prompt_lookup", "--model", str(folder / "model"), *SHORT, "--take", "2", "--json", str(out)]
+    common = ["bench", "prompt_lookup", "--model", str(folder / "model"), *SHORT, "--take", "2", "--results", str(out)]
     assert main([*common, *words]) == 0
     run, rows = rows_of(out)
     assert run["settings"]["batch"] == (2 if "--batch" in words else 1)
@@ -149,8 +151,8 @@ def test_ctrl_c_keeps_what_was_measured(capsys: Capture, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Ours, "__call__", interrupted)
     out = tmp_path / "made.json"
-    words = ["bench", "autoregressive", "--take", "1", "--max-new", "6", "--rounds", "4", "--baseline", "generate"]
-    assert main([*words, "--json", str(out)]) == 130
+    words = ["bench", "autoregressive", "--take", "1", "--max-tokens", "6", "--rounds", "4", "--baseline", "generate"]
+    assert main([*words, "--results", str(out)]) == 130
     run, rows = rows_of(out)
     assert run["interrupted"] and rows["autoregressive", "code"]["timed"] == 1
     assert "Interrupted: 1 groups" in capsys.readouterr().out
@@ -170,7 +172,7 @@ def test_ctrl_c_keeps_what_was_measured(capsys: Capture, monkeypatch: pytest.Mon
     (["autoregressive", "--prompts", "/nowhere.txt"], "cannot read"),
     (["autoregressive", "--dtype", "int3"], "dtype is 'int3'"),
     (["autoregressive", "--device", "abacus"], "device is 'abacus'"),
-    (["autoregressive", "--json", "/nowhere/at/all.json"], "cannot write"),
+    (["autoregressive", "--results", "/nowhere/at/all.json"], "cannot write"),
     (["autoregressive", "--out", "/tmp"], "cannot write"),
     (["autoregressive", "--chat"], "no chat template"),
     (["fast_dllm", "--baseline", "speculative"], "does not decode with a masked model"),
@@ -225,7 +227,10 @@ def test_nothing_is_measured_before_everything_is_bound(
 
 
 @pytest.mark.filterwarnings("default:eagle2 is not measured")
-def test_what_cannot_be_measured_beside_others_is_said_at_once(folder: Path, capsys: Capture, tmp_path: Path) -> None:
+def test_what_cannot_be_measured_beside_others_is_said_at_once(
+    folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("decgraph.runtime.progress.EVERY", 0.01)
     assert main(["bench", "autoregressive", "eagle2", "--model", str(folder / "model"), "--baseline", "generate", *SHORT]) == 0
     err = capsys.readouterr().err
-    assert err.index("eagle2 is not measured: eagle2 needs features") < err.index("measuring ")
+    assert err.index("eagle2 is not measured: eagle2 needs features") < err.index("measuring: au")

@@ -12,11 +12,11 @@ from decgraph.cli.main import main
 RUN = ("speculative", "-p", "ab")
 WRONG: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "trace as pdf": (("trace", *RUN, "-o", "x.pdf"), ("a page", "x.html", "--plot x.pdf", "--chrome")),
-    "trace as json": (("trace", *RUN, "--output", "x.json"), ("a page", "x.html", "--chrome")),
+    "trace as json": (("trace", *RUN, "--out", "x.json"), ("a page", "x.html", "--chrome")),
     "trace as text": (("trace", *RUN, "-o", "x.TXT"), ("a page", "x.html")),
     "chrome": (("trace", *RUN, "--chrome", "x.html"), ("JSON", "x.json")),
     "plot": (("trace", *RUN, "--plot", "x.html"), ("cannot draw", ".png")),
-    "events": (("run", *RUN, "--trace", "x.html"), ("JSON", "x.json", "decgraph trace")),
+    "events": (("run", *RUN, "--events", "x.html"), ("JSON", "x.json", "decgraph trace")),
     "dumped": (("run", *RUN, "--dump-ir", "x.json"), ("a folder",)),
     "dumped by compile": (("compile", "speculative", "--dump-ir", "x.txt"), ("a folder",)),
     "verdicts": (("check", "speculative", "--html", "x.json"), ("a page", "x.html", "--json")),
@@ -31,7 +31,7 @@ WRONG: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "table as csv": (("bench", "speculative", "-o", "x.csv"), ("--format table", "--format csv")),
     "csv as tex": (("bench", "speculative", "--format", "csv", "-o", "x.tex"), ("--format csv", "--format latex")),
     "table as picture": (("bench", "speculative", "-o", "x.png"), ("--format table", "--plot FOLDER")),
-    "measured": (("bench", "speculative", "--json", "x.csv"), ("JSON", "x.json")),
+    "measured": (("bench", "speculative", "--results", "x.csv"), ("JSON", "x.json")),
     "drawn": (("bench", "speculative", "--plot", "x.pdf"), ("a folder",)),
 }
 

@@ -18,17 +18,17 @@ def prompts(tmp_path: Path) -> str:
 
 
 def test_every_line_is_a_prompt(tables: None, prompts: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "speculative", "--prompts", prompts, "--max-new", "7", "--batch", "2"]) == 0
+    assert main(["run", "speculative", "--prompts", prompts, "--max-tokens", "7", "--batch", "2"]) == 0
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if line.endswith("tokens, limit")] == [f"{n}. 7 tokens, limit" for n in (1, 2, 3)]
     assert "3 prompts, 21 tokens" in out
 
 
 def test_what_each_commits_is_what_it_commits_alone(tables: None, prompts: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "speculative", "--prompts", prompts, "--max-new", "9", "--json"]) == 0
+    assert main(["run", "speculative", "--prompts", prompts, "--max-tokens", "9", "--json"]) == 0
     together = json.loads(capsys.readouterr().out)["results"]
     for text, result in zip(("ab", "ba", "cab"), together, strict=True):
-        assert main(["run", "speculative", "--prompt", text, "--max-new", "9", "--json"]) == 0
+        assert main(["run", "speculative", "--prompt", text, "--max-tokens", "9", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["tokens"] == result["tokens"]
 
 
@@ -36,7 +36,7 @@ def test_what_each_commits_is_what_it_commits_alone(tables: None, prompts: str, 
     ("more", "words"),
     [
         (["--prompt", "a"], "--prompts goes with no other prompt"),
-        (["--trace", "t.json"], "--prompts goes with no other prompt and no --trace"),
+        (["--events", "t.json"], "--prompts goes with no other prompt and no --events"),
     ],
 )
 def test_what_does_not_go_together(
@@ -54,10 +54,10 @@ def test_json_lines_are_read_as_such(tables: None, tmp_path: Path, capsys: pytes
     plain.write_text("ab\nba\ncab\n", encoding="utf-8")
     made = []
     for path in (file, plain):
-        assert main(["run", "speculative", "--prompts", str(path), "--max-new", "9", "--json"]) == 0
+        assert main(["run", "speculative", "--prompts", str(path), "--max-tokens", "9", "--json"]) == 0
         made.append([r["tokens"] for r in json.loads(capsys.readouterr().out)["results"]])
     assert made[0] == made[1]
-    assert main(["run", "speculative", "--prompts", str(file), "--max-new", "9"]) == 0
+    assert main(["run", "speculative", "--prompts", str(file), "--max-tokens", "9"]) == 0
     lines = capsys.readouterr().out.splitlines()
     shown = {line: lines[at + 1] for at, line in enumerate(lines) if line.endswith("tokens, limit")}
     for number, prompt in enumerate(("ab", "ba", "2 0 1"), 1):

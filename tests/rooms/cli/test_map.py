@@ -29,7 +29,7 @@ def prompts(tmp_path: Path) -> Path:
 
 
 def asked(prompts: Path, out: Path, *more: str) -> list[str]:
-    return ["map", str(prompts), "-a", "speculative", "-o", str(out), "--max-new", "7", "-t", "1", "--batch", "2", *more]
+    return ["map", str(prompts), "-a", "speculative", "-o", str(out), "--max-tokens", "7", "-t", "1", "--batch", "2", *more]
 
 
 def records(file: Path) -> dict[Any, dict[str, Any]]:
@@ -43,7 +43,7 @@ def test_rows_without_ids_commit_what_run_commits(tables: None, tmp_path: Path, 
     file.write_text("\n".join(WORDS), encoding="utf-8")
     assert main(asked(file, out, "--gamma", "2", "--seed", "3")) == 0
     assert "6 rows, 42 tokens; " in capsys.readouterr().out
-    same = ["--gamma", "2", "--seed", "3", "-t", "1", "--max-new", "7", "--json"]
+    same = ["--gamma", "2", "--seed", "3", "-t", "1", "--max-tokens", "7", "--json"]
     assert main(["run", "speculative", "--prompts", str(file), *same]) == 0
     results = json.loads(capsys.readouterr().out)["results"]
     assert [records(out)[n]["tokens"] for n in range(6)] == [result["tokens"] for result in results]

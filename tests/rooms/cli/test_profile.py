@@ -10,7 +10,7 @@ import pytest
 from decgraph.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
-RUN = ["profile", "speculative", "--prompt", "abcab", "--max-new", "8", "--repeat", "1"]
+RUN = ["profile", "speculative", "--prompt", "abcab", "--max-tokens", "8", "--repeat", "1"]
 
 
 def test_the_parts_add_up_to_the_run(tables: None, capsys: Capture, tmp_path: Path) -> None:

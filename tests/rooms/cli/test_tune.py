@@ -1,4 +1,4 @@
-"""`decgraph tune` and `decgraph run --profile`: what they print, write and refuse."""
+"""`decgraph tune` and `decgraph run --tuned`: what they print, write and refuse."""
 
 from __future__ import annotations
 
@@ -83,40 +83,41 @@ def test_prompts_that_are_decoded_together(letters: None, here: Path, capsys: Ca
     compare = Trials.compare
     monkeypatch.setattr(Runner, "run", kept)
     monkeypatch.setattr(Trials, "compare", noted)
-    assert tuned("speculative", "--param", "gamma=1..4", "--batch", "3") == 0
+    assert tuned("speculative", "--search", "gamma=1..4", "--batch", "3") == 0
     assert Profile.read(here / "speculative.profile.toml").request["batch"] == 3
     runner, number, done = seen[-1]
     assert len(done.each) == 3 and done.tokens == sum(done.each, ()) and {n for _, n, _ in seen} == {0, 1, 2}
     alone = [runner.session(next(iter(runner._open))).run(request).tokens for request in runner.requests]
     assert list(done.each) == [alone[(number + n) % 3] for n in range(3)] and len(set(alone)) == 3
     assert {n for n, _ in compared} == {0, 1, 2} and all(ours == alone[n] for n, ours in compared)
-    assert main(["run", "speculative", "--profile", "speculative.profile.toml", "--prompt", "ab", "-n", "4"]) == 0
+    assert main(["run", "speculative", "--tuned", "speculative.profile.toml", "--prompt", "ab", "-n", "4"]) == 0
     assert "tuned for 3 prompts at a time" in capsys.readouterr().err
     assert tuned("speculative", "--batch", "9") == 1 and "needs as many prompts, and there are 3" in capsys.readouterr().err
 
 
-def test_table_profile_and_run(letters: None, here: Path, capsys: Capture) -> None:
+def test_table_profile_and_run(letters: None, here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The drafter is seldom right, so that short chains are faster."""
-    assert tuned("speculative", "--param", "gamma=1..12") == 0
+    monkeypatch.setattr("decgraph.runtime.progress.EVERY", 0.01)
+    assert tuned("speculative", "--search", "gamma=1..12") == 0
     out, err = capsys.readouterr()
     rows = table(out)
-    assert rows[0][:2] == ["default", "gamma=4"] and "searching" in err
+    assert rows[0][:2] == ["default", "gamma=4"] and "tune: final rounds" in err
     assert rows[1][0] == "tuned" and float(rows[1][3]) > 1 and rows[1][-1] == "100%"
     gamma = int(rows[1][1].removeprefix("gamma="))
     assert gamma < 4 and "committed the default's tokens" in out
     profile = Profile.read(here / "speculative.profile.toml")
     assert profile.params == {"gamma": str(gamma)} and profile.figures["ratio"] > 1 and not profile.figures["changes_output"]
     assert profile.request["prompts"] == 3
-    assert main(["run", "speculative", "-p", "ab", "-n", "8", "--profile", "speculative.profile.toml", "--json"]) == 0
+    assert main(["run", "speculative", "-p", "ab", "-n", "8", "--tuned", "speculative.profile.toml", "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["params"] == {"gamma": gamma} and err == ""
     said = ("--gamma", "7")  # goes before the profile
-    assert main(["run", "speculative", "-p", "ab", "-n", "8", "--profile", "speculative.profile.toml", *said, "--json"]) == 0
+    assert main(["run", "speculative", "-p", "ab", "-n", "8", "--tuned", "speculative.profile.toml", *said, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["params"] == {"gamma": 7}
 
 
 def test_nothing_better_keeps_the_default(letters: None, here: Path, capsys: Capture) -> None:
-    assert tuned("speculative", "--param", "gamma=10..12", "--json", "-o", "p.toml") == 0
+    assert tuned("speculative", "--search", "gamma=10..12", "--json", "-o", "p.toml") == 0
     got = json.loads(capsys.readouterr().out)
     assert got["kept_default"] and got["chosen"] == {"gamma": "4"} and got["profile"] == "p.toml"
     profile = Profile.read(here / "p.toml")
@@ -129,21 +130,21 @@ def test_shapes(letters: None, here: Path, capsys: Capture) -> None:
     assert tuned("sequoia", "--json") == 0
     got = json.loads(capsys.readouterr().out)
     assert not got["kept_default"] and got["chosen"]["shape"] != "drafter_64"
-    assert main(["run", "sequoia", "-p", "ab", "-n", "8", "--profile", got["profile"], "--json"]) == 0
+    assert main(["run", "sequoia", "-p", "ab", "-n", "8", "--tuned", got["profile"], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["params"]["shape"] == got["chosen"]["shape"]
 
 
 def test_lossy_parameters_only_when_named_and_with_agreement(letters: None, here: Path, capsys: Capture) -> None:
     assert tuned("fast_dllm") == 1
-    assert "--param NAME=LOW..HIGH (length, block, tau)" in capsys.readouterr().err
-    assert tuned("fast_dllm", "--set", "length=6", "--set", "block=3", "--param", "tau=0.1,0.5") == 0
+    assert "--search NAME=LOW..HIGH (length, block, tau)" in capsys.readouterr().err
+    assert tuned("fast_dllm", "--set", "length=6", "--set", "block=3", "--search", "tau=0.1,0.5") == 0
     out = capsys.readouterr().out
     assert "tau may change what is committed" in out and table(out)[1][-1].endswith("%")
     profile = Profile.read(here / "fast_dllm.profile.toml")
     assert profile.params["length"] == "6" and profile.figures["changes_output"] is not profile.figures["kept_default"]
     text = (here / "fast_dllm.profile.toml").read_text().replace("changes_output = false", "changes_output = true")
     (here / "lossy.toml").write_text(text)
-    assert main(["run", "fast_dllm", "-p", "ab", "-q", "--profile", "lossy.toml"]) == 0
+    assert main(["run", "fast_dllm", "-p", "ab", "-q", "--tuned", "lossy.toml"]) == 0
     assert "may commit other tokens than the defaults" in capsys.readouterr().err
 
 
@@ -155,7 +156,7 @@ def test_a_claim_that_does_not_hold_is_an_error(letters: None, here: Path, capsy
         "    verify t by rejection", "    if gamma > 5:\n            commit 0\n        verify t by rejection"
     )
     (here / "wrong.dec").write_text(text)
-    assert tuned("wrong.dec", "--param", "gamma=2..9") == 1
+    assert tuned("wrong.dec", "--search", "gamma=2..9") == 1
     assert "commits other tokens than gamma=4, which its claim rules out" in capsys.readouterr().err
     assert not list(here.glob("*.profile.toml"))
 
@@ -169,7 +170,7 @@ def test_ctrl_c_keeps_what_is_measured(letters: None, here: Path, monkeypatch: p
         return run(self, *arguments, **options)
 
     monkeypatch.setattr(Runner, "run", stopped)
-    assert tuned("speculative", "--param", "gamma=1..12") == 130
+    assert tuned("speculative", "--search", "gamma=1..12") == 130
     out = capsys.readouterr().out
     assert "Interrupted: judged by what was measured until then" in out and table(out)[0][0] == "default"
     if "Written to" in out:
@@ -180,8 +181,8 @@ def test_ctrl_c_keeps_what_is_measured(letters: None, here: Path, monkeypatch: p
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["nothing"], "no algorithm called 'nothing'"),
-    (["speculative", "--param", "gama"], "did you mean gamma"),
-    (["speculative", "--param", "gamma=2..99"], "must be in 1..32"),
+    (["speculative", "--search", "gama"], "did you mean gamma"),
+    (["speculative", "--search", "gamma=2..99"], "must be in 1..32"),
     (["speculative", "--set", "gamma=99"], "must be in 1..32"),
     (["speculative", "--set", "beta=1"], "no parameter `beta`"),
     (["speculative", "--gamma", "3"], "all that may be tuned of speculative is set"),
@@ -215,7 +216,7 @@ def test_prompts_that_are_none(data: bytes | None, here: Path, capsys: Capture) 
 
 
 def test_profiles_that_do_not_fit(letters: None, here: Path, capsys: Capture) -> None:
-    assert tuned("speculative", "--param", "gamma=1..12") == 0
+    assert tuned("speculative", "--search", "gamma=1..12") == 0
     text = (here / "speculative.profile.toml").read_text()
     gamma = next(line for line in text.splitlines() if line.startswith("gamma"))
     cases = {
@@ -226,14 +227,14 @@ def test_profiles_that_do_not_fit(letters: None, here: Path, capsys: Capture) ->
     capsys.readouterr()
     for old, (new, message) in cases.items():
         (here / "bad.toml").write_text(text.replace(old, new))
-        assert main(["run", "speculative", "-p", "ab", "--profile", "bad.toml"]) == 1
+        assert main(["run", "speculative", "-p", "ab", "--tuned", "bad.toml"]) == 1
         assert message in capsys.readouterr().err
-    assert main(["run", "eagle2", "-p", "ab", "--profile", "speculative.profile.toml"]) == 1
+    assert main(["run", "eagle2", "-p", "ab", "--tuned", "speculative.profile.toml"]) == 1
     assert "a profile of speculative, not of eagle2" in capsys.readouterr().err
 
 
 def test_doubts_are_said_and_the_profile_is_used(letters: None, here: Path, capsys: Capture) -> None:
-    assert tuned("speculative", "--param", "gamma=1..12") == 0
+    assert tuned("speculative", "--search", "gamma=1..12") == 0
     text = (here / "speculative.profile.toml").read_text()
     lines = [line for line in text.splitlines() if not line.startswith(("device =", "program ="))]
     (here / "p.toml").write_text(
@@ -242,7 +243,7 @@ def test_doubts_are_said_and_the_profile_is_used(letters: None, here: Path, caps
         .replace("algorithm = ", 'program = "x"\nalgorithm = ')
     )
     capsys.readouterr()
-    assert main(["run", "speculative", "-p", "ab", "-n", "4", "-t", "1", "--profile", "p.toml", "--json"]) == 0
+    assert main(["run", "speculative", "-p", "ab", "-n", "4", "-t", "1", "--tuned", "p.toml", "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["params"] == {"gamma": int(Profile.parse(text).params["gamma"])}
     for word in (
@@ -263,25 +264,25 @@ def test_on_the_shipped_models(name: str, here: Path, capsys: Capture) -> None:
     if not got["kept_default"]:
         (best,) = [row for row in got["rows"] if row["setting"] == got["chosen"]]
         assert best["ratio"] > 1.01 and best["final"]
-        assert main(["run", name, "-p", "import", "-q", "-n", "8", "--profile", got["profile"]]) == 0
+        assert main(["run", name, "-p", "import", "-q", "-n", "8", "--tuned", got["profile"]]) == 0
         assert "warning" not in capsys.readouterr().err
 
 
 def test_shortly_on_the_shipped_models(here: Path, capsys: Capture) -> None:
     """Seconds are real here, and what they show is the machine's business: nothing is asserted of speed."""
-    assert tuned("speculative", "--seconds", "2", "--param", "gamma=2..6", "--json", "--threads", "1") == 0
+    assert tuned("speculative", "--seconds", "2", "--search", "gamma=2..6", "--json", "--threads", "1") == 0
     got = json.loads(capsys.readouterr().out)
     assert got["rows"][0]["tokens_per_second"] > 0
     assert got["device"]["device"].startswith("cpu")
 
 
 def test_sampled_requests_and_the_reference(letters: None, here: Path, capsys: Capture) -> None:
-    assert tuned("speculative", "--param", "gamma=2,6", "-t", "1", "--backend", "reference") == 0
+    assert tuned("speculative", "--search", "gamma=2,6", "-t", "1", "--backend", "reference") == 0
     out = capsys.readouterr().out
     assert "their distribution does not" in out and table(out)[1][-1] == "-"
     profile = Profile.read(here / "speculative.profile.toml")
     assert profile.request["temperature"] == 1.0 and "backend = reference" in profile.plan
-    assert main(["run", "speculative", "-p", "ab", "-n", "4", "-t", "1", "--profile", "speculative.profile.toml"]) == 0
+    assert main(["run", "speculative", "-p", "ab", "-n", "4", "-t", "1", "--tuned", "speculative.profile.toml"]) == 0
     out, err = capsys.readouterr()
     assert "reference interpreter" in out and not err
 

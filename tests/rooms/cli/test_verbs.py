@@ -49,14 +49,36 @@ def test_list(capsys: Capture) -> None:
     entries = {e["name"]: e for e in as_json(capsys, "list")}
     assert set(entries) == set(stdlib.names())
     one = entries["speculative"]
-    assert list(one) == ["name", "family", "claim", "source", "file", "title", "wave", "status", "code", "note"]
+    known = ["name", "family", "claim", "source", "file", "title", "wave", "status", "code", "note"]
+    assert list(one) == [*known, "about", "kinds", "externs", "promises"]
     assert one["claim"] == "refines autoregressive(target) in distribution"
     assert "Leviathan" in one["source"]
     assert Path(one["file"]).read_text().startswith("algorithm speculative")
     assert main(["list"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("name\tfamily\tstatus\tclaim\tsource\n")
-    assert "speculative\tmodel drafter\trecorded\trefines" in out
+    assert out.startswith("name\tfamily\twhat it does\tclaims\n")
+    assert "speculative\tmodel drafter\ta small model drafts, the target verifies\tdistribution\n" in out
+    assert "mcts *\tsearch\t" in out  # it calls a function of its user's
+    assert main(["list", "--long"]) == 0
+    assert "speculative\tmodel drafter\trecorded\ta small model drafts" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("filters", "found", "lacks"),
+    [
+        (["--kind", "masked"], "fast_dllm", "speculative"),
+        (["--claim", "distribution"], "speculative", "eagle2"),
+        (["--claim", "none"], "autoregressive", "speculative"),
+        (["TREE", "heads"], "eagle2", "recursive_sd"),
+        (["leviathan"], "speculative", "eagle2"),
+    ],
+)
+def test_list_filters(filters: list[str], found: str, lacks: str, capsys: Capture) -> None:
+    assert main(["list", *filters, "--quiet"]) == 0
+    names = capsys.readouterr().out.splitlines()
+    assert found in names and lacks not in names and set(names) < set(stdlib.names())
+    assert main(["list", "--kind", "maksed"]) == 1
+    assert "one of causal" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -85,7 +107,7 @@ def test_check_proves(capsys: Capture) -> None:
     assert got["seconds"] >= 0
     assert set(got["mutants"]) >= {"planted", "killed"}
     assert got["counterexample"] is None
-    assert main(["check", "speculative", "--param", "gamma=1", "--models", "2", "--no-mutants"]) == 0
+    assert main(["check", "speculative", "--set", "gamma=1", "--models", "2", "--no-mutants"]) == 0
     assert capsys.readouterr().out.startswith("proved    speculative: refines")
 
 
@@ -225,7 +247,7 @@ def test_verdicts_break_no_word(width: int, monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert main(["check", "hyperschedule", "--models", "1", "--no-mutants", "--time", "0.2"]) == 3
+    assert main(["check", "hyperschedule", "--models", "1", "--no-mutants", "--seconds", "0.2"]) == 3
     lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
     assert max(map(len, map(str.rstrip, lines))) <= width
     assert all(line.startswith(" " * 10) for line in lines[1:])

@@ -10,7 +10,7 @@ from waiting import until
 
 import decgraph
 from decgraph.cli.main import main
-from decgraph.cli.zoo import shown
+from decgraph.runtime.progress import shown
 
 NAMES = ("target", "drafter", "medusa")
 
@@ -33,13 +33,15 @@ def models(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_list(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo", "list"]) == 0
-    lines = [f"target\t{tmp_path}/target", f"drafter\t{tmp_path}/drafter", "medusa\t", "chat\t(decgraph zoo fetch chat)"]
-    assert capsys.readouterr().out.splitlines() == ["model\tfolder", *lines]
+    heading, *lines = (line.split("\t") for line in capsys.readouterr().out.splitlines())
+    assert heading == ["model", "what it is", "folder"]
+    places = [f"{tmp_path}/target", f"{tmp_path}/drafter", "(not on this machine)", "(decgraph zoo fetch chat)"]
+    assert [(line[0], line[2]) for line in lines] == list(zip([*NAMES, "chat"], places, strict=True))
+    assert "5.3M parameters" in lines[0][1]
     assert main(["zoo", "list", "--json"]) == 0
     first, _, third, fourth = json.loads(capsys.readouterr().out)
-    assert first == {"name": "target", "path": f"{tmp_path}/target", "fetchable": False}
-    assert third == {"name": "medusa", "path": None, "fetchable": False}
-    assert fourth == {"name": "chat", "path": None, "fetchable": True}
+    assert (first["name"], first["path"], first["fetchable"]) == ("target", f"{tmp_path}/target", False)
+    assert (third["path"], third["fetchable"], fourth["path"], fourth["fetchable"]) == (None, False, None, True)
 
 
 def test_path_alone_on_its_line(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,8 +70,7 @@ def test_a_terminal_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr("sys.stderr", screen)
     seen: list[str] = []
-    with shown() as hear:
-        assert hear is not None
+    with shown("fetch:", bytes=True) as hear:
         for what, done, of in (("downloading", 1_000_000, 93_000_000), ("unpacking", 0, 0)):
             hear(what, done, of)
             drawn = "1.0/93.0 MB" if of else what

@@ -1,0 +1,231 @@
+"""decgraph repl: A prompt that keeps models in memory: type a text, see it decoded."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import decgraph
+from decgraph.cli import completion, given, options, output
+from decgraph.cli.clock import told
+from decgraph.cli.options import option
+from decgraph.runtime.prompt_files import Text
+from decgraph.runtime.session import Session, check_params
+
+settings = options.LENIENT
+COMMANDS = {
+    "/algorithm": "NAME or FILE.dec: go on with another algorithm; models stay in memory",
+    "/set": "gamma=6: a parameter of the algorithm, or one of temperature, top_k, top_p, min_p, seed, max_tokens",
+    "/seed": "N: another seed",
+    "/trace": "FILE.html: decode the last text again and write its trace",
+    "/new": "with --chat: a new conversation",
+    "/show": "what is set",
+    "/help": "these commands",
+    "/quit": "the end; Ctrl-D too",
+}
+OF_REQUEST = {"temperature": float, "top_k": int, "top_p": float, "min_p": float, "seed": int, "max_tokens": int,
+              "repetition_penalty": float}  # fmt: skip
+
+
+@options.grouped
+def command(
+    context: typer.Context,
+    models: options.Bound,
+    asked: options.Request,
+    shown: options.Output,
+    algorithm: Annotated[str, options.algorithm()] = "autoregressive",
+    chat: Annotated[bool, option("--chat", help="A conversation, through the model's chat template.")] = False,
+    system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None,
+) -> None:
+    """A prompt that keeps models in memory: type a text, see it decoded. /help lists its commands.
+
+    Without a terminal every line of standard input is a text, and the answers go to standard output.
+    """
+    options.check_system(chat, system)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ctrl-C ends an answer here, and not the command
+    chosen = decgraph.load(algorithm)
+    room = Room(models, asked, shown, chat, system, {"params": models.params(context, chosen.params)})
+    room.open(chosen)
+    room.session.load_seconds = time.perf_counter() - context.obj
+    if sys.stdin.isatty() and not shown.quiet:
+        print(f"{room.about()}; /help lists the commands", file=sys.stderr)
+    raise typer.Exit(room.talk())
+
+
+@dataclasses.dataclass
+class Room:
+    """What is set, and what is kept: models and parameters by name, the last text, the messages of a conversation."""
+
+    models: options.Bound
+    asked: options.Request
+    shown: options.Output
+    chat: bool
+    system: str | None
+    kept: dict[str, Any]
+    chosen: decgraph.Algorithm = dataclasses.field(init=False)
+    session: Session = dataclasses.field(init=False)
+    fields: dict[str, Any] = dataclasses.field(init=False)
+
+    def open(self, chosen: decgraph.Algorithm) -> None:
+        """A session of an algorithm on the models that are in memory, and what else it needs. Raises DecError; then everything
+        stays as it was."""
+        from decgraph.cli.run import open_session
+
+        read = self.kept.setdefault("models", {})
+        params = {name: value for name, value in self.kept["params"].items() if name in chosen.params}
+        check_params(chosen.function, params, unread=True)
+        fields = self.asked.fields(chosen)
+        bound: dict[str, Any] = dict(self.models.folders(chosen.models))
+        bound |= {name: model for name, model in read.items() if chosen.models.get(name) == model.kind}
+        functions = self.models.functions(chosen)
+        tokenizer = self.session.tokenizer if read else None
+        made = open_session(chosen, bound, params, functions, self.models.backend, tokenizer=tokenizer,
+                            placed=self.models.placed())  # fmt: skip
+        self.chosen, self.session, self.fields = chosen, made, fields
+        self.kept |= {"params": params, "models": {**read, **made.models}}
+
+    def about(self) -> str:
+        """The algorithm, its models and parameters, in a line."""
+        models = ", ".join(model.name for model in self.session.models.values())
+        return f"{self.chosen.name} on {models}  {given.listed(self.session.params)}".rstrip()
+
+    def talk(self) -> int:
+        """Read texts and commands to the end of the input; the exit code."""
+        person = sys.stdin.isatty()
+        if person:
+            self.remember()
+        code = 0
+        while True:
+            try:
+                line = input("> " if person and not self.shown.json else "")
+            except EOFError:
+                return code
+            except KeyboardInterrupt:  # at the prompt it empties the line, as a shell does
+                print()
+                continue
+            if line.strip() == "/quit":
+                return code
+            try:
+                if line.strip():
+                    self.obey(*line.split(None, 1)) if line.startswith("/") else self.answer(line)
+            except decgraph.DecError as error:
+                output.show_user_error(error)
+                code = 0 if person else output.USER_ERROR
+
+    def obey(self, word: str, rest: str = "") -> None:
+        """Do what a command says. Raises DecError for one that there is not, and for what it cannot do."""
+        if word not in COMMANDS:
+            raise decgraph.DecError(f"there is no command {word}", hint=", ".join(COMMANDS))
+        if word == "/help":
+            output.print_folded("\n".join(f"{name:<12}{help}" for name, help in COMMANDS.items()))
+        elif word == "/algorithm":
+            self.open(decgraph.load(rest.strip() or self.chosen.name))
+        elif word in ("/set", "/seed"):
+            self.set(given.pairs(shlex.split(f"seed={rest}" if word == "/seed" else rest), "/set"))
+        elif word == "/trace":
+            self.trace(rest.strip())
+        elif word == "/new":
+            self.kept.pop("messages", None)
+        if word in ("/algorithm", "/set", "/seed", "/show"):
+            now = {name: getattr(self.asked, name) for name in OF_REQUEST if getattr(self.asked, name) is not None}
+            print(f"{self.about()}; {given.listed(now)}", file=sys.stderr)
+
+    def set(self, values: dict[str, str]) -> None:
+        """Set parameters of the algorithm and fields of the request. Raises DecError, and then nothing is set."""
+        before = self.asked, dict(self.kept["params"])
+        try:
+            for name, value in values.items():
+                if name in OF_REQUEST and name not in self.chosen.params:
+                    self.asked = dataclasses.replace(self.asked, **{name: OF_REQUEST[name](value)})
+                else:
+                    self.kept["params"][name] = value
+            check_params(self.chosen.function, self.kept["params"], unread=True)
+            self.open(self.chosen)
+        except ValueError as error:
+            (self.asked, self.kept["params"]) = before
+            raise decgraph.DecError(str(error)) from None
+        except decgraph.DecError:
+            (self.asked, self.kept["params"]) = before
+            raise
+
+    def prompt(self, text: str) -> Any:
+        """A text as a prompt: itself, or the conversation with it at its end."""
+        if not self.chat:
+            return Text("prompts", text).prompt()
+        first = [{"role": "system", "content": self.system}] if self.system is not None else []
+        return [*self.kept.setdefault("messages", first), {"role": "user", "content": text}]
+
+    def answer(self, text: str) -> None:
+        """Decode a text, and print what comes as it comes."""
+        from decgraph.cli.run import show
+        from decgraph.cli.summary import result_of
+        from decgraph.models import request_for
+
+        prompt = self.prompt(text)
+        request = request_for(self.session, prompt, **self.fields)
+        self.kept["text"] = text
+        if self.shown.json:
+            result = self.session.run(request)
+            output.emit_json(result_of(self.session, result))
+        else:
+            result = show(self.session, request, "", quiet=self.shown.quiet or not sys.stdin.isatty(), brief=True)
+        if result.error is not None and result.reason != "interrupted":
+            raise result.error
+        if self.chat:
+            self.kept["messages"] = [*prompt, {"role": "assistant", "content": result.text}]
+        if not (self.shown.json or self.shown.quiet):
+            first, decoded = result.first_call_seconds, result.decoding_tokens
+            calls = f"{result.stats.target_calls} calls of the target; "
+            print(calls + told(None, first, decoded, result.decoding_seconds), file=sys.stderr)
+
+    def trace(self, path: str) -> None:
+        """Write the trace of the last text as a page. Raises DecError for a file that is none of a page."""
+        from decgraph.cli.trace import traced, write
+        from decgraph.views.page import trace_page
+
+        if "text" not in self.kept or not path:
+            raise decgraph.DecError("there is nothing to trace yet", hint="a text first, then /trace FILE.html")
+        output.check_writable(Path(path), ".html", ".htm", what="a page")
+        text, said = Text("prompts", self.kept["text"]), lambda one: self.prompt(one.shown())
+        write(Path(path), trace_page([traced(self.chosen, self.session, self.session, text, said, self.fields)]))
+        print(f"wrote {path}", file=sys.stderr)
+
+    def remember(self) -> None:
+        """A history that goes on from the last time, and TAB for commands, algorithms and parameters."""
+        import atexit
+        import readline
+
+        from decgraph import cache
+
+        path = cache.folder() / "history"
+        with suppress(OSError):
+            readline.read_history_file(path)
+        readline.set_history_length(1000)
+
+        def keep() -> None:
+            with suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                readline.write_history_file(path)
+
+        def offered(text: str, state: int) -> str | None:
+            line = readline.get_line_buffer()
+            if line.startswith("/algorithm "):
+                words = completion.algorithms([], text)
+            elif line.startswith("/set "):
+                words = [f"{name}=" for name in (*self.chosen.params, *OF_REQUEST)]
+            else:
+                words = list(COMMANDS) if line.startswith("/") else []
+            return [*(word for word in words if word.startswith(text)), None][state]
+
+        atexit.register(keep)
+        readline.set_completer_delims(" ")
+        readline.set_completer(offered)
+        readline.parse_and_bind("tab: complete")

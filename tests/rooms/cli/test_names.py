@@ -1,0 +1,101 @@
+"""One name for one thing: options that go by another name elsewhere answer with ours, at every verb and in Python."""
+
+from __future__ import annotations
+
+import pytest
+
+import decgraph
+from decgraph.cli import completion, given, main, options
+from decgraph.cli.verbs import GROUPS, verbs
+from decgraph.runtime.request import DEFAULT_TEMPERATURE
+
+Capture = pytest.CaptureFixture[str]
+NAMED = [
+    (["run", "speculative", "-p", "a", "--max-new", "4"], "--max-tokens"),
+    (["run", "speculative", "-p", "a", "--limit", "4"], "--max-tokens"),
+    (["run", "speculative", "-p", "a", "--n-predict=4"], "--max-tokens"),
+    (["run", "speculative", "-p", "a", "--trace", "e.json"], "--events"),
+    (["run", "speculative", "-p", "a", "--profile", "p.toml"], "--tuned"),
+    (["run", "speculative", "-p", "a", "--assistant-model", "drafter"], "--drafter"),
+    (["trace", "speculative", "-p", "a", "--output", "t.html"], "--out"),
+    (["export", "vllm", "prompt_lookup", "--output", "t.py"], "--out"),
+    (["check", "speculative", "--param", "gamma=3"], "--set"),
+    (["check", "speculative", "--time", "3"], "--seconds"),
+    (["tune", "speculative", "--param", "gamma"], "--search"),
+    (["serve", "--max-new", "4"], "--max-tokens"),
+    (["map", "x.jsonl", "-a", "speculative", "-o", "y.jsonl", "--max-new", "4"], "--max-tokens"),
+]
+
+
+@pytest.mark.parametrize(("words", "name"), NAMED)
+def test_another_name_answers_with_ours(words: list[str], name: str, capsys: Capture) -> None:
+    assert main.main(words) == 1
+    assert f"it is {name} here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_new_tokens", "max_length"])
+def test_python_answers_with_its_own_name(name: str) -> None:
+    with pytest.raises(decgraph.DecError, match=f"no `{name}`\n.*it is limit here"):
+        decgraph.run("speculative", "ab", **{name: 4})
+
+
+def test_a_thing_has_one_name_at_every_verb() -> None:
+    """No verb has an option by a name that another option went by, but where it means another thing there."""
+    other = {"--json", "--trace", "--profile", "--param"}  # --json FILE of bench is --results; the flag stands everywhere
+    for verb, found in completion.described().items():
+        for below in [found, *found.get("verbs", {}).values()]:
+            known = set(below["options"])
+            former = {old: new for new, names in given.FORMER.items() for old in names if old not in other}
+            assert not known & set(former), f"{verb} has {known & set(former)}"
+    shared = {"--set", "--model", "--device", "--dtype", "--seed", "--max-tokens", "--temperature"}
+    for verb in ("run", "map", "trace", "profile", "tune", "repl"):
+        assert shared <= set(completion.described()[verb]["options"]), verb
+
+
+def test_every_verb_that_prints_a_result_has_json_and_quiet() -> None:
+    found = completion.described()
+    leaves = {f"{verb} {below}".strip(): one for verb, top in found.items()
+              for below, one in (top.get("verbs") or {"": top}).items()}  # fmt: skip
+    assert {verb for verb, one in leaves.items() if "--json" not in one["options"]} == {"lsp"}
+    # the others print what was asked for and nothing else
+    without = {verb for verb, one in leaves.items() if "--quiet" not in one["options"]}
+    assert without <= {"lsp", "explain", "compile", "fmt", "new", "convert", "zoo list", "zoo path", "zoo fetch", "zoo verify",
+                       "export hf", "export vllm", "export sglang"}  # fmt: skip
+
+
+def test_the_verbs_stand_in_groups(capsys: Capture) -> None:
+    grouped = [verb for group in GROUPS.values() for verb in group]
+    assert sorted(grouped) == sorted(verbs())
+    assert main.main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n{title}:\n" in out for title in GROUPS) and "Others" not in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_help_beside_an_algorithm_lists_its_parameters(capsys: Capture) -> None:
+    assert main.main(["run", "eagle2", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "EAGLE-2" in out and "head    a head that reads another model's features" in out
+    assert "--budget  a whole number in 1..256, 59 unless given" in out
+    assert main.main(["trace", "mcts", "-h"]) == 0
+    assert "reward(text) -> float" in capsys.readouterr().out
+
+
+def test_the_default_temperature_is_one() -> None:
+    assert options.DEFAULT_TEMPERATURE == DEFAULT_TEMPERATURE
+
+
+def test_functions_have_stand_ins(capsys: Capture, tables: None) -> None:
+    assert main.main(["run", "best_of_n", "-p", "ab", "-n", "3"]) == 1
+    err = capsys.readouterr().err
+    assert "needs the function `reward`: (str) -> float" in err and "--extern demo:reward" in err
+    assert main.main(["run", "best_of_n", "-p", "ab", "-n", "3", "--n", "2", "-q", "--extern", "demo:reward"]) == 0
+    assert main.main(["run", "best_of_n", "-p", "ab", "--extern", "demo:nothing"]) == 1
+
+
+def test_every_function_of_the_library_has_a_stand_in() -> None:
+    from decgraph import stdlib
+    from decgraph.zoo import stand_ins
+
+    called = {name for one in map(stdlib.entry, stdlib.names()) for name in one.externs}
+    assert called == set(stand_ins.__all__)
