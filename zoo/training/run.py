@@ -248,7 +248,7 @@ def _write(
         known = len(store)
         questions = iter(texts.questions(brought, tokenizer)[known:])
     begun, before = time.monotonic(), store.tokens
-    with loop.stop_asked() as stop, progress.shown("train: text,") as shown:
+    with loop.stop_asked() as stop, progress.shown("train: text") as shown:
         written = selfmade.write(
             writer,
             template_of(tokenizer),
