@@ -1,7 +1,7 @@
 # `make` alone lists the targets. Targets make .venv ready first; the second time that costs nothing.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check proof slow nightly oldest gpu costs golden site clean
+.PHONY: help setup demo test lint types check proof slow nightly oldest gpu costs golden site vsix clean
 
 BIN := .venv/bin
 # What the demo needs, and what everything else does.
@@ -113,6 +113,14 @@ site: $(READY)  ## build the documentation's site into build/site
 	@echo "site: mkdocs build --strict"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict --site-dir build/site
 	@echo "site: open build/site/index.html"
+
+VSCE := 3.9.2
+
+vsix:  ## package the VS Code extension as build/decgraph.vsix (needs Node and npm)
+	@echo "vsix: npm, vsce $(VSCE)"
+	@rm -rf build/vsix && mkdir -p build && cp -r editor/vscode build/vsix && cp LICENSE build/vsix/
+	@cd build/vsix && npm ci --omit=dev --silent && npx --yes @vscode/vsce@$(VSCE) package --out ../decgraph.vsix
+	@echo "vsix: code --install-extension build/decgraph.vsix"
 
 clean:  ## delete caches and build outputs; keeps .venv
 	@echo "clean: build outputs and caches"

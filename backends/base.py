@@ -80,6 +80,8 @@ class Backend(ABC):
 
     logprobs: Logprobs | None
     """The log-probabilities of the committed tokens, where the request asks for them; see `read_logprobs`."""
+    prompt_logprobs: Logprobs | None
+    """Likewise of the prompt's tokens after the first."""
 
     @abstractmethod
     def read_logprobs(self) -> None:

@@ -185,6 +185,12 @@ class Run(Backend):
         """The tree that is being drafted was grown, cut or marked: an error leaves it like this."""
         if self.open_drafts:
             self.open_drafts[-1].tree = tree
+        if self.recorder is not None and tree is not None:  # a program may carry a tree that it has not drafted yet
+            self.recorder.marks(self.columns_of(tree))
+
+    def columns_of(self, tree: Any) -> Mapping[str, Sequence[Any]]:
+        """What a tree's nodes hold, for a recorder: columns by name, their log-probability among them, a value a node."""
+        return {}
 
     def end_draft(self, event: DraftEnded) -> None:
         """Called where an error has ended a draft."""
@@ -193,16 +199,22 @@ class Run(Backend):
     # -- log-probabilities
     logprobs: Logprobs | None = None
     """Of the committed tokens, where the request asks for them; set at the end of the run."""
+    prompt_logprobs: Logprobs | None = None
+    """Likewise of the prompt's tokens after the first."""
 
     def read_logprobs(self) -> None:
-        """Set `logprobs`, where the request asks for them and they are not set. Raises what the model raises."""
+        """Set `logprobs` and `prompt_logprobs`, where the request asks for them and they are not set. Raises what the model
+        raises."""
+        if self.request.prompt_logprobs is not None and self.prompt_logprobs is None:
+            read = self.own_logits(1, self.base)
+            self.prompt_logprobs = logprobs_of(read, self.tokens[1 : self.base], self.request.prompt_logprobs)
         if self.request.logprobs is not None and self.logprobs is None:
-            rows = self.committed_logits()
+            rows = self.own_logits(self.base, len(self.tokens))
             parts = self._shaped(rows) if self.request.shaped else rows
             self.logprobs = logprobs_of(parts, self.committed_tokens(), self.request.logprobs)
 
     def _shaped(self, parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-        """Rows of `committed_logits` as logarithms of what the request makes of them."""
+        """Rows of `own_logits` as logarithms of what the request makes of them."""
         end = self.base
         for logits in parts:
             ends = range(end, end + len(logits))
@@ -214,11 +226,12 @@ class Run(Backend):
             with np.errstate(divide="ignore"):  # a token without mass
                 yield np.log(rows)
 
-    def committed_logits(self) -> Iterator[np.ndarray]:
-        """The main model's own logits [n, V] before each committed token, at most `ROWS` rows at a time."""
+    def own_logits(self, begin: int, end: int) -> Iterator[np.ndarray]:
+        """The main model's own logits [n, V] before each of the tokens from `begin`, 1 or more, to `end`, at most `ROWS` rows
+        at a time."""
         assert self.main is not None
-        for first in range(self.base, len(self.tokens), ROWS):
-            ends = range(first, min(first + ROWS, len(self.tokens)))
+        for first in range(begin, end, ROWS):
+            ends = range(first, min(first + ROWS, end))
             rows = self.main.eval([tuple(self.tokens[:end]) for end in ends])
             yield np.array([row.to_float().logits for row in rows])
 

@@ -17,9 +17,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from decgraph import cache
 from decgraph.errors import DecError
 from decgraph.runtime.models.gguf.file import is_file
-from decgraph.runtime.tune import kept
 
 Job: TypeAlias = dict[str, Any]
 """engine, model (a folder), weights (the form in which the engine reads matrices), dtype, threads, context; of decgraph also
@@ -134,9 +134,9 @@ def converted(model: Path, form: str, convert: Callable[[Path], None]) -> Path:
     """What `convert` writes for a model's folder, a file or a folder. It stays in the user's cache, for these very weights."""
     files = [file for file in sorted(model.resolve().iterdir()) if file.suffix in (".safetensors", ".json")]
     said = json.dumps([[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files])
-    path = kept.folder() / "peers" / f"{model.name}-{hashlib.sha256(said.encode()).hexdigest()[:12]}-{form}"
+    path = cache.folder() / "peers" / f"{model.name}-{hashlib.sha256(said.encode()).hexdigest()[:12]}-{form}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with kept.alone(path):
+    with cache.alone(path):
         if not path.exists():
             half = path.with_name(f"{path.name}.half")
             shutil.rmtree(half, ignore_errors=True)

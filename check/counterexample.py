@@ -165,6 +165,14 @@ class Counterexample:
                 out += [_row(name, a, b, w) for name, a, b in first.rows]
         return "\n".join(out)
 
+    def __repr__(self) -> str:
+        return f"<counterexample to `{self.claim}`: total variation {self.distance}>"
+
+    def _repr_html_(self) -> str:
+        from decgraph.html import frame
+
+        return frame(self)
+
     def to_json(self) -> dict[str, Any]:
 
         def listed(d: Distribution) -> dict[str, str]:

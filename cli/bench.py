@@ -44,7 +44,7 @@ def command(
     ] = None,
     chat: Annotated[bool, option("--chat", help="Through the model's chat template.")] = False,
     take: Annotated[int | None, option("--take", min=1, help="At most so many prompts of each kind.")] = None,
-    temperature: options.Temperature = options.DEFAULT_TEMPERATURE,
+    temperature: Annotated[float, option("--temperature", "-t", help="0 is greedy.")] = options.DEFAULT_TEMPERATURE,
     max_tokens: options.MaxTokens = 64,
     threads: Annotated[int, option("--threads", min=1, help="Threads of both sides.")] = 1,
     rounds: Annotated[int, option("--rounds", min=1, help="Timed runs of each request.")] = 5,

@@ -112,15 +112,15 @@ def values(kind: str | list[str] | None, words: Sequence[str], current: str) -> 
 def index() -> dict[str, Any]:
     """The verbs with their options, from the cache where that is of these files."""
     import decgraph
-    from decgraph.runtime.tune import kept
+    from decgraph import cache
 
     files = sorted((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in HERE.glob("*.py"))
     stamp = f"{decgraph.__version__} {HERE} {files}"
-    path = kept.folder() / "completion.json"
-    held = kept.read(path)
+    path = cache.folder() / "completion.json"
+    held = cache.read(path)
     if held.get("stamp") != stamp:
         held = {"stamp": stamp, "verbs": described()}
-        kept.replace(path, held)
+        cache.replace(path, held)
     verbs: dict[str, Any] = held["verbs"]
     return verbs
 

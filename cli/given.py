@@ -38,6 +38,20 @@ def grammar(regex: str | None, json_schema: Path | None, lark: Path | None) -> G
     return Grammar.read(lark, "lark") if lark is not None else None
 
 
+def keys(items: Iterable[str], file: Path | None) -> list[str]:
+    """API keys: given, and those of a file, one a line. Raises DecError for a file that cannot be read or has none."""
+    found = [key for key in items if key]
+    if file is not None:
+        try:
+            lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise DecError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
+        if not any(lines):
+            raise DecError(f"{file} has no API key", hint="one a line")
+        found += [line for line in lines if line]
+    return found
+
+
 def pairs(items: Iterable[str], option: str) -> dict[str, str]:
     """`name=value` items as a dict. Raises DecError for an item without `=` and a name given twice."""
     out: dict[str, str] = {}

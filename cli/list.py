@@ -62,7 +62,7 @@ def command(
             return
         output.print_table(("name", "family", "wave", "why"), [(r.name, r.family, str(r.wave), r.note) for r in missing])
         return
-    entries = [stdlib.entry(name) for name in stdlib.names()]
+    entries = [*stdlib.entries()]
     check(family, {entry.family for entry in entries})
     entries = [e for e in entries if family in (None, e.family) and status in (None, e.status)]
     entries = [e for e in entries if kind in (None, *e.kinds) and claim in (None, *(e.promises or ["none"]))]

@@ -48,7 +48,7 @@ Set = Annotated[
 Quiet = Annotated[bool, option("--quiet", "-q", help="The result alone.")]
 Json = Annotated[bool, option("--json", help="Print JSON.")]
 MaxTokens = Annotated[int, option("--max-tokens", "-n", help="Most new tokens.")]
-Temperature = Annotated[float, option("--temperature", "-t", help="0 is greedy.")]
+Temperature = Annotated[float | None, option("--temperature", "-t", help="0 is greedy. Default: the model's own, else 0.")]
 Seed = Annotated[int, option("--seed", help="Seed of all noise: the same seed commits the same tokens.")]
 Device = Annotated[str, option("--device", help="auto, cpu, cuda or cuda:1. auto: CUDA where there is one.",
                                autocompletion=completion.choice("auto", "cpu", "cuda"))]  # fmt: skip
@@ -150,11 +150,11 @@ class Request:
     """How it is decoded."""
 
     max_tokens: MaxTokens = 64
-    temperature: Temperature = DEFAULT_TEMPERATURE
+    temperature: Temperature = None
     top_k: Annotated[int | None, option("--top-k", help="Keep the k likeliest tokens.")] = None
     top_p: Annotated[float | None, option("--top-p", help="Keep the likeliest tokens whose probabilities add up to p.")] = None
     min_p: Annotated[float | None, option("--min-p", help="Keep tokens above p times the likeliest's.")] = None
-    repetition_penalty: Annotated[float, option("--repetition-penalty", help="1 is off.")] = 1.0
+    repetition_penalty: Annotated[float | None, option("--repetition-penalty", help="1 is off.")] = None
     seed: Seed = 0
     strict: Annotated[bool, option("--strict", help="An error in a draft ends the run; else it ends that draft.")] = False
     stop: Annotated[list[str] | None, option("--stop", help="Text that ends the run.")] = None
@@ -169,7 +169,7 @@ class Request:
         from decgraph.runtime.unshaped import refuse_unread, unread
 
         written = ("max_tokens", "regex", "json_schema", "grammar")
-        out = {name: value for name, value in vars(self).items() if name not in written}
+        out = {name: value for name, value in vars(self).items() if name not in written and value is not None}
         out |= {"limit": self.max_tokens, "stop": tuple(self.stop or ()), **more}
         refuse_unread(chosen.function, Checked((0,), **out), unread(chosen.function))
         allow = given.grammar(self.regex, self.json_schema, self.grammar)

@@ -203,9 +203,9 @@ class Room:
         import atexit
         import readline
 
-        from decgraph.runtime.tune import kept
+        from decgraph import cache
 
-        path = kept.folder() / "history"
+        path = cache.folder() / "history"
         with suppress(OSError):
             readline.read_history_file(path)
         readline.set_history_length(1000)

@@ -24,6 +24,7 @@ from decgraph.models import request_for
 from decgraph.passes.plan import Plan
 from decgraph.runtime import prompt_files
 from decgraph.runtime.collecting import uncollected
+from decgraph.runtime.defaults import defaults
 from decgraph.runtime.placement import Placement
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.request import Request
@@ -97,7 +98,8 @@ def command(
     session.load_seconds = time.perf_counter() - context.obj  # since the command began
     fields["bans"] = given.tokens(ban or (), "--ban", session.tokenizer)
     if applied is not None:
-        applied.warn(chosen, session, folders, asked.temperature, batch if prompts is not None else 1)
+        heat = {**defaults(session), **fields}["temperature"]
+        applied.warn(chosen, session, folders, heat, batch if prompts is not None else 1)
     if eos:
         fields["eos"] = given.tokens(eos, "--eos", session.tokenizer)
     for one in texts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import decgraph
@@ -17,6 +18,12 @@ ALGORITHM = "An algorithm to serve; again for more, the first is the default. De
 
 CORS = "Pages of this origin may call it too: https://ui.example, or '*' for all. Those of this machine always may."
 
+FORWARDED = "Proxies whose X-Forwarded-For and -Proto are believed; '*' for all."
+
+OTLP = "Send a trace of each request to this OpenTelemetry collector: http://localhost:4318/v1/traces."
+
+GENERATION = "Sampling that a request leaves out: auto, the model's generation_config.json; none; or a folder with one."
+
 
 @options.grouped
 def command(
@@ -28,8 +35,17 @@ def command(
     name: Annotated[str | None, option("--name", help="What clients call the model; default: its folder's name.")] = None,
     host: Annotated[str, option("--host", help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, option("--port", min=0, max=65535, help="0 is any free port.")] = 8000,
-    api_key: Annotated[str | None, option("--api-key", help="Needed by clients. Or DECGRAPH_API_KEY.")] = None,
+    api_key: Annotated[
+        list[str] | None, option("--api-key", help="Needed by clients; again for more. Or DECGRAPH_API_KEY.")
+    ] = None,
+    api_key_file: Annotated[Path | None, option("--api-key-file", help="API keys, one a line.")] = None,
     cors: Annotated[list[str] | None, option("--cors", help=CORS)] = None,
+    ssl_certfile: Annotated[Path | None, option("--ssl-certfile", help="Serve HTTPS with this certificate (PEM).")] = None,
+    ssl_keyfile: Annotated[Path | None, option("--ssl-keyfile", help="Its key, where that is a file of its own.")] = None,
+    root_path: Annotated[str, option("--root-path", help="Where a proxy has the server: /models.")] = "",
+    forwarded_allow_ips: Annotated[str, option("--forwarded-allow-ips", help=FORWARDED)] = "127.0.0.1",
+    otlp_traces: Annotated[str | None, option("--otlp-traces", help=OTLP)] = None,
+    generation_config: Annotated[str, option("--generation-config", help=GENERATION)] = "auto",
     max_concurrent: Annotated[int, option("--max-concurrent", min=1, help="Answers computed at a time.")] = WIDTH,
     max_queue: Annotated[int, option("--max-queue", min=0, help="Answers that may wait; 429 after that.")] = QUEUE,
     max_tokens: Annotated[int, option("--max-tokens", min=1, help="New tokens of one answer at most.")] = 4096,
@@ -42,7 +58,7 @@ def command(
     quiet: Annotated[bool, option("--quiet", "-q", help="The address alone.")] = False,
     json: Annotated[bool, option("--json", help="Print where it listens as JSON.")] = False,
 ) -> None:
-    """Serve algorithms over HTTP with OpenAI's API: /v1/models, /v1/completions, /v1/chat/completions.
+    """Serve algorithms over HTTP with OpenAI's API: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models.
 
     Logs are JSON on stderr. Ctrl-C or SIGTERM lets running requests end.
     """
@@ -56,6 +72,12 @@ def command(
     for origin in cors or ():
         if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", origin):
             raise decgraph.DecError(f"{origin!r} is no origin of a page", hint="--cors https://ui.example, or --cors '*'")
+    keys = given.keys(api_key or (), api_key_file) or [one for one in [os.environ.get("DECGRAPH_API_KEY")] if one]
+    secure: dict[str, Any] = {"ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile} if ssl_certfile is not None else {}
+    for file in filter(None, (ssl_certfile, ssl_keyfile)):
+        if ssl_certfile is None or not file.is_file():
+            what = "--ssl-keyfile goes with --ssl-certfile" if ssl_certfile is None else f"cannot read {file}: no such file"
+            raise decgraph.DecError(what)
     try:
         from decgraph.serve import logs
         from decgraph.serve.app import app_of
@@ -68,6 +90,14 @@ def command(
     from decgraph.serve.generation import Limits
     from decgraph.serve.service import Service
 
+    traces = None
+    if otlp_traces is not None:
+        from decgraph.serve.traces import exported
+
+        try:
+            traces = exported(otlp_traces, decgraph.__version__)
+        except ModuleNotFoundError as error:
+            raise extras.needed("traces", first=error.name or "opentelemetry") from None
     threads.few()
     # Every height of a batch makes products of its own, and oneDNN keeps 1,024 of them: half a gigabyte after some minutes.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
@@ -87,15 +117,17 @@ def command(
             backend=backend,
             device=placed.device,
             dtype=placed.dtype,
+            generation=generation_config,
         )
         limits = Limits(tokens=max_tokens, context=max_context, answers=max_concurrent + max_queue, body=max_body)
         service = Service(
             catalogue, limits=limits, width=max_concurrent, queue=max_queue, chunk=prefill or None, kept=keep << 20
         )
-        app = app_of(service, key=api_key or os.environ.get("DECGRAPH_API_KEY") or None, origins=cors or ())
+        app = app_of(service, keys=keys, origins=cors or (), traces=traces)
         logs.to_stderr()
         lies = catalogue.placement
-        where: dict[str, Any] = {"url": f"http://{host}:{listening.getsockname()[1]}/v1", "models": catalogue.ids(),
+        url = f"http{'s' if secure else ''}://{host}:{listening.getsockname()[1]}/v1"
+        where: dict[str, Any] = {"url": url, "models": catalogue.ids(),
                                  "device": lies.device, "dtype": lies.dtype}  # fmt: skip
         logs.LOG.info("serving", extra={"fields": where})
         if json:
@@ -107,4 +139,5 @@ def command(
         for mode in sorted({session.machine.mode for session in catalogue.sessions.values()} - {""}):
             print(f"note: {mode}", file=sys.stderr)
         sys.stdout.flush()
-        Server(app, service, host=host, port=port, patience=patience).run(sockets=[listening])
+        more = {"root_path": root_path.rstrip("/"), "forwarded_allow_ips": forwarded_allow_ips, **secure}
+        Server(app, service, host=host, port=port, patience=patience, **more).run(sockets=[listening])

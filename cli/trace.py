@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json as json_
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +19,14 @@ from decgraph.cli.output import check_writable
 from decgraph.cli.run import open_session
 from decgraph.models import request_for
 from decgraph.runtime.prompt_files import Text
-from decgraph.runtime.recording import Recorder
-from decgraph.runtime.session import Session, check_params
+from decgraph.runtime.recording import Recorder, Recording
+from decgraph.runtime.session import Result, Session, check_params
+from decgraph.runtime.trace import Committed, Event, Stats, Stopped
 from decgraph.views.document import Trace, document
 
 settings = options.LENIENT
+PAUSE = 1.0
+"""Seconds between two writes of a page that follows its run."""
 WARM = 6
 """New tokens of a run before the one that is recorded, which pays for what models do once; no time line should show that."""
 
@@ -40,6 +47,7 @@ def command(
     chrome: Annotated[Path | None, option("--chrome", help="Write a trace for chrome://tracing and Perfetto.")] = None,
     plot: Annotated[Path | None, option("--plot", help="Draw it: .png, .svg or .pdf (needs matplotlib).")] = None,
     show: Annotated[bool, option("--show", help="At the terminal; the default where no file is asked for.")] = False,
+    live: Annotated[bool, option("--live", help="Write the page while the run goes on; it follows in the browser.")] = False,
     step: Annotated[int | None, option("--step", min=1, help="With --show: the step whose tree is shown.")] = None,
 ) -> None:
     """Look into a run, step by step: text by origin, draft trees, canvases, model calls over time, and the program's line.
@@ -57,6 +65,8 @@ def command(
     text = given_prompt.read()
     others = f"--plot {out.name} draws it (.png, .svg, .pdf), --chrome FILE.json is for Perfetto" if out else ""
     check_writable(out, ".html", ".htm", what="a page", instead=others)
+    if live and out is None:
+        raise decgraph.DecError("--live goes with a page", hint="--live -o trace.html")
     check_writable(chrome, ".json")
     check_writable(plot)
     if plot is not None:
@@ -65,6 +75,8 @@ def command(
         plots.check(plot)
     externs = models.functions(chosen[0])
     fields = asked.fields(chosen[0])
+    if live and not shown.quiet:
+        typer.echo(f"{out} is written while the run goes on; Ctrl-C ends it", err=True)
     traces: list[Trace] = []
     read: dict[str, Any] = {}
     tokenizer: Any = None
@@ -76,11 +88,15 @@ def command(
         session = open_session(one, bound, params, functions, models.backend, tokenizer=tokenizer, placed=placed)
         read, tokenizer = {**read, **session.models}, session.tokenizer
         warm = open_session(one, dict(session.models), params, functions, models.backend, tokenizer=tokenizer)
-        traces.append(traced(one, session, warm, text, given_prompt.said, fields))
+        write_so_far = partial(live_page, out, traces) if live and out is not None else None
+        run = traced(one, session, warm, text, given_prompt.said, fields, write_so_far)
+        traces.append(run)
+        if run.reason == "interrupted":
+            if live and out is not None:
+                write(out, page_of(traces))  # what there is, as a page that no longer waits
+            raise KeyboardInterrupt
     if out is not None:
-        from decgraph.views.page import trace_page
-
-        write(out, trace_page(traces))
+        write(out, page_of(traces))
     if chrome is not None:
         from decgraph.views.chrome import chrome_trace
 
@@ -96,16 +112,66 @@ def command(
         raise typer.Exit(output.USER_ERROR)
 
 
-def traced(chosen: decgraph.Algorithm, session: Session, warm: Session, text: Text, said: Any, fields: dict[str, Any]) -> Trace:
-    """A recorded run, after a short one that nobody records."""
+class Live(Recorder):
+    """A recorder that hands over what it has heard, about once a second: less often where that takes long."""
+
+    def __init__(self, tell: Callable[[Recording], None]) -> None:
+        super().__init__()
+        self.tell, self.next = tell, 0.0
+
+    def __call__(self, event: Event) -> None:
+        super().__call__(event)
+        now = time.perf_counter()
+        if now >= self.next and not isinstance(event, Stopped):
+            self.tell(self.so_far())
+            took = time.perf_counter() - now
+            self.next = now + took + PAUSE * max(1.0, 10 * took)
+
+
+def traced(
+    chosen: decgraph.Algorithm,
+    session: Session,
+    warm: Session,
+    text: Text,
+    said: Any,
+    fields: dict[str, Any],
+    write_so_far: Callable[[Trace], None] | None = None,
+) -> Trace:
+    """A recorded run, after a short one that nobody records. write_so_far: called with the run as it is, while it goes on."""
     text.check_ids(next(iter(session.models.values())).vocab.size)
     request = request_for(session, said(text), **fields)
     warm.run(request_for(warm, said(text), **{**fields, "limit": min(WARM, request.limit)}), keep_events=False)
-    recorder = Recorder()
+
+    def of(result: Result, recording: Recording) -> Trace:
+        about: dict[str, Any] = {"source": chosen.text, "path": chosen.path, "temperature": request.temperature}
+        return Trace.of(session, request.prompt, result, recording, **about)
+
+    def tell_so_far(recording: Recording) -> None:
+        heard = [stamped.event for stamped in recording.events]
+        tokens = tuple(token for event in heard if isinstance(event, Committed) for token in event.tokens)
+        if write_so_far is not None:
+            write_so_far(replace(of(Result(tokens, "", Stats.of(heard), "", recording.seconds), recording), live=True))
+
+    recorder = Recorder() if write_so_far is None else Live(tell_so_far)
     result = session.run(request, listener=recorder, keep_events=False)
-    if result.reason == "interrupted":
-        raise KeyboardInterrupt
-    return Trace.of(session, request.prompt, result, recorder.recording(), source=chosen.text, path=chosen.path)
+    return of(result, recorder.recording())
+
+
+def page_of(traces: Sequence[Trace]) -> str:
+    """The page of one run or two."""
+    from decgraph.views.page import trace_page
+
+    return trace_page(traces)
+
+
+def live_page(path: Path, before: Sequence[Trace], run: Trace) -> None:
+    """Write the page of a run that goes on, all at once: a browser may read it at any time."""
+    part = path.with_name(path.name + ".part")
+    try:
+        write(part, page_of([*before, run]))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def tell(traces: list[Trace], written: list[Path], *, show: bool, step: int | None, quiet: bool) -> None:

@@ -10,16 +10,15 @@ from rich.tree import Tree
 
 from decgraph.views.document import Trace, texts
 from decgraph.views.plot import confidences
-from decgraph.views.steps import DraftTree, Node, Step
+from decgraph.views.steps import DraftTree, Node, Step, instructive
 
-STYLES = {"accepted": "green", "bonus": "bold cyan", "residual": "yellow", "plain": "", "canvas": "green"}
+STYLES = {"accepted": "green", "bonus": "bold blue", "residual": "dark_orange3", "plain": "", "canvas": "green"}
 NODES = {
     "accepted": "bold green",
     "rejected": "red strike",
-    "emitted": "bold cyan",
     "pruned": "dim strike",
     "drafted": "dim",
-    "omitted": "dim",
+    "committed": "bold",
 }
 SHADES = "░▒▓█"
 AGAIN = "×"
@@ -27,7 +26,7 @@ MOST = 40  # nodes of a tree, and rows of a canvas, that are shown
 
 
 def show(console: Console, run: Trace, number: int | None) -> None:
-    """A run on a screen or two. number: the step whose tree is shown, from 1; None: the first with the longest path."""
+    """A run on a screen or two. number: the step whose tree is shown, from 1; None: the one that tells most."""
     steps = run.steps
     console.print(Text.assemble((run.name, "bold"), f"  {sizes(run)}, {several(run.stats.target_calls, 'target call')}"))
     console.print(Text("").join(text_of(run, steps)))
@@ -37,13 +36,13 @@ def show(console: Console, run: Trace, number: int | None) -> None:
     if chosen is not None:
         console.print(Text(f"\nstep {chosen + 1}: {several(steps[chosen].count, 'token')} committed", "bold"))
         for tree in steps[chosen].trees[:4]:
-            console.print(drawn(run, tree))
+            console.print(drawn(run, tree, chosen))
     if run.stats.acceptance:
         console.print(Text("\naccepted by depth", "bold"))
-        for depth, (share, tested) in enumerate(zip(run.stats.acceptance, run.stats.tested, strict=True), 1):
-            console.print(
-                Text.assemble(f"{depth:>4} ", (f"{'█' * round(20 * share):<20}", "green"), f" {share:>4.0%} of {tested}")
-            )
+        counts = zip(run.stats.acceptance, run.stats.accepted, run.stats.tested, run.stats.intervals, strict=True)
+        for depth, (share, accepted, tested, (low, high)) in enumerate(counts, 1):
+            words = f" {accepted} of {tested}, {share:.0%} (95 % interval {low:.0%} to {high:.0%})"
+            console.print(Text.assemble(f"{depth:>4} ", (f"{'█' * round(20 * share):<20}", "green"), words))
 
 
 def sizes(run: Trace) -> str:
@@ -60,8 +59,7 @@ def step_of(steps: list[Step], number: int | None) -> int | None:
     """The step to show, from 0; None where no step has a tree."""
     if number is not None:
         return min(number, len(steps)) - 1 if steps else None
-    with_trees = [i for i, step in enumerate(steps) if step.trees]
-    return max(with_trees, key=lambda i: (steps[i].origins.count("accepted"), -i), default=None)
+    return instructive(steps) if any(step.trees for step in steps) else None
 
 
 def text_of(run: Trace, steps: list[Step]) -> Iterable[Text]:
@@ -73,30 +71,34 @@ def text_of(run: Trace, steps: list[Step]) -> Iterable[Text]:
         yield Text(piece, STYLES[origin])
 
 
-def drawn(run: Trace, tree: DraftTree) -> Tree:
-    """A draft tree: ✓ accepted, ✗ rejected, + emitted by the target."""
+def drawn(run: Trace, tree: DraftTree, step: int) -> Tree:
+    """A draft tree as a step left it: ✓ accepted, ✗ rejected, + emitted by the target, ● committed by the program."""
     root = Tree(Text("·", "dim"))
     places: dict[int, Tree] = {-1: root}
-    untested = [i for i, node in enumerate(tree.nodes) if node.state in ("drafted", "pruned")]
-    left_out = set(untested[max(0, MOST - (len(tree.nodes) - len(untested))) :])
-    for i, node in enumerate(tree.nodes):
+    nodes = [node.at(step) for node in tree.nodes if node.born <= step]
+    untested = [i for i, node in enumerate(nodes) if node.state in ("drafted", "pruned")]
+    left_out = set(untested[max(0, MOST - (len(nodes) - len(untested))) :])
+    for i, node in enumerate(nodes):
         if node.parent in places and i not in left_out:
             places[i] = places[node.parent].add(labelled(run, node))
-    if len(places) <= len(tree.nodes):
-        root.add(Text(f"and {several(len(tree.nodes) - len(places) + 1, 'more node')}", "dim"))
+    if len(places) <= len(nodes):
+        root.add(Text(f"and {several(len(nodes) - len(places) + 1, 'more node')}", "dim"))
     return root
 
 
 def labelled(run: Trace, node: Node) -> Text:
     """A node in a line: its token, and the probabilities that are known."""
-    sign = {"accepted": "✓ ", "rejected": "✗ ", "emitted": "+ "}.get(node.state, "  ")
-    if node.state == "omitted":
-        return Text("  …", "dim")
+    sign = {"accepted": "✓ ", "rejected": "✗ ", "emitted": "+ ", "committed": "● "}.get(node.state, "  ")
     token = repr(run.piece(node.token))
-    known = [f"{name} {x:.3g}" for name, x in (("p", node.p), ("q", node.q), ("chosen, score", node.score)) if x is not None]
-    if node.state != "emitted" and node.q is None and node.score is None:
-        known.append("chosen")
-    return Text.assemble(sign, (token, NODES[node.state]), ("  " + "  ".join(known), "dim"))
+    values: list[tuple[str, float | None]] = [
+        *((name, told[-1][1]) for name, told in node.columns.items() if "logprob" in run.source or name != "logprob")
+    ]
+    values += [("p", node.p), ("raw p", node.raw if node.raw != node.p else None), ("q", node.q)]
+    values += [("raw q" if node.q is not None else "chosen, score", node.score if node.score != node.q else None)]
+    known = [f"{name} {x:.3g}" for name, x in values if x is not None]
+    return Text.assemble(
+        sign, (token, STYLES[node.source] if node.state == "emitted" else NODES[node.state]), ("  " + "  ".join(known), "dim")
+    )
 
 
 def canvas(console: Console, run: Trace) -> None:

@@ -79,7 +79,7 @@ def command(
         given.known(chosen.function, words),
         list(search or ()),
         models.folders(chosen.models),
-        {name: value for name, value in asked.fields(chosen).items() if value is not None},
+        {"temperature": options.DEFAULT_TEMPERATURE, **asked.fields(chosen)},
         externs=models.functions(chosen),
         backend=models.backend,
         clock=clock,

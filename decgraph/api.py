@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from decgraph.dsl.explain import Explanation
     from decgraph.passes.cost import Cost
     from decgraph.runtime.arguments import AlgorithmLike, Externs, Listener, ModelLike, ParamValue, Prompt, TokenizerLike
-    from decgraph.runtime.request import RequestFields
+    from decgraph.runtime.request import Request, RequestFields
     from decgraph.runtime.session import Result, Session
+    from decgraph.views.document import Trace
 
 MODULES = 64
 """How many optimised modules an algorithm keeps, of the values of parameters that were used last."""
@@ -145,7 +146,7 @@ class Algorithm:
         `models`: the same by name, where one is no keyword (`target.heads`); or the first model alone: `session("FOLDER")`. A
         model is a folder, a GGUF file, the name of a shipped model, a transformers module (its weights are shared and it is
         put in evaluation mode) or a model of decgraph's; what is left out is a shipped model of its kind. `backend`: torch
-        (the default where torch is installed), triton (whole steps on the device, docs/triton.md; the default for models on
+        (the default where torch is installed), triton (whole steps on the device, docs/gpu.md; the default for models on
         CUDA) or reference. `plan`: which
         passes run (all, on the reference none, unless it says so), the backend where `backend` does not say it, and how many
         sequences `generate` runs at a time; it never changes a token.
@@ -272,6 +273,48 @@ class Algorithm:
         **request: Unpack[RequestFields],
     ) -> Result:
         """Decode one prompt, as `decgraph.run` does."""
+        session, asked = self._asked(prompt, models, params, tokenizer, externs, backend, plan, device, dtype, request)
+        return session.run(asked, listener=listener)
+
+    def trace(
+        self,
+        prompt: Prompt,
+        models: Mapping[str, ModelLike] | None = None,
+        *,
+        params: Mapping[str, ParamValue] | None = None,
+        tokenizer: TokenizerLike | None = None,
+        externs: Externs | None = None,
+        backend: str | None = None,
+        plan: Plan | None = None,
+        device: DeviceLike = AUTO,
+        dtype: DtypeLike = AUTO,
+        **request: Unpack[RequestFields],
+    ) -> Trace:
+        """Decode one prompt as `run` does, and record it: in a notebook what it returns is the page of `decgraph trace`, and
+        `decgraph.views.page.trace_page([trace])` is the text of the page. Raises DecError as `run` does."""
+        from decgraph.runtime.recording import Recorder
+        from decgraph.views.document import Trace
+
+        session, asked = self._asked(prompt, models, params, tokenizer, externs, backend, plan, device, dtype, request)
+        recorder = Recorder()
+        result = session.run(asked, listener=recorder, keep_events=False)
+        about: dict[str, Any] = {"source": self.text, "path": self.path, "temperature": asked.temperature}
+        return Trace.of(session, asked.prompt, result, recorder.recording(), **about)
+
+    def _asked(
+        self,
+        prompt: Prompt,
+        models: Mapping[str, ModelLike] | None,
+        params: Mapping[str, ParamValue] | None,
+        tokenizer: TokenizerLike | None,
+        externs: Externs | None,
+        backend: str | None,
+        plan: Plan | None,
+        device: DeviceLike,
+        dtype: DtypeLike,
+        request: RequestFields,
+    ) -> tuple[Session, Request]:
+        """A session for one run, and its request."""
         from decgraph.models import request_for
         from decgraph.runtime.request import Request
 
@@ -280,7 +323,7 @@ class Algorithm:
         takes = [*Request.__dataclass_fields__, *keywords_of(Algorithm.run)]
         check_keywords(f"a run of {self.name}", request, takes, elsewhere=elsewhere)  # before models are read
         session = self._session(models, params or {}, tokenizer, externs, backend, plan, Placement.of(device, dtype))
-        return session.run(request_for(session, prompt, **request), listener=listener)
+        return session, request_for(session, prompt, **request)
 
 
 def default_backend(models: Mapping[str, Any] | None = None) -> str:

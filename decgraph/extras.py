@@ -26,6 +26,7 @@ PACKAGES = {
     "plots": ("matplotlib",),
     "editor": ("pygls", "lsprotocol"),
     "ray": ("ray",),
+    "traces": ("opentelemetry",),
 }
 """The modules that code with a hint imports, by the extra that brings them."""
 

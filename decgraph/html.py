@@ -11,3 +11,11 @@ from importlib import import_module
 def fragment(value: object) -> str:
     """A piece of HTML without scripts that shows a value. Raises TypeError for what has none."""
     return str(import_module("decgraph.editor.fragments").fragment(value))
+
+
+PAGES = {"Trace": "decgraph.views.page", "Counterexample": "decgraph.views.counterexample"}
+
+
+def frame(value: object) -> str:
+    """The page of a run (a `Trace`) or of a counterexample, in a frame of its own. Raises KeyError for what has no page."""
+    return str(import_module(PAGES[type(value).__name__]).framed(value))

@@ -12,7 +12,10 @@ stops at the first character it does not know, where the messages (brackets, ind
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, NoReturn
+from collections.abc import Mapping
+from typing import NamedTuple, NoReturn, cast
+
+import lark
 
 from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.dsl.odd import BIDI, odd_character
@@ -52,12 +55,25 @@ _LOST_BRACKET = re.compile(
 _CONTROL = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff{BIDI}]")
 
 
-class Token(NamedTuple):
-    """A piece of text: the grammar's name for it, its text, where it is."""
+class Token(lark.Token):
+    """A piece of text: the grammar's name for it (`kind`), its text, where it is (`span`)."""
 
-    kind: str
-    text: str
     span: Span
+
+    def __new__(cls, kind: str, text: str, span: Span) -> Token:
+        made = cast(Token, super().__new__(cls, kind, text, span.start, span.line, span.column, None, None, span.end))
+        made.span = span
+        return made
+
+    @property
+    def kind(self) -> str:
+        """The terminal of the grammar."""
+        return self.type
+
+    @property
+    def text(self) -> str:
+        """What stands there."""
+        return str(self.value)
 
 
 class Comment(NamedTuple):
@@ -88,7 +104,7 @@ def _stop(code: str, message: str, span: Span, help: str, label: str = "") -> No
     raise _Stop(Diagnostic(code, message, span, label=label, help=help))
 
 
-def lex(source: Source, literals: dict[str, str], start: int = 0) -> Lexed:
+def lex(source: Source, literals: Mapping[str, str], start: int = 0) -> Lexed:
     """The tokens of a text from an offset at the start of a line. Never raises; linear in the length of the
     text.
     """
@@ -104,7 +120,7 @@ def lex(source: Source, literals: dict[str, str], start: int = 0) -> Lexed:
 class _Lexer:
     """The state of one reading."""
 
-    def __init__(self, source: Source, literals: dict[str, str]) -> None:
+    def __init__(self, source: Source, literals: Mapping[str, str]) -> None:
         self.source, self.text, self.literals = source, source.text, literals
         self.tokens: list[Token] = []
         self.comments: list[Comment] = []

@@ -1,25 +1,27 @@
 """Text to syntax tree. `parse_text` is the way in; everything that is wrong with a text comes as one
 `DecError`.
 
-The parser runs lark's LALR table (table.py) with its own loop of 40 lines, which builds the tree as it goes. lark's own loop
-would be the same length here, with its callbacks and positions, and cost every start the import of lark (70 ms and more).
-After an error it goes on at the next definition, so several mistakes are shown at once.
+lark parses the tokens of lexer.py by grammar.lark, and build.py makes the syntax tree of its tree. After an error the parser
+goes on at the next definition, so several mistakes are shown at once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import lark
+from lark.tree import Meta
+from lark.visitors import Transformer_NonRecursive
+
 from decgraph.dsl.build import BUILD, Refused
 from decgraph.dsl.diagnostics import MOST, Collector, Diagnostic
+from decgraph.dsl.grammar import literals, parser
 from decgraph.dsl.lexer import Comment, Lexed, Token, lex
 from decgraph.dsl.mistakes import Stuck, explain
 from decgraph.dsl.source import NOWHERE, Source, Span
 from decgraph.dsl.syntax import File, Import, Item
-from decgraph.dsl.table import NODE, ONLY, PASS, Table, load_table
 from decgraph.dsl.words import ITEMS
 
 __all__ = ["FILLER", "MAX_CHARACTERS", "Parsed", "Partly", "parse_partly", "parse_source", "parse_text"]
@@ -63,19 +65,18 @@ def parse_source(source: Source) -> Parsed:
             help="split it into files and import what they share",
         )
         collector.raise_if_any()
-    table = load_table()
-    lexed = lex(source, table.literals)
+    lexed = lex(source, literals())
     if lexed.problem is not None and lexed.problem.code == "E001":  # not worth parsing up to there
         collector.add(lexed.problem)
         collector.raise_if_any()
-    file, problem = _parse(table, source, lexed)
+    file, problem = _parse(source, lexed)
     if file is None:
         while problem is not None:
             collector.add(problem)
             again = _NEXT_ITEM.search(source.text, problem.span.end)
             if again is None or len(collector.found) > MOST:
                 break
-            _, problem = _parse(table, source, lex(source, table.literals, again.start()))
+            _, problem = _parse(source, lex(source, literals(), again.start()))
         collector.raise_if_any()
     assert file is not None
     _check_names(file, collector)
@@ -110,12 +111,12 @@ MAX_PATCHES = 6
 def parse_partly(source: Source) -> Partly:
     """What of a text parses, for texts that are being written: a definition that does not is read without its wrong lines.
     Never raises."""
-    collector, table = Collector(source), load_table()
+    collector = Collector(source)
     if len(source.text) > MAX_CHARACTERS:
         collector.error("E001", f"more than {MAX_CHARACTERS} characters are not read", NOWHERE)
         return Partly(Parsed(File(()), source, [], []), tuple(collector.sorted()), {})
-    lexed = lex(source, table.literals)
-    file, problem = (None, lexed.problem) if lexed.problem is not None else _parse(table, source, lexed)
+    lexed = lex(source, literals())
+    file, problem = (None, lexed.problem) if lexed.problem is not None else _parse(source, lexed)
     patched: dict[str, frozenset[str]] = {}
     if file is None and (problem is None or problem.code != "E001"):
         starts = [found.start() for found in _NEXT_ITEM.finditer(source.text)]
@@ -125,7 +126,7 @@ def parse_partly(source: Source) -> Partly:
         for start, end in zip(starts, [*starts[1:], len(source.text)], strict=True):
             if len(collector.found) > MOST:
                 break
-            found, words = _patched(table, source, start, end, collector)
+            found, words = _patched(source, start, end, collector)
             items += found
             patched.update({item.name: words for item in found if words and isinstance(item, Item)})
         file = File(tuple(items))
@@ -136,16 +137,14 @@ def parse_partly(source: Source) -> Partly:
     return Partly(Parsed(file, source, lexed.tokens, lexed.comments), tuple(collector.sorted()), patched)
 
 
-def _patched(
-    table: Table, source: Source, start: int, end: int, collector: Collector
-) -> tuple[tuple[Item | Import, ...], frozenset[str]]:
+def _patched(source: Source, start: int, end: int, collector: Collector) -> tuple[tuple[Item | Import, ...], frozenset[str]]:
     """The definitions between two offsets, read without the lines that do not parse; the words of those lines."""
     text, found = source.text[:end], list[Diagnostic]()
     words: set[str] = set()
     for _ in range(MAX_PATCHES):
         part = Source(text, source.path)
-        lexed = lex(part, table.literals, start)
-        file, problem = _parse(table, part, lexed)
+        lexed = lex(part, literals(), start)
+        file, problem = _parse(part, lexed)
         if file is not None:
             for diagnostic in found:
                 collector.add(replace(diagnostic, source=source))
@@ -227,96 +226,33 @@ def _check_names(file: File, collector: Collector) -> None:
             seen.setdefault(name, span)
 
 
-def _parse(table: Table, source: Source, lexed: Lexed) -> tuple[File | None, Diagnostic | None]:
-    """The tree of a token sequence, or what is wrong with it."""
-    actions, gotos, shapes = table.actions, table.gotos, table.shapes
-    states: list[int] = [table.start]
-    values: list[Any] = []
-    firsts: list[Span] = []
-    lasts: list[Span] = []
+def _parse(source: Source, lexed: Lexed) -> tuple[File | None, Diagnostic | None]:
+    """The tree of a token sequence, or what is wrong with it first."""
+    reading = parser().parse_interactive()
+    found: lark.Tree[Any] | None = None
+    problem = lexed.problem
     for position, token in enumerate(lexed.tokens):
-        kind = token.kind
-        while True:
-            step = actions[states[-1]].get(kind)
-            if step is None:
-                return None, explain(_stuck(table, source, lexed.tokens, position, states))
-            if step >= 0:
-                states.append(step)
-                values.append(token)
-                firsts.append(token.span)
-                lasts.append(token.span)
-                break
-            shape = shapes[-1 - step]
-            size = shape.size
-            if shape.kind == PASS:
-                states.pop()
-                states.append(gotos[states[-1]][shape.origin])
-                continue
-            if size:
-                first, last = firsts[-size], lasts[-1]
-                popped = values[-size:]
-                del states[-size:], values[-size:], firsts[-size:], lasts[-size:]
-            else:
-                first = last = Span(0, 0, 1, 1)
-                popped = []
-            value: Any
-            if shape.kind == ONLY:
-                value = popped[shape.slots[0]]
-            else:
-                value = _collect(shape.slots, popped)
-                if shape.kind == NODE:
-                    try:
-                        value = BUILD[shape.build](Span(first.start, last.end, first.line, first.column), value)
-                    except Refused as refused:
-                        return None, refused.diagnostic
-            state = gotos[states[-1]][shape.origin]
-            states.append(state)
-            values.append(value)
-            firsts.append(first)
-            lasts.append(last)
-            if state == table.end and kind == "$END":
-                file: File = value
-                return file, None
-    return None, lexed.problem
+        try:
+            found = reading.feed_token(token)
+        except lark.UnexpectedToken:
+            accepted = frozenset(reading.accepts())  # type: ignore[no-untyped-call]
+            problem = explain(Stuck(source, lexed.tokens, position, accepted, literals()))
+            break
+    try:  # also of what was read before a problem: what is refused there comes first
+        built = [_BUILDING.transform(tree) for tree in reading.parser_state.value_stack if isinstance(tree, lark.Tree)]
+    except Refused as refused:
+        return None, refused.diagnostic
+    return (None, problem) if found is None else (built[-1], None)
 
 
-def _collect(slots: Sequence[int], popped: list[Any]) -> list[Any]:
-    """The parts of a rule, in order; a list that comes first is extended in place, so repetition takes linear
-    time.
-    """
-    if slots and slots[0] == -2:
-        parts: list[Any] = popped[0]
-        slots = slots[1:]
-    else:
-        parts = []
-    for slot in slots:
-        if slot >= 0:
-            parts.append(popped[slot])
-        elif slot == -1:
-            parts.append(None)
-        else:
-            parts.extend(popped[-2 - slot])
-    return parts
+class _Building(Transformer_NonRecursive[Token, Any]):
+    """lark's tree to the syntax tree, by the builders of build.py."""
+
+    def __default__(self, data: str, children: list[Any], meta: Meta) -> Any:
+        if data.startswith("_"):  # the parts of a rule whose end was not read
+            return children
+        span = Span(0, 0, 1, 1) if meta.empty else Span(meta.start_pos, meta.end_pos, meta.line, meta.column)
+        return BUILD[data](span, children)
 
 
-def _stuck(table: Table, source: Source, tokens: list[Token], position: int, states: list[int]) -> Stuck:
-    """What is known where no action fits."""
-    accepted = frozenset(kind for kind in table.actions[states[-1]] if _accepts(table, states, kind))
-    return Stuck(source, tokens, position, accepted, table.literals)
-
-
-def _accepts(table: Table, states: list[int], kind: str) -> bool:
-    """Whether a terminal could really be read next: reductions that look ahead may still run into nothing."""
-    stack = list(states)
-    while True:
-        step = table.actions[stack[-1]].get(kind)
-        if step is None:
-            return False
-        if step >= 0:
-            return True
-        shape = table.shapes[-1 - step]
-        if shape.size:
-            del stack[-shape.size :]
-        stack.append(table.gotos[stack[-1]][shape.origin])
-        if stack[-1] == table.end and kind == "$END":
-            return True
+_BUILDING = _Building()

@@ -7,6 +7,8 @@ parse of the text and the lowering of what it is about. Nothing here raises on a
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -26,16 +28,52 @@ from decgraph.passes.cost import cost_of
 MOST_KEPT = 400
 
 
-@dataclass(frozen=True)
 class Lowered:
     """What is known of one definition: what is wrong, the types of its expressions by offsets, and the model calls of a step
-    (model -> how often, in words). Offsets and lines are those of the text that it was lowered from."""
+    (model -> how often, in words). Offsets and lines are those of the text that it was lowered from. The checks of a whole
+    algorithm, which cost more than its lowering, are made when somebody wants what they find."""
 
-    start: int
-    line: int
-    faults: tuple[Diagnostic, ...]
-    types: dict[tuple[int, int], Type]
-    calls: tuple[str, ...] = ()
+    def __init__(self, item: S.Item, source: Source, names: Names, file: S.File, unknown: frozenset[str]) -> None:
+        self.start, self.line = item.span.start, item.span.line
+        watching = Watching(names, source, item.name, unknown)
+        self.types: dict[tuple[int, int], Type] = watching.types
+        self._faults: list[Diagnostic] = watching.faults
+        self._whole: Callable[[], tuple[str, ...]] | None = None
+        with _noting(watching, item):
+            if isinstance(item, S.Algorithm):
+                watching.need(item.name)
+                if not watching.faults and not unknown:
+                    self._whole = lambda: _finish(watching, item, source, names, file)
+            elif isinstance(item, (S.Rule, S.Def, S.Policy)):
+                check_item(watching, item, source)
+        self._calls: tuple[str, ...] = ()
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The model calls of an algorithm's step; () where it has mistakes."""
+        if self._whole is not None:
+            whole, self._whole = self._whole, None  # the tree that it was made of is let go
+            self._calls = whole()
+        return self._calls
+
+    @property
+    def faults(self) -> tuple[Diagnostic, ...]:
+        """What is wrong."""
+        _ = self.calls  # the checks of the whole
+        return tuple(self._faults)
+
+
+@contextmanager
+def _noting(watching: Watching, item: S.Item) -> Iterator[None]:
+    """Keeps an error as what is wrong with a definition, where nothing else is."""
+    try:
+        yield
+    except DecError as error:
+        if not watching.faults and not watching.unknown:
+            watching.faults += [d for d in error.diagnostics if isinstance(d, Diagnostic)]
+    except RecursionError:
+        said = f"`{item.name}` is nested too deeply"
+        watching.faults.append(Diagnostic("E007", said, item.name_span or item.span, help="move parts of it into a `def`"))
 
 
 @dataclass
@@ -45,7 +83,8 @@ class Analysis:
     source: Source
     partly: Partly
     names: Names
-    diagnostics: list[Diagnostic]
+    reading: Collector
+    """What is wrong with the text before anything is lowered."""
     lowered: dict[str, tuple[Lowered, int, int]] = field(default_factory=dict)
     """By definition: what is known of it, and how many characters and lines it moved since."""
 
@@ -54,9 +93,20 @@ class Analysis:
         return self.partly.parsed.file
 
     @cached_property
+    def diagnostics(self) -> list[Diagnostic]:
+        """What is wrong, in order."""
+        collector = Collector(self.source)
+        for problem in self.reading.sorted():
+            collector.add(problem)
+        for lowered, moved, lines in self.lowered.values():
+            for fault in lowered.faults:
+                collector.add(_moved(fault, self.source, moved, lines))
+        return collector.sorted()
+
+    @cached_property
     def index(self) -> Index:
         """Every name of the text, and what it stands for."""
-        return index_of(self.file)
+        return index_of(self.file, params_in(self.names))
 
     def item_at(self, offset: int) -> S.Item | None:
         """The definition that an offset lies in, or behind."""
@@ -92,20 +142,19 @@ class Analyser:
         collector = Collector(source)
         for problem in partly.problems:
             collector.add(problem)
-        names = _names(partly.parsed.file, source, collector)
-        found = Analysis(source, partly, names, [])
+        names = names_of(partly.parsed.file, source, collector)
+        found = Analysis(source, partly, names, collector)
         for item in partly.parsed.file.items:
             if isinstance(item, S.Item):
-                self._lower(found, item, collector)
-        found.diagnostics = collector.sorted()
+                self._lower(found, item)
         return found
 
-    def _lower(self, found: Analysis, item: S.Item, collector: Collector) -> None:
+    def _lower(self, found: Analysis, item: S.Item) -> None:
         key = self._key(found, item)
         lowered = self._kept.get(key)
         if lowered is None:
             unknown = found.partly.patched.get(item.name, frozenset())
-            lowered = _lower_item(item, found.source, found.names, found.file, unknown)
+            lowered = Lowered(item, found.source, found.names, found.file, unknown)
             self._kept[key] = lowered
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
@@ -113,8 +162,6 @@ class Analyser:
             self._kept.move_to_end(key)
         moved, lines = item.span.start - lowered.start, item.span.line - lowered.line
         found.lowered[item.name] = (lowered, moved, lines)
-        for fault in lowered.faults:
-            collector.add(_moved(fault, found.source, moved, lines))
 
     def _key(self, found: Analysis, item: S.Item) -> tuple[str, ...]:
         """What a definition and everything that it may name in its file are written like."""
@@ -132,7 +179,12 @@ class Analyser:
         return (found.source.path, *imports, *others, " ".join(unknown), text[item.span.start : item.span.end])
 
 
-def _names(file: S.File, source: Source, collector: Collector) -> Names:
+def params_in(names: Names) -> Callable[[str], tuple[str, ...]]:
+    """The parameters of what a file can name and does not define, by its name."""
+    return lambda name: tuple(p.name for p in getattr(names.get(name), "params", ()) if isinstance(p, S.Param))
+
+
+def names_of(file: S.File, source: Source, collector: Collector) -> Names:
     """What the file can name; imports that lead nowhere are reported and left out."""
     items: list[S.Item | S.Import] = []
     seen: set[str] = set()
@@ -152,36 +204,18 @@ def _names(file: S.File, source: Source, collector: Collector) -> Names:
     return Names(S.File(tuple(items)), source)
 
 
-def _lower_item(item: S.Item, source: Source, names: Names, file: S.File, unknown: frozenset[str]) -> Lowered:
-    watching = Watching(names, source, item.name, unknown)
-    calls: tuple[str, ...] = ()
-    try:
-        if isinstance(item, S.Algorithm):
-            watching.need(item.name)
-            if not watching.faults and not unknown:
-                calls = _finish(watching, item, source, names, file)
-        elif isinstance(item, (S.Rule, S.Def, S.Policy)):
-            check_item(watching, item, source)
-    except DecError as error:
-        if not watching.faults and not unknown:
-            watching.faults += [d for d in error.diagnostics if isinstance(d, Diagnostic)]
-    except RecursionError:
-        said = f"`{item.name}` is nested too deeply"
-        watching.faults.append(Diagnostic("E007", said, item.name_span or item.span, help="move parts of it into a `def`"))
-    return Lowered(item.span.start, item.span.line, tuple(watching.faults), watching.types, calls)
-
-
 def _finish(watching: Watching, item: S.Algorithm, source: Source, names: Names, file: S.File) -> tuple[str, ...]:
     """The checks of a whole algorithm; the calls of its step."""
     externs = S.File(tuple(i for i in file.items if isinstance(i, S.Extern)))
-    module = finished(watching, externs, source, item.name, check_labels=False)
-    watching.faults += findings(module, names, source)
-    if any(d.severity == "error" for d in watching.faults):
-        return ()
-    cost = cost_of(module)
-    return tuple(
-        f"{c.times} x {c.model}" + (f" (at most {c.most})" if c.most and str(c.most) != c.times else "") for c in cost.calls
-    )
+    with _noting(watching, item):
+        module = finished(watching, externs, source, item.name, check_labels=False)
+        watching.faults += findings(module, names, source)
+        if all(d.severity != "error" for d in watching.faults):
+            return tuple(
+                f"{c.times} x {c.model}" + (f" (at most {c.most})" if c.most and str(c.most) != c.times else "")
+                for c in cost_of(module).calls
+            )
+    return ()
 
 
 def _moved(d: Diagnostic, source: Source, offset: int, lines: int) -> Diagnostic:

@@ -15,7 +15,7 @@ from decgraph.dsl.lower.library import stdlib_file
 from decgraph.dsl.lower.wording import show
 from decgraph.editor.analysis import Analyser, Analysis
 from decgraph.editor.function_lines import function_lines, options
-from decgraph.editor.hover import definition
+from decgraph.editor.hover import definition, type_of_name
 from decgraph.editor.words import (
     CLAUSES,
     CONSTANTS,
@@ -108,7 +108,7 @@ def _values(analysis: Analysis, start: int) -> Iterator[Choice]:
     item = analysis.item_at(start)
     for name, kind in analysis.index.in_scope(item.name if item else "").items():
         of_file = analysis.file.named(name) if kind not in ("import",) else None
-        known = _type_of(analysis, item, name) if of_file is None else None
+        known = type_of_name(analysis, item, name) if of_file is None else None
         detail = printer.head(of_file) if of_file is not None else show(known) if known is not None else kind
         yield Choice(name, kind, detail)
     for name in sorted(functions()):
@@ -174,21 +174,11 @@ def _attributes(analyser: Analyser, analysis: Analysis, dot: int, end: int) -> I
             found = min(ends, key=lambda pair: pair[0])[1]
     name = _WORD.search(text, 0, dot)
     if found is None and name is not None:
-        found = _type_of(whole, item, name[0])
+        found = type_of_name(whole, item, name[0])
         if name[0] in ("ctx", "vocab") and found is None:
             yield from (Choice(n, "attribute") for n in (_OF_NODE if name[0] == "ctx" else ("size",)))
     if found is not None:
         yield from _fields(found, whole, item)
-
-
-def _type_of(analysis: Analysis, item: S.Item | None, name: str) -> Type | None:
-    """The type of a name where it stands first with one."""
-    for o in analysis.index.occurrences:
-        if o.symbol.name == name and item is not None and o.symbol.scope == item.name:
-            known = analysis.type_of(o.span)
-            if known is not None:
-                return known
-    return None
 
 
 def _fields(t: Type, analysis: Analysis, item: S.Item | None) -> Iterator[Choice]:

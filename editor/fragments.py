@@ -27,10 +27,10 @@ COLOURS = {
 }  # fmt: skip
 VERDICTS = {"proved": "#1a7f37", "holds": "#0969da", "refuted": "#d1242f", "undecided": "#9a6700", "none": "#59636e"}
 ORIGINS = {
-    "accepted": ("#aceebb", "accepted draft"),
-    "residual": ("#fff1a8", "drawn from the residual"),
-    "bonus": ("#b6e3ff", "bonus token"),
-    "own": ("#eaeef2", "the target's own token"),
+    "accepted": ("#d9f2df", "accepted draft"),
+    "residual": ("#fdebd3", "drawn from the residual"),
+    "bonus": ("#d7eafc", "bonus token"),
+    "own": ("#eceef0", "the target's own token"),
     "decided": ("#d8b9ff", "decided on a canvas"),
 }
 
@@ -92,7 +92,10 @@ def explanation(value: Any) -> str:
     shown = _title(value.name) + f"<p>{escape(' '.join(value.doc.split()))}</p>"
     shown += _table([(claim, meaning) for claim, meaning in value.claims])
     shown += _table([*value.models, *value.params])
-    lines = [(str(line.number or ""), "&nbsp;" * 4 * line.depth + escape(line.words)) for line in value.step]
+    lines = [
+        (str(line.number or ""), f'<div style="padding-left:{2 * line.depth}em">{escape(line.words)}</div>')
+        for line in value.step
+    ]
     return shown + _table(lines, raw=True) + _folded("a step, drawn", _pre(escape("\n".join(value.drawing))))
 
 

@@ -1,37 +1,68 @@
-"""One line about each function of the language, as docs/functions.md has it: what hovers and completions show.
+"""One line about each function, type and method of the language, as docs/ has it: what hovers, completions and signatures show.
 
-    python -m decgraph.editor.function_lines     # reads docs/functions.md, writes function_lines.json
+    python -m decgraph.editor.function_lines     # reads docs/functions.md and docs/language.md, writes function_lines.json
 
-The wheel has no docs/, so the lines are packed as JSON; a test compares it with the page.
+The wheel has no docs/, so the lines are packed as JSON; a test compares it with the pages.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from decgraph.editor.words import functions
+from decgraph.editor.words import TYPES, functions
 
 FILE = Path(__file__).with_name("function_lines.json")
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "functions.md"
+PAGES = [Path(__file__).resolve().parents[1] / "docs" / name for name in ("functions.md", "language.md")]
+RECEIVERS = {
+    "target": "model", "model": "model", "drafter": "model", "head": "model", "m": "memory", "m[l]": "memory", "q": "dist",
+    "c": "canvas", "index": "index", "g": "automaton", "table": "index",
+}  # fmt: skip
+"""What the names stand for that the tables of docs/language.md call methods of."""
+_RECEIVER = "|".join(re.escape(name) for name in RECEIVERS)
+_METHOD = re.compile(rf"(?:(?:(?<![\w.(])|(?<=best_first\())({_RECEIVER})|^)\.(\w+)")
+_CALLED = re.compile(rf"({_RECEIVER})\(.*\)")
 
 
 class Line(NamedTuple):
-    """How a function is called, and what it gives."""
+    """How a function is called, and what each of the calls gives."""
 
     calls: tuple[str, ...]
-    value: str
+    values: tuple[str, ...]
+
+    @property
+    def value(self) -> str:
+        """What it gives, each thing said once."""
+        return "; ".join(dict.fromkeys(self.values))
 
 
 @cache
+def _packed() -> dict[str, dict[str, Line]]:
+    data = json.loads(files("decgraph.editor").joinpath("function_lines.json").read_text(encoding="utf-8"))
+    return {
+        kind: {name: Line(*(tuple(part) for part in zip(*uses.items(), strict=True))) for name, uses in lines.items()}
+        for kind, lines in data.items()
+    }
+
+
 def function_lines() -> dict[str, Line]:
     """The functions by name."""
-    data = json.loads(files("decgraph.editor").joinpath("function_lines.json").read_text(encoding="utf-8"))
-    return {name: Line(tuple(calls), value) for name, (calls, value) in data.items()}
+    return _packed()["functions"]
+
+
+def type_lines() -> dict[str, Line]:
+    """The types by name: how they are written, and what their values are."""
+    return _packed()["types"]
+
+
+def method_lines() -> dict[str, Line]:
+    """The methods by kind of value and name (`index.path`); a call of the value itself has no name (`model.`)."""
+    return _packed()["methods"]
 
 
 def options(name: str) -> tuple[str, ...]:
@@ -40,27 +71,66 @@ def options(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(re.findall(r"\b(\w+) =", " ".join(found.calls)))) if found else ()
 
 
-def read(page: str) -> dict[str, tuple[list[str], str]]:
-    """The rows of the page's tables, by the functions that they are about."""
-    found: dict[str, tuple[list[str], str]] = {}
-    for line in page.splitlines():
+def read(pages: str) -> dict[str, dict[str, dict[str, str]]]:
+    """The rows of the pages' tables, by the functions, types and methods that they are about: each use with its value."""
+    found: dict[str, dict[str, dict[str, str]]] = {"functions": {}, "methods": {}, "types": {}}
+    columns: str | None = None
+    for line in pages.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+        if not line.startswith("|"):
+            columns = None
+        elif columns is None:
+            columns = cells[0]
         if not line.startswith("| `") or len(cells) != 2:
             continue
-        calls = re.findall(r"`([^`]+)`", cells[0])
-        value = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", cells[1])
-        for call in calls:
+        value = re.sub(r",? see \[[^\]]*\]\([^)]*\)", "", cells[1])
+        value = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", value)
+        for kind, name, call in _about(re.findall(r"`([^`]+)`", cells[0]), columns or ""):
+            uses = found[kind].setdefault(name, {})
+            said = uses.get(call, value) if kind == "methods" else value
+            uses[call] = value if said == value else f"{said}; {value}"
+    return {kind: dict(sorted(lines.items())) for kind, lines in found.items()}
+
+
+def _about(calls: list[str], columns: str) -> Iterator[tuple[str, str, str]]:
+    """What the pieces of code in a row's first cell show the use of: the kind, the name, and the use itself."""
+    receiver = ""
+    for call in calls:
+        if columns in ("type", "declared"):
+            name = re.match(r"\w+", call)
+            if name and name[0] in TYPES:
+                yield "types", name[0], call
+            continue
+        if columns == "function":
             for name in re.findall(r"(?:^|~ |\.)(\w+)(?=\(|$)", call):
                 if name in functions():
-                    entry = found.setdefault(name, ([], value))
-                    entry[0].append(call)
-    return dict(sorted(found.items()))
+                    yield "functions", name, call
+            continue
+        if columns:
+            continue
+        for use in _METHOD.finditer(call):
+            receiver = use[1] or receiver
+            if receiver:
+                yield "methods", f"{RECEIVERS[receiver]}.{use[2]}", _whole(call, use.start(), use.end())
+        if (called := _CALLED.fullmatch(call)) is not None:
+            yield "methods", f"{RECEIVERS[called[1]]}.", call
 
 
-def text(page: str) -> str:
+def _whole(text: str, start: int, end: int) -> str:
+    """A method's name with the arguments after it."""
+    depth = 0
+    for at in range(end, len(text)):
+        depth += (text[at] in "([") - (text[at] in ")]")
+        if depth == 0:
+            return text[start : at + 1] if at > end else text[start:end]
+    return text[start:end]
+
+
+def text() -> str:
     """The file as it is committed."""
-    return json.dumps(read(page), indent=0, ensure_ascii=False) + "\n"
+    pages = "\n\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    return json.dumps(read(pages), indent=0, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    FILE.write_text(text(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    FILE.write_text(text(), encoding="utf-8")

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from decgraph.dsl.grammar import literals
 from decgraph.dsl.lexer import Comment, Lexed, Token, lex
 from decgraph.dsl.source import Source
-from decgraph.dsl.table import load_table
 from decgraph.editor.words import CONSTANTS, TYPES, VALUES, functions
 
 KINDS = (
@@ -40,9 +40,8 @@ class Piece(NamedTuple):
 def pieces(text: str) -> Iterator[Piece]:
     """The pieces of a text in order, without overlaps and without the white space between them. Never raises."""
     source, at = Source(text), 0
-    table = load_table()
     while at < len(text):
-        lexed = lex(source, table.literals, at)
+        lexed = lex(source, literals(), at)
         end = at
         for piece in _merged(lexed):
             yield piece

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from decgraph.dsl import printer
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
 from decgraph.editor.analysis import Analysis
-from decgraph.editor.function_lines import function_lines
+from decgraph.editor.function_lines import Line, function_lines, method_lines, type_lines
 from decgraph.editor.names import Occurrence
 from decgraph.editor.words import STATEMENT_LINES, WORD_LINES
 from decgraph.ir.types import Type
@@ -17,10 +19,13 @@ def hover(analysis: Analysis, offset: int) -> tuple[str, Span] | None:
     """Markdown about what stands at an offset, and where that stands; None where there is nothing to say."""
     attribute = _attribute(analysis, offset)
     if attribute is not None:
-        found = analysis.type_of(attribute.span)
-        if found is None:
-            return None
-        return f"```dec\n{printer.expression(attribute)}: {show(found)}\n```", attribute.name_span
+        said = of_attribute(analysis, attribute)
+        return (said, attribute.name_span) if said else None
+    written = _type(analysis, offset)
+    if written is not None:
+        said = from_docs(type_lines().get(written.name))
+        span = written.span._replace(end=written.span.start + len(written.name))
+        return (said, span) if said else None
     occurrence = analysis.index.at(offset)
     if occurrence is not None:
         said = about(analysis, occurrence)
@@ -29,6 +34,23 @@ def hover(analysis: Analysis, offset: int) -> tuple[str, Span] | None:
         if token.span.start <= offset <= token.span.end and token.text in STATEMENT_LINES and token.kind != "NAME":
             return f"`{token.text}`: {STATEMENT_LINES[token.text]}", token.span
     return None
+
+
+def of_attribute(analysis: Analysis, attribute: S.Attr) -> str:
+    """The type of an attribute; of a method, how it is called, with all its options; what the docs say of it."""
+    owner = analysis.type_of(attribute.value.span)
+    if owner is None and isinstance(attribute.value, S.Name):
+        owner = type_of_name(analysis, analysis.item_at(attribute.span.start), attribute.value.name)
+    line = method_lines().get(f"{owner.elem}.{attribute.name}") if owner is not None else None
+    found = analysis.type_of(attribute.span)
+    if found is None:
+        return from_docs(line)
+    return f"```dec\n{printer.expression(attribute)}: {show(found)}\n```" + (f"\n{line.value}" if line else "")
+
+
+def from_docs(line: Line | None) -> str:
+    """How something is written, and what it gives."""
+    return "```dec\n" + "\n".join(line.calls) + f"\n```\n{line.value}" if line is not None else ""
 
 
 def about(analysis: Analysis, occurrence: Occurrence) -> str:
@@ -40,10 +62,15 @@ def about(analysis: Analysis, occurrence: Occurrence) -> str:
         if item is not None and (symbol.scope == "" or name not in function_lines()):
             return definition(item)
         return function(name) if symbol.scope == "?" else ""
-    found = analysis.type_of(occurrence.span) or _type_elsewhere(analysis, occurrence)
+    found = analysis.type_of(occurrence.span) or type_elsewhere(analysis, occurrence)
     declared = _declaration(analysis, occurrence)
     head = declared or (f"{name}: {show(found)}" if found is not None else name)
-    said = f"```dec\n{head}\n```\n{kind}"
+    said = f"```dec\n{head}\n```\n{kind or f'parameter of {symbol.scope}'}"
+    store = type_lines().get(str(found.of[0])) if found is not None and found.elem == "index" and found.of else None
+    if store is not None:  # what it is, and what it can do
+        uses = [use for name, line in method_lines().items() if name.startswith("index.") for use in line.calls]
+        uses = [re.sub(r"^index\b", name, use) for use in uses]
+        return f"{said}: {store.value}\n```dec\n" + "\n".join(uses) + "\n```"
     return f"{said}, {show(found)}" if declared and found is not None else said
 
 
@@ -55,14 +82,20 @@ def definition(item: S.Item) -> str:
 
 def function(name: str) -> str:
     """A function of the language, or a word with a value."""
-    line = function_lines().get(name)
-    if line is not None:
-        calls = "\n".join(line.calls)
-        return f"```dec\n{calls}\n```\n{line.value}"
-    return f"`{name}`: {WORD_LINES[name]}" if name in WORD_LINES else ""
+    return from_docs(function_lines().get(name)) or (f"`{name}`: {WORD_LINES[name]}" if name in WORD_LINES else "")
 
 
-def _type_elsewhere(analysis: Analysis, occurrence: Occurrence) -> Type | None:
+def type_of_name(analysis: Analysis, item: S.Item | None, name: str) -> Type | None:
+    """The type of a name where it stands first with one."""
+    for o in analysis.index.occurrences:
+        if o.symbol.name == name and item is not None and o.symbol.scope == item.name:
+            known = analysis.type_of(o.span)
+            if known is not None:
+                return known
+    return None
+
+
+def type_elsewhere(analysis: Analysis, occurrence: Occurrence) -> Type | None:
     """The type that a name has at the place nearest before: a target of a loop is no expression."""
     found = None
     for other in analysis.index.of(occurrence.symbol):
@@ -75,7 +108,7 @@ def _type_elsewhere(analysis: Analysis, occurrence: Occurrence) -> Type | None:
 def _declaration(analysis: Analysis, occurrence: Occurrence) -> str:
     """The text of a parameter or state, as it is declared."""
     item = analysis.item_at(occurrence.span.start)
-    scope = analysis.file.named(occurrence.symbol.scope) or item
+    scope = analysis.file.named(occurrence.symbol.scope) or analysis.names.get(occurrence.symbol.scope) or item
     for p in getattr(scope, "params", ()):
         if p.name == occurrence.symbol.name:
             return printer.param(p)
@@ -83,6 +116,16 @@ def _declaration(analysis: Analysis, occurrence: Occurrence) -> str:
         if isinstance(s, (S.State, S.Canvas, S.ModelDecl)) and s.name == occurrence.symbol.name:
             return printer.statement(s)
     return ""
+
+
+def _type(analysis: Analysis, offset: int) -> S.TypeExpr | None:
+    item = analysis.item_at(offset)
+    if item is None:
+        return None
+    for node in S.walk(item):
+        if isinstance(node, S.TypeExpr) and node.span.start <= offset <= node.span.start + len(node.name):
+            return node
+    return None
 
 
 def _attribute(analysis: Analysis, offset: int) -> S.Attr | None:

@@ -6,7 +6,7 @@ a rule, a helper, an import). `p` and `x` of `ensures` and `path` of `run ... un
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -59,8 +59,8 @@ class Index:
         return {s.name: kind for s, kind in self.kinds.items() if s.scope in ("", item) and not s.part}
 
 
-def index_of(file: S.File) -> Index:
-    """The names of a file."""
+def index_of(file: S.File, params_of: Callable[[str], tuple[str, ...]] = lambda name: ()) -> Index:
+    """The names of a file; `params_of` knows the parameters of what it does not define."""
     index = Index()
     params: dict[str, tuple[str, ...]] = {}
     for item in file.items:
@@ -72,7 +72,7 @@ def index_of(file: S.File) -> Index:
             params[item.name] = tuple(p.name for p in getattr(item, "params", ()))
     for item in file.items:
         if isinstance(item, S.Item):
-            _Scope(index, item, params).read()
+            _Scope(index, item, params, params_of).read()
     places: dict[Span, Occurrence] = {}
     for o in index.occurrences:  # a target is found as what it defines, and once more as a name
         if o.defines or o.span not in places:
@@ -90,8 +90,14 @@ def _define(index: Index, symbol: Symbol, kind: str, span: Span) -> None:
 class _Scope:
     """One definition: first what it names, then where that stands."""
 
-    def __init__(self, index: Index, item: S.Item, params: dict[str, tuple[str, ...]]) -> None:
-        self.index, self.item, self.params = index, item, params
+    def __init__(
+        self,
+        index: Index,
+        item: S.Item,
+        params: dict[str, tuple[str, ...]],
+        params_of: Callable[[str], tuple[str, ...]],
+    ) -> None:
+        self.index, self.item, self.params, self.params_of = index, item, params, params_of
         self.mentions = index.mentions.setdefault(item.name, set())
 
     def read(self) -> None:
@@ -136,11 +142,12 @@ class _Scope:
             self._names(child, inner)
 
     def _keywords(self, callee: str, kwargs: tuple[S.Keyword, ...]) -> None:
-        """`f(x = 1)` names the parameter x of f, where f is of this file."""
+        """`f(x = 1)` names the parameter x of f."""
         if Symbol(self.item.name, callee) in self.index.kinds:
             return
+        params = self.params[callee] if callee in self.params else self.params_of(callee)
         for k in kwargs:
-            if k.name in self.params.get(callee, ()) and k.name_span:
+            if k.name in params and k.name_span:
                 self.index.occurrences.append(Occurrence(k.name_span, Symbol(callee, k.name), False))
 
     def _name(self, node: S.Name, inner: dict[str, Symbol]) -> None:

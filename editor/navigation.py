@@ -10,7 +10,9 @@ from decgraph.dsl import printer
 from decgraph.dsl import syntax as S
 from decgraph.dsl.source import Source, Span
 from decgraph.editor.analysis import Analysis
-from decgraph.editor.words import CONSTANTS, RESERVED, VALUES
+from decgraph.editor.names import Index, Symbol
+from decgraph.editor.words import CONSTANTS, RESERVED, VALUES, functions
+from decgraph.editor.workspace import Found, Workspace
 from decgraph.errors import DecError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -54,14 +56,18 @@ def definition(analysis: Analysis, offset: int) -> Place | None:
     if occurrence is None:
         return None
     symbol = occurrence.symbol
-    if symbol.scope != "?" and analysis.index.kinds.get(symbol) != "import":
+    if analysis.index.kinds.get(symbol) not in (None, "import"):
         first = next((o for o in analysis.index.of(symbol) if o.defines), None)
         return Place(None, analysis.source, first.span) if first else None
-    item, source = analysis.names.get(symbol.name), analysis.names.source(symbol.name)
+    owner = symbol.name if symbol.scope in ("", "?") else symbol.scope
+    item, source = analysis.names.get(owner), analysis.names.source(owner)
     if item is None or source is None:
         return None
-    path = stdlib_path(source)
-    return Place(path, source, item.name_span or item.span) if path else None
+    path, span = stdlib_path(source), item.name_span or item.span
+    for p in getattr(item, "params", ()):
+        if owner != symbol.name and p.name == symbol.name:
+            span = p.name_span or p.span
+    return Place(path, source, span) if path else None
 
 
 def _imported(analysis: Analysis, offset: int) -> Place | None:
@@ -88,19 +94,41 @@ def references(analysis: Analysis, offset: int, declaration: bool = True) -> lis
 def renamed(analysis: Analysis, offset: int, name: str) -> list[Span]:
     """The places to write another name at. Raises DecError for what cannot be renamed, and for names that are taken."""
     occurrence = analysis.index.at(offset)
-    if occurrence is None or occurrence.symbol.scope == "?":
+    if occurrence is None or analysis.index.kinds.get(occurrence.symbol) in (None, "import"):
         raise DecError("this name belongs to the language or to the standard library", hint="rename what this file defines")
-    symbol = occurrence.symbol
-    if analysis.index.kinds.get(symbol) == "import":
-        raise DecError(f"`{symbol.name}` is imported under its own name", hint="rename what this file defines")
+    free(analysis.index, occurrence.symbol, name)
+    return [o.span for o in analysis.index.of(occurrence.symbol)]
+
+
+def free(index: Index, symbol: Symbol, name: str, where: str = "here") -> None:
+    """Raises DecError where a file cannot have another name for a symbol, since it means something there."""
     if not _NAME.fullmatch(name) or name in (*RESERVED, *CONSTANTS, *VALUES):
         raise DecError(f"`{name}` cannot be a name")
-    scopes = {o.symbol.scope for o in analysis.index.of(symbol)} | {symbol.scope}
-    users = {item for item, named in analysis.index.mentions.items() if symbol.scope == "" and symbol.name in named}
-    for other in analysis.index.kinds:
-        if other.name == name and (other.scope in ({*scopes, *users, ""}) or symbol.scope == ""):
-            raise DecError(f"`{name}` is already a {analysis.index.kinds[other]} here", hint="choose another name")
-    return [o.span for o in analysis.index.of(symbol)]
+    users = {item for item, named in index.mentions.items() if symbol.scope == "" and symbol.name in named}
+    for other in index.kinds:
+        if other.name == name and (other.scope in ({symbol.scope, *users, ""}) or symbol.scope == ""):
+            kind = index.kinds[other]
+            said = f"`{name}` is already {'an' if kind[0] in 'aei' else 'a'} {kind} {where}"
+            raise DecError(said, hint="choose another name")
+
+
+def renamed_everywhere(workspace: Workspace, home: Path, symbol: Symbol, name: str) -> list[Found]:
+    """The places, in every file, to write another name at for what a file of the library defines. Raises DecError where that
+    file is not the author's to edit, and where the name is taken or cannot change."""
+    if not workspace.owns(home):
+        raise DecError(f"`{symbol.name}` belongs to the standard library", hint="rename what this file defines")
+    if home.stem == symbol.name:
+        said = f"`{symbol.name}` is found by the name of its file, {home.name}"
+        raise DecError(said, hint="rename the file as well, by hand")
+    if not symbol.scope and name in functions():
+        raise DecError(f"`{name}` means something in every program", hint="choose another name")
+    found = list(workspace.references(home, symbol))
+    for path in dict.fromkeys(f.path for f in found):
+        if not workspace.owns(path):
+            raise DecError(f"`{symbol.name}` is named in {path}, outside of this folder", hint="open the folder of both files")
+        if path == home or not symbol.scope:
+            free(workspace.known(path).names, symbol, name, f"in {path.name}")
+    return found
 
 
 def outline(analysis: Analysis) -> list[Outline]:

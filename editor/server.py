@@ -7,14 +7,16 @@ said of the algorithms in it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcInvalidParams
+from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
+from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.dsl.format import format_source
 from decgraph.dsl.source import Source, Span
@@ -22,15 +24,21 @@ from decgraph.editor import checking, navigation
 from decgraph.editor.analysis import Analyser, Analysis
 from decgraph.editor.completion import complete
 from decgraph.editor.highlight import pieces
+from decgraph.editor.hints import hints
 from decgraph.editor.hover import hover
+from decgraph.editor.names import Symbol
 from decgraph.editor.quick_fixes import fixes
+from decgraph.editor.signatures import Form, signature
+from decgraph.editor.workspace import Workspace
 from decgraph.errors import DecError, InternalError
 
 PAUSE = 0.08
 """Seconds without a keystroke before a text is analysed."""
 PAGES = "https://github.com/decgraph/decgraph/blob/main/docs/errors/"
 ERROR_PAGES = Path(__file__).resolve().parents[1] / "decgraph" / "error_pages"
-CHECK = "decgraph.check"
+CHECK, SHOW = "decgraph.check", "decgraph.show"
+WARM_UP = 0.02
+"""Seconds between two files that are read ahead, so that what is asked meanwhile does not wait."""
 
 SEMANTIC = {
     "comment": "comment", "doc": "comment", "string": "string", "number": "number", "declaration": "keyword",
@@ -50,6 +58,17 @@ CHOICES = {
     "function": _K.Function, "method": _K.Method, "attribute": _K.Property, "keyword": _K.Keyword, "type": _K.TypeParameter,
     "module": _K.Module, "constant": _K.Constant, "option": _K.Property,
 }  # fmt: skip
+
+
+class Refused(JsonRpcException):
+    """What cannot be done, in words for the author: LSP's RequestFailed."""
+
+    CODE = -32803
+
+
+def _not_refused(record: logging.LogRecord) -> bool:
+    """pygls logs every error of an answer with its traceback; a refusal is no fault of the server."""
+    return not (record.exc_info and isinstance(record.exc_info[1], Refused))
 
 
 # ---- places
@@ -84,6 +103,12 @@ def path_of(uri: str) -> str:
     return unquote(parsed.path) if parsed.scheme == "file" else uri
 
 
+def file_of(uri: str) -> Path:
+    """The file of a URI, as the workspace knows it."""
+    path = path_of(uri)
+    return Path(path).resolve() if path != uri else Path(uri)
+
+
 class Server(LanguageServer):
     """The server, the texts that are open, and what is known of them."""
 
@@ -96,6 +121,35 @@ class Server(LanguageServer):
         self.waiting: dict[str, asyncio.TimerHandle] = {}
         self.verdicts: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {}
         """By URI and algorithm: the text of the file that was checked, and the report."""
+        self._files = Workspace([])
+        self.buttons: list[tuple[str, str]] = []
+        """Further lenses of an algorithm: what they say, and the editor's own command, which takes a URI and a name."""
+
+    @property
+    def files(self) -> Workspace:
+        """The files of the folders that the editor has open."""
+        folders = [file_of(folder.uri) for folder in self.workspace.folders.values()]
+        if not folders and self.workspace.root_path:
+            folders = [Path(self.workspace.root_path).resolve()]
+        if self._files.folders != folders:
+            self._files = Workspace(folders)
+        self._files.opened = {file_of(uri): self.text(uri) for uri in self.workspace.text_documents}
+        return self._files
+
+    def uri_of(self, path: Path) -> str:
+        """The URI of a file, as the editor calls it where it has it open."""
+        return next((uri for uri in self.workspace.text_documents if file_of(uri) == path), path.as_uri())
+
+    def everywhere(self, uri: str, found: Analysis, offset: int) -> tuple[Path, Symbol] | None:
+        """The file of the library that defines the name at an offset, and what it is called there."""
+        occurrence = found.index.at(offset)
+        return self.files.home(file_of(uri), found.file, occurrence.symbol) if occurrence is not None else None
+
+    async def read_ahead(self) -> None:
+        """Reads the files of the workspace one by one, so that the first question about all of them is answered at once."""
+        for path in self.files.files():
+            await asyncio.sleep(WARM_UP)
+            self.files.known(path)
 
     def analysis(self, uri: str) -> Analysis:
         """What is known of the text as it now is."""
@@ -179,6 +233,17 @@ def shown(d: Diagnostic, analysis: Analysis, uri: str) -> lsp.Diagnostic:
 def make() -> Server:
     """A server with everything it answers to."""
     server = Server()
+    logging.getLogger("pygls.protocol.json_rpc").addFilter(_not_refused)
+
+    @server.feature(lsp.INITIALIZE)
+    def initialized(params: lsp.InitializeParams) -> None:
+        given = params.initialization_options
+        buttons = given.get("buttons") if isinstance(given, dict) else getattr(given, "buttons", None)
+        server.buttons = [(str(word), str(name)) for word, name in buttons or ()]
+
+    @server.feature(lsp.INITIALIZED)
+    async def started(params: lsp.InitializedParams) -> None:
+        await server.read_ahead()
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
     def opened(params: lsp.DidOpenTextDocumentParams) -> None:
@@ -233,6 +298,13 @@ def make() -> Server:
         uri = params.text_document.uri
         found = server.analysis(uri)
         at = offset_of(found.source, params.position)
+        if (there := server.everywhere(uri, found, at)) is not None:
+            places = server.files.references(*there)
+            return [
+                lsp.Location(server.uri_of(f.path), place(f.source, f.span))
+                for f in places
+                if params.context.include_declaration or not f.defines
+            ]
         spans = navigation.references(found, at, params.context.include_declaration)
         return [lsp.Location(uri, place(found.source, span)) for span in spans]
 
@@ -240,18 +312,29 @@ def make() -> Server:
     def renamed(params: lsp.RenameParams) -> lsp.WorkspaceEdit:
         uri = params.text_document.uri
         found = server.analysis(uri)
+        at = offset_of(found.source, params.position)
         try:
-            spans = navigation.renamed(found, offset_of(found.source, params.position), params.new_name)
+            if (there := server.everywhere(uri, found, at)) is not None:
+                edits: dict[str, list[lsp.TextEdit]] = {}
+                for f in navigation.renamed_everywhere(server.files, *there, params.new_name):
+                    edits.setdefault(server.uri_of(f.path), []).append(lsp.TextEdit(place(f.source, f.span), params.new_name))
+                return lsp.WorkspaceEdit(edits)
+            spans = navigation.renamed(found, at, params.new_name)
         except DecError as error:
-            raise JsonRpcInvalidParams(str(error).removeprefix("error: ")) from None
+            raise Refused(str(error).removeprefix("error: ")) from None
         return lsp.WorkspaceEdit({uri: [lsp.TextEdit(place(found.source, span), params.new_name) for span in spans]})
 
     @server.feature(lsp.TEXT_DOCUMENT_PREPARE_RENAME)
     def renamable(params: lsp.PrepareRenameParams) -> lsp.Range | None:
-        found = server.analysis(params.text_document.uri)
-        occurrence = found.index.at(offset_of(found.source, params.position))
-        known = occurrence is not None and occurrence.symbol.scope != "?" and found.index.kinds[occurrence.symbol] != "import"
-        return place(found.source, occurrence.span) if occurrence is not None and known else None
+        uri = params.text_document.uri
+        found = server.analysis(uri)
+        at = offset_of(found.source, params.position)
+        occurrence = found.index.at(at)
+        if occurrence is None:
+            return None
+        there = server.everywhere(uri, found, at)
+        known = server.files.owns(there[0]) if there else found.index.kinds.get(occurrence.symbol) not in (None, "import")
+        return place(found.source, occurrence.span) if known else None
 
     @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     def symbols(params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
@@ -263,6 +346,47 @@ def make() -> Server:
             return lsp.DocumentSymbol(o.name, kind, where, name, o.detail, children=[made(i) for i in o.inside])
 
         return [made(o) for o in navigation.outline(found)]
+
+    @server.feature(lsp.WORKSPACE_SYMBOL)
+    def everything(params: lsp.WorkspaceSymbolParams) -> list[lsp.SymbolInformation]:
+        made = []
+        for d in server.files.symbols(params.query):
+            start = lsp.Position(d.line, d.column)  # names are ASCII, and so is what stands before them
+            where = lsp.Range(start, lsp.Position(d.line, d.column + len(d.name)))
+            location = lsp.Location(server.uri_of(d.path), where)
+            made.append(lsp.SymbolInformation(location, d.name, SYMBOLS[d.kind], container_name=d.path.name))
+        return made
+
+    @server.feature(lsp.TEXT_DOCUMENT_SIGNATURE_HELP, lsp.SignatureHelpOptions(trigger_characters=["(", ","]))
+    def called(params: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
+        found = server.analysis(params.text_document.uri)
+        said = signature(found, offset_of(found.source, params.position))
+        if said is None:
+            return None
+
+        def made(form: Form) -> lsp.SignatureInformation:
+            doc = lsp.MarkupContent(lsp.MarkupKind.Markdown, form.doc) if form.doc else None
+            units = [tuple(len(form.label[:at].encode("utf-16-le")) // 2 for at in p) for p in form.params]
+            return lsp.SignatureInformation(form.label, doc, [lsp.ParameterInformation((low, high)) for low, high in units])
+
+        return lsp.SignatureHelp([made(form) for form in said.forms], said.form, said.param)
+
+    @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
+    def hinted(params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+        uri = params.text_document.uri
+        found = server.analysis(uri)
+        low, high = (offset_of(found.source, at) for at in (params.range.start, params.range.end))
+        known = {n: checking.said(r) for n, (text, r) in server.verdicts.get(uri, {}).items() if text == found.source.text}
+        return [
+            lsp.InlayHint(
+                position(found.source, h.offset),
+                h.text,
+                lsp.InlayHintKind.Type if h.is_type else None,
+                tooltip=h.more or None,
+                padding_left=not h.is_type,
+            )
+            for h in hints(found, low, high, known)
+        ]
 
     @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
     def formatted(params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit]:
@@ -305,18 +429,45 @@ def make() -> Server:
             arguments = [uri, lens.check] if lens.check else None
             command = lsp.Command(title=lens.title, command=CHECK if lens.check else "", arguments=arguments)
             made.append(lsp.CodeLens(range=place(found.source, lens.span), command=command))
+        for item in found.file.items:
+            if isinstance(item, S.Algorithm):
+                where = place(found.source, item.name_span or item.span)
+                made += [lsp.CodeLens(where, lsp.Command(word, name, None, [uri, item.name])) for word, name in server.buttons]
         return made
+
+    @server.command(SHOW)
+    async def show(what: str, uri: str, where: Any, prompt: str) -> dict[str, str]:
+        """A page about the algorithm of a name, or at a line and column: what a check, a trace or an explanation says of it.
+        `prompt`: what a trace begins with; "" for the usual."""
+        found = server.analysis(uri)
+        if not isinstance(where, str):
+            item = found.item_at(offset_of(found.source, lsp.Position(*where)))
+            where = item.name if isinstance(item, S.Algorithm) else ""
+        if what not in checking.WHAT or not isinstance(found.file.named(where), S.Algorithm):
+            raise Refused(f"there is no algorithm here to {what}; put the cursor into one")
+        answer = await checking.asked(what, found.source.text, path_of(uri), where, prompt)
+        if what == "check":
+            keep(uri, where, found.source.text, answer)
+        if "page" not in answer:
+            raise Refused(answer["error"])
+        return {"title": f"{where}: {what}", "html": answer["page"]}
 
     @server.command(CHECK)
     async def check(uri: str, name: str) -> str:
         text = server.text(uri)
-        report = await checking.checked(text, path_of(uri), name)
+        report = await checking.asked("check", text, path_of(uri), name)
+        keep(uri, name, text, report)
+        return checking.said(report)
+
+    def keep(uri: str, name: str, text: str, report: dict[str, Any]) -> None:
+        """Shows in the text what a check said."""
         server.verdicts.setdefault(uri, {})[name] = (text, report)
         server.publish(uri)
         capabilities = server.client_capabilities.workspace
         if capabilities and capabilities.code_lens and capabilities.code_lens.refresh_support:
             server.workspace_code_lens_refresh(None)
-        return checking.said(report)
+        if capabilities and capabilities.inlay_hint and capabilities.inlay_hint.refresh_support:
+            server.workspace_inlay_hint_refresh(None)
 
     return server
 

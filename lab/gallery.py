@@ -3,15 +3,17 @@
     decgraph check --all --json > verdicts.json
     .venv/bin/python -m lab.gallery [--verdicts verdicts.json] [--only NAME ...]
 
-A page has the source, a drawing of a step, the claim with its verdict, how it agrees with published code, what was measured,
-and what differs from its nearest neighbour. Verdicts are those that `--verdicts` was last given, kept in
-docs/gallery/verdicts.json with a digest of the program's text: one of a text that has changed since is not shown. Figures are
-those of docs/leaderboard.md's result file; agreement is read from docs/fidelity.md. Writing the pages runs no model.
+A page has the source, links to the paper and the code, a drawing of a step, the claim with its verdict, how it agrees with
+published code, what was measured, and what differs from its nearest neighbour. Verdicts are those that `--verdicts` was last
+given, kept in docs/gallery/verdicts.json with a digest of the program's text: one of a text that has changed since is not
+shown. Figures are those of docs/leaderboard.md's result file; agreement is read from docs/fidelity.md. Writing the pages runs
+no model; the pictures of steps, which the site adds, come from lab/pictures.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import difflib
 import hashlib
 import json
@@ -20,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import decgraph
 from decgraph import stdlib
@@ -33,6 +36,37 @@ BOARD = "[leaderboard](../leaderboard.md)"
 MOST_LINES = 24
 """Lines of difference that are shown; programs that differ by more have no neighbour."""
 Found = Mapping[str, Any]
+PAPERS = Path(__file__).parent / "papers.csv"
+"""arXiv's number of papers, by algorithm; the others are searched for by their title."""
+KNOWN = "Well known"
+WELL_KNOWN = (
+    "speculative", "eagle1", "eagle2", "eagle3", "medusa", "hydra", "lookahead", "prompt_lookup", "suffix_decoding", "rest",
+    "mtp", "sequoia", "kangaroo", "block_verification", "pearl", "llada", "dream", "fast_dllm", "beam",
+    "contrastive_search", "cfg", "kgw_watermark", "mirostat", "grammar",
+)  # fmt: skip
+"""What a visitor is likely to look for, in that order."""
+FAMILIES = {
+    "model drafter": "A small model guesses, the target verifies.",
+    "tree": "Small models guess several continuations, which are verified in one call.",
+    "heads": "Heads on the target's hidden states guess.",
+    "retrieval": "Guesses come from the text so far, or from a store of texts.",
+    "self": "The target guesses for itself, with a part of its layers, weights or cache.",
+    "jacobi": "The target improves guesses at many positions at once.",
+    "parallel tokens": "The target was tuned to guess several tokens in a call.",
+    "diffusion": "Masked models decide a canvas, several positions in a call.",
+    "relaxed": "Drafts are accepted that are good enough, though the target would have written others.",
+    "search": "Several texts are grown, and the best is kept.",
+    "sampling": "The next token is chosen by a rule of its own.",
+    "logits": "Scores of a second model or prompt change those of the target.",
+    "baseline": "One token a call, with or without a guide or a watermark.",
+    "constrained": "The text keeps to a grammar, an automaton or a graph.",
+    "cache policy": "Keys and values are kept, dropped or rounded.",
+    "depth": "Some tokens do without some layers.",
+    "batch": "The sequences of a batch share what is drafted or verified.",
+    "image order": "Tokens of an image, in another order than line by line.",
+    "audio order": "Codebooks of audio, one behind the other.",
+}
+"""The families in the order of the gallery, each with what its algorithms have in common."""
 
 
 def known(path: Path) -> Any:
@@ -46,7 +80,8 @@ def page(name: str, verdicts: Found, figures: Found) -> str:
     told = decgraph.load(name).explain()
     drawing = told[told.index("a step, drawn") :].splitlines()[1:]
     parts = [
-        f"# {name}\n\n*{entry.family}*" + (f", {entry.source}" if entry.source else "") + "\n",
+        f"# {name}\n\n{summary(name)}.\n",
+        " · ".join(filter(None, (f"*{entry.family}*", entry.source, paper(entry)))) + "\n",
         faithful(entry) + "\n",
         f"```dec\n{text.rstrip()}\n```\n",
         "## A step\n\n```text\n" + "\n".join(row.rstrip() for row in drawing) + "\n```\n",
@@ -62,8 +97,12 @@ def page(name: str, verdicts: Found, figures: Found) -> str:
 
 def faithful(entry: stdlib.Entry) -> str:
     """What is known of a program's faithfulness to its publication, in a sentence."""
-    code = f" ([{entry.code}](https://github.com/{entry.code}))" if entry.code else ""
-    return f"**{entry.status}**: {stdlib.STATUSES[entry.status]}{code}." + (f" {entry.note}" if entry.note else "")
+    recorded = re.findall(r"https://github\.com/([\w.-]+/[\w.-]+)/tree/", " ".join(agreement(entry.name)))
+    code = dict.fromkeys(filter(None, (entry.code, *recorded)))
+    found = f"**{entry.status}**: {linked(entry.status)}."
+    if entry.note:
+        found += f" {entry.note[0].upper()}{entry.note[1:].rstrip('.')}."
+    return found + (" Code: " + ", ".join(f"[{name}](https://github.com/{name})" for name in code) + "." if code else "")
 
 
 def section(title: str, lines: Iterable[str]) -> list[str]:
@@ -96,9 +135,16 @@ def rows_of_fidelity() -> dict[str, list[str]]:
     for line in (DOCS / "fidelity.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == 5 and cells[3] == "torch":
-            program = re.sub(r"^\[(\w+)\].*", r"\1", cells[2]).split(",")[0]
-            found.setdefault(program, []).append(f"- {cells[0]}, recorded from {cells[1]}: {cells[4]}")
+            program = re.sub(r"^\[?(\w+).*", r"\1", cells[2])  # the first of several that play together
+            found.setdefault(program, []).append(f"- {cells[0]}, recorded from {at_github(cells[1])}: {cells[4]}")
     return found
+
+
+def at_github(source: str) -> str:
+    """A repository and its commit as a link; anything else as it is."""
+    return re.sub(
+        r"^(?:https://github\.com/)?([\w.-]+/[\w.-]+) ([0-9a-f]{7,40})$", r"[\1 \2](https://github.com/\1/tree/\2)", source
+    )
 
 
 def agreement(name: str) -> list[str]:
@@ -150,27 +196,93 @@ def neighbour(name: str) -> list[str]:
     return [f"What it has (`+`) that [{near}]({near}.md) has not, and the other way round (`-`):", "", "```diff", *lines, "```"]
 
 
+@lru_cache(maxsize=1)
+def arxiv() -> dict[str, str]:
+    """arXiv's number of the paper of an algorithm, where it is known."""
+    with PAPERS.open(encoding="utf-8", newline="") as file:
+        return {row["id"]: row["arxiv"] for row in csv.DictReader(file)}
+
+
+def paper(entry: stdlib.Entry) -> str:
+    """A link to an algorithm's paper: on arXiv, or a search for its title; "" for an algorithm without one."""
+    if not entry.title:
+        return ""
+    if number := arxiv().get(entry.name):
+        return f"[{entry.title}](https://arxiv.org/abs/{number})"
+    return f"[{entry.title}](https://scholar.google.com/scholar?q={quote_plus(chr(34) + entry.title + chr(34))})"
+
+
+def summary(name: str) -> str:
+    """What an algorithm does: the first sentence of its docstring after the citation, as Markdown."""
+    found = re.search(rf'^algorithm {name}\([\s\S]*?"""([\s\S]*?)"""', stdlib.text(name), re.M)
+    doc = " ".join(found[1].split()) if found else ""
+    cited = re.sub(r"\([^()\"]*\b(?:19|20)\d\d[a-z]?(?:: \"[^\"]*\")?\)", "\0", doc)
+    said = cited.partition("\0")[2].partition(": ")[2] or cited
+    first = re.split(r"(?<=[.])\s(?=[A-Z`])", said.replace(" \0", ""), maxsplit=1)[0].rstrip(".")
+    pieces = re.split(r"(`[^`]*`)", first[:1].upper() + first[1:])
+    return "".join(p if p.startswith("`") else re.sub(r"([*_<|])", r"\\\1", p) for p in pieces)
+
+
+def promised(claim: str) -> str:
+    """What a claim comes to, in few words: the strongest of its parts."""
+    parts = claim.split("; ")
+    lossless = [part for part in parts if part.startswith("refines ")]
+    if any(part.endswith(" in tokens") for part in lossless):
+        return "same tokens"
+    if any(part.endswith(" in distribution") for part in lossless):
+        return "same distribution"
+    if lossless:
+        return "lossless at a setting"
+    return "support kept" if any(part.startswith("keeps ") for part in parts) else "a property" if claim else "none"
+
+
+def row(entry: stdlib.Entry, verdicts: Found) -> str:
+    """An algorithm's row in the tables of the index."""
+    verdict = verdicts.get(entry.name, {}).get("verdict", "") if entry.claim else ""
+    claim = promised(entry.claim) + (f", {verdict}" if verdict else "")
+    return f"| [{entry.name}]({entry.name}.md) | {summary(entry.name)} | {entry.source or '-'} | {claim} | {entry.status} |"
+
+
 def index(verdicts: Found) -> str:
-    """The page of all algorithms, by family."""
+    """The page of all algorithms: the well-known ones, then all by family."""
+    head = "| algorithm | what it does | source | claim | status |\n|---|---|---|---|---|"
+    entries = {name: stdlib.entry(name) for name in stdlib.names()}
+    families, statuses = ({getattr(entry, of) for entry in entries.values()} for of in ("family", "status"))
     parts = [
-        "# Gallery\n\n*Generated by `python -m lab.gallery`; a page for every algorithm of stdlib/.*\n",
+        "# Gallery\n",
         (
-            "A page shows an algorithm's program, a drawing of its step, its claim with the verdict of `decgraph check`,\n"
-            "and what a step costs. To start with: [speculative](speculative.md) drafts a chain, [eagle2](eagle2.md) a tree,\n"
-            "[llada](llada.md) decides a canvas, [beam](beam.md) searches.\n"
+            f"{len(entries)} published decoding algorithms, each as a program that runs.\n"
+            "A page shows the program, a step of a real run, the claim with the verdict of `decgraph check`,\n"
+            "and how it compares with its authors' code; [what the columns say](#what-the-columns-say) is below the tables.\n"
         ),
-        "`decgraph list --owed` names the published algorithms that have no program yet, and what they lack.\n",
+        "<!-- filter -->\n",
+        f"## {KNOWN}\n\n{head}",
+        *(row(entries[name], verdicts) for name in WELL_KNOWN),
+        "",
     ]
-    entries = [stdlib.entry(name) for name in stdlib.names()]
-    for family in sorted({entry.family for entry in entries}):
-        rows = [entry for entry in entries if entry.family == family]
-        parts.append(f"## {family}\n\n| algorithm | source | claim | verdict |\n|---|---|---|---|")
-        for entry in rows:
-            verdict = verdicts.get(entry.name, {}).get("verdict", "-") if entry.claim else "-"
-            claim = entry.claim.replace("|", "\\|") or "-"
-            parts.append(f"| [{entry.name}]({entry.name}.md) | {entry.source or '-'} | {claim} | {verdict} |")
-        parts.append("")
+    for family in [*FAMILIES, *sorted(families - FAMILIES.keys())]:
+        found = [entry for entry in entries.values() if entry.family == family]
+        if found:
+            parts.append(f"## {family[:1].upper()}{family[1:]}\n\n{FAMILIES.get(family, '')}\n\n{head}")
+            parts += [*(row(entry, verdicts) for entry in found), ""]
+    meanings = "".join(f"- *{word}*: {linked(word)}\n" for word in stdlib.STATUSES if word in statuses)
+    parts.append(
+        "## What the columns say\n\n"
+        "The claim:\n\n"
+        "- *same tokens*, *same distribution*: as its model alone, a token at a time, or as the reference that its page names\n"
+        "- *lossless at a setting*: the same, for the settings or requests that its page names\n"
+        "- *support kept*: it writes nothing that the model gives no probability\n\n"
+        "Behind it stands the verdict of `decgraph check` ([what a verdict covers](../checking.md)). The status:\n\n"
+        f"{meanings}\n"
+        "`decgraph list --owed` names the published algorithms that have no program yet, and what they lack.\n"
+        "This page is written by `python -m lab.gallery`.\n"
+    )
     return "\n".join(parts)
+
+
+def linked(status: str) -> str:
+    """What a status means, as Markdown."""
+    return stdlib.STATUSES[status].replace("(docs/fidelity.md)", "([fidelity](../fidelity.md))")
 
 
 def digest(name: str) -> str:

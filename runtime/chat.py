@@ -19,26 +19,46 @@ def is_chat(prompt: object) -> TypeGuard[Messages]:
     return isinstance(prompt, Sequence) and not isinstance(prompt, str) and bool(prompt) and isinstance(prompt[0], Mapping)
 
 
-def tokens_of(tokenizer: Any, messages: Messages) -> tuple[int, ...]:
+def tokens_of(
+    tokenizer: Any,
+    messages: Messages,
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    goes_on: bool | None = None,
+    begins: bool | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> tuple[int, ...]:
     """The token ids of a conversation and of the beginning of the assistant's answer; special tokens are the template's alone.
 
-    Where the last message is the assistant's own, the answer goes on from it. tokenizer: decgraph's or transformers'. Raises
-    DecError for what is no message, without a template, and for messages that the template refuses.
+    Where the last message is the assistant's own, the answer goes on from it, unless `goes_on` or `begins` say otherwise.
+    tokenizer: decgraph's or transformers'. tools: functions that the template is to tell of, as OpenAI's API has them. goes_on:
+    whether the last message is left open. begins: whether the beginning of an answer follows. settings: variables of the
+    template's own, such as `enable_thinking`. Raises DecError for what is no message, without a template, and for messages that
+    the template refuses.
     """
     _check(messages)
     source = _templates(tokenizer)
-    goes_on = messages[-1]["role"] == "assistant"
+    if goes_on is None:
+        goes_on = messages[-1]["role"] == "assistant" and not begins
     try:
         ids = source.apply_chat_template(
             [dict(m) for m in messages],
+            tools=tools,
             tokenize=True,
             return_dict=False,
-            add_generation_prompt=not goes_on,
+            add_generation_prompt=not goes_on if begins is None else begins,
             continue_final_message=goes_on,
+            **(settings or {}),
         )
     except Exception as error:  # a template is a program of the model's: it raises what it likes
         raise DecError(f"the model's chat template refuses these messages: {error}") from error
     return tuple(int(t) for t in ids)
+
+
+def template_of(tokenizer: Any) -> str:
+    """The text of the chat template: of several, the one for tools. Raises DecError where there is none."""
+    found = _templates(tokenizer).chat_template
+    return str(found.get("tool_use", found.get("default", ""))) if isinstance(found, Mapping) else str(found)
 
 
 def _check(messages: Messages) -> None:

@@ -14,10 +14,12 @@ ROWS = 64
 @dataclass(frozen=True)
 class Logprobs:
     """What `Request.logprobs` asks for. tokens: the natural logarithm of each committed token's probability. top: for each
-    committed token the likeliest tokens at its place, the likeliest first, as many as were asked for."""
+    committed token the likeliest tokens at its place, the likeliest first, as many as were asked for. ranks: for each one 1
+    and how many tokens were likelier. `Request.prompt_logprobs` asks for the same of the prompt's tokens after the first."""
 
     tokens: tuple[float, ...]
     top: tuple[dict[int, float], ...]
+    ranks: tuple[int, ...] = ()
 
 
 def logprobs_of(parts: Iterable[np.ndarray], tokens: Sequence[int], top: int) -> Logprobs:
@@ -27,14 +29,16 @@ def logprobs_of(parts: Iterable[np.ndarray], tokens: Sequence[int], top: int) ->
     """
     chosen: list[float] = []
     best: list[dict[int, float]] = []
+    ranks: list[int] = []
     for logits in parts:
         rows = logits.astype(np.float64)
         peaks = rows.max(axis=-1, keepdims=True)
         rows -= peaks + np.log(np.exp(rows - peaks).sum(axis=-1, keepdims=True))
         for row in rows:
             chosen.append(float(row[tokens[len(chosen)]]))
+            ranks.append(1 + int((row > chosen[-1]).sum()))
             best.append({int(t): float(row[t]) for t in _likeliest(row, top)} if top else {})
-    return Logprobs(tuple(chosen), tuple(best))
+    return Logprobs(tuple(chosen), tuple(best), tuple(ranks))
 
 
 def _likeliest(row: np.ndarray, count: int) -> np.ndarray:

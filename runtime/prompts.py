@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from decgraph.errors import DecError
 from decgraph.runtime import chat
+from decgraph.runtime.defaults import defaults
 from decgraph.runtime.grammars import Grammar, complete
 from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.models.folders import ends, without_tokenizer
-from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request, RequestFields
+from decgraph.runtime.request import Request, RequestFields
 
 if TYPE_CHECKING:
     from decgraph.runtime.arguments import Prompt
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def request_for(session: Session, prompt: Prompt, **fields: Unpack[RequestFields]) -> Request:
-    """A request for a session's models: the prompt as tokens, greedy unless `temperature` is given (`DEFAULT_TEMPERATURE`), and
-    the model's own end of text unless `eos` is. Messages, each `{"role": ..., "content": ...}`, go through its chat template.
+    """A request for a session's models: the prompt as tokens, sampling as the model's generation settings say where the fields
+    do not (runtime/defaults.py), and the model's own end of text unless `eos` is given. Messages, each `{"role": ...,
+    "content": ...}`, go through its chat template.
 
     Raises DecError for a text without a tokenizer, messages without a template, and for every field outside its range.
     """
@@ -41,7 +43,7 @@ def request_for(session: Session, prompt: Prompt, **fields: Unpack[RequestFields
         )
     if "eos" not in fields:
         fields["eos"] = _end_of_text(session)
-    fields.setdefault("temperature", DEFAULT_TEMPERATURE)
+    fields = {**defaults(session), **fields}
     check_keywords("a request", fields, Request.__dataclass_fields__)
     if isinstance(fields.get("allow"), Grammar):
         _constrain(session, fields, len(tokens))

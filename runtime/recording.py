@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from decgraph.ir.values import Loc
-from decgraph.runtime.trace import Accepted, Committed, Emitted, Event, ModelCall, Rejected, Remasked, Unmasked
+from decgraph.runtime.trace import Accepted, Committed, Emitted, Event, ModelCall, Pruned, Rejected, Remasked, Unmasked
+
+NUMBERS = (int, float, np.number, np.ndarray)  # an array without axes is one too
 
 
 class Recorded(Protocol):
@@ -31,8 +35,9 @@ class Stamped:
     ran: the lines of that file that have run since the event before, in ascending order.
 
     p, q: of a draft that was tested, or a token that was emitted: its probability at that node under what verified it (the
-    target), and under the distribution it was drawn from; None where there is none or the backend does not say. canvas: of a
-    cell that was decided or masked again, where in the text its canvas begins, the prompt counted, and how many cells it has.
+    target), and under the distribution it was drawn from; None where there is none or the backend does not say. raw: p before
+    the request's temperature and truncation. canvas: of a cell that was decided or masked again, where in the text its canvas
+    begins, the prompt counted, and how many cells it has.
     """
 
     event: Event
@@ -43,6 +48,7 @@ class Stamped:
     ran: tuple[int, ...] = ()
     p: float | None = None
     q: float | None = None
+    raw: float | None = None
     canvas: tuple[int, int] | None = None
 
 
@@ -60,12 +66,24 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Marked:
+    """A node of a draft tree got a number: what a program counts at its nodes (`grow x with worth = 0`, `t.visits[n] += 1`), or
+    its log-probability. event: how many events of the recording came before. node: the tree's number of it; 0 is the root."""
+
+    event: int
+    node: int
+    column: str
+    value: float
+
+
+@dataclass(frozen=True)
 class Recording:
     """What a recorder has heard, in order."""
 
     events: tuple[Stamped, ...]
     spans: tuple[Span, ...]
     seconds: float
+    marks: tuple[Marked, ...] = ()
 
 
 class Timing:
@@ -96,11 +114,14 @@ class Timing:
     def turn(self, i: int) -> None:
         """Iteration i of the loop `while not done` begins."""
 
-    def offer(self, node: int, p: float | None, q: float | None) -> None:
-        """The probabilities of a draft that a rule is about to test."""
+    def offer(self, node: int, p: float | None, q: float | None, raw: float | None) -> None:
+        """The probabilities of a draft that a rule is about to test. raw: p before the request's shaping."""
 
-    def emits(self, p: float | None) -> None:
-        """The probability of the token that a rule is about to emit."""
+    def emits(self, p: float | None, raw: float | None) -> None:
+        """The probability of the token that a rule is about to emit, and that before the request's shaping."""
+
+    def marks(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """What the nodes of the tree that is being drafted hold, a value a node; None where one holds none."""
 
     def canvas(self, start: int, cells: int) -> None:
         """Cells of a canvas that begins after `start` tokens are about to be decided or masked again."""
@@ -140,8 +161,12 @@ class Recorder(Timing):
         self.run: Recorded | None = None
         self.path = ""
         self.iteration = -1
-        self.offers: dict[int, tuple[float | None, float | None]] = {}
-        self.emission: float | None = None
+        self.offers: dict[int, tuple[float | None, ...]] = {}
+        self.emission: tuple[float | None, float | None] = (None, None)
+        self.marked: list[Marked] = []
+        self.size = 0
+        self.known: dict[tuple[int, str], float] = {}
+        """The last mark of each node of the tree that is being drafted."""
         self.owed: dict[str, list[float]] = {}
         """When the calls that no span has yet were heard, by model."""
         self.ahead: Counter[str] = Counter()
@@ -154,20 +179,23 @@ class Recorder(Timing):
 
     def start(self, run: Recorded, path: str) -> None:
         """Called by the session with the run that it will hear, and the file of its algorithm. Forgets an earlier run."""
-        self.__init__()  # type: ignore[misc]  # a recorder of a second run is a new one
+        Recorder.__init__(self)  # that of a second run is a new one
         self.run, self.path = run, path
 
     def __call__(self, event: Event) -> None:
         seconds = time.perf_counter() - self.began
-        p = q = None
+        p = q = raw = None
         match event:
             case Accepted() | Rejected():
-                p, q = self.offers.pop(event.node, (None, None))
+                p, q, raw = self.offers.pop(event.node, (None, None, None))
             case Emitted():
-                p, self.emission = self.emission, None
+                (p, raw), self.emission = self.emission, (None, None)
             case Committed():
                 self.offers.clear()
-                self.emission = None
+                self.known.clear()
+                self.emission = (None, None)
+            case Pruned():  # the nodes have other numbers
+                self.known.clear()
             case ModelCall():
                 self.latest = event.model
                 if self.ahead[event.model]:
@@ -178,7 +206,7 @@ class Recorder(Timing):
         ran = tuple(sorted(self.lines | ({line} if line else set())))
         self.lines.clear()
         on = self.on if isinstance(event, Unmasked | Remasked) else None
-        self.events.append(Stamped(event, seconds, line, rule, self.iteration, ran, p, q, on))
+        self.events.append(Stamped(event, seconds, line, rule, self.iteration, ran, p, q, raw, on))
 
     def place(self) -> tuple[int, str]:
         """The line of the algorithm's file that runs, and where in a rule or helper of another file it is."""
@@ -223,11 +251,25 @@ class Recorder(Timing):
     def turn(self, i: int) -> None:
         self.iteration = i
 
-    def offer(self, node: int, p: float | None, q: float | None) -> None:
-        self.offers[node] = (p, q)
+    def offer(self, node: int, p: float | None, q: float | None, raw: float | None) -> None:
+        self.offers[node] = (p, q, raw)
 
-    def emits(self, p: float | None) -> None:
-        self.emission = p
+    def emits(self, p: float | None, raw: float | None) -> None:
+        self.emission = (p, raw)
+
+    def marks(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        size = max(map(len, columns.values()), default=0)
+        if size < self.size:  # another tree, whose nodes have the numbers of the last one's
+            self.known.clear()
+        self.size = size
+        for name, values in columns.items():
+            for node, value in enumerate(values):
+                if not isinstance(value, NUMBERS) or np.ndim(value) or np.asarray(value).dtype == bool:  # a flag is no number
+                    continue
+                x = float(value)
+                if self.known.get((node, name)) != x:
+                    self.known[node, name] = x
+                    self.marked.append(Marked(len(self.events), node, name, x))
 
     def canvas(self, start: int, cells: int) -> None:
         self.on = (start, cells)
@@ -236,4 +278,8 @@ class Recorder(Timing):
         """What was heard so far."""
         self.run = None
         self.computed(time.perf_counter())
-        return Recording(tuple(self.events), tuple(self.spans), time.perf_counter() - self.began)
+        return self.so_far()
+
+    def so_far(self) -> Recording:
+        """What was heard of a run that goes on."""
+        return Recording(tuple(self.events), tuple(self.spans), time.perf_counter() - self.began, tuple(self.marked))

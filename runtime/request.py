@@ -46,9 +46,9 @@ Until: TypeAlias = Callable[[tuple[int, ...]], bool]
 
 
 DEFAULT_TEMPERATURE = 0.0
-"""The default temperature of requests from prompts: `decgraph.run`, `Session.generate`, `decgraph run` and
-`decgraph tune` are greedy, so that a first try returns the same text every time. A `Request` built directly samples, at
-temperature 1."""
+"""The temperature of requests from prompts where neither the caller nor the model's generation settings say one
+(runtime/defaults.py): a first try returns the same text every time, as `generate` of transformers does. A `Request` built
+directly samples, at temperature 1."""
 
 
 class RequestFields(TypedDict, total=False):
@@ -73,6 +73,7 @@ class RequestFields(TypedDict, total=False):
     processors: Iterable[Processor]
     until: Iterable[Until]
     logprobs: int | None
+    prompt_logprobs: int | None
     shaped: bool
     strict: bool
 
@@ -94,7 +95,8 @@ class Request:
     (reason "until").
 
     logprobs: whether the result has log-probabilities of the committed tokens, by the main model's own distributions; None is
-    off, 0 those of the tokens alone, n also the n likeliest tokens at each place.
+    off, 0 those of the tokens alone, n also the n likeliest tokens at each place. prompt_logprobs: the same for the tokens of
+    the prompt after its first, which nothing comes before; the prompt is computed once more for them.
 
     shaped: `logprobs` are by the distribution that tokens are drawn from, after the constraints, the temperature and all other
     shaping, and not by the model's own: what the ratios of reinforcement learning need. At temperature 0 it is one token's.
@@ -127,6 +129,7 @@ class Request:
     processors: tuple[Processor, ...] = ()
     until: tuple[Until, ...] = ()
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     shaped: bool = False
     given: int | None = None
     strict: bool = False
@@ -176,7 +179,8 @@ class Request:
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
             _need(isinstance(value, Factor) or _moderate(value), name, value, f"within {MOST:g}, or a Factor")
-        _need(self.logprobs is None or self.logprobs >= 0, "logprobs", self.logprobs, "None, or 0 or more")
+        for name in ("logprobs", "prompt_logprobs"):
+            _need((count := getattr(self, name)) is None or count >= 0, name, count, "None, or 0 or more")
         for token, value in self.bias_pairs:
             _need(isinstance(value, Factor) or _moderate(value), f"bias of token {token}", value, f"within {MOST:g}")
         if isinstance(self.allow, Grammar):

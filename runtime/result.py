@@ -14,11 +14,12 @@ from decgraph.runtime.trace import Event, Stats
 
 @dataclass
 class Result:
-    """What a request produced. `error` is set when it ended early; `tokens` is kept all the same. `logprobs`: where the request
-    asked for them and ended without an error. `forwards`: which way each transformers model ran, by its parameter's name.
-    `placement`: the device and the dtype of the first model's weights. `seconds`: the whole run. `load_seconds`: what making
-    the session took. `first_call_seconds`: of the run, until the target was called again: models get their decoders in it; None
-    where a device calls them by itself. `decoding_tokens`: committed after that."""
+    """What a request produced. `error` is set when it ended early; `tokens` is kept all the same. `logprobs`: where the
+    request asked for them and ended without an error; `prompt_logprobs`: of the prompt's tokens after the first. `forwards`:
+    which way each transformers model ran, by its parameter's name. `placement`: the device and the dtype of the first model's
+    weights. `seconds`: the whole run. `load_seconds`: what making the session took. `first_call_seconds`: of the run, until
+    the target was called again: models get their decoders in it; None where a device calls them by itself. `decoding_tokens`:
+    committed after that."""
 
     tokens: tuple[int, ...]
     text: str
@@ -34,6 +35,7 @@ class Result:
     load_seconds: float = 0.0
     first_call_seconds: float | None = None
     decoding_tokens: int = 0
+    prompt_logprobs: Logprobs | None = None
     pieces: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """What each token added to the text, where the session has a tokenizer: what colours a text by token."""
     mode: str = field(default="", compare=False)
@@ -58,6 +60,11 @@ class Result:
     def tokens_per_second(self) -> float | None:
         """The speed of decoding, load and first call left out; None where nothing was decoded after them."""
         return self.decoding_tokens / self.decoding_seconds if self.decoding_tokens and self.decoding_seconds > 0 else None
+
+    def __repr__(self) -> str:
+        shown = self.text if len(self.text) <= 60 else self.text[:57] + "..."
+        calls = f", {self.stats.target_calls} target calls" if self.stats.target_calls else ""
+        return f"<result: {len(self.tokens)} tokens{calls}, ended by {self.reason}: {shown!r}>"
 
     def _repr_html_(self) -> str:
         from decgraph.html import fragment

@@ -164,6 +164,8 @@ class Session:
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
         check_externs(module, self.function.name, self.externs)
         self.shared: dict[Any, Any] = {}
+        self.defaults: RequestFields | None = None
+        """The sampling fields of requests that do not say them; None: what the first model's settings say."""
         self.load_seconds = 0.0
         """What making it took, for its results to say; set by whoever makes it."""
         for name, value in self.params.items():
@@ -337,7 +339,8 @@ class Session:
         main = next((self.models[p.name] for p in self.function.params if p.name in self.models), None)
         if main is not None:
             request.check_vocab(main.vocab.size)
-        if request.logprobs is not None and (main is None or main.kind != "causal"):
+        asks = request.logprobs is not None or request.prompt_logprobs is not None
+        if asks and (main is None or main.kind != "causal"):
             raise DecError(
                 f"{self.function.name} has no log-probabilities of committed tokens: its first model is not causal",
                 hint="leave logprobs out; a canvas's confidences are in the events `Unmasked`",
@@ -418,7 +421,7 @@ class Session:
         return Result(
             tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards, self.placement,
             load_seconds=self.load_seconds, first_call_seconds=first, decoding_tokens=decoded, pieces=pieces,
-            mode=run.machine.mode,
+            mode=run.machine.mode, prompt_logprobs=run.machine.prompt_logprobs,
         )  # fmt: skip
 
     def stream(

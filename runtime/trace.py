@@ -142,6 +142,21 @@ class Commits:
                 self._tell(Committed(new, event.cut))
 
 
+def wilson(taken: int, tested: int) -> tuple[float, float]:
+    """Wilson's interval of 95 % for a share.
+
+    >>> [round(x, 2) for x in wilson(2, 2)]
+    [0.34, 1.0]
+    """
+    if not tested:
+        return 0.0, 1.0
+    z, share = 1.959964, taken / tested
+    middle = share + z * z / (2 * tested)
+    half = z * (share * (1 - share) / tested + z * z / (4 * tested * tested)) ** 0.5
+    whole = 1 + z * z / tested
+    return max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole)
+
+
 @dataclass(frozen=True)
 class Stats:
     """The numbers of one run. `drafted` counts the drafts of its own trees that were not pruned away; `tested` and `accepted`
@@ -175,6 +190,11 @@ class Stats:
     def acceptance(self) -> tuple[float, ...]:
         """By depth, how often verification that came to test a draft there accepted one."""
         return tuple(a / t if t else 0.0 for a, t in zip(self.accepted, self.tested, strict=True))
+
+    @property
+    def intervals(self) -> tuple[tuple[float, float], ...]:
+        """By depth, Wilson's interval of 95 % for the share of an endless run, as if tests were independent."""
+        return tuple(wilson(a, t) for a, t in zip(self.accepted, self.tested, strict=True))
 
     @staticmethod
     def of(events: Iterable[Event]) -> Stats:

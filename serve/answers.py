@@ -5,53 +5,104 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import decgraph
 from decgraph.runtime.json_lines import unbroken
+from decgraph.runtime.logprobs import Logprobs
 from decgraph.runtime.result import Result
 from decgraph.serve.generation import Generation
 from decgraph.serve.texts import GrowingText, Piece
-from decgraph.serve.worker import Job
+from decgraph.serve.tools import Reader, identified
+from decgraph.serve.worker import Job, Told
 
 FINISHED = {"limit": "length", "context": "length"}
 """`finish_reason` by why a run ended; "stop" for all other reasons."""
 
 
 class Answer:
-    """One answer of a request while it grows."""
+    """One answer of a request while it grows. content: its text as far as it may be shown. calls: of tools, once it has
+    ended."""
 
     def __init__(self, generation: Generation, job: Job) -> None:
         assert job.session.tokenizer is not None
         self.generation, self.job, self.place = generation, job, job.place
-        self.text = GrowingText(job.session.tokenizer.detokenizer, job.request.stop, job.request.eos)
+        shown, tools, detokenizer = generation.shown, generation.tools, job.session.tokenizer.detokenizer
+        special = shown.special or tools is not None
+        self.text = GrowingText(detokenizer, job.request.stop, job.request.eos, whole=shown.whole, special=special)
+        hidden = () if shown.special else tuple(detokenizer.special.values())
+        self.reader = Reader(tools.format, tools.tools, hidden, forced=tools.forced) if tools is not None else None
         self.result: Result | None = None
+        self.content = ""
+        self.calls: list[dict[str, Any]] = []
+        self._kept = ""
+
+    def grow(self, told: Told) -> str:
+        """News: the content that may be shown now. Log-probabilities are read when a run has ended, so with them an answer is
+        one piece."""
+        text = "" if self.generation.shown.scored else self.text.feed(told.tokens)
+        if told.result is not None:
+            self.result = told.result
+            text += self.text.finish()
+        if self.reader is not None:
+            text = self.reader.feed(text)
+            if self.result is not None:
+                left, calls = self.reader.finish()
+                text, self.calls = text + left, identified(calls)
+        if self.generation.shown.logprobs and self.result is None:
+            self._kept += text
+            return ""
+        text, self._kept = self._kept + text, ""
+        self.content += text
+        return text
 
     @property
     def echo(self) -> str:
         """The prompt, where it is to be repeated."""
-        return self.generation.echo[self.place // self.generation.n] if self.generation.echo else ""
+        echo = self.generation.shown.echo
+        return echo[self.place // self.generation.n] if echo else ""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The new tokens, once it has ended."""
+        return () if self.result is None or self.generation.shown.scored else self.result.tokens
 
     @property
     def finish_reason(self) -> str | None:
-        return None if self.result is None else FINISHED.get(self.result.reason, "stop")
+        if self.result is None:
+            return None
+        reason = FINISHED.get(self.result.reason, "stop")
+        return "tool_calls" if self.calls and reason == "stop" else "length" if self.generation.shown.scored else reason
+
+    @property
+    def stop_reason(self) -> str | int | None:
+        """The stop string that ended it, or the token of `stop_token_ids`."""
+        last = self.tokens[-1:]
+        return self.text.matched or next((token for token in last if token in self.generation.shown.stops), None)
 
     def pieces(self) -> list[tuple[Piece, float, dict[int, float]]]:
         """The tokens of the text with their log-probabilities, and the likeliest tokens at their places."""
         assert self.result is not None and self.result.logprobs is not None
         known = self.result.logprobs
-        rows = zip(self.text.pieces, known.tokens, known.top, strict=False)
-        return [row for row in rows if row[0].text or row[0].token not in self.job.request.eos]
+        return list(zip(self.text.pieces, known.tokens, known.top, strict=False))
+
+    def of_prompt(self) -> list[tuple[Piece, float | None, dict[int, float] | None]]:
+        """The same of the prompt's tokens: nothing is known of the first one's."""
+        assert self.result is not None and self.result.prompt_logprobs is not None
+        known, text = self.result.prompt_logprobs, GrowingText(self.text.detokenizer, special=self.generation.shown.special)
+        text.feed(self.job.request.prompt)
+        return list(zip(text.pieces, (None, *known.tokens), (None, *known.top), strict=True))
 
 
 class Writer:
-    """Bodies and chunks for one request."""
+    """Bodies, and events of a stream, for one request."""
 
     def __init__(self, generation: Generation) -> None:
-        self.generation = generation
+        self.generation, self.shown = generation, generation.shown
         self.id = ("chatcmpl-" if generation.chat else "cmpl-") + secrets.token_hex(12)
         self.created = int(time.time())
+        self.kind = "chat.completion" if generation.chat else "text_completion"
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {
@@ -64,39 +115,88 @@ class Writer:
 
     def whole(self, answers: Sequence[Answer]) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
-        choices = [self._whole_choice(answer) for answer in answers]
-        kind = "chat.completion" if self.generation.chat else "text_completion"
-        return {**self._head(kind), "choices": choices, "usage": self.usage(answers), "decgraph": [_told(a) for a in answers]}
+        choices = [{**self._whole_choice(answer), **self._more(answer)} for answer in answers]
+        body = {**self._head(self.kind), "choices": choices, "usage": self.usage(answers)}
+        if self.generation.chat:  # where vLLM has them
+            body |= {name: choices[0].pop(name) for name in ("prompt_logprobs", "prompt_token_ids") if name in choices[0]}
+        return {**body, "decgraph": [told(a) for a in answers]}
 
     def _whole_choice(self, answer: Answer) -> dict[str, Any]:
         made: dict[str, Any] = {"index": answer.place, "logprobs": self.logprobs(answer), "finish_reason": answer.finish_reason}
         if self.generation.chat:
-            return {**made, "message": {"role": "assistant", "content": answer.text.text, "refusal": None}}
-        return {**made, "text": answer.echo + answer.text.text}
+            content = None if answer.calls and not answer.content else answer.content
+            calls = {"tool_calls": answer.calls} if answer.calls else {}
+            return {**made, "message": {"role": "assistant", "content": content, "refusal": None, **calls}}
+        return {**made, "text": answer.echo + answer.content}
 
-    def chunk(self, answer: Answer, text: str | None, *, last: bool = False, logprobs: Any = None) -> dict[str, Any]:
-        """A chunk of a stream: more text of one answer; None for the first one of a chat, which has the role."""
-        made: dict[str, Any] = {
-            "index": answer.place,
-            "logprobs": logprobs,
-            "finish_reason": answer.finish_reason if last else None,
-        }
+    def _more(self, answer: Answer) -> dict[str, Any]:
+        """What vLLM's server says of an answer, where it is asked for."""
+        made: dict[str, Any] = {"stop_reason": answer.stop_reason}
+        if self.shown.prompt:
+            assert answer.result is not None and answer.result.prompt_logprobs is not None
+            made["prompt_logprobs"] = [None, *self._ranked(answer, answer.result.prompt_logprobs)]
+        if self.shown.ids:
+            made |= {"prompt_token_ids": list(answer.job.request.prompt), "token_ids": list(answer.tokens)}
+        return made
+
+    def _ranked(self, answer: Answer, known: Logprobs) -> list[dict[str, Any]]:
+        """Log-probabilities as vLLM has them: by token id, with ranks."""
+        rows = []
+        for token, value, rank, best in zip(answer.job.request.prompt[1:], known.tokens, known.ranks, known.top, strict=True):
+            ranks = {token: (value, rank), **{t: (v, n) for n, (t, v) in enumerate(best.items(), 1)}}
+            rows.append(
+                {
+                    str(t): {"logprob": _finite(v), "rank": n, "decoded_token": self._spelled(answer, t)}
+                    for t, (v, n) in ranks.items()
+                }
+            )
+        return rows
+
+    def _chunk(self, answers: Sequence[Answer], *choices: dict[str, Any], usage: bool = False, **more: Any) -> bytes:
+        """An event with choices."""
+        head = self._head("chat.completion.chunk" if self.generation.chat else "text_completion")
+        told = {"usage": self.usage(answers) if usage or self.shown.always else None} if self.shown.usage else {}
+        return event({**head, "choices": list(choices), **told, **more})
+
+    def _choice(self, answer: Answer, text: str | None = None, **delta: Any) -> dict[str, Any]:
+        made: dict[str, Any] = {"index": answer.place, "logprobs": None, "finish_reason": None}
         if self.generation.chat:
-            delta = {"role": "assistant", "content": ""} if text is None else {"content": text} if text or not last else {}
-            made["delta"] = delta
-        else:
-            made["text"] = text or ""
-        out = {**self._head("chat.completion.chunk" if self.generation.chat else "text_completion"), "choices": [made]}
-        return {**out, "usage": None} if self.generation.usage else out
+            return {**made, "delta": {**delta, **({} if text is None else {"content": text})}}
+        return {**made, "text": text or ""}
 
-    def last(self, answers: Sequence[Answer]) -> dict[str, Any]:
-        """The chunk with the usage, which has no choices."""
-        kind = "chat.completion.chunk" if self.generation.chat else "text_completion"
-        return {**self._head(kind), "choices": [], "usage": self.usage(answers)}
+    def opening(self, answers: Sequence[Answer]) -> Iterator[bytes]:
+        """The events before any new token: roles, and the prompts where they are to be repeated."""
+        for answer in answers:
+            if self.generation.chat:
+                yield self._chunk(answers, self._choice(answer, "", role="assistant"))
+            elif answer.echo and not self.shown.logprobs:
+                yield self._chunk(answers, self._choice(answer, answer.echo))
+
+    def grown(self, answers: Sequence[Answer], answer: Answer, text: str) -> Iterator[bytes]:
+        """The events of an answer that grew, or ended."""
+        logprobs = self.logprobs(answer)
+        text = answer.echo + text if self.shown.logprobs else text
+        if text or logprobs is not None:
+            yield self._chunk(answers, {**self._choice(answer, text), "logprobs": logprobs})
+        for number, call in enumerate(answer.calls):
+            yield self._chunk(answers, self._choice(answer, tool_calls=[{"index": number, **call}]))
+        if answer.result is not None:
+            last = {**self._choice(answer), "finish_reason": answer.finish_reason, **self._more(answer)}
+            yield self._chunk(answers, last)
+
+    def closing(self, answers: Sequence[Answer]) -> Iterator[bytes]:
+        """The events after the last token: the numbers of tokens where they are asked for, and the end."""
+        if self.shown.usage:
+            yield self._chunk(answers, usage=True, decgraph=[told(a) for a in answers])
+        yield event("[DONE]")
+
+    def failed(self, body: dict[str, Any]) -> bytes:
+        """The event of an error."""
+        return event(body)
 
     def usage(self, answers: Sequence[Answer]) -> dict[str, Any]:
         """How many tokens were read and written."""
-        new = sum(len(a.result.tokens) for a in answers if a.result is not None)
+        new = sum(len(a.tokens) if a.result is not None else a.job.sent for a in answers)
         read = self.generation.prompt_tokens
         firsts = range(0, len(answers), self.generation.n)
         reused = sum(max(a.job.reused for a in answers[first : first + self.generation.n]) for first in firsts)
@@ -109,26 +209,32 @@ class Writer:
 
     def logprobs(self, answer: Answer) -> Any:
         """The log-probabilities of a whole answer; None where they were not asked for."""
-        if not self.generation.logprobs or answer.result is None or answer.result.logprobs is None:
+        if not self.shown.logprobs or answer.result is None or answer.result.logprobs is None:
             return None
-        rows = answer.pieces()
+        rows: list[tuple[Piece, float | None, dict[int, float] | None]] = [] if self.shown.scored else [*answer.pieces()]
         if self.generation.chat:
-            return {"content": [self._entry(answer, *row) for row in rows], "refusal": None}
+            ends = answer.job.request.eos
+            content = [self._entry(answer, *row) for row in rows if row[0].text or row[0].token not in ends]
+            return {"content": content, "refusal": None}
         shift = len(answer.echo)
+        offsets = [shift + piece.at for piece, _, _ in rows]
+        if self.shown.echo:
+            before = answer.of_prompt()
+            rows, offsets = [*before, *rows], [*(piece.at for piece, _, _ in before), *offsets]
+        best_of = lambda best: None if best is None else {self._spelled(answer, t): _finite(v) for t, v in best.items()}
         return {
             "tokens": [self._spelled(answer, piece.token) for piece, _, _ in rows],
-            "token_logprobs": [_finite(value) for _, value, _ in rows],
-            "top_logprobs": [{self._spelled(answer, t): _finite(v) for t, v in best.items()} for _, _, best in rows]
-            if self.generation.top
-            else None,
-            "text_offset": [shift + piece.at for piece, _, _ in rows],
+            "token_logprobs": [None if value is None else _finite(value) for _, value, _ in rows],
+            "top_logprobs": [best_of(best) for _, _, best in rows] if self.shown.top else None,
+            "text_offset": offsets,
         }
 
-    def _entry(self, answer: Answer, piece: Piece, value: float, best: dict[int, float]) -> dict[str, Any]:
+    def _entry(self, answer: Answer, piece: Piece, value: float | None, best: dict[int, float] | None) -> dict[str, Any]:
         def entry(token: int, value: float) -> dict[str, Any]:
             data = self._bytes(answer, token)
             return {"token": data.decode("utf-8", "replace"), "logprob": _finite(value), "bytes": list(data)}
 
+        assert value is not None and best is not None
         return {**entry(piece.token, value), "top_logprobs": [entry(t, v) for t, v in best.items()]}
 
     def _bytes(self, answer: Answer, token: int) -> bytes:
@@ -155,10 +261,11 @@ def _finite(value: float) -> float:
     return max(value, -9999.0)
 
 
-def _told(answer: Answer) -> dict[str, Any]:
+def told(answer: Answer) -> dict[str, Any]:
     """What decgraph says of an answer beside OpenAI's fields."""
     assert answer.result is not None
-    stats = answer.result.stats
+    stats, job = answer.result.stats, answer.job
+    decoding = job.last - job.first if job.first else 0.0
     return {
         "algorithm": answer.generation.algorithm,
         "seed": answer.job.request.seed,
@@ -168,4 +275,8 @@ def _told(answer: Answer) -> dict[str, Any]:
         "tokens_per_call": round(stats.tokens_per_call, 4),
         "drafted": stats.drafted,
         "accepted": sum(stats.accepted),
+        "queued_seconds": round(max(0.0, job.started - job.received), 4),
+        "first_token_seconds": round(job.first - job.received, 4) if job.first else None,
+        "decoding_seconds": round(decoding, 4),
+        "tokens_per_second": round((job.sent - job.opened) / decoding, 2) if decoding > 0 else None,
     }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,12 +20,22 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
 import decgraph
-from decgraph.serve.answers import event
+from decgraph.serve.answers import Writer
 from decgraph.serve.guard import Guard
 from decgraph.serve.logs import LOG
 from decgraph.serve.refusals import Refusal, body_of
+from decgraph.serve.responses import ResponsesRequest, ResponseWriter, chat_of
 from decgraph.serve.service import Exchange, Service
-from decgraph.serve.wire import NEUTRAL, ChatRequest, CompletionRequest, ErrorAnswer
+from decgraph.serve.traces import Traces
+from decgraph.serve.wire import (
+    ALIASES,
+    REFUSED,
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    ErrorAnswer,
+    TokenizeRequest,
+)
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorAnswer, "description": what}
@@ -91,6 +102,40 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     return await _answered(body, request)
 
 
+@router.post("/v1/responses", responses={**ERRORS, 200: STREAM})
+async def responses(body: ResponsesRequest, request: Request) -> Response:
+    """Answer a conversation, as the Responses API has it."""
+    return await _answered(body, request)
+
+
+ASKED: dict[int | str, dict[str, Any]] = {status: ERRORS[status] for status in (400, 401, 404, 408, 413, 503)}
+
+
+@router.post("/tokenize", responses=ASKED)
+async def tokenize(body: TokenizeRequest, request: Request) -> dict[str, Any]:
+    """The token ids of a text, or of a conversation by the chat template."""
+    return await service_of(request).tokenized(body)
+
+
+@router.post("/detokenize", responses=ASKED)
+async def detokenize(body: DetokenizeRequest, request: Request) -> dict[str, Any]:
+    """The text of token ids."""
+    return await service_of(request).detokenized(body)
+
+
+@router.get("/version")
+async def version() -> dict[str, str]:
+    """Which decgraph this is."""
+    return {"version": decgraph.__version__}
+
+
+@router.get("/")
+async def root(request: Request) -> dict[str, Any]:
+    """What is served here."""
+    return {"decgraph": decgraph.__version__, "models": service_of(request).catalogue.ids(), "api": "/v1", "docs": "/docs"}
+
+
+@router.get("/ping")
 @router.get("/health")
 async def health() -> dict[str, str]:
     """Whether the process lives."""
@@ -112,10 +157,11 @@ async def metrics(request: Request) -> Response:
     return Response(data, headers={"content-type": kind})
 
 
-async def _answered(body: CompletionRequest | ChatRequest, request: Request) -> Response:
+async def _answered(body: CompletionRequest | ChatRequest | ResponsesRequest, request: Request) -> Response:
     service = service_of(request)
-    generation = await service.read(body)
-    exchange = Exchange(service, generation)
+    generation = await service.read(chat_of(body) if isinstance(body, ResponsesRequest) else body)
+    writer = ResponseWriter(generation, body) if isinstance(body, ResponsesRequest) else Writer(generation)
+    exchange = Exchange(service, generation, writer)
     if generation.stream:
         await exchange.__aenter__()  # a full queue is a status, not an event
         return _Stream(exchange, request.state.told)
@@ -173,24 +219,18 @@ class _Stream(StreamingResponse):
 
 async def _events(exchange: Exchange) -> AsyncIterator[bytes]:
     """The events of a stream: each answer's text as it grows, the usage where it is asked for, `[DONE]`."""
-    writer, generation = exchange.writer, exchange.generation
-    for answer in exchange.answers:
-        if generation.chat:
-            yield event(writer.chunk(answer, None))
-        elif answer.echo:
-            yield event(writer.chunk(answer, answer.echo))
+    writer, answers = exchange.writer, exchange.answers
+    for data in writer.opening(answers):
+        yield data
     try:
         async for answer, text in exchange.heard():
-            if text:
-                yield event(writer.chunk(answer, text, logprobs=writer.logprobs(answer)))
-            if answer.result is not None:
-                yield event(writer.chunk(answer, "", last=True))
+            for data in writer.grown(answers, answer, text):
+                yield data
     except Refusal as refusal:
-        yield event(refusal.body())
+        yield writer.failed(refusal.body())
         return
-    if generation.usage:
-        yield event(writer.last(exchange.answers))
-    yield event("[DONE]")
+    for data in writer.closing(answers):
+        yield data
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -224,19 +264,63 @@ async def _invalid(request: Request, error: Exception) -> Response:
     if not place and "json" not in request.headers.get("content-type", ""):
         return JSONResponse(body_of(400, "the body is not read: send it with the header `Content-Type: application/json`"), 400)
     if first["type"] == "extra_forbidden":
-        name, neutral = ".".join(place), NEUTRAL.get(place[-1])
-        message = f"unrecognised field: {name}"
-        if neutral is not None:
-            message = f"`{name}` is not supported" + (f", except as {json.dumps(neutral[0])}" if neutral else "")
-        return JSONResponse(body_of(400, message, name, "unknown_field" if neutral is None else "unsupported_field"), 400)
+        return JSONResponse(_unknown(place, body if isinstance(body := error.body, dict) else {}), 400)
     # Of a field that may be of several types, the type that fits furthest says what is wrong; equals say so together.
     of_field = [one for one in found if fields(one["loc"])[:1] == place[:1]]
     most = max(len(fields(one["loc"])) for one in of_field)
     furthest = [one for one in of_field if len(fields(one["loc"])) == most]
     place = fields(furthest[0]["loc"])
-    said = "; or ".join(dict.fromkeys(str(one["msg"]) for one in furthest if fields(one["loc"]) == place))
-    message = f"{'.'.join(place)}: {said}" if place else said
+    said = " or ".join(dict.fromkeys(plain(one) for one in furthest if fields(one["loc"]) == place))
+    sent = error.body if isinstance(error.body, dict) else {}
+    if place and place[0] not in sent:  # the name that the client has for it
+        names = [alias for alias, to in ALIASES.items() if to == tuple(place[: len(to)]) and alias in sent]
+        place = [*names[:1], *place[len(ALIASES[names[0]]) :]] if names else place
+    message = f"`{'.'.join(place)}` {said}" if place else said
     return JSONResponse(body_of(400, message, place[0] if place else None), 400)
+
+
+def _unknown(place: Sequence[str], body: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of a field that is not known, or not supported."""
+    name, last = ".".join(place), place[-1]
+    if last in REFUSED:
+        values, why = REFUSED[last]
+        but = f", except as {json.dumps(values[0])}" if values else ""
+        return body_of(400, f"`{name}` is not supported{but}: {why}", name, "unsupported_field")
+    known = {field for one in (CompletionRequest, ChatRequest, ResponsesRequest) for field in one.model_fields} | ALIASES.keys()
+    near = difflib.get_close_matches(last, known, 1)
+    hint = f" (try: did you mean {near[0]}?)" if near else ""
+    return body_of(400, f"unrecognised field: {name}{hint}", name, "unknown_field")
+
+
+WORDS = {
+    "missing": "is needed",
+    "string_type": "must be a text",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than_equal": "must be {le} or less",
+    "less_than": "must be below {lt}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have {max_length} characters or less",
+    "string_pattern_mismatch": "must be a name: letters, digits, and . _ : -",
+    "too_short": "must not be empty",
+    "too_long": "must have {max_length} items or less",
+    "literal_error": "must be {expected}",
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
+}
+"""What is said of a value, by what pydantic calls it."""
+
+
+def plain(error: Mapping[str, Any]) -> str:
+    """What is wrong with a value, in words of ours: pydantic's speak of Python."""
+    words, known = WORDS.get(error["type"]), error.get("ctx") or {}
+    if words is None or error["type"] == "too_long" and "max_length" not in known:
+        return str(error["msg"])
+    return words.format(**known)
 
 
 _TYPES = re.compile(r"body|bool|int|float|str|none|.*[\[\]-].*|[A-Z]\w*")
@@ -260,9 +344,9 @@ class _Cors(CORSMiddleware):
         return answer
 
 
-def app_of(service: Service, *, key: str | None = None, origins: Sequence[str] = ()) -> FastAPI:
-    """The application of a service. key: the API key, None where none is needed. origins: of pages that may call it, besides
-    those of this machine; "*": of all."""
+def app_of(service: Service, *, keys: Sequence[str] = (), origins: Sequence[str] = (), traces: Traces | None = None) -> FastAPI:
+    """The application of a service. keys: API keys, none where none is needed. origins: of pages that may call it, besides
+    those of this machine; "*": of all. traces: where spans of requests go."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -282,7 +366,7 @@ def app_of(service: Service, *, key: str | None = None, origins: Sequence[str] =
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
     limits = service.limits
-    app.add_middleware(Guard, service.metrics, key, limits.body, limits.seconds, lambda: service.draining)
+    app.add_middleware(Guard, service.metrics, keys, limits.body, limits.seconds, lambda: service.draining, traces)
     app.add_middleware(
         _Cors, allow_origins=origins, allow_origin_regex=LOCAL, allow_methods=["GET", "POST"], allow_headers=["*"],
         allow_private_network=True, expose_headers=["x-request-id", "retry-after"],

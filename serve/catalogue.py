@@ -9,6 +9,7 @@ from typing import Any
 
 import decgraph
 from decgraph.errors import DecError
+from decgraph.runtime.defaults import defaults, of_folder, sampling
 from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
@@ -26,9 +27,11 @@ class Catalogue:
     """The algorithms of a server, the first one the default, and the models that all of them share.
 
     main: the first model of every algorithm, a folder or a name of `decgraph zoo list`; None: the shipped ones. drafter: every
-    further causal model. models: by parameter name, before both. params: by name, for the algorithms that have them. name: what
-    clients call the model; None: the folder's. device, dtype: as in `Algorithm.session`. Raises DecError for models and
-    parameters that do not fit, for an algorithm that calls functions of Python, and for a backend that cannot batch.
+    further causal model. models: by parameter name, before both. params: by name, for the algorithms that have them. name:
+    what clients call the model; None: the folder's. device, dtype: as in `Algorithm.session`. generation: whose generation
+    settings say what a request does not (runtime/defaults.py): "auto", the model's; "none", nobody's; else those in a folder.
+    Raises DecError for models and parameters that do not fit, for an algorithm that calls functions of Python, and for a
+    backend that cannot batch.
     """
 
     def __init__(
@@ -43,10 +46,16 @@ class Catalogue:
         backend: str | None = None,
         device: DeviceLike = AUTO,
         dtype: DtypeLike = AUTO,
+        generation: str = "auto",
     ) -> None:
         self.name = name or (Path(main).name if main is not None else "decgraph")
         self._given, self._main, self._drafter = dict(models or {}), main, drafter
         self._asked = Placement.of(device, dtype)
+        self._defaults = None if generation == "auto" else sampling({}, "")
+        if generation not in ("auto", "none"):
+            if not (Path(generation) / "generation_config.json").is_file():
+                raise DecError(f"{generation} has no generation_config.json", hint="--generation-config auto, none or a folder")
+            self._defaults = sampling(of_folder(Path(generation)), generation)
         self.algorithms: dict[str, decgraph.Algorithm] = {}
         self.sessions: dict[str, Session] = {}
         self._own: OrderedDict[tuple[str, str], Session] = OrderedDict()
@@ -109,6 +118,7 @@ class Catalogue:
             self._own[key] = Session(
                 one.optimised(known), base.models, values, machine=base.machine, tokenizer=base.tokenizer, batch=base.batch
             )
+            self._own[key].defaults = self._defaults
             while len(self._own) > SESSIONS:
                 self._own.popitem(last=False)
         self._own.move_to_end(key)
@@ -123,6 +133,8 @@ class Catalogue:
                 given[name] = folder
         given |= {name: f for name, f in self._given.items() if "." in name and name.split(".")[0] in one.models}
         session = one.session(given, backend=backend, device=self._asked.device, dtype=self._asked.dtype, **dict(params))
+        session.defaults = self._defaults
+        defaults(session)  # what cannot be read is said before anybody asks
         if not hasattr(session.machine, "steps"):
             raise DecError(f"the backend {session.machine.name} runs one request after the other", hint="serve with torch")
         return session

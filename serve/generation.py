@@ -3,20 +3,35 @@ refused here, before it takes a place in the queue."""
 
 from __future__ import annotations
 
+import json
+import re
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.runtime import chat
 from decgraph.runtime.grammars import Grammar, Parsed, complete
-from decgraph.runtime.prompts import check_grammar, no_tokenizer, request_for
+from decgraph.runtime.prompts import check_grammar, end_of_text, no_tokenizer, request_for
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.session import Session
 from decgraph.runtime.text import Tokenizer
 from decgraph.serve.catalogue import Catalogue, Unknown
 from decgraph.serve.refusals import Refusal, words_of
-from decgraph.serve.wire import ChatRequest, Common, CompletionRequest
+from decgraph.serve.texts import GrowingText
+from decgraph.serve.tools import HERMES, SPACED, Format, format_of, grammar_of, told
+from decgraph.serve.wire import (
+    ChatRequest,
+    Common,
+    CompletionRequest,
+    DetokenizeRequest,
+    Message,
+    TokenizeRequest,
+    Tool,
+    ToolChoice,
+)
 
 COMPLETION_TOKENS = 16
 """New tokens of a completion that says no number, as OpenAI's."""
@@ -35,9 +50,41 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """How an answer is written.
+
+    logprobs: whether with log-probabilities. top: how many likeliest tokens they are told with. prompt: whether prompts are
+    told with theirs. echo: the texts to be repeated, for each prompt. scored: whether no new token is shown, only what is
+    known of the prompt. whole, special: as in `GrowingText`. ids: whether token ids are told too. stops: the client's own
+    tokens that end a text. usage, always: whether the last chunk of a stream has the numbers of tokens, and whether each has.
+    """
+
+    logprobs: bool = False
+    top: int = 0
+    prompt: bool = False
+    echo: Sequence[str] = ()
+    scored: bool = False
+    whole: bool = False
+    special: bool = False
+    ids: bool = False
+    stops: frozenset[int] = frozenset()
+    usage: bool = False
+    always: bool = False
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Tools that an answer may call. forced: it is bound to. several: more than once."""
+
+    format: Format
+    tools: Sequence[Tool]
+    forced: bool
+    several: bool
+
+
+@dataclass(frozen=True)
 class Generation:
-    """A request of a client as it is computed. requests: one for every answer, `n` for each prompt in turn. echo: the texts to
-    be repeated, for each prompt. top: how many likeliest tokens a log-probability is told with."""
+    """A request of a client as it is computed. requests: one for every answer, `n` for each prompt in turn."""
 
     model: str
     chat: bool
@@ -45,10 +92,9 @@ class Generation:
     requests: Sequence[Request]
     n: int
     stream: bool
-    usage: bool
-    logprobs: bool
-    top: int
-    echo: Sequence[str] = field(default=())
+    shown: Shown
+    tools: Tools | None = None
+    priority: int = 0
 
     @property
     def algorithm(self) -> str:
@@ -60,10 +106,12 @@ class Generation:
         return sum(len(one.prompt) for one in self.requests[:: self.n])
 
 
-def read_request(body: CompletionRequest | ChatRequest, catalogue: Catalogue, limits: Limits) -> Generation:
-    """Raises `Refusal` for what cannot be computed. Tokenizes texts and compiles grammars: not for the event loop."""
+def session_of(
+    catalogue: Catalogue, model: str, algorithm: str | None = None, params: Mapping[str, Any] | None = None
+) -> Session:
+    """The session of a model by its name. Raises `Refusal` for an unknown one, and one without a tokenizer."""
     try:
-        session = catalogue.session(body.model, body.algorithm, body.params)
+        session = catalogue.session(model, algorithm, params)
     except Unknown as error:
         raise Refusal(404, words_of(error), param="model", code="model_not_found") from None
     except DecError as error:
@@ -71,27 +119,35 @@ def read_request(body: CompletionRequest | ChatRequest, catalogue: Catalogue, li
     if session.tokenizer is None:
         hint = no_tokenizer(session).hint
         raise Refusal(400, f"the models have no tokenizer, and cannot answer in text (try: {hint})", param="model")
+    return session
+
+
+def read_request(body: CompletionRequest | ChatRequest, catalogue: Catalogue, limits: Limits) -> Generation:
+    """Raises `Refusal` for what cannot be computed. Tokenizes texts and compiles grammars: not for the event loop."""
+    session = session_of(catalogue, body.model, body.algorithm, body.params)
     if body.stream_options is not None and not body.stream:
         raise Refusal(400, "`stream_options` goes with `stream`: true", param="stream_options")
     n = body.n or 1
-    _check_length(body, session, limits)
-    prompts, echo = _prompts(body, session)
+    texts, param = _texts(body)
+    check_length(texts, param, session, limits)
+    tools = _tools(body, session) if isinstance(body, ChatRequest) else None
+    prompts = _prompts(body, session, tools)
     if n * len(prompts) > limits.answers:
         raise Refusal(400, f"{n * len(prompts)} answers are asked for, and at most {limits.answers} are given", param="n")
-    logprobs, top = _logprobs(body)
-    fields = _fields(body, session)
-    if logprobs:
-        fields["logprobs"] = top
-    seed = body.seed if body.seed is not None else secrets.randbits(31)
+    shown = _shown(body, session, prompts)
+    fields = _fields(body, session, tools)
+    if shown.logprobs:
+        fields["logprobs"] = shown.top
+    if shown.prompt or shown.logprobs and (shown.echo or shown.scored):
+        fields["prompt_logprobs"] = max(body.prompt_logprobs or 0, shown.top)
+    seed = body.seed if body.seed is not None and body.seed >= 0 else secrets.randbits(31)
     made = []
     for prompt in prompts:
         fields["limit"] = _limit(body, len(prompt), session, limits)
         for number in range(n):
             made.append(_request(session, prompt, {**fields, "seed": seed, "request_id": number}))
-    usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-    return Generation(
-        body.model, isinstance(body, ChatRequest), session, made, n, bool(body.stream), usage, logprobs, top, echo
-    )
+    chat = isinstance(body, ChatRequest)
+    return Generation(body.model, chat, session, made, n, bool(body.stream), shown, tools, body.priority or 0)
 
 
 def _request(session: Session, prompt: Sequence[int], fields: RequestFields) -> Request:
@@ -103,20 +159,34 @@ def _request(session: Session, prompt: Sequence[int], fields: RequestFields) -> 
             request = replace(request, allow=allow, until=until)
         session._check(request)
     except DecError as error:
-        raise Refusal(400, words_of(error)) from None
+        raise Refusal(400, words_of(error), param=_param(str(error), fields)) from None
     return request
 
 
-def _check_length(body: CompletionRequest | ChatRequest, session: Session, limits: Limits) -> None:
-    """Refuses texts that cannot fit before they are encoded: that takes seconds for millions of characters."""
-    if not isinstance(session.tokenizer, Tokenizer):
-        return
-    window = _window(session, limits)
+def _param(words: str, fields: RequestFields) -> str | None:
+    """The client's field that an error of a request begins with the name of."""
+    name = words.removeprefix("error: ").split(" ", 1)[0]
+    told = {"bias": "logit_bias", "eos": "stop_token_ids", "limit": "max_tokens", "min_length": "min_tokens"}
+    return told.get(name, name) if name in fields or name == "prompt" else None
+
+
+def _several(body: CompletionRequest) -> list[str | list[int]]:
+    """The prompts of a body, which may be one or many."""
+    given: Any = body.prompt
+    return [given] if isinstance(given, str) or isinstance(given[0], int) else list(given)
+
+
+def _texts(body: CompletionRequest | ChatRequest) -> tuple[list[str], str]:
+    """The texts that a body has, and their field."""
     if isinstance(body, ChatRequest):
-        texts, param = ["".join(message.words for message in body.messages)], "messages"
-    else:
-        given = body.prompt if isinstance(body.prompt, list) else [body.prompt]
-        texts, param = [one for one in given if isinstance(one, str)], "prompt"
+        return ["".join(message.words for message in body.messages)], "messages"
+    return [one for one in _several(body) if isinstance(one, str)], "prompt"
+
+
+def check_length(texts: Iterable[str], param: str, session: Session, limits: Limits) -> None:
+    """Raises `Refusal` for a text that cannot fit, without reading it: a tokenizer takes seconds for megabytes."""
+    assert isinstance(session.tokenizer, Tokenizer)
+    window = _window(session, limits)
     for text in texts:
         least = session.tokenizer.fewest(text)
         if least >= window:
@@ -130,69 +200,155 @@ def _window(session: Session, limits: Limits) -> int:
     return min([*windows, *([limits.context] if limits.context else [])], default=2**31)
 
 
-def _prompts(body: CompletionRequest | ChatRequest, session: Session) -> tuple[list[Sequence[int]], list[str]]:
-    """The token ids of every prompt, and with `echo` their texts."""
-    assert session.tokenizer is not None
+def _prompts(body: CompletionRequest | ChatRequest, session: Session, tools: Tools | None) -> list[Sequence[int]]:
+    """The token ids of every prompt."""
+    assert isinstance(session.tokenizer, Tokenizer)
     if isinstance(body, ChatRequest):
-        return [_chat(body, session)], []
-    if body.suffix:
-        raise Refusal(400, "`suffix` is not supported: the models continue a text", param="suffix")
-    if body.best_of is not None and body.best_of != (body.n or 1):
-        raise Refusal(400, "`best_of` other than `n` is not supported", param="best_of")
-    if body.echo and body.logprobs is not None:
-        raise Refusal(400, "`echo` with `logprobs` is not supported: prompts have no log-probabilities here", param="echo")
-    given = body.prompt
-    texts: list[Any] = [given] if isinstance(given, str) or isinstance(given[0], int) else list(given)
+        return [conversation(body, session, tools)]
+    encode = session.tokenizer.encode_part if body.add_special_tokens is False else session.tokenizer.encode
     out: list[Sequence[int]] = []
-    for one in texts:
+    for one in _several(body):
         try:
-            tokens = tuple(session.tokenizer.encode(one)) if isinstance(one, str) else tuple(one)
+            tokens = tuple(encode(one)) if isinstance(one, str) else tuple(one)
         except DecError as error:
             raise Refusal(400, words_of(error), param="prompt") from None
         if not tokens:
             raise Refusal(400, "the prompt is empty: it needs at least one token", param="prompt")
         out.append(tokens)
-    echo = [one if isinstance(one, str) else session.tokenizer.decode(tuple(one)) for one in texts] if body.echo else []
-    return out, echo
+    return out
 
 
-def _chat(body: ChatRequest, session: Session) -> Sequence[int]:
-    """The token ids of a conversation by the model's chat template."""
-    from decgraph.runtime import chat
-
-    messages: list[dict[str, str]] = []
-    for place, message in enumerate(body.messages):
-        lost = {"tool_calls": message.tool_calls, "function_call": message.function_call, "audio": message.audio}
-        for name in [name for name, value in lost.items() if value]:
-            raise Refusal(400, f"`{name}` is not supported: messages are texts", param=f"messages.{place}.{name}")
-        if message.role != "assistant" and "content" not in message.model_fields_set:
-            raise Refusal(400, "a message needs a content", param=f"messages.{place}.content")
-        made = {"role": "system" if message.role == "developer" else message.role, "content": message.words}
-        if message.reasoning_content is not None:
-            made["reasoning_content"] = message.reasoning_content  # some templates read it
-        messages.append(made)
+def conversation(body: ChatRequest | TokenizeRequest, session: Session, tools: Tools | None = None) -> Sequence[int]:
+    """The token ids of a conversation by the model's chat template. Raises `Refusal`."""
+    if body.add_special_tokens:
+        raise Refusal(400, "`add_special_tokens`: the chat template writes them", param="add_special_tokens")
+    messages = [_message(message, place) for place, message in enumerate(body.messages or ())]
     if len(messages) > 1 and messages[-1] == {"role": "assistant", "content": ""}:
         messages.pop()  # an answer that is to go on from nothing is a new one
+    on, begins = body.continue_final_message, body.add_generation_prompt
+    if on and (begins or messages[-1]["role"] != "assistant"):
+        said = "`continue_final_message` goes with a last message of the assistant's, and not with `add_generation_prompt`"
+        raise Refusal(400, said, param="continue_final_message")
+    if on is False and begins is None:
+        begins = True
+    settings = dict(body.chat_template_kwargs or {})
+    if taken := settings.keys() & _OURS:
+        raise Refusal(400, f"`{min(taken)}` is no setting of a template's own", param="chat_template_kwargs")
+    if isinstance(body, ChatRequest) and body.reasoning_effort is not None:
+        settings.setdefault("reasoning_effort", body.reasoning_effort)
     try:
-        return chat.tokens_of(session.tokenizer, messages)
+        known = format_of(chat.template_of(session.tokenizer)) is not None
+        wanted = isinstance(body, TokenizeRequest) or tools is not None
+        dumped = [tool.model_dump(exclude_none=True) for tool in body.tools or ()] if wanted else []
+        if not known:
+            messages = told(messages, dumped)
+        return chat.tokens_of(
+            session.tokenizer, messages, tools=(dumped or None) if known else None, goes_on=on, begins=begins, settings=settings
+        )
     except DecError as error:
         raise Refusal(400, words_of(error), param="messages") from None
 
 
-def _logprobs(body: CompletionRequest | ChatRequest) -> tuple[bool, int]:
-    """Whether log-probabilities are asked for, and of how many likeliest tokens."""
-    if isinstance(body, CompletionRequest):
-        return body.logprobs is not None, body.logprobs or 0
-    if body.top_logprobs is not None and not body.logprobs:
-        raise Refusal(400, "`top_logprobs` goes with `logprobs`: true", param="top_logprobs")
-    return bool(body.logprobs), body.top_logprobs or 0
+_OURS = {"tokenize", "return_dict", "tools", "documents", "chat_template", "conversation", "add_generation_prompt", "padding",
+         "continue_final_message", "truncation", "max_length", "return_tensors", "return_assistant_tokens_mask", "messages",
+         "tokenizer_kwargs"}  # fmt: skip
+"""What a client may not say to transformers' `apply_chat_template`."""
+
+
+def _message(message: Message, place: int) -> dict[str, Any]:
+    """A message as a template reads it."""
+    for name in ("function_call", "audio"):
+        if getattr(message, name):
+            hint = ": send `tool_calls`" if name == "function_call" else ": messages are texts"
+            raise Refusal(400, f"`{name}` is not supported{hint}", param=f"messages.{place}.{name}")
+    if message.role != "assistant" and "content" not in message.model_fields_set:
+        raise Refusal(400, "a message needs a content", param=f"messages.{place}.content")
+    made: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role, "content": message.words}
+    for name in ("reasoning_content", "tool_call_id", "name"):
+        if (value := getattr(message, name)) is not None:
+            made[name] = value
+    if message.tool_calls:
+        made["tool_calls"] = [
+            {"id": call.id or f"call_{n}", "type": "function",
+             "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments)}}
+            for n, call in enumerate(message.tool_calls)
+        ]  # fmt: skip
+    return made
+
+
+def _arguments(given: str | dict[str, Any]) -> Any:
+    """The arguments of a call as templates read them: an object, where the text is one."""
+    if isinstance(given, dict):
+        return given
+    try:
+        found = json.loads(given or "{}")
+    except (ValueError, RecursionError):
+        return given
+    return found if isinstance(found, dict) else given
+
+
+def _tools(body: ChatRequest, session: Session) -> Tools | None:
+    """The tools that an answer may call. Raises `Refusal` for a function that must be called and is none of them."""
+    choice = body.tool_choice or ("auto" if body.tools else "none")
+    if choice in ("none", "auto") and not body.tools or choice == "none":
+        return None
+    tools = list(body.tools or ())
+    if isinstance(choice, ToolChoice):
+        tools = [tool for tool in tools if tool.function.name == choice.function.name]
+        if not tools:
+            raise Refusal(400, f"`tools` has no function {choice.function.name!r}", param="tool_choice")
+    if not tools:
+        raise Refusal(400, "`tool_choice` is required, and there are no `tools`", param="tool_choice")
+    try:
+        format = format_of(chat.template_of(session.tokenizer)) or HERMES
+    except DecError as error:
+        raise Refusal(400, words_of(error), param="messages") from None
+    several = body.parallel_tool_calls is not False and not isinstance(choice, ToolChoice)
+    return Tools(format, tools, choice != "auto", several)
+
+
+def _shown(body: CompletionRequest | ChatRequest, session: Session, prompts: Sequence[Sequence[int]]) -> Shown:
+    """How the answers are to be written."""
+    top: int | None = body.logprobs if isinstance(body, CompletionRequest) else None
+    if isinstance(body, ChatRequest):
+        if body.echo:
+            raise Refusal(400, "`echo` is not supported for a chat: its prompt is the template's", param="echo")
+        if body.top_logprobs is not None and not body.logprobs:
+            raise Refusal(400, "`top_logprobs` goes with `logprobs`: true", param="top_logprobs")
+        top = body.top_logprobs or 0 if body.logprobs else None
+    special = body.skip_special_tokens is False
+    echo: list[str] = []
+    if isinstance(body, CompletionRequest) and body.echo:
+        texts = _several(body)
+        echo = [t if isinstance(t, str) else decoded(session, ids, special) for t, ids in zip(texts, prompts, strict=True)]
+    options = body.stream_options
+    return Shown(
+        logprobs=top is not None,
+        top=top or 0,
+        prompt=body.prompt_logprobs is not None,
+        echo=echo,
+        scored=body.max_tokens == 0,
+        whole=bool(body.include_stop_str_in_output),
+        special=special,
+        ids=bool(body.return_token_ids),
+        stops=frozenset(body.stop_token_ids or ()),
+        usage=options is not None and bool(options.include_usage or options.continuous_usage_stats),
+        always=options is not None and bool(options.continuous_usage_stats),
+    )
+
+
+def decoded(session: Session, tokens: Iterable[int], special: bool) -> str:
+    """The text of tokens, special ones as they are spelled where they are to be shown."""
+    assert session.tokenizer is not None
+    text = GrowingText(session.tokenizer.detokenizer, special=special)
+    return text.feed(tokens) + text.finish()
 
 
 def _limit(body: Common, prompt: int, session: Session, limits: Limits) -> int:
-    """How many new tokens an answer may have: as many as are wished for, if they fit."""
+    """How many new tokens an answer may have: as many as are wished for, if they fit. A run that only scores has one."""
     window = _window(session, limits)
-    wished = (body.max_completion_tokens if isinstance(body, ChatRequest) else None) or body.max_tokens
-    if prompt >= window:
+    wished = body.max_tokens
+    if prompt >= window + (wished == 0):
         raise Refusal(
             400,
             f"the context length is {window} tokens; the prompt has {prompt}",
@@ -201,57 +357,127 @@ def _limit(body: Common, prompt: int, session: Session, limits: Limits) -> int:
         )
     if wished is None and isinstance(body, CompletionRequest):
         wished = COMPLETION_TOKENS
-    return min(wished or limits.tokens, limits.tokens, window - prompt)
+    if wished is None or wished < 0:
+        wished = limits.tokens
+    return max(1, min(wished, limits.tokens, window - prompt))
 
 
-def _fields(body: Common, session: Session) -> RequestFields:
-    """The sampling settings. OpenAI's default is a temperature of 1."""
-    fields: RequestFields = {"temperature": 1.0 if body.temperature is None else body.temperature}
-    if body.top_p == 0:  # the likeliest token alone
-        fields["top_k"] = 1
-    elif body.top_p is not None and body.top_p < 1:
-        fields["top_p"] = body.top_p
-    if body.top_k is not None:
-        fields["top_k"] = min(body.top_k, fields.get("top_k") or body.top_k)
-    if body.min_p:
-        fields["min_p"] = body.min_p
-    if body.repetition_penalty is not None:
-        fields["repetition_penalty"] = body.repetition_penalty
-    if body.presence_penalty:
-        fields["presence_penalty"] = body.presence_penalty
-    if body.frequency_penalty:
-        fields["frequency_penalty"] = body.frequency_penalty
-    if body.logit_bias:
-        fields["bias"] = _bias(body.logit_bias)
-    if body.stop:
-        fields["stop"] = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop)
-    if body.response_format is not None and body.response_format.type != "text":
-        fields["allow"] = _grammar(body, session)
+SAMPLING: dict[str, Callable[[Any], RequestFields]] = {
+    "temperature": lambda value: {"temperature": value},
+    "top_p": lambda value: {"top_p": value if value < 1 else None} if value else {"temperature": 0},  # 0: the likeliest alone
+    "top_k": lambda value: {"top_k": value if value > 0 else None},
+    "min_p": lambda value: {"min_p": value or None},
+    "repetition_penalty": lambda value: {"repetition_penalty": value or 1},
+    "presence_penalty": lambda value: {"presence_penalty": value},
+    "frequency_penalty": lambda value: {"frequency_penalty": value},
+    "logit_bias": lambda value: {"bias": _bias(value)},
+    "stop": lambda value: {"stop": (value,) if isinstance(value, str) else tuple(value)},
+    "min_tokens": lambda value: {"min_length": value},
+}
+"""What the fields of a client are as fields of a request, in this order."""
+
+
+def _fields(body: Common, session: Session, tools: Tools | None) -> RequestFields:
+    """The sampling settings; what the client leaves out is the model's default (`runtime/defaults.py`)."""
+    fields: RequestFields = {}
+    for name, read in SAMPLING.items():
+        if (value := getattr(body, name)) is not None:
+            fields.update(read(value))
+    if body.min_tokens and body.stop:
+        raise Refusal(400, "`min_tokens` forbids tokens that end a text, and does not go with `stop`", param="min_tokens")
+    if body.ignore_eos or body.stop_token_ids:
+        fields["eos"] = {*(() if body.ignore_eos else end_of_text(session)), *(body.stop_token_ids or ())}
+    if found := _grammars(body, session, tools):
+        param, make = found[0]
+        if len(found) > 1:
+            raise Refusal(
+                400, f"`{found[0][0]}` and `{found[1][0]}` do not go together: an answer has one grammar", param=found[1][0]
+            )
+        try:
+            check_grammar(session)
+            fields["allow"] = make()
+        except (DecError, ValueError, RecursionError) as error:
+            raise Refusal(400, words_of(error), param=param) from None
     return fields
 
 
 def _bias(given: dict[str, float]) -> dict[int, float]:
+    if wrong := [token for token in given if not (token.isascii() and token.isdigit())]:
+        raise Refusal(400, f"`logit_bias` maps token ids to amounts, and {wrong[0][:40]!r} is no token id", param="logit_bias")
+    return {int(token): amount for token, amount in given.items()}
+
+
+def _grammars(body: Common, session: Session, tools: Tools | None) -> list[tuple[str, Callable[[], Grammar]]]:
+    """The grammars that a body asks for, by its fields."""
+    made: list[tuple[str, Callable[[], Grammar]]] = []
+    wanted, given = body.response_format, body.structured_outputs
+    if wanted is not None and wanted.type != "text":
+        schema = wanted.schema_ or {"type": "object"}
+        if wanted.type == "json_schema":
+            if wanted.json_schema is None and wanted.schema_ is None:
+                said = "a response format of type json_schema needs `json_schema`"
+                raise Refusal(400, said, param="response_format.json_schema")
+            schema = wanted.json_schema.schema_ if wanted.json_schema is not None else schema
+        made.append(("response_format", lambda: Grammar.json_schema(schema)))
+    tight = SPACED if given is not None and given.disable_any_whitespace else {}
+    kinds: dict[str, Callable[[Any], Grammar]] = {
+        "json_": lambda schema: Grammar.json_schema(_with(schema, tight)),
+        "regex": Grammar.regex,
+        "choice": lambda texts: Grammar.regex("|".join(map(re.escape, texts))),
+        "grammar": _lark,
+        "json_object": lambda _: Grammar.json_schema({"type": "object", **tight}),
+    }
+    for name, make in kinds.items() if given is not None else ():
+        if value := getattr(given, name):
+            made.append((f"structured_outputs.{name.rstrip('_')}", partial(make, value)))
+    if tools is not None and tools.forced:
+        special = {text: token for token, text in session.tokenizer.detokenizer.special.items()}  # type: ignore[union-attr]
+        text = partial(grammar_of, tools.format, tools.tools, parallel=tools.several, special=special)
+        made.append(("tool_choice", lambda: Grammar.lark(text())))
+    return made
+
+
+def _with(schema: str | dict[str, Any], more: dict[str, Any]) -> str | dict[str, Any]:
+    """A schema with more at its root."""
+    read = json.loads(schema) if isinstance(schema, str) and more else schema
+    return {**read, **more} if isinstance(read, dict) else read
+
+
+def _lark(text: str) -> Grammar:
+    """A grammar as Lark writes it, or as llama.cpp does (GBNF)."""
+    from llguidance.gbnf_to_lark import any_to_lark
+
     try:
-        return {int(token): amount for token, amount in given.items() if token.isascii() and token.isdigit() or _bad(token)}
-    except ValueError:
-        raise Refusal(400, "`logit_bias` maps token ids to amounts", param="logit_bias") from None
+        return Grammar.lark(any_to_lark(text))
+    except Exception as error:  # of a class of its own
+        raise DecError(f"the grammar cannot be read: {error}") from None
 
 
-def _bad(token: str) -> bool:
-    raise ValueError(token)
+def tokenized(body: TokenizeRequest, catalogue: Catalogue, limits: Limits) -> dict[str, Any]:
+    """The token ids of a text or a conversation, in vLLM's words and in llama.cpp's (`content`). Raises `Refusal`."""
+    session = session_of(catalogue, body.model or catalogue.name)
+    assert isinstance(session.tokenizer, Tokenizer)
+    text = body.prompt if body.prompt is not None else body.content
+    if (text is None) == (body.messages is None):
+        raise Refusal(400, "send a `prompt` or `messages`", param="prompt")
+    if text is None:
+        ids = list(conversation(body, session))
+    else:
+        check_length([text], "prompt", session, limits)
+        bare = body.add_special_tokens is False or body.prompt is None and not body.add_special_tokens
+        try:
+            ids = list((session.tokenizer.encode_part if bare else session.tokenizer.encode)(text))
+        except DecError as error:
+            raise Refusal(400, words_of(error), param="prompt") from None
+    named = {"token_strs": [session.tokenizer.spelled(t) for t in ids]} if body.return_token_strs else {}
+    return {"count": len(ids), "max_model_len": _window(session, limits), "tokens": ids, **named}
 
 
-def _grammar(body: Common, session: Session) -> Any:
-    """The grammar of a response format."""
-    wanted = body.response_format
-    assert wanted is not None
-    schema: dict[str, Any] = {"type": "object"}
-    if wanted.type == "json_schema":
-        if wanted.json_schema is None:
-            raise Refusal(400, "a response format of type json_schema needs `json_schema`", param="response_format.json_schema")
-        schema = wanted.json_schema.schema_
-    try:
-        check_grammar(session)
-        return Grammar.json_schema(schema)
-    except (DecError, ValueError, RecursionError) as error:
-        raise Refusal(400, words_of(error), param="response_format") from None
+def detokenized(body: DetokenizeRequest, catalogue: Catalogue) -> dict[str, Any]:
+    """The text of token ids, special ones as they are spelled, in vLLM's words and in llama.cpp's. Raises `Refusal`."""
+    session = session_of(catalogue, body.model or catalogue.name)
+    size = next(iter(session.models.values())).vocab.size
+    if wrong := [token for token in body.tokens if token >= size]:
+        raise Refusal(400, f"`tokens` has {wrong[0]}, and token ids are below {size}", param="tokens")
+    text = decoded(session, body.tokens, special=True)
+    return {"prompt": text, "content": text}

@@ -7,7 +7,7 @@ import hmac
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -16,25 +16,32 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from decgraph.serve.logs import LOG
 from decgraph.serve.metrics import Metrics
 from decgraph.serve.refusals import Refusal
+from decgraph.serve.traces import Traces
 
-ROUTES = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/health", "/ready", "/metrics", "/openapi.json", "/docs")
+ROUTES = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/v1/responses", "/tokenize", "/detokenize", "/version",
+          "/health", "/ready", "/metrics", "/openapi.json", "/docs")  # fmt: skip
+
+GUARDED = ("/v1", "/tokenize", "/detokenize")
+"""What the routes begin with that an API key guards, and that are refused while the server shuts down."""
 
 
 class Guard:
-    """ASGI middleware. key: what the header `Authorization: Bearer ...` must hold for routes below /v1; None: nothing. body:
-    the most bytes of a body. seconds: in which it must arrive. draining: whether new work is refused."""
+    """ASGI middleware. keys: of which the header `Authorization: Bearer ...` must hold one for `GUARDED` routes; none: it need
+    not. body: the most bytes of a body. seconds: in which it must arrive. draining: whether new work is refused. traces: where
+    spans of requests go."""
 
     def __init__(
         self,
         app: ASGIApp,
         metrics: Metrics,
-        key: str | None,
+        keys: Sequence[str],
         body: int,
         seconds: float,
         draining: Callable[[], bool],
+        traces: Traces | None = None,
     ) -> None:
-        self.app, self.metrics, self.key, self.body, self.draining = app, metrics, key, body, draining
-        self.seconds = seconds
+        self.app, self.metrics, self.body, self.draining = app, metrics, body, draining
+        self.keys, self.seconds, self.traces = [key.encode() for key in keys], seconds, traces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -48,6 +55,9 @@ class Guard:
         if method == "HEAD":  # uvicorn, which has its own scope, leaves the body out
             scope = {**scope, "method": "GET"}
         headers = {name.lower(): value for name, value in scope["headers"]}
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        route = path if path in ROUTES else "other"
+        span = self.traces.begin(route, headers) if self.traces is not None and method == "POST" else None
 
         whole = False
 
@@ -74,7 +84,7 @@ class Guard:
 
         try:
             if method != "OPTIONS":
-                self._check(scope["path"], headers)
+                self._check(path, headers)
             await self.app(scope, hear, say)
         except Refusal as refusal:
             await _answer(refusal, say)
@@ -84,15 +94,16 @@ class Guard:
                 raise
             await _answer(Refusal(500, f"the server failed: {type(error).__name__}"), say)
         finally:
-            route = scope["path"] if scope["path"] in ROUTES else "other"
             if told.get("ended") == "disconnected":
                 status = 499  # as nginx writes it, whatever status the answer began with
             self.metrics.requests.labels(route, str(status)).inc()
-            if route.startswith("/v1") or status >= 500:
+            if span is not None and self.traces is not None:
+                self.traces.end(span, told, status, request_id)
+            if route.startswith(GUARDED) or status >= 500:
                 fields = {
                     "request_id": request_id,
                     "method": method,
-                    "path": scope["path"],
+                    "path": path,
                     "status": status,
                     "seconds": round(time.perf_counter() - began, 4),
                     **told,
@@ -100,11 +111,12 @@ class Guard:
                 LOG.info("request", extra={"fields": fields})
 
     def _check(self, path: str, headers: Mapping[bytes, bytes]) -> None:
-        if not path.startswith("/v1"):
+        if not path.startswith(GUARDED):
             return
-        if self.key is not None:
+        if self.keys:
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-            if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self.key.encode()):
+            fits = [hmac.compare_digest(given.strip(), key) for key in self.keys]  # all, whichever fits
+            if scheme.lower() != b"bearer" or not any(fits):
                 raise Refusal(
                     401, "the API key is missing or wrong", code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"}
                 )

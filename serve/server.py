@@ -21,14 +21,23 @@ HEAD_SECONDS = 60.0
 
 class Server(uvicorn.Server):
     """Serves one service. patience: seconds that running requests have after the first signal; a second signal ends them, a
-    third does not wait for clients to read that. head: seconds in which the head of a request must arrive."""
+    third does not wait for clients to read that. head: seconds in which the head of a request must arrive. more: settings of
+    uvicorn's own (`ssl_certfile`, `root_path`, ...)."""
 
     def __init__(
-        self, app: FastAPI, service: Service, *, host: str, port: int, patience: float = 30.0, head: float = HEAD_SECONDS
+        self,
+        app: FastAPI,
+        service: Service,
+        *,
+        host: str,
+        port: int,
+        patience: float = 30.0,
+        head: float = HEAD_SECONDS,
+        **more: Any,
     ) -> None:
         # Not httptools, which sends chunks to clients of HTTP/1.0, such as nginx by default, that cannot read them.
         config = uvicorn.Config(
-            app, host=host, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=5, http="h11"
+            app, host=host, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=5, http="h11", **more
         )
         super().__init__(config)
         self.service, self.patience, self.head = service, patience, head

@@ -12,23 +12,24 @@ from decgraph.errors import ConstraintError
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.serve.answers import Answer, Writer
 from decgraph.serve.catalogue import Catalogue
-from decgraph.serve.generation import Generation, Limits, read_request
+from decgraph.serve.generation import Generation, Limits, detokenized, read_request, tokenized
 from decgraph.serve.metrics import Metrics
 from decgraph.serve.prefixes import Prefixes
 from decgraph.serve.refusals import Refusal, words_of
-from decgraph.serve.wire import ChatRequest, CompletionRequest
+from decgraph.serve.wire import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from decgraph.serve.worker import QUEUE, WIDTH, Full, Job, Stopped, Told, Worker
 
 
 class Exchange:
-    """The answers to one client's request. Leaving the `async with` cancels what has not ended. disconnected: the client went
-    away before the end."""
+    """The answers to one client's request. Leaving the `async with` cancels what has not ended. writer: how they are written.
+    disconnected: the client went away before the end."""
 
-    def __init__(self, service: Service, generation: Generation) -> None:
+    def __init__(self, service: Service, generation: Generation, writer: Writer) -> None:
         self.service, self.generation = service, generation
-        self.writer = Writer(generation)
+        self.writer = writer
         self.jobs = [
-            Job(generation.session, request, owner=self, place=place) for place, request in enumerate(generation.requests)
+            Job(generation.session, request, owner=self, place=place, priority=generation.priority)
+            for place, request in enumerate(generation.requests)
         ]
         self.answers = [Answer(generation, job) for job in self.jobs]
         self.news: asyncio.Queue[Told] = asyncio.Queue()
@@ -59,40 +60,46 @@ class Exchange:
                 self.answers[told.job.place].result = told.result
 
     async def heard(self) -> AsyncIterator[tuple[Answer, str]]:
-        """Every answer that grew, and its new text, until all have ended. Raises `Refusal` for the first one that fails.
-
-        Log-probabilities are read when a run has ended, so with them an answer is one piece."""
-        left, held = len(self.answers), [""] * len(self.answers)
+        """Every answer that grew, and its new text, until all have ended. Raises `Refusal` for the first one that fails."""
+        left = len(self.answers)
         while left:
             told = await self.news.get()
             answer = self.answers[told.job.place]
-            text = answer.text.feed(told.tokens)
             if told.result is not None:
                 answer.result, left = told.result, left - 1
                 if told.result.error is not None:
                     error = told.result.error
                     status = 503 if isinstance(error, Stopped) else 400 if isinstance(error, ConstraintError) else 500
                     raise Refusal(status, words_of(error))
-                text = held[answer.place] + text + answer.text.finish()
-            elif self.generation.logprobs:
-                held[answer.place] += text
-                continue
+            text = answer.grow(told)
             if text or told.result is not None:
                 yield answer, text
 
     def told(self) -> dict[str, Any]:
         """What the log says of it."""
-        new = sum(len(a.result.tokens) for a in self.answers if a.result is not None)
+        ended = [a.result for a in self.answers if a.result is not None]
         first = [job.first - job.received for job in self.jobs if job.first]
-        reasons = sorted({a.result.reason for a in self.answers if a.result is not None})
+        reasons = sorted({result.reason for result in ended})
+        seconds = sum(job.last - job.first for job in self.jobs if job.first)
+        request = self.jobs[0].request
         return {
+            "response_id": self.writer.id,
             "model": self.generation.model,
             "algorithm": self.generation.algorithm,
             "answers": len(self.answers),
+            "max_tokens": request.limit,
+            "temperature": float(request.temperature),
+            "seed": request.seed,
             "ended": "disconnected" if self.disconnected else ", ".join(reasons),
+            "finish_reasons": [answer.finish_reason or "" for answer in self.answers],
             "prompt_tokens": self.generation.prompt_tokens,
-            "completion_tokens": new,
+            "completion_tokens": sum(len(result.tokens) for result in ended),
+            "target_calls": sum(result.stats.target_calls for result in ended),
+            "drafted": sum(result.stats.drafted for result in ended),
+            "accepted": sum(sum(result.stats.accepted) for result in ended),
+            "queued_seconds": round(max(max(0.0, job.started - job.received) for job in self.jobs), 4),
             "first_token_seconds": round(min(first), 4) if first else None,
+            "tokens_per_second": round(sum(j.sent - j.opened for j in self.jobs) / seconds, 2) if seconds > 0 else None,
         }
 
 
@@ -135,6 +142,16 @@ class Service:
         """What a body asks for. Raises `Refusal`."""
         assert self._loop is not None
         return await self._loop.run_in_executor(self._reader, read_request, body, self.catalogue, self.limits)
+
+    async def tokenized(self, body: TokenizeRequest) -> dict[str, Any]:
+        """The answer to a request for token ids. Raises `Refusal`."""
+        assert self._loop is not None
+        return await self._loop.run_in_executor(self._reader, tokenized, body, self.catalogue, self.limits)
+
+    async def detokenized(self, body: DetokenizeRequest) -> dict[str, Any]:
+        """The answer to a request for the text of token ids. Raises `Refusal`."""
+        assert self._loop is not None
+        return await self._loop.run_in_executor(self._reader, detokenized, body, self.catalogue)
 
     def patience(self) -> int:
         """Seconds after which a client that was refused may try again: more of them, the longer the queue."""

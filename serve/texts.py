@@ -22,12 +22,21 @@ class GrowingText:
     """A text made of tokens. What `feed` returns may be shown at once; `finish` returns the rest.
 
     The text ends before the stop string that is complete first, and of those that are complete together before the one that
-    begins first, as the stop machine ends the run (runtime/stop.py). Tokens that end a text (eos) add none. Special tokens are
-    not shown, and a stop string may spell them.
+    begins first, as the stop machine ends the run (runtime/stop.py); with `whole` after it. Tokens that end a text (eos) add
+    none. Special tokens are not shown, and a stop string may spell them; with `special` they are shown as they are spelled.
     """
 
-    def __init__(self, detokenizer: Detokenizer, stop: Sequence[str] = (), eos: Collection[int] = ()) -> None:
-        self._detokenizer, self._stop, self._eos = detokenizer, tuple(stop), eos
+    def __init__(
+        self,
+        detokenizer: Detokenizer,
+        stop: Sequence[str] = (),
+        eos: Collection[int] = (),
+        *,
+        whole: bool = False,
+        special: bool = False,
+    ) -> None:
+        self.detokenizer, self._stop, self._eos = detokenizer, tuple(stop), eos
+        self._whole, self._special = whole, special
         self._pending = detokenizer.start()
         self._text = ""
         self._spelled = ""  # the text with its special tokens
@@ -36,6 +45,8 @@ class GrowingText:
         self._longest = max((len(s) for s in self._stop), default=0)
         self.pieces: list[Piece] = []
         self.stopped = False
+        self.matched = ""
+        """The stop string that ended it."""
 
     @property
     def text(self) -> str:
@@ -49,16 +60,18 @@ class GrowingText:
                 break
             new, spelled = "", ""
             if token not in self._eos:
-                self._pending, new = self._detokenizer.feed(self._pending, token)
-                spelled = self._detokenizer.special.get(token, "")
+                self._pending, new = self.detokenizer.feed(self._pending, token)
+                spelled = self.detokenizer.special.get(token, "")
+                if self._special:
+                    spelled, new = "", spelled + new
             self._add(token, new, spelled)
-        held = 0 if self.stopped else self._held()
+        held = 0 if self.stopped or self._whole else self._held()
         return self._show(self._places[-held] if held else len(self._text))
 
     def finish(self) -> str:
         """The rest, when no token follows."""
-        if not self.stopped and (left := self._detokenizer.finish(self._pending)):
-            self._pending = self._detokenizer.start()
+        if not self.stopped and (left := self.detokenizer.finish(self._pending)):
+            self._pending = self.detokenizer.start()
             self._text += left
         return self._show(len(self._text))
 
@@ -68,10 +81,11 @@ class GrowingText:
         self._text += new
         self._spelled += spelled + new
         self._places += [*[at] * len(spelled), *range(at, at + len(new))]
-        found = [(i + len(s), i) for s in self._stop if (i := self._spelled.find(s, first)) >= 0]
+        found = [(i + len(s), i, s) for s in self._stop if (i := self._spelled.find(s, first)) >= 0]
         if found and (new or spelled):
+            end, begin, self.matched = min(found)
             self.stopped = True
-            self._text = self._text[: self._places[min(found)[1]]]
+            self._text = self._text[: [*self._places, len(self._text)][end if self._whole else begin]]
         self.pieces.append(Piece(token, self._text[at:], min(at, len(self._text))))
         if self.stopped:  # the stop string may have begun in earlier tokens
             self.pieces = [Piece(p.token, self._text[p.at : p.at + len(p.text)], p.at) for p in self.pieces]

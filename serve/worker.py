@@ -53,9 +53,15 @@ class Job:
     reused: int = 0
     """Prompt tokens whose keys and values were there already."""
     sent: int = 0
+    started: float = 0.0
+    """When it left the queue (`time.perf_counter`), 0 before."""
     first: float = 0.0
-    """When the first token was committed (`time.perf_counter`), 0 before."""
+    """When the first token was committed, 0 before."""
+    opened: int = 0
+    """How many tokens were committed then."""
     last: float = 0.0
+    priority: int = 0
+    """Those of lower ones leave the queue first."""
 
     @property
     def algorithm(self) -> str:
@@ -114,7 +120,7 @@ class Worker:
             room = self.width - len(self.running) + self.queue - len(self.waiting)
             if len(jobs) > room:
                 raise Full
-            self.waiting.extend(jobs)
+            self.waiting = deque(sorted([*self.waiting, *jobs], key=lambda job: job.priority))
             self._change.notify()
 
     def cancel(self, jobs: Sequence[Job]) -> None:
@@ -157,6 +163,7 @@ class Worker:
             with self._change:
                 while self.waiting and len(self.running) < self.width:
                     job = self.waiting.popleft()
+                    job.started = time.perf_counter()
                     self.running[job.number] = job
                     joining.append(job)
             if schedule is None and joining:  # all algorithms of a server have one backend
@@ -236,7 +243,7 @@ class Worker:
             if job.first:
                 gap = (now - job.last) / len(new)
             else:
-                job.first = now
+                job.first, job.opened = now, len(new)
             job.last, job.sent = now, len(committed)
         return Told(job, new, result, gap)
 

@@ -17,13 +17,22 @@ from decgraph.serve.service import Service
 
 @contextmanager
 def served(
-    catalogue: Catalogue, *, key: str | None = None, origins: Sequence[str] = (), patience: float = 5.0, **settings: Any
+    catalogue: Catalogue,
+    *,
+    key: str | Sequence[str] = (),
+    origins: Sequence[str] = (),
+    patience: float = 5.0,
+    traces: Any = None,
+    uvicorn: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> Iterator[Any]:
     """The server, with `.url` and `.service`; it is drained in the end."""
     service = Service(catalogue, **settings)
     with listen("127.0.0.1", 0) as listening:
-        server: Any = Server(app_of(service, key=key, origins=origins), service, host="127.0.0.1", port=0, patience=patience)
-        server.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        app = app_of(service, keys=[key] if isinstance(key, str) else key, origins=origins, traces=traces)
+        server: Any = Server(app, service, host="127.0.0.1", port=0, patience=patience, **(uvicorn or {}))
+        secure = "https" if "ssl_certfile" in (uvicorn or {}) else "http"
+        server.url = f"{secure}://127.0.0.1:{listening.getsockname()[1]}"
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         until("the server has started", lambda: server.started)

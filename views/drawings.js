@@ -2,7 +2,10 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-const MOST_NODES = 240; // of a tree that are drawn; the path that was accepted always is
+const MOST_NODES = 1200; // of a tree that are drawn; the path that was accepted always is
+const WIDE = 132, WIDEST = 420, HIGH = 38; // of a node with its room, before the tree is made to fit
+const ON_PATH = new Set(["accepted", "emitted", "committed"]);
+const SIGNS = { accepted: "✓ ", rejected: "✗ ", emitted: "+ ", committed: "● " };
 
 function make(name, attributes = {}, ...children) {
   const element = document.createElement(name);
@@ -33,114 +36,279 @@ function number(x, digits = 3) {
   return x !== 0 && Math.abs(x) < 0.001 ? x.toExponential(1) : String(Number(x.toFixed(digits)));
 }
 
-function why(node) {
-  const [, , state, p, q, , source, reason] = node;
-  if (state === "rejected" && p !== null)
-    return `rejected: ${reason}; the verifier gives it ${number(p)}${q !== null ? `, the distribution it was drawn from ${number(q)}` : ""}`;
-  if (state === "rejected") return `rejected: ${reason}`;
-  if (state === "accepted") return "accepted";
-  if (state === "omitted") return "drafted tokens between the context and this branch, not drawn";
-  if (state === "emitted") return { bonus: "bonus: after the last accepted draft", residual: "residual: in place of rejected drafts" }[source] || "no draft was verified before it";
-  return state === "pruned" ? "pruned before verification" : "drafted, not reached by verification";
+const WORDS = new Set(["state", "source", "why"]); // of which a node has the place in the list of words
+
+function nodesOf(tree, columns, words) { // each node as an object; see node_data of views/document.py
+  const names = ["token", "parent", "state", "source", "born", "settled", "values", "score", "q", "p", "raw", "why"];
+  return tree.map((row, i) => Object.fromEntries([["i", i], ["columns", columns], ...names.map((name, k) => [name, row[k] === undefined || row[k] === null ? (name === "why" ? "" : null) : WORDS.has(name) ? words[row[k]] : row[k]])]));
 }
 
-function chosen(node) { // a draft without a draw, as topk makes it
-  return node[2] !== "emitted" && node[2] !== "omitted" && node[4] === null;
-}
-
-function chosenSaid(score) { return `chosen, not drawn${score !== null && score !== undefined ? ` (its drafter gave it ${number(score)})` : ""}`; }
-
-function shownNodes(nodes) {
-  if (nodes.length <= MOST_NODES) return nodes.map((_, i) => i);
-  const kept = new Set();
-  nodes.forEach((node, i) => {
-    if (node[2] !== "drafted" && node[2] !== "pruned") for (let n = i; n >= 0 && !kept.has(n); n = nodes[n][1]) kept.add(n);
+function nodesAt(tree, step) { // as they were at the end of a step
+  const many = tree.some((node) => node.born !== tree[0].born);
+  return tree.filter((node) => node.born <= step).map((node) => {
+    const settled = node.state === "drafted" || node.settled <= step;
+    const columns = {};
+    node.columns.forEach((name, k) => {
+      const told = node.values[k];
+      const value = Array.isArray(told) ? told.findLast(([when]) => when <= step)?.[1] : told;
+      if (value !== undefined && value !== null) columns[name] = value;
+    });
+    return { ...node, ...(settled ? {} : { state: "drafted", p: null, raw: null, why: "" }), columns, fresh: many && node.born === step };
   });
-  for (let i = 0; i < nodes.length && kept.size < MOST_NODES; i++) if (nodes[i][1] < 0 || kept.has(nodes[i][1])) kept.add(i);
-  return [...kept].sort((a, b) => a - b);
 }
 
-function treeDrawing(nodes, pieces, root) {
-  const shown = shownNodes(nodes);
-  const below = new Map([[-1, []]]);
-  for (const i of shown) {
-    below.set(i, []);
-    below.get(below.has(nodes[i][1]) ? nodes[i][1] : -1).push(i);
-  }
-  const WIDE = 128, HIGH = 38;
-  const place = new Map();
-  let row = 0, deepest = 0;
-  const todo = [[-1, 0, false]];
-  while (todo.length) { // leaves get rows from top to bottom, a parent the middle of its children
-    const [i, depth, done] = todo.pop();
-    deepest = Math.max(deepest, depth);
-    const children = below.get(i);
-    if (!children.length) place.set(i, [depth, row++]);
-    else if (done) place.set(i, [depth, (place.get(children[0])[1] + place.get(children[children.length - 1])[1]) / 2]);
-    else {
-      todo.push([i, depth, true]);
-      for (const child of [...children].reverse()) todo.push([child, depth + 1, false]);
-    }
-  }
-  const width = (deepest + 1) * WIDE + 8, height = Math.max(1, row) * HIGH + 6;
-  const counted = nodes.reduce((n, node) => ((n[node[2]] = (n[node[2]] || 0) + 1), n), {});
-  const said = Object.entries(counted).map(([state, n]) => `${n} ${state}`).join(", ");
-  const svg = draw("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Draft tree: ${said}` });
-  const at = (i) => [place.get(i)[0] * WIDE + 4, place.get(i)[1] * HIGH + 3];
-  for (const [parent, children] of below)
-    for (const i of children) {
-      const [x1, y1] = at(parent), [x2, y2] = at(i);
-      const state = nodes[i][2] === "accepted" ? " accepted" : "";
-      svg.append(draw("path", { class: "edge" + state, d: `M${x1 + 108} ${y1 + 11} C${x1 + 119} ${y1 + 11} ${x2 - 10} ${y2 + 11} ${x2} ${y2 + 11}` }));
-    }
-  for (const i of [-1, ...shown]) {
-    const [x, y] = at(i);
-    const node = i < 0 ? null : nodes[i];
-    const omitted = node !== null && node[2] === "omitted";
-    const text = omitted ? "…" : node ? pieces[node[0]] ?? `<${node[0]}>` : root;
-    const sign = node ? { accepted: "✓ ", rejected: "✗ ", emitted: "+ " }[node[2]] || "" : "";
-    const group = draw("g", { class: node ? `${node[2]} ${node[2] === "emitted" ? node[6] : ""}` : "root", transform: `translate(${x} ${y})` });
-    group.append(draw("rect", { class: "node", width: 108, height: 22, rx: 5 }));
-    group.append(draw("text", { x: 6, y: 15 }, sign + visible(text, 12)));
-    if (node) {
-      const drafted = chosen(node) ? (node[5] !== null ? `score ${number(node[5])}` : "chosen") : node[4] !== null ? `q ${number(node[4])}` : "";
-      const beside = [drafted, node[3] !== null ? `p ${number(node[3])}` : ""].filter(Boolean);
-      group.append(draw("text", { x: 6, y: 32, class: "small" }, beside.join("  ")));
-      group.append(draw("title", {}, omitted ? why(node) : `${quoted(text)} (${node[0]}) ${why(node)}${chosen(node) ? `; ${chosenSaid(node[5])}` : ""}`));
-    }
-    svg.append(group);
-  }
-  const out = make("div", {}, svg);
-  if (shown.length < nodes.length) out.append(make("p", { class: "faint" }, `${several(nodes.length - shown.length, "more node")} not drawn`));
+function why(node) {
+  if (node.state === "rejected") return `rejected: ${node.why}`;
+  if (node.state === "accepted") return "accepted";
+  if (node.state === "committed") return "committed: on the path that the program chose";
+  if (node.state === "emitted") return { bonus: "bonus: after the last accepted draft", residual: "residual: in place of rejected drafts" }[node.source] || "no draft was verified before it";
+  return node.state === "pruned" ? "pruned before verification" : "drafted";
+}
+
+function chosen(node) { return node.state !== "emitted" && node.q === null; } // a draft without a draw, as topk makes it
+
+function apart(a, b) { return a !== null && b !== null && Math.abs(a - b) > 5e-4; }
+
+function numbersOf(node) { // [name, value] of what a node was drawn, chosen and judged by, the most telling first
+  const out = Object.entries(node.columns).filter(([, x]) => x !== null);
+  if (chosen(node)) { if (node.score !== null) out.push(["score", node.score]); }
+  else if (node.q !== null) out.push(...(apart(node.q, node.score) ? [["raw q", node.score]] : []), ["q", node.q]);
+  if (node.p !== null) out.push(...(apart(node.p, node.raw) ? [["raw p", node.raw]] : []), ["p", node.p]);
   return out;
 }
 
+function besideNode(node) { // the same in few characters: of 0 and 1, as temperature 0 makes them, the numbers before the shaping alone
+  const all = numbersOf(node), names = new Set(all.map(([name]) => name)), short = (x) => (Math.abs(x) < 0.005 && x ? "~0" : number(x, 2));
+  let raw = false;
+  return all.filter(([name, x]) => !(names.has(`raw ${name}`) && (x === 0 || x === 1))).slice(0, 4).map(([name, x]) => {
+    const again = name.startsWith("raw ") && raw;
+    raw = name.startsWith("raw ");
+    return `${again ? name.slice(4) : name} ${short(x)}`;
+  }).join(" ");
+}
+
+class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys zoom and move it
+  constructor(nodes, pieces, root) {
+    this.nodes = nodes;
+    this.pieces = pieces;
+    this.root = root;
+    const counted = {};
+    for (const node of nodes) counted[node.state] = (counted[node.state] || 0) + 1;
+    this.svg = d3.select(draw("svg", { role: "presentation" }));
+    this.links = this.svg.append("g");
+    this.pills = this.svg.append("g");
+    this.map = d3.select(draw("svg", { class: "overview", "aria-hidden": "true" }));
+    this.box = make("div", { class: "tree", tabindex: "0", role: "tree", "aria-label": "Draft tree: " + Object.entries(counted).map(([state, n]) => `${n} ${state}`).join(", ") }, this.svg.node(), this.map.node());
+    this.detail = make("p", { class: "detail faint", role: "status" }, "Point at a node, or choose it with the arrow keys, for all that is known of it.");
+    const button = (text, said, does) => { const made = make("button", { "aria-label": said, title: said }, text); made.addEventListener("click", does); return made; };
+    this.tools = make("div", { class: "tools" }, button("−", "Smaller (-)", () => this.scale(1 / 1.4)), button("+", "Larger (+)", () => this.scale(1.4)), button("fit", "fit: the whole tree (0)", () => this.fit()),
+      button("path", "path: to the accepted one (p)", () => this.toPath()));
+    if (counted.pruned) {
+      this.pruned = make("input", { type: "checkbox" });
+      this.pruned.addEventListener("change", () => this.draw());
+      this.tools.append(make("label", {}, this.pruned, ` ${counted.pruned} pruned`));
+    }
+    this.missing = make("span", { class: "faint" });
+    this.tools.append(this.missing);
+    this.element = make("div", { class: "tree-view" }, this.tools, this.box, this.detail);
+    this.zoom = d3.zoom().on("zoom", (event) => this.place(event.transform))
+      .filter((event) => !event.button && !(event.type === "wheel" && event.deltaY > 0 && this.at.k <= this.least * 1.001)); // the page scrolls on
+    this.svg.call(this.zoom).on("dblclick.zoom", null);
+    this.map.call((map) => map.on("pointerdown pointermove", (event) => {
+      if (!event.buttons) return;
+      const [x, y] = [event.offsetX / this.mapScale, event.offsetY / this.mapScale];
+      this.svg.call(this.zoom.translateTo, x, y);
+    }));
+    this.box.addEventListener("keydown", (event) => this.key(event));
+    this.shown = null; // the node whose numbers are told
+  }
+
+  kept() { // the nodes that are drawn
+    const open = this.nodes.filter((node) => node.state !== "pruned" || (this.pruned && this.pruned.checked));
+    if (open.length <= MOST_NODES) return open;
+    const by = new Map(open.map((node) => [node.i, node])), kept = new Set();
+    const up = (node) => { for (let n = node; n && !kept.has(n); n = by.get(n.parent)) kept.add(n); };
+    open.filter((node) => node.state !== "drafted" && node.state !== "pruned").forEach(up);
+    for (const node of [...open.filter((n) => n.fresh), ...open]) if (kept.size < MOST_NODES) up(node);
+    return open.filter((node) => kept.has(node));
+  }
+
+  draw() { // lay it out for the width of the box
+    const kept = this.kept();
+    const hidden = this.nodes.length - kept.length - (this.pruned && !this.pruned.checked ? this.nodes.filter((n) => n.state === "pruned").length : 0);
+    this.missing.textContent = hidden > 0 ? `${several(hidden, "more node")} not drawn` : "";
+    const below = new Map([[-1, []]]);
+    for (const node of kept) below.set(node.i, []);
+    for (const node of kept) (below.get(node.parent) ?? below.get(-1)).push(node);
+    const like = (a, b) => (a.state === "drafted" || a.state === "committed") && a.state === b.state && a.fresh === b.fresh;
+    const run = (node) => { // drafts one below the other, which nobody tested and which are alike: one box
+      const line = [node];
+      for (let next = below.get(node.i); next.length === 1 && like(node, next[0]); next = below.get(next[0].i)) line.push(next[0]);
+      return line;
+    };
+    const grown = (node) => {
+      const line = node.i < 0 ? [node] : run(node);
+      const whole = line.length > 2 ? line : [node];
+      return { node, line: whole, kids: below.get(whole.at(-1).i) };
+    };
+    const top = d3.hierarchy(grown({ i: -1, state: "root", columns: {}, q: null, score: null, p: null, raw: null }), (d) => d.kids.map(grown));
+    d3.tree().nodeSize([1, 1]).separation(() => 1)(top);
+    const all = top.descendants(), rows = all.map((d) => d.x), low = Math.min(...rows), deep = top.height + 1;
+    const width = Math.max(200, this.box.clientWidth), high = (Math.max(...rows) - low + 1) * HIGH + 12;
+    const height = Math.round(Math.max(64, Math.min(high, Math.max(260, Math.min(760, window.innerHeight * 0.5)))));
+    const fits = Math.min(1, height / high);
+    const column = Math.max(WIDE, Math.min(Math.max(WIDEST, 28 / fits), width / deep / fits));
+    this.world = [deep * column, high];
+    this.least = Math.min(fits, width / this.world[0]);
+    this.size = [width, height];
+    this.column = column;
+    for (const d of all) { d.left = d.y * column + 4; d.middle = (d.x - low) * HIGH + HIGH / 2 + 6; }
+    this.all = all;
+    this.svg.attr("width", width).attr("height", height).attr("viewBox", `0 0 ${width} ${height}`);
+    const links = top.links();
+    this.links.selectAll("path").data(links).join("path").attr("class", (l) => `edge ${ON_PATH.has(l.target.data.node.state) ? l.target.data.node.state : ""}`);
+    const weight = (d) => (ON_PATH.has(d.data.node.state) ? 2 : d.children ? 1 : 0);
+    const order = all.slice().sort((a, b) => weight(a) - weight(b)); // the path lies above the others
+    this.pills.selectAll("g").data(order).join((enter) => {
+      const g = enter.append("g");
+      g.append("rect").attr("class", "node").attr("rx", 5);
+      g.append("text").attr("class", "token").attr("aria-hidden", "true");
+      g.append("text").attr("class", "small").attr("aria-hidden", "true");
+      return g.on("pointerenter", (_, d) => this.tell(d)).on("click", (_, d) => { this.tell(d); this.box.focus({ preventScroll: true }); });
+    }).attr("class", (d) => `${d.data.node.state} ${d.data.node.state === "emitted" ? d.data.node.source : ""} ${d.data.node.fresh ? "fresh" : ""}`)
+      .attr("role", "treeitem").attr("id", (d) => `${this.name()}-${d.data.node.i}`).attr("aria-level", (d) => d.depth + 1).attr("aria-label", (d) => this.said(d));
+    const mapWidth = Math.min(130, width / 3);
+    this.mapScale = Math.min(mapWidth / this.world[0], 90 / this.world[1]);
+    this.map.attr("width", this.world[0] * this.mapScale).attr("height", this.world[1] * this.mapScale);
+    this.map.selectAll("*").remove();
+    const m = this.mapScale;
+    this.map.append("path").attr("class", "edge").attr("d", links.map((l) => `M${l.source.left * m} ${l.source.middle * m}L${l.target.left * m} ${l.target.middle * m}`).join(""));
+    this.map.append("path").attr("class", "edge accepted").attr("d", links.filter((l) => ON_PATH.has(l.target.data.node.state)).map((l) => `M${l.source.left * m} ${l.source.middle * m}L${l.target.left * m} ${l.target.middle * m}`).join(""));
+    this.frame = this.map.append("rect").attr("class", "frame");
+    this.zoom.extent([[0, 0], this.size]).scaleExtent([this.least, Math.max(1, this.least) * 1.6]).translateExtent([[0, 0], this.world]);
+    this.fit();
+  }
+
+  name() { return (this.id ??= `tree${(TreeView.made = (TreeView.made ?? 0) + 1)}`); }
+
+  fit() { this.svg.call(this.zoom.transform, this.clamped(this.least, 0, this.world[1] / 2)); }
+
+  clamped(k, x, y) { // a point of the tree at the left, in the middle of the height
+    const [width, height] = this.size, [w, h] = this.world;
+    const tx = w * k <= width ? 0 : Math.max(width - w * k, Math.min(0, -x * k));
+    const ty = h * k <= height ? (height - h * k) / 2 : Math.max(height - h * k, Math.min(0, height / 2 - y * k));
+    return d3.zoomIdentity.translate(tx, ty).scale(k);
+  }
+
+  scale(by) { this.svg.call(this.zoom.scaleBy, by); }
+
+  toPath() { // the accepted path, or the root, at full size
+    const path = this.all.filter((d) => ON_PATH.has(d.data.node.state));
+    const deepest = path.length ? path.reduce((a, b) => (a.depth < b.depth ? b : a)) : this.all[0];
+    const room = this.size[0];
+    this.svg.call(this.zoom.transform, this.clamped(1, Math.max(0, deepest.left + this.column - room), deepest.middle));
+    this.tell(deepest);
+  }
+
+  place(t) { // where everything is at a zoom; boxes keep the size of their letters
+    this.at = t;
+    const pill = Math.max(3, Math.min(170, this.column * t.k - 14)), tall = Math.max(2.5, Math.min(22, HIGH * t.k - 3));
+    const spot = (d) => [t.applyX(d.left), t.applyY(d.middle)];
+    const height = (d) => (ON_PATH.has(d.data.node.state) || d.children || d.data.node.i < 0 ? Math.max(tall, Math.min(17, pill + 2)) : tall); // inner nodes are read first
+    const second = HIGH * t.k >= 34 && pill > 60;
+    const line = d3.linkHorizontal().source((l) => { const [x, y] = spot(l.source); return [x + pill, y]; }).target((l) => spot(l.target));
+    const lift = second ? 8 : 0; // the numbers stand below the box
+    this.links.selectAll("path").attr("d", line).attr("transform", `translate(0 ${-lift})`);
+    const letters = Math.floor((pill - 8) / 7.3);
+    this.pills.selectAll("g").each((d, i, all) => {
+      const g = d3.select(all[i]), [x, y] = spot(d), h = height(d);
+      g.attr("transform", `translate(${x} ${y - h / 2 - lift})`);
+      g.select("rect").attr("width", pill).attr("height", h);
+      g.select(".token").attr("x", 5).attr("y", h / 2 + 4.2).text(h < 13 || letters < 2 ? "" : this.label(d, letters));
+      g.select(".small").attr("x", 5).attr("y", h + 11).text(second && d.data.node.i >= 0 ? besideNode(d.data.node).slice(0, Math.max(0, Math.floor((this.column * t.k - 8) / 6.1))) : "");
+    });
+    const more = t.k > this.least * 1.02;
+    this.map.classed("hidden", !more);
+    this.svg.style("touch-action", more ? "none" : "pan-y"); // a finger scrolls the page where there is nothing to move
+    const [width, height2] = this.size, m = this.mapScale;
+    this.frame.attr("x", -t.x / t.k * m).attr("y", -t.y / t.k * m).attr("width", width / t.k * m).attr("height", height2 / t.k * m);
+  }
+
+  label(d, letters) { // what became of it, where there is room for that too
+    const sign = letters > 5 ? SIGNS[d.data.node.state] ?? "" : "";
+    return sign + visible(this.text(d), letters - sign.length);
+  }
+
+  text(d) { return d.data.node.i < 0 ? this.root : d.data.line.map((node) => this.pieces[node.token] ?? `<${node.token}>`).join(""); }
+
+  said(d) {
+    const { node, line } = d.data;
+    if (node.i < 0) return `the context, which ends with ${quoted(this.text(d))}`;
+    const from = node.source && node.state !== "emitted" && node.source !== "point" ? `, from ${node.source}` : "";
+    const how = chosen(node) && node.source !== "point" ? ", chosen, not drawn" : "";
+    const rest = line.length > 1 ? `${several(line.length, "token")} in a row; the first: ` : "";
+    return `${quoted(this.text(d))} (${rest}${node.token})${from}${how}; ${why(node)}${numbersOf(node).map(([name, x]) => `; ${name} ${number(x)}`).join("")}`;
+  }
+
+  tell(d) {
+    this.shown = d;
+    this.detail.textContent = this.said(d);
+    this.detail.classList.remove("faint");
+    this.pills.selectAll("g").classed("active", (other) => other === d);
+    this.box.setAttribute("aria-activedescendant", `${this.name()}-${d.data.node.i}`);
+  }
+
+  key(event) {
+    const d = this.shown ?? this.all[0];
+    const beside = (by) => { const same = this.all.filter((o) => o.depth === d.depth).sort((a, b) => a.x - b.x); return same[same.indexOf(d) + by]; };
+    const kids = d.children || [];
+    const to = { ArrowLeft: () => d.parent, ArrowRight: () => kids.find((o) => ON_PATH.has(o.data.node.state)) ?? kids[0], ArrowUp: () => beside(-1), ArrowDown: () => beside(1) }[event.key];
+    const does = { "+": () => this.scale(1.4), "=": () => this.scale(1.4), "-": () => this.scale(1 / 1.4), 0: () => this.fit(), p: () => this.toPath() }[event.key];
+    if ((!to && !does) || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (does) return does();
+    const there = to();
+    if (!there) return;
+    this.tell(there);
+    const [x, y] = [this.at.applyX(there.left), this.at.applyY(there.middle)];
+    if (x < 0 || y < 0 || x + 40 > this.size[0] || y > this.size[1]) this.svg.call(this.zoom.translateTo, there.left, there.middle);
+  }
+}
+
 function testTable(nodes, pieces) {
-  const told = nodes.filter((node) => node[2] === "accepted" || node[2] === "rejected" || node[2] === "emitted");
+  const tested = nodes.filter((node) => ["accepted", "rejected", "emitted"].includes(node.state));
+  const told = tested.length ? tested : nodes.filter((node) => node.state === "committed" || node.fresh).sort((a, b) => (b.state === "committed") - (a.state === "committed"));
   if (!told.length) return "";
-  const head = ["token", "verdict", "p (verifier)", "q (draft)", "p/q"];
+  const shaped = told.some((node) => apart(node.p, node.raw) || (!chosen(node) && apart(node.q, node.score)));
+  const columns = [...new Set(told.flatMap((node) => Object.keys(node.columns)))];
+  const score = told.some((node) => chosen(node) && node.score !== null);
+  const verified = tested.length > 0, drawn = told.some((node) => !chosen(node) && node.state !== "emitted");
+  const head = ["token", "verdict", ...(verified ? [...(shaped ? ["raw p"] : []), "p (verifier)"] : []), ...(drawn ? [...(shaped ? ["raw q"] : []), "q (draft)"] : []), ...(drawn && verified ? ["p/q"] : []), ...(score ? ["score"] : []), ...columns];
   const table = make("table", {}, make("thead", {}, make("tr", {}, ...head.map((h) => make("th", { scope: "col" }, h)))));
   for (const node of told.slice(0, 60)) {
-    const [token, , , p, q] = node;
+    const { p, q } = node, picked = chosen(node);
     const ratio = p !== null && q ? number(p / q) : "";
-    table.append(make("tr", {}, make("td", { class: "mono" }, visible(pieces[token] ?? "", 20)), make("td", {}, why(node).split(";")[0]),
-      ...[number(p), chosen(node) ? "chosen" : number(q), ratio].map((x) => make("td", { class: "number" }, x))));
+    const cells = [...(verified ? [...(shaped ? [number(node.raw)] : []), number(p)] : []), ...(drawn ? [...(shaped ? [picked ? "" : number(node.score)] : []), picked ? "" : number(q)] : []),
+      ...(drawn && verified ? [ratio] : []), ...(score ? [picked ? number(node.score) : ""] : []), ...columns.map((name) => number(node.columns[name]))];
+    table.append(make("tr", {}, make("td", { class: `mono word ${node.state} ${node.state === "emitted" ? node.source : ""}` }, (SIGNS[node.state] || "") + visible(pieces[node.token] ?? "", 20)), make("td", {}, why(node) === "drafted" ? "new in this step" : why(node).split(":")[0]), ...cells.map((x) => make("td", { class: "number" }, x))));
   }
   return table;
 }
 
 function acceptanceDrawing(depths) {
-  const high = 18, wide = 220;
-  const said = depths.map(([t, a], i) => `depth ${i + 1}: ${a} of ${t}`).join("; ");
-  const width = wide + 130, height = depths.length * high + 2;
-  const svg = draw("svg", { class: "fit", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Acceptance by depth. ${said}` });
-  depths.forEach(([tested, accepted], i) => {
-    const share = tested ? accepted / tested : 0, y = i * high;
-    svg.append(draw("text", { x: 18, y: y + 13, "text-anchor": "end" }, String(i + 1)), draw("rect", { class: "track", x: 26, y: y + 3, width: wide, height: 12, rx: 2 }),
-      draw("rect", { class: "bar", x: 26, y: y + 3, width: wide * share, height: 12, rx: 2 }),
-      draw("text", { x: wide + 34, y: y + 13 }, `${Math.round(share * 100)}% of ${tested}`));
-  });
-  return svg;
+  const high = 20, x = d3.scaleLinear([0, 1], [26, 246]);
+  const percent = (share) => `${Math.round(share * 100)}`;
+  const said = depths.map(([t, a, low, up], i) => `depth ${i + 1}: ${a} of ${t}, 95 % interval ${percent(low)} to ${percent(up)} %`).join("; ");
+  const width = 440, height = depths.length * high + 2;
+  const svg = d3.select(draw("svg", { class: "fit", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Acceptance by depth. ${said}` }));
+  const row = svg.selectAll("g").data(depths).join("g").attr("transform", (_, i) => `translate(0 ${i * high})`);
+  row.append("text").attr("x", 18).attr("y", 14).attr("text-anchor", "end").text((_, i) => i + 1);
+  row.append("rect").attr("class", "track").attr("x", x(0)).attr("y", 3).attr("width", x(1) - x(0)).attr("height", 13).attr("rx", 2);
+  row.append("rect").attr("class", "bar").attr("x", x(0)).attr("y", 3).attr("width", ([t, a]) => x(t ? a / t : 0) - x(0)).attr("height", 13).attr("rx", 2);
+  row.append("path").attr("class", "whisker").attr("d", ([, , low, up]) => `M${x(low)} 6v7M${x(low)} 9.5H${x(up)}M${x(up)} 6v7`);
+  row.append("text").attr("x", x(1) + 8).attr("y", 14).text(([t, a, low, up]) => `${a} of ${t}  ${percent(t ? a / t : 0)}% [${percent(low)}, ${percent(up)}]`);
+  return svg.node();
 }
 
 function colour(name) {
@@ -165,21 +333,24 @@ function timeDrawing(canvas, run, width) {
   const end = Math.max(run.seconds, 1e-9);
   const height = lanes.length * LANE + 18;
   const pen = sized(canvas, width, height);
-  const scale = (width - LABEL - 8) / end;
+  const x = d3.scaleLinear([0, end], [LABEL, width - 8]), scale = x(1) - x(0);
   pen.font = "11px system-ui, sans-serif";
   lanes.forEach((name, lane) => {
     pen.fillStyle = colour("--ink");
     pen.fillText(visible(name, 14), 0, lane * LANE + 14);
     pen.fillStyle = colour("--plain-soft");
     pen.fillRect(LABEL, lane * LANE + 3, width - LABEL - 8, LANE - 6);
-    pen.fillStyle = colour(run.roles[name] === "target" ? "--bar" : "--accepted");
+    pen.fillStyle = colour(run.roles[name] === "target" ? "--lane" : "--lane-soft");
     for (const [model, start, seconds] of run.spans)
-      if (model === name) pen.fillRect(LABEL + start * scale, lane * LANE + 3, Math.max(0.7, seconds * scale), LANE - 6);
+      if (model === name) pen.fillRect(x(start), lane * LANE + 3, Math.max(0.7, seconds * scale), LANE - 6);
   });
   pen.fillStyle = colour("--faint");
-  for (let i = 0; i <= 4; i++) {
-    pen.textAlign = ["left", "center", "center", "center", "right"][i];
-    pen.fillText(number((end * i) / 4, 2) + " s", LABEL + ((width - LABEL - 8) * i) / 4, height - 4);
+  pen.textAlign = "center";
+  const digits = Math.max(0, Math.ceil(-Math.log10(end / 4)));
+  for (const tick of x.ticks(Math.max(2, Math.min(6, Math.floor(width / 110))))) {
+    pen.fillRect(x(tick), lanes.length * LANE, 1, 4);
+    pen.textAlign = tick === 0 ? "left" : x(tick) > width - 30 ? "right" : "center";
+    pen.fillText(number(tick, digits) + " s", x(tick), height - 2);
   }
   pen.textAlign = "left";
   const said = lanes.map((name) => {
@@ -190,37 +361,56 @@ function timeDrawing(canvas, run, width) {
   return { scale, said };
 }
 
-function heat(confidence) { // dark where sure: one hue, so that lightness alone tells
-  return `hsl(212 75% ${Math.round(88 - 58 * Math.min(1, Math.max(0, confidence)))}%)`;
+function heat() { // light where unsure, dark where sure; the other way round on a dark ground
+  return d3.scaleLinear([0, 1], [colour("--unsure"), colour("--sure")]).clamp(true);
 }
 
 function cellDrawing(canvas, run, width) {
-  const positions = run.positions, steps = run.steps.length;
-  const w = Math.max(2, Math.min(16, Math.floor((width - LABEL) / positions) || 2)), h = Math.max(1, Math.min(14, Math.floor(420 / steps) || 1));
-  const pen = sized(canvas, LABEL + positions * w, steps * h);
-  const held = new Map();
+  const positions = run.positions, steps = run.steps.length, foot = 16;
+  const w = Math.max(2, Math.min(18, Math.floor((width - LABEL - 6) / positions) || 2)), h = Math.max(1, Math.min(14, Math.floor(420 / steps) || 1));
+  const pen = sized(canvas, LABEL + positions * w + 6, steps * h + foot);
+  const held = new Map(), shade = heat();
+  pen.font = "11px system-ui, sans-serif";
   run.steps.forEach((step, row) => {
     const y = row * h;
-    pen.fillStyle = colour("--plain-soft");
+    pen.fillStyle = colour("--panel");
     pen.fillRect(LABEL, y, positions * w, h);
+    pen.fillStyle = colour("--undecided");
+    for (let i = 0; i < positions; i++) if (!held.has(i)) pen.fillRect(LABEL + i * w + w / 2 - 1, y + h / 2 - 0.75, Math.min(2, w / 2), Math.min(1.5, h)); // a dot: nothing stands here
     const call = step.log.find((e) => e[3] === "ModelCall" && run.roles[e[4]] === "target");
     if (call && call[6]) { // how much of what the call read was computed anew
-      pen.fillStyle = colour("--bar");
+      pen.fillStyle = colour("--lane");
       pen.fillRect(LABEL - 44, y, 38 * Math.min(1, (call[7] ?? call[6]) / call[6]), Math.max(1, h - 1));
     }
-    for (const position of held.keys()) {
-      pen.globalAlpha = 0.22;
-      pen.fillStyle = heat(held.get(position));
+    if (row % Math.max(1, Math.ceil(14 / h)) === 0) {
+      pen.fillStyle = colour("--faint");
+      pen.textAlign = "right";
+      pen.fillText(String(row + 1), LABEL - 50, y + Math.min(h, 11));
+    }
+    for (const [position, confidence] of held) {
+      pen.fillStyle = shade(confidence);
+      pen.globalAlpha = 0.55;
       pen.fillRect(LABEL + position * w, y, w, h);
     }
     pen.globalAlpha = 1;
     for (const [position, token, confidence, replaced] of step.edits || []) {
-      pen.fillStyle = token < 0 ? colour("--rejected") : replaced ? colour("--residual") : heat(confidence);
-      pen.fillRect(LABEL + position * w, y, Math.max(1, w - 1), Math.max(1, h - (h > 3)));
+      pen.fillStyle = token < 0 ? colour("--rejected") : shade(confidence);
+      const x = LABEL + position * w, wide = Math.max(1, w - 1), tall = Math.max(1, h - (h > 3));
+      pen.fillRect(x, y, wide, tall);
+      if (token >= 0) { // decided, or replaced, now
+        pen.fillStyle = colour(replaced ? "--residual" : "--mark");
+        pen.fillRect(x, y, wide, Math.max(1, Math.min(3, h / 3)));
+      }
       if (token < 0) held.delete(position);
       else held.set(position, confidence);
     }
   });
+  pen.fillStyle = colour("--faint");
+  for (const tick of d3.scaleLinear([0, positions - 1], [0, positions - 1]).ticks(Math.max(1, Math.min(8, Math.floor((positions * w) / 50)))).filter(Number.isInteger)) {
+    pen.textAlign = "center";
+    pen.fillText(String(tick), LABEL + (tick + 0.5) * w, steps * h + foot - 4);
+  }
+  pen.textAlign = "left";
   const decided = run.steps.reduce((n, s) => n + (s.edits || []).filter((e) => e[1] >= 0).length, 0);
   canvas.setAttribute("aria-label", `Canvas, ${several(positions, "position")} by ${several(steps, "step")}; ${several(decided, "decision")}, ${run.stats.remasked} masked again`);
   return { w, h };

@@ -13,7 +13,8 @@ from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.views.document import Trace
 
-COLOURS = {"accepted": "#009E73", "bonus": "#0072B2", "residual": "#D55E00", "plain": "#999999"}  # Okabe and Ito's
+COLOURS = {"accepted": "#237a34", "bonus": "#1864ab", "residual": "#b35309", "plain": "#868e96"}  # the page's
+AGAIN, MASKED = "#c92a2a", "#ffffff"
 FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -79,12 +80,17 @@ def whole(*axes: Any) -> None:
 
 def acceptance(axes: Any, run: Trace) -> None:
     """How often a test at each depth accepted a draft."""
-    shares = run.stats.acceptance
-    bars = axes.bar(np.arange(1, len(shares) + 1), shares, color=COLOURS["accepted"])
-    counts = [f"{a} of {t}" for a, t in zip(run.stats.accepted, run.stats.tested, strict=True)]
-    axes.bar_label(bars, counts, fontsize=7, padding=1)
+    shares, intervals = np.array(run.stats.acceptance), np.array(run.stats.intervals).reshape(-1, 2)
+    depths = np.arange(1, len(shares) + 1)
+    axes.bar(depths, shares, color=COLOURS["accepted"])
+    if len(shares):
+        whiskers = np.maximum(0, [shares - intervals[:, 0], intervals[:, 1] - shares])
+        axes.errorbar(depths, shares, yerr=whiskers, fmt="none", ecolor="black", elinewidth=0.9, capsize=3)
+    for depth, accepted, tested in zip(depths, run.stats.accepted, run.stats.tested, strict=True):
+        box = {"fc": "white", "ec": "none", "pad": 1, "alpha": 0.8}
+        axes.text(depth, 0.02, f"{accepted} of {tested}", ha="center", fontsize=7, bbox=box)
     axes.set(
-        title="acceptance by depth" if shares else "no drafts were tested",
+        title="acceptance by depth, with 95 % intervals" if len(shares) else "no drafts were tested",
         xlabel="depth",
         ylabel="share of tests",
         ylim=(0, 1.06),
@@ -106,17 +112,24 @@ def confidences(run: Trace) -> np.ndarray:
     return out
 
 
+def shades() -> Any:
+    """Colours of a confidence from 0 to 1, of which none is that of a position without a token."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("confidence", ["#c6d8ea", "#08306b"]).with_extremes(bad=MASKED)
+
+
 def cells(axes: Any, run: Trace) -> None:
-    """Position by step: how surely what stands there was decided; red where it was masked again."""
+    """Position by step: how surely what stands there was decided; red where it was masked again, white where nothing stands."""
     found = confidences(run)
-    shown = axes.imshow(np.where(found < 0, np.nan, found), aspect="auto", cmap="Blues", vmin=0, vmax=1, interpolation="none")
+    shown = axes.imshow(np.where(found < 0, np.nan, found), aspect="auto", cmap=shades(), vmin=0, vmax=1, interpolation="none")
     again = np.argwhere(found < 0)
-    axes.plot(again[:, 1], again[:, 0], "s", color="#D55E00", markersize=3, label="masked again" if len(again) else None)
+    axes.plot(again[:, 1], again[:, 0], "s", color=AGAIN, markersize=3, label="masked again" if len(again) else None)
     whole(axes.xaxis)
     rows = np.unique(np.linspace(0, len(found) - 1, min(len(found), 8)).astype(int))
     axes.set_yticks(rows, labels=rows + 1)  # steps are counted from 1
     axes.set(title=run.name, xlabel="position", ylabel="step")
-    axes.figure.colorbar(shown, ax=axes, label="confidence")
+    axes.figure.colorbar(shown, ax=axes, label="confidence (white: undecided)")
     if len(again):
         axes.legend(fontsize=8)
 
@@ -124,6 +137,7 @@ def cells(axes: Any, run: Trace) -> None:
 def decided(axes: Any, run: Trace) -> None:
     """How many positions hold a token after each step."""
     found = confidences(run)
-    axes.step(np.arange(1, len(found) + 1), (found >= 0).sum(axis=1), where="post", color=COLOURS["bonus"])
+    counts = np.concatenate([[0], (found >= 0).sum(axis=1)])  # before the first step nothing is decided
+    axes.step(np.arange(len(counts)), counts, where="post", color=COLOURS["plain"])
     whole(axes.xaxis, axes.yaxis)
-    axes.set(title="positions decided", xlabel="step", ylabel="positions")
+    axes.set(title="positions decided", xlabel="step", ylabel="positions", ylim=(0, 1.05 * found.shape[1]))

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Literal
 
 from decgraph.runtime import trace
-from decgraph.runtime.recording import Recording, Stamped
+from decgraph.runtime.recording import Marked, Recording, Stamped
 
 Origin = Literal["accepted", "bonus", "residual", "plain", "canvas"]
 """Where a committed token came from: an accepted draft; a token of the target's own after the last draft of a path (bonus), in
 place of rejected ones (residual), or without a verified draft (plain: none was drafted, or the program itself chose among
 drafts, as beam search does); a cell of a canvas."""
 
-ANCESTORS = 3
-"""How many nodes above one are shown where a tree grows over several steps."""
-
-State = Literal["drafted", "accepted", "rejected", "pruned", "emitted", "omitted"]
-"""What became of a node. omitted: it stands for the ancestors between the root and the first that is shown."""
+State = Literal["drafted", "accepted", "rejected", "pruned", "emitted", "committed"]
+"""What became of a node. committed: the program itself chose it, without a rule that tests."""
 
 
 @dataclass
 class Node:
     """A node of a tree as it is drawn. parent: its place in the tree's nodes, -1 for the root. p: its probability under what
-    verified it. q: under the distribution that it was drawn from (`x.law[x]`); None for a draft that was chosen without a draw,
-    and for what is no draft. score: what its drafter gave a draft that was chosen, where it says. number: the program's number
-    of it while it lives."""
+    verified it, raw: that before the request's temperature and truncation. q: under the distribution that it was drawn from
+    (`x.law[x]`); None for a draft that was chosen without a draw, and for what is no draft. score: what its drafter gave it
+    before the request's shaping, where it says. born, settled: the steps in which it was grown and became what it is. columns:
+    what the program keeps at it, as (step, value), by name."""
 
     token: int
     parent: int
@@ -36,12 +36,24 @@ class Node:
     why: str = ""
     p: float | None = None
     score: float | None = None
-    number: int = -1
+    raw: float | None = None
+    born: int = 0
+    settled: int = 0
+    columns: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+
+    def at(self, step: int) -> Node:
+        """The node as a step left it."""
+        told = {name: [(when, x) for when, x in values if when <= step] for name, values in self.columns.items()}
+        told = {name: values for name, values in told.items() if values}
+        if self.settled <= step:
+            return replace(self, columns=told)
+        return replace(self, columns=told, state="drafted", why="", p=None, raw=None)
 
 
 @dataclass
 class DraftTree:
-    """A tree of drafts. `ids`: the place in `nodes` of each node that lives, by the program's number for it (0: the root)."""
+    """A tree of drafts, which several steps may have grown. `ids`: the place in `nodes` of each node that lives, by the
+    program's number for it (0: the root)."""
 
     nodes: list[Node] = field(default_factory=list)
     ids: dict[int, int] = field(default_factory=lambda: {0: -1})
@@ -52,11 +64,11 @@ class DraftTree:
         """Whether a draft belongs to another tree."""
         return event.node in self.ids or event.parent not in self.ids
 
-    def grow(self, event: trace.Drafted) -> None:
+    def grow(self, event: trace.Drafted, step: int) -> None:
         """Add a draft."""
         self.ids[event.node] = len(self.nodes)
-        node = Node(event.token, self.ids[event.parent], event.prob if event.drawn else None, event.source, number=event.node)
-        if not event.drawn and event.source != "point":  # a token that no model proposed has no score
+        node = Node(event.token, self.ids[event.parent], event.prob if event.drawn else None, event.source, born=step)
+        if event.source != "point":  # a token that no model proposed has no score
             node.score = event.score
         self.nodes.append(node)
 
@@ -65,39 +77,23 @@ class DraftTree:
         """A tree whose first draft is below a node: the upper nodes of some trees are no single tokens."""
         return DraftTree([], {0: -1, node: -1})
 
-    def adopt(self, earlier: DraftTree, node: int) -> None:
-        """Show a node of a tree that earlier steps grew, which has the same numbers, with its nearest ancestors."""
-        place = earlier.ids[node]
-        if place < 0:
-            self.ids[node] = -1
-            return
-        nodes: list[Node] = []
-        while place >= 0 and len(nodes) < ANCESTORS and earlier.nodes[place].number not in self.ids:
-            nodes.append(earlier.nodes[place])
-            place = earlier.nodes[place].parent
-        above = self.ids.get(earlier.nodes[place].number, -1) if place >= 0 else -1
-        if place >= 0 and above < 0:
-            self.nodes.append(Node(-1, -1, state="omitted"))
-            above = len(self.nodes) - 1
-        for each in reversed(nodes):
-            self.nodes.append(replace(each, parent=above))
-            above = self.ids[each.number] = len(self.nodes) - 1
+    def mark(self, mark: Marked, step: int) -> None:
+        """A node got a number."""
+        place = self.ids.get(mark.node, -1)
+        if place >= 0:
+            values = self.nodes[place].columns.setdefault(mark.column, [])
+            if values and values[-1][0] == step:
+                values.pop()
+            values.append((step, mark.value))
 
-    def copy(self) -> DraftTree:
-        """The same tree, to be tested in a later step."""
-        return DraftTree([replace(node) for node in self.nodes], dict(self.ids))
-
-    def prune(self, event: trace.Pruned) -> None:
+    def prune(self, event: trace.Pruned, step: int) -> None:
         """Mark what was removed, and renumber the others."""
         kept = {new: self.ids[old] for new, old in enumerate(event.kept) if old in self.ids}
         for place in set(self.ids.values()) - set(kept.values()) - {-1}:
-            self.nodes[place].state, self.nodes[place].number = "pruned", -1
-        for number, place in kept.items():
-            if place >= 0:
-                self.nodes[place].number = number
+            self.nodes[place].state, self.nodes[place].settled = "pruned", step
         self.ids = {0: -1, **kept}
 
-    def test(self, stamped: Stamped) -> None:
+    def test(self, stamped: Stamped, step: int) -> None:
         """A draft was accepted or rejected."""
         event = stamped.event
         assert isinstance(event, trace.Accepted | trace.Rejected)
@@ -105,15 +101,30 @@ class DraftTree:
         if place is None or place < 0:
             return
         node = self.nodes[place]
-        node.p = stamped.p
+        node.p, node.raw, node.settled = stamped.p, stamped.raw, step
         if isinstance(event, trace.Accepted):
             node.state, self.last = "accepted", place
         else:
             node.state, node.why = "rejected", event.why
 
-    def emit(self, event: trace.Emitted, p: float | None) -> None:
+    def emit(self, event: trace.Emitted, stamped: Stamped, step: int) -> None:
         """A token of the target's own, below the last accepted draft."""
-        self.nodes.append(Node(event.token, self.last, None, event.kind, "emitted", p=p))
+        node = Node(event.token, self.last, None, event.kind, "emitted", born=step, settled=step)
+        node.p, node.raw = stamped.p, stamped.raw
+        self.nodes.append(node)
+
+    def commit(self, tokens: Sequence[int], step: int) -> None:
+        """The program committed the tokens of a path without a test: the first path from the root that has them all."""
+        below: dict[int, list[int]] = {}
+        for place, node in enumerate(self.nodes):
+            below.setdefault(node.parent, []).append(place)
+        paths: list[list[int]] = [[]]
+        for token in tokens:
+            paths = [
+                [*path, n] for path in paths for n in below.get(path[-1] if path else -1, ()) if self.nodes[n].token == token
+            ]
+        for place in paths[0] if paths else ():
+            self.nodes[place].state, self.nodes[place].settled = "committed", step
 
 
 @dataclass
@@ -140,6 +151,11 @@ class Step:
     cells: int = 0
     """Where the canvas of its edits ends, in the generated text."""
 
+    def touch(self, tree: DraftTree) -> None:
+        """The step grows, cuts or tests a tree."""
+        if not any(each is tree for each in self.trees):
+            self.trees.append(tree)
+
     @property
     def ran(self) -> list[int]:
         """The program's lines that ran in it, in ascending order."""
@@ -153,15 +169,17 @@ class Step:
 
 def steps_of(recording: Recording, prompt: int) -> list[Step]:
     """The steps of a run after `prompt` tokens. A step is an iteration of the main loop; on a canvas it is a model call with
-    what was decided on it; in a program with neither, what follows each call of the target."""
+    what was decided on it; in a program with neither, an iteration of its outermost loop around calls of the target."""
     out: list[Step] = []
-    committed, began = 0, 0.0
+    committed, began, heard = 0, 0.0, 0
     whole: DraftTree | None = None
+    marks = deque(recording.marks)
     for part in parts(recording.events):
         step = Step(part, committed, began)
-        whole = fill(step, prompt, whole)
+        whole = fill(step, prompt, whole, len(out), heard, marks)
         committed += step.count
         began = step.ended
+        heard += len(part)
         out.append(step)
     return out
 
@@ -170,11 +188,11 @@ def parts(events: Sequence[Stamped]) -> Iterable[list[Stamped]]:
     """The events of each step."""
     canvas = any(isinstance(s.event, trace.Unmasked) for s in events)
     looped = any(s.iteration > 0 for s in events)
+    begins = frozenset() if canvas or looped else rounds(events)
     part: list[Stamped] = []
-    edited = called = False
-    for stamped in events:
+    edited = False
+    for number, stamped in enumerate(events):
         event = stamped.event
-        target = isinstance(event, trace.ModelCall) and event.role == "target"
         if isinstance(event, trace.Stopped) or not part:
             new = False
         elif canvas and edited and (isinstance(event, trace.ModelCall) or isinstance(part[-1].event, trace.Committed)):
@@ -182,37 +200,66 @@ def parts(events: Sequence[Stamped]) -> Iterable[list[Stamped]]:
         elif looped:
             new = stamped.iteration != part[-1].iteration
         else:
-            new = not canvas and target and called
+            new = number in begins
         if new:
             yield part
-            part, edited, called = [], False, False
+            part, edited = [], False
         part.append(stamped)
         edited |= isinstance(event, trace.Unmasked | trace.Remasked)
-        called |= target
     if part:
         yield part
 
 
-def fill(step: Step, prompt: int, whole: DraftTree | None) -> DraftTree | None:
-    """Read a step's events. whole: what earlier steps grew since the last commit, which this one may grow or verify; returned
-    as this step leaves it."""
+def rounds(events: Sequence[Stamped]) -> frozenset[int]:
+    """The events with which a program without a main loop begins the iterations of its outermost loop: where the first line
+    runs again that runs between two calls of the target and between two others; each call where no line does."""
+    calls = [n for n, s in enumerate(events) if isinstance(s.event, trace.ModelCall) and s.event.role == "target"]
+    lines = [{line for s in events[a:b] for line in s.ran} for a, b in pairwise([*calls, len(events)])]
+    left = Counter(line for each in lines for line in each)
+    begins, start, now, called = set(), 0, -1, False  # now: the latest call; start: that with which the iteration began
+    seen: set[int] = set()
+    anchor = repeated(left, seen)
+    for number, stamped in enumerate(events):
+        if now + 1 == len(calls):
+            break  # what follows the last call is its iteration's
+        call = number == calls[now + 1]
+        again = anchor in stamped.ran and (call or stamped.line != anchor) if anchor else call and not seen
+        now += call
+        if called and again:
+            begins.add(number)
+            for each in lines[start:now]:
+                left.subtract(each)
+                seen |= each - {anchor}
+            start, called, anchor = now, False, repeated(left, seen)
+        called |= call
+    return frozenset(begins)
+
+
+def repeated(counts: Counter[int], seen: set[int]) -> int:
+    """The first line that runs more than once and is not one of those that inner loops have repeated; 0 where none does."""
+    return min((line for line, n in counts.items() if n > 1 and line not in seen), default=0)
+
+
+def fill(step: Step, prompt: int, whole: DraftTree | None, number: int, heard: int, marks: deque[Marked]) -> DraftTree | None:
+    """Read a step's events. whole: what was grown since the last commit, which this step may grow or verify; returned as this
+    step leaves it. number: the step's own. heard: how many events came before it. marks: those that no step has read."""
     path: list[int] = []  # what the last verification accepted
     emitted: trace.Emitted | None = None
     tested = over = False
-    for stamped in step.events:
+    for i, stamped in enumerate(step.events, heard + 1):
         event = stamped.event
         match event:
             case trace.Drafted():
-                tree_for(step, event, whole).grow(event)
                 if whole is None or whole.begins_anew(event):
                     whole = DraftTree.below(event.parent)
-                whole.grow(event)
-            case trace.Pruned():
-                for tree in (*step.trees[-1:], *([] if whole is None else [whole])):
-                    tree.prune(event)
+                step.touch(whole)
+                whole.grow(event, number)
+            case trace.Pruned() if whole is not None:
+                step.touch(whole)
+                whole.prune(event, number)
             case trace.Accepted() | trace.Rejected():
                 if not step.trees and whole is not None:
-                    step.trees.append(whole.copy())
+                    step.touch(whole)
                 if over or (event.depth == 1 and path):
                     path, emitted, over = [], None, False
                     if step.trees:
@@ -221,37 +268,49 @@ def fill(step: Step, prompt: int, whole: DraftTree | None) -> DraftTree | None:
                 if isinstance(event, trace.Accepted):
                     path.append(event.token)
                 if step.trees:
-                    step.trees[-1].test(stamped)
+                    step.trees[-1].test(stamped, number)
             case trace.Emitted():
                 emitted, over = event, True
                 if step.trees:
-                    step.trees[-1].emit(event, stamped.p)
+                    step.trees[-1].emit(event, stamped, number)
             case trace.Unmasked() | trace.Remasked():
                 start, cells = stamped.canvas or (prompt + step.first, 0)
                 token, sure = (event.token, event.confidence) if isinstance(event, trace.Unmasked) else (-1, 0.0)
                 step.edits.append(Edit(start - prompt + event.position, token, sure))
                 step.cells = max(step.cells, start - prompt + cells)
             case trace.Committed():
-                for i, token in enumerate(event.tokens):
-                    step.origins.append(origin(i, token, path, emitted, tested=tested))
+                if not tested and whole is not None:
+                    step.touch(whole)
+                    whole.commit(event.tokens, number)
+                for k, token in enumerate(event.tokens):
+                    step.origins.append(origin(k, token, path, emitted, tested=tested))
                 step.count += len(event.tokens)
                 path, emitted, tested, over, whole = [], None, False, False, None
+        while marks and marks[0].event <= i:  # what happened between this event and the next
+            mark = marks.popleft()
+            if whole is not None:
+                whole.mark(mark, number)
     step.ended = step.events[-1].seconds
     return whole
 
 
-def tree_for(step: Step, event: trace.Drafted, whole: DraftTree | None) -> DraftTree:
-    """The tree of a step that a draft belongs to: the one before it, one that earlier steps grew, or a new one."""
-    tree = step.trees[-1] if step.trees else None
-    if tree is not None and not tree.begins_anew(event):
-        return tree
-    if whole is not None and not whole.begins_anew(event):
-        if tree is None:
-            step.trees.append(DraftTree())
-        step.trees[-1].adopt(whole, event.parent)
-    else:
-        step.trees.append(DraftTree.below(event.parent))
-    return step.trees[-1]
+def instructive(steps: Sequence[Step]) -> int:
+    """The step that tells most, from 0: the first with the most accepted drafts among those that rejected one too, else among
+    all; of a search, which tests nothing, the last, where its tree is whole; of a canvas the middle one of those that decided
+    the most, where there is something to read and something open."""
+
+    def tests(step: Step) -> tuple[bool, int]:
+        events = [type(stamped.event) for stamped in step.events]
+        taken = events.count(trace.Accepted)
+        return (trace.Rejected in events and taken > 0, taken)
+
+    if any(step.edits for step in steps):
+        most = max(len(step.edits) for step in steps)
+        alike = [i for i, step in enumerate(steps) if len(step.edits) == most]
+        return alike[len(alike) // 2]
+    if any(trace.Emitted in map(type, (s.event for s in step.events)) or any(tests(step)) for step in steps):
+        return max(range(len(steps)), key=lambda i: (*tests(steps[i]), -i))
+    return max((i for i, step in enumerate(steps) if step.trees), default=0)
 
 
 def origin(i: int, token: int, path: list[int], emitted: trace.Emitted | None, *, tested: bool) -> Origin:

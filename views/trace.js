@@ -15,6 +15,7 @@ class RunView {
     this.event = -1;
     run.positions = Math.max(run.tokens.length, ...run.steps.map((s) => s.cells || 0));
     this.canvas = run.stats.unmasked > 0;
+    this.trees = run.trees.map((tree) => nodesOf(tree, run.columns, run.words));
     this.size = this.canvas ? run.positions : run.tokens.length;
     this.stepOf = new Int32Array(this.size).fill(-1);
     this.history = this.canvas ? Array.from({ length: this.size }, () => []) : null;
@@ -37,9 +38,11 @@ class RunView {
   build(root) {
     const run = this.run;
     const params = Object.entries(run.params).map(([k, v]) => `${k}=${v}`).join(", ");
-    const calls = run.stats.target_calls ? `, ${number(run.stats.tokens / run.stats.target_calls, 2)} a target call` : "";
-    const facts = `${several(run.stats.tokens, "token")} in ${several(run.steps.length, "step")}, ${several(run.stats.target_calls, "target call")}${calls}; ended by ${ENDED[run.reason] ?? run.reason}; ${run.backend} backend`;
-    const panel = (title, ...inner) => make("section", { class: "panel", "aria-label": title }, make("h3", {}, title), ...inner);
+    const called = this.canvas ? "model call" : "target call";
+    const calls = run.stats.target_calls && run.stats.tokens ? `, ${number(run.stats.tokens / run.stats.target_calls, 2)} token${run.stats.tokens === run.stats.target_calls ? "" : "s"} a call` : "";
+    const facts = `${several(run.stats.tokens, "token")} in ${several(run.steps.length, "step")}, ${several(run.stats.target_calls, called)}${calls}; ${run.live ? "still going on" : "ended by " + (ENDED[run.reason] ?? run.reason)}; ${run.backend} backend`;
+    const named = (title) => ({ class: "panel", "data-panel": title, "aria-label": document.querySelector("main.two") ? `${title} of ${run.name}` : title }); // of two runs each has its own
+    const panel = (title, ...inner) => make("section", named(title), make("h3", {}, title), ...inner);
     const kinds = this.canvas ? ["prompt", "masked"] : ["prompt", ...new Set(run.origins)];
     const legend = make("div", { class: "legend", "aria-label": "Colours of the text" }, ...kinds.map((k) => make("span", { class: k }, KINDS[k] || k)));
     if (this.canvas) legend.append(...[0, 0.33, 0.66, 1].map((x) => {
@@ -62,14 +65,14 @@ class RunView {
     });
     this.stepPanel = make("div", {});
     this.stepTitle = make("h3", {});
-    this.log = make("ol", { class: "log", "aria-label": "Events of this step" });
+    this.log = make("ol", { class: "log", tabindex: "0", "aria-label": "Events of this step" });
     this.log.addEventListener("click", (event) => {
       const item = event.target.closest("li");
       if (item) this.select([...this.log.children].indexOf(item));
     });
-    this.source = make("pre", { class: "source scroll", "aria-label": "Program" }, ...run.source.map((line) => make("div", {}, line || " ")));
+    this.source = make("pre", { class: "source scroll", tabindex: "0", role: "group", "aria-label": "Lines of the program" }, ...run.source.map((line) => make("div", {}, line || " ")));
     const left = make("div", { class: "stack" }, panel("Text", legend, this.text));
-    const right = make("div", { class: "stack" }, make("section", { class: "panel", "aria-label": "Step" }, this.stepTitle, this.stepPanel, this.log));
+    const right = make("div", { class: "stack" }, make("section", named("Step"), this.stepTitle, this.stepPanel, make("details", { open: "" }, make("summary", {}, "Events"), this.log)));
     if (run.source.length) left.append(panel("Program", this.source));
     if (this.canvas) {
       this.cells = make("canvas", { role: "img" });
@@ -77,7 +80,8 @@ class RunView {
       this.cellBox = make("div", { class: "drawing scroll" }, this.cells, this.cellRow);
       this.cells.addEventListener("click", (event) => this.choose(this, Math.floor(event.offsetY / this.cellSize.h)));
       this.cells.addEventListener("mousemove", (event) => { this.cells.title = this.cellSaid(event.offsetX, event.offsetY); });
-      right.append(panel("Canvas: position by step", make("p", { class: "faint" }, "A row is a step, a column a position. The darker, the surer when it was decided; orange: a decided token replaced by another; red: masked again. The bar at the left: the share of the positions read that was computed anew."), this.cellBox));
+      right.append(panel("Canvas: position by step", make("p", { class: "faint" }, "A row is a step, a column a position. The bar at the left: the share of the positions read that was computed anew."),
+        make("div", { class: "legend heat", "aria-label": "Colours of the canvas" }, ...[["undecided", "undecided"], ["unsure", "confidence 0"], ["sure", "confidence 1"], ["decided", "decided in this step"], ["replaced", "replaced"], ["again", "masked again"]].map(([kind, words]) => make("span", {}, make("i", { class: kind }), words))), this.cellBox));
     }
     if (run.depths.length) right.append(panel("Acceptance by depth", acceptanceDrawing(run.depths)));
     if (run.spans.length) {
@@ -97,6 +101,7 @@ class RunView {
       this.timeScale = scale;
       this.timeSaid.textContent = said.join("; ");
     }
+    for (const tree of this.drawn || []) tree.draw();
     if (this.cells) this.cellSize = cellDrawing(this.cells, this.run, Math.max(260, this.cellBox.clientWidth - 16));
     this.markTime();
   }
@@ -147,7 +152,7 @@ class RunView {
     this.current = touched.map((i) => this.spans[i]).filter(Boolean);
     for (const span of this.current) span.classList.add("now");
     this.reveal(this.text, this.current[0]);
-    const loop = s.i >= 0 ? `, iteration ${s.i + 1} of the main loop` : "";
+    const loop = s.i >= 0 && run.steps.some((other) => other.i > 0) ? `, iteration ${s.i + 1} of the main loop` : "";
     this.stepTitle.textContent = `Step ${step + 1} of ${run.steps.length}${loop}: ${several(s.n, "token")} committed`;
     this.showTrees(s);
     this.log.replaceChildren(...s.log.slice(0, 300).map((e) => make("li", {}, make("span", { class: "line" }, e[0] ? String(e[0]) : ""), make("span", {}, this.eventSaid(e)))));
@@ -203,7 +208,8 @@ class RunView {
 
   showTrees(s) {
     const before = s.first ? this.run.texts[s.first - 1] : this.run.prompt[this.run.prompt.length - 1] || "";
-    const trees = (s.trees || []).slice(0, MOST_TREES);
+    const trees = (s.trees || []).slice(0, MOST_TREES).map((tree) => nodesAt(this.trees[tree], this.step));
+    this.drawn = trees.map((nodes) => new TreeView(nodes, this.run.pieces, before));
     if (!trees.length) {
       const edits = s.edits || [], again = edits.filter((e) => e[1] < 0).length, replaced = edits.filter((e) => e[3]).length;
       const decided = `${several(edits.length - again - replaced, "position")} decided`;
@@ -211,14 +217,10 @@ class RunView {
       this.stepPanel.replaceChildren(make("p", { class: "faint" }, said));
       return;
     }
-    const boxes = trees.map((nodes) => make("div", { class: "tree", tabindex: "0" }, treeDrawing(nodes, this.run.pieces, before)));
-    const tests = make("div", { class: "tests" }, ...trees.map((nodes) => testTable(nodes, this.run.pieces)));
+    const tests = make("div", { class: "tests", tabindex: "0", role: "region", "aria-label": "Tests of this step" }, ...trees.map((nodes) => testTable(nodes, this.run.pieces)));
     if (s.trees.length > MOST_TREES) tests.append(make("p", { class: "faint" }, `${several(s.trees.length - MOST_TREES, "more tree")} not drawn`));
-    this.stepPanel.replaceChildren(...boxes, tests);
-    for (const box of boxes) { // the root in the middle, where a tree is higher than its box
-      const root = box.querySelector(".root");
-      if (root && box.scrollHeight > box.clientHeight) box.scrollTop = root.transform.baseVal[0].matrix.f - box.clientHeight / 2;
-    }
+    this.stepPanel.replaceChildren(...this.drawn.map((tree) => tree.element), ...(tests.textContent ? [tests] : []));
+    for (const tree of this.drawn) tree.draw();
   }
 
   eventSaid(e) {
@@ -229,8 +231,9 @@ class RunView {
         : `reads the context${x[2] ? ` and ${several(x[2], "drafted token")}` : ""}`),
       Drafted: () => {
         const by = x[2] === "point" ? "" : ` from ${x[2]}`;
-        return `drafted ${t(x[0])}${by}` + (x[3] ? ` with q ${number(x[1])}` : `: ${chosenSaid(by ? x[4] : null)}`);
+        return `drafted ${t(x[0])}${by}` + (x[3] ? ` with q ${number(x[1])}` : by ? `: chosen, score ${number(x[4])}` : ": chosen");
       },
+      Grown: () => `drafted ${several(x[0], "token")}${x[1] === "point" ? "" : ` from ${x[1]}`}: ${x[2].map(t).join(" ")}${x[0] > x[2].length ? " ..." : ""}`,
       Accepted: () => `accepted ${t(x[0])} at depth ${x[1]}`,
       Rejected: () => `rejected ${t(x[0])} at depth ${x[1]}: ${x[2]}`,
       Emitted: () => `emitted ${t(x[0])} (${KINDS[x[1]] || x[1]})`,
@@ -252,7 +255,10 @@ class RunView {
     this.event = event;
     const item = this.log.children[event];
     if (item) item.classList.add("current");
-    this.reveal(this.log, item);
+    if (item && (item.offsetTop < this.log.scrollTop || item.offsetTop + item.offsetHeight > this.log.scrollTop + this.log.clientHeight)) { // whole lines
+      const top = item.offsetTop + item.offsetHeight - this.log.clientHeight;
+      this.log.scrollTop = ([...this.log.children].find((other) => other.offsetTop >= Math.min(top, item.offsetTop)) ?? item).offsetTop;
+    }
     let at = event;
     while (at > 0 && !log[at][0]) at--;
     this.line = this.source.children[log[at][0] - 1];
@@ -321,8 +327,11 @@ class Page {
     this.compare();
     this.listen();
     for (const view of this.views) view.drawAll();
+    const live = data.runs.some((run) => run.live);
+    if (live) setTimeout(() => location.reload(), 1000); // the file is written anew while the run goes on
     const wanted = /step=(\d+)/.exec(location.hash);
-    this.go(this.lead, wanted ? Number(wanted[1]) - 1 : 0);
+    this.go(this.lead, wanted ? Number(wanted[1]) - 1 : live ? Infinity : this.lead.run.opens);
+    this.live = live;
   }
 
   compare() {
@@ -334,13 +343,16 @@ class Page {
     const bar = document.getElementById("difference");
     bar.classList.remove("hidden");
     this.different = i < longest ? i : -1;
+    const { must, why: reason } = this.data.relation;
     if (i === longest) { bar.append(longest === 1 ? "Both commit the same token." : `Both commit the same ${longest} tokens.`); return; }
+    document.documentElement.classList.toggle("alarm", must);
+    if (must) bar.setAttribute("role", "alert");
     for (const view of this.views) view.differ(i);
     const said = this.views.map((v) => (i < v.run.tokens.length ? `${v.run.name}: ${quoted(v.piece(v.run.tokens[i]))}` : `${v.run.name} has ended`));
     const button = make("button", { id: "to-difference" }, "Go there (d)");
     button.addEventListener("click", () => this.toDifference());
     const same = i === 0 ? "" : i === 1 ? "The first token is the same. " : `The first ${i} tokens are the same. `;
-    bar.append(`${same}First difference at token ${i + 1}: ${said.join(", ")}. `, button);
+    bar.append(`${same}First difference at token ${i + 1}: ${said.join(", ")}. `, button, make("div", {}, reason));
   }
 
   toDifference() { if (this.different >= 0) this.go(this.lead, this.lead.stepOf[Math.min(this.different, this.lead.size - 1)]); }
@@ -359,6 +371,7 @@ class Page {
     }
     this.slider.max = steps;
     this.slider.value = step + 1;
+    if (this.live) location.hash = step + 1 < steps ? `step=${step + 1}` : ""; // the last step is followed
     this.count.textContent = `step ${step + 1} of ${steps}`;
   }
 

@@ -65,10 +65,10 @@ FETCHABLE = {
 
 
 def home() -> Path:
-    """The folder of fetched models in the user's cache; `DECGRAPH_CACHE` moves the cache (`runtime/tune/kept.py`)."""
-    from decgraph.runtime.tune import kept
+    """The folder of fetched models in the user's cache; `DECGRAPH_CACHE` moves the cache (`decgraph/cache.py`)."""
+    from decgraph import cache
 
-    return kept.folder() / "models"
+    return cache.folder() / "models"
 
 
 def is_here(name: str) -> bool:

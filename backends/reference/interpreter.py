@@ -104,7 +104,7 @@ class Interpreter(Run):
                 raise told from told.__cause__
             for value, result in zip(op.results, out):
                 env[value] = result
-            if self.open_drafts and op.results and op.results[0].type.elem == "tree":
+            if (self.open_drafts or self.recorder is not None) and op.results and op.results[0].type.elem == "tree":
                 self.now(out[0])
         return [env[v] for v in region.yields]
 

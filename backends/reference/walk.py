@@ -20,12 +20,12 @@ def single(x: Any) -> Any:
     return x.items[()] if isinstance(x, Draws) else x
 
 
-def probability(row: Any, token: int) -> float | None:
-    """The probability of a token where the evidence at a node is a distribution."""
+def probabilities(row: Any, token: int) -> tuple[float | None, float | None]:
+    """The probability of a token where the evidence at a node is a distribution, and that before the request's shaping."""
     if not isinstance(row, Dist) or row.shape != ():
-        return None
-    vector = row.vector()
-    return float(vector[token]) if 0 <= token < len(vector) else None
+        return None, None
+    vectors = row.vector(), row.seen("raw").vector()
+    return (float(vectors[0][token]), float(vectors[1][token])) if 0 <= token < len(vectors[0]) else (None, None)
 
 
 class Walk(Effects):
@@ -59,7 +59,7 @@ class Walk(Effects):
                 self.report_step(t, children, None, depth)
                 if emitted is not None and not isinstance(t.base, Canvas):
                     if self.recorder is not None:
-                        self.recorder.emits(probability(row, edge_token(emitted)))
+                        self.recorder.emits(*probabilities(row, edge_token(emitted)))
                     self.emit_event(
                         trace.Emitted(edge_token(emitted), "residual" if children else ("bonus" if depth else "plain"))
                     )
@@ -97,7 +97,8 @@ class Walk(Effects):
             edge = t.nodes[c].edge
             if isinstance(edge, Draw):
                 assert self.recorder is not None
-                self.recorder.offer(c, probability(row, edge.token), float(edge.law_vector()[edge.token]))
+                p, raw = probabilities(row, edge.token)
+                self.recorder.offer(c, p, float(edge.law_vector()[edge.token]), raw)
 
     def walked(self, op: Op, t: Tree, node: int, emitted: Any) -> Any:
         if isinstance(t.base, Canvas):
@@ -118,7 +119,7 @@ class Walk(Effects):
             if c == child:
                 self.emit_event(trace.Accepted(c, edge.token, depth + 1))
                 break
-            self.emit_event(trace.Rejected(c, edge.token, depth + 1, "the rule went on without it"))
+            self.emit_event(trace.Rejected(c, edge.token, depth + 1, "the rule did not take it"))
         if child is not None and isinstance(t.base, Canvas):
             made = t.nodes[child].edge
             self.unmasked(t.base, [made.position], [made.value])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -244,6 +244,9 @@ class Effects(Run):
             label = value.rows.label if value.rows is not None else ""
             prob = float(value.law_prob(self.request, self.vocab_size))
             self.emit_event(trace.Drafted(n, parent, token, prob, label or "point", float(value.prob()), not value.point))
+
+    def columns_of(self, tree: TorchTree) -> Mapping[str, Sequence[Any]]:
+        return {**tree.columns, "logprob": tree.logprobs().tolist()}
 
     def pruned(self, before: TorchTree, kept: Sequence[int]) -> None:
         """A tree was cut to those of its nodes, the root among them."""

@@ -63,23 +63,23 @@ class Engines(Effects):
         self.engines.clear()
         self.loop_engines.clear()
 
-    def committed_logits(self) -> Iterator[np.ndarray]:
-        """The main model's own logits float32 [n, V] before each committed token. The tokens are called as a chain of drafts
-        below the prompt, whose keys and values are still in the cache."""
+    def own_logits(self, begin: int, end: int) -> Iterator[np.ndarray]:
+        """The main model's own logits float32 [n, V] before each of the tokens from `begin` to `end`. These are called as a
+        chain of drafts below the tokens before them, whose keys and values are still in the cache."""
         assert self.main is not None
-        tokens, uids = self.tokens, range(1 << 40, (1 << 40) + self.committed())  # no draft of the run has these
-        for first in range(self.base, len(tokens), ROWS):
-            count = min(ROWS, len(tokens) - first)
+        tokens, uids = self.tokens, range(1 << 40, (1 << 40) + end - begin)  # no draft of the run has these
+        for first in range(begin, end, ROWS):
+            count = min(ROWS, end - first)
             engine: Any = self.engine(self.main)  # of a causal model: session.py refuses others
             (made,) = engine.compute(
                 [
                     ForwardCall(
                         self.sequence(),
                         tokens[:first],
-                        [-1] * self.base + list(uids[: first - self.base]),
+                        [-1] * begin + list(uids[: first - begin]),
                         tokens[first : first + count - 1],
                         range(-1, count - 2),
-                        uids[first - self.base : first - self.base + count - 1],
+                        uids[first - begin : first - begin + count - 1],
                         range(-1, count - 1),
                         name=self.title,
                     )

@@ -50,7 +50,9 @@ def parts_of(op: Op) -> Iterable[Op]:
 def offer(m: Any, t: Any, row: Any, children: Any, draws: Any) -> None:
     """Tell the recorder of a run the probabilities of the drafts, children of one node, that a rule tests."""
     for i, c in enumerate(children):
-        m.recorder.offer(int(c), probability(row, int(t.token[c])), law_of(m, draws, i, int(t.token[c])))
+        token = int(t.token[c])
+        p, raw = probabilities(row, token)
+        m.recorder.offer(int(c), p, law_of(m, draws, i, token), raw)
 
 
 def law_of(m: Any, draws: Any, i: int, token: int) -> float | None:
@@ -58,8 +60,8 @@ def law_of(m: Any, draws: Any, i: int, token: int) -> float | None:
     return float(draws.pick(i).law_prob(m.request, m.vocab_size)) if hasattr(draws, "law_prob") else None
 
 
-def probability(row: Any, token: int) -> float | None:
-    """The probability of a token where the evidence at a node is a distribution."""
+def probabilities(row: Any, token: int) -> tuple[float | None, float | None]:
+    """The probability of a token where the evidence at a node is a distribution, and that before the request's shaping."""
     if not isinstance(row, TorchDist) or row.shape != () or not 0 <= token < row.rows.size:
-        return None
-    return float(row.probability(np.asarray(token)))
+        return None, None
+    return float(row.probability(np.asarray(token))), float(row.raw.probability(np.asarray(token)))

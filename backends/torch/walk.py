@@ -10,7 +10,7 @@ import numpy as np
 from decgraph.backends.torch.canvases import Canvas, canvas_at
 from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.rows import TorchDist
-from decgraph.backends.torch.timing import offer, probability
+from decgraph.backends.torch.timing import offer, probabilities
 from decgraph.backends.torch.trees import TorchTree, path_of
 from decgraph.runtime import trace
 
@@ -55,7 +55,7 @@ def walk(m: Any, t: TorchTree, evidence: Any, rule: Rule, *, scope: str = "node"
                 report_step(m, t, children, None, depth)
                 if emitted is not None and not edits:
                     if m.recorder is not None:
-                        m.recorder.emits(probability(row, _token(emitted)))
+                        m.recorder.emits(*probabilities(row, _token(emitted)))
                     kind: Any = "residual" if len(children) else "bonus" if depth else "plain"
                     m.emit_event(trace.Emitted(_token(emitted), kind))
             return _walked(t, node, emitted)
@@ -126,7 +126,7 @@ def report_step(m: Any, t: TorchTree, children: Any, child: int | None, depth: i
         if c == child:
             m.emit_event(trace.Accepted(int(c), int(t.token[c]), depth + 1))
             return
-        m.emit_event(trace.Rejected(int(c), int(t.token[c]), depth + 1, "the rule went on without it"))
+        m.emit_event(trace.Rejected(int(c), int(t.token[c]), depth + 1, "the rule did not take it"))
 
 
 def report_tree(m: Any, t: TorchTree, end: int) -> None:

@@ -4,6 +4,8 @@
   to the page of the site.
 - A fence says its language alone (`dec broken E031` is for tests/repo/test_docs.py), and `file=x.dec` becomes its title.
 - CHANGELOG.md is a page.
+- `<!-- step NAME -->` becomes the picture of a step of that algorithm (lab/pictures.py) in the page's own colours, which every
+  page of the gallery has. The gallery's own page gets what filters its tables (filter.js).
 - In the search, guides count for more than the gallery and other generated pages.
 - The navigation has what is there: entries without a file are left out, patterns stand for their files, and the gallery is
   grouped by family as its own README is.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import sys
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,11 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from lab import gallery, pictures  # noqa: E402  # they are no package that is installed
+
 REPOSITORY = "https://github.com/decgraph/decgraph"
 OWN = re.compile(rf"{REPOSITORY}/(?:blob|tree)/main/")
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]+)$", re.M)
@@ -85,9 +93,9 @@ def fence(match: re.Match[str]) -> str:
 def families(readme: str) -> list[dict[str, list[str]]]:
     """The gallery's pages by family, in the order of its README."""
     found: list[dict[str, list[str]]] = []
-    for match in FAMILY.finditer(readme):
+    for match in FAMILY.finditer(readme[max(0, readme.find("\n## ", readme.find(f"## {gallery.KNOWN}\n"))) :]):
         if match["name"]:
-            found.append({match["name"].capitalize(): []})
+            found.append({match["name"]: []})
         elif found:
             next(iter(found[-1].values())).append(f"gallery/{match['page']}")
     return [family for family in found if any(family.values())]
@@ -141,4 +149,30 @@ def weight(source: str) -> float:
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     source = page.file.src_uri
     page.meta.setdefault("search", {"boost": weight(source)})
-    return rewritten(markdown, "CHANGELOG.md" if source == "changelog.md" else f"docs/{source}")
+    markdown = rewritten(markdown, "CHANGELOG.md" if source == "changelog.md" else f"docs/{source}")
+    markdown = re.sub(r"<!-- step (\w+) -->", lambda found: figure_of(found[1]), markdown)
+    if source == "index.md":
+        page.meta["hide"] = ["navigation"]
+    if source == "gallery/README.md":
+        page.meta["hide"] = ["toc"]
+        return markdown.replace("<!-- filter -->", '<div id="gallery-filter"></div>', 1)
+    if posixpath.dirname(source) != "gallery":
+        return markdown
+    page.meta["hide"] = ["toc"]  # programs are wide
+    figure = figure_of(posixpath.basename(source).removesuffix(".md"))
+    return markdown.replace("## A step\n", f"## A step\n\n{figure}\n", 1)
+
+
+def figure_of(name: str) -> str:
+    """The picture of a step of an algorithm, or "" where there is none."""
+    return pictures.figure(name, gallery.known(pictures.STEPS))
+
+
+def on_post_build(*, config: MkDocsConfig) -> None:
+    """The colours of the pictures join the site's own style."""
+    style = Path(config.site_dir) / "site/site.css"
+    rules = [
+        pictures.styled(".step-picture", pictures.COLOURS["light"]),
+        pictures.variables('[data-md-color-scheme="slate"] .step-picture', pictures.COLOURS["dark"]),
+    ]
+    style.write_text("\n".join([style.read_text(encoding="utf-8"), *rules]) + "\n", encoding="utf-8")

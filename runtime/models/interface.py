@@ -320,7 +320,8 @@ class Model:
     name: for messages. kind: what it can be called as. vocab: its vocabulary. context: the most
     positions it reads, or None. visibility: which positions a position attends to. layers: how many layers of keys
     and values. exact: rows carry fractions. family: models of one family may read each other's memory. mask:
-    the mask's token id, if it has one. eos: the tokens that end its texts (None: those in its folder's files). shift: whether
+    the mask's token id, if it has one. eos: the tokens that end its texts (None: those in its folder's files). generation:
+    its generation settings (None: likewise). shift: whether
     the scores of a position are read from the output one position before it (Dream), see `HFMasked`. home: the folder that it
     was loaded from, or None. unreached: why decgraph cannot read or leave out single layers of it, or None. bounded: why its
     context ends before transformers' does, or "".
@@ -337,6 +338,7 @@ class Model:
     family: str
     mask: int | None = None
     eos: frozenset[int] | None = None
+    generation: Mapping[str, Any] | None = None
     shift: bool = False
     home: FolderPath | None = None
     unreached: DecError | None = None

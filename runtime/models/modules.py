@@ -86,6 +86,7 @@ def _live(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings, w
         kept.models[key].renew = partial(_live, asked, kind, vocab, form, width)
     kept.watch = kept.watch or Watch(module)
     kept.models[key].eos = _ends(module)
+    kept.models[key].generation = _generation(module)
     return kept.models[key]
 
 
@@ -95,6 +96,12 @@ def _ends(module: Module) -> frozenset[int]:
     settings = getattr(module, "generation_config", None)
     found = getattr(settings if settings is not None else getattr(module, "config", None), "eos_token_id", None)
     return frozenset(found if isinstance(found, list | tuple) else [] if found is None else [found])
+
+
+def _generation(module: Module) -> dict[str, Any]:
+    """A module's generation settings, as a folder's file has them."""
+    found: Any = getattr(module, "generation_config", None)
+    return dict(found.to_dict()) if hasattr(found, "to_dict") else {}
 
 
 def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -> Any:

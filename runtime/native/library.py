@@ -14,13 +14,13 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from functools import cache
+from functools import cache as once
 from pathlib import Path
 
 import torch
 
+from decgraph import cache
 from decgraph.errors import DecError
-from decgraph.runtime.tune import kept
 
 ISAS = {"": 0, "avx2": 2, "avx512": 5}
 _FLAGS = ("-O3", "-fno-math-errno", "-std=c++17", "-shared", "-fPIC", "-Wno-psabi")
@@ -29,7 +29,7 @@ _log = logging.getLogger("decgraph.native")
 _forked = False
 
 
-@cache
+@once
 def library() -> ctypes.CDLL | None:
     """The library, built where it is not yet; None where it cannot be. Raises DecError where DECGRAPH_NATIVE_ISA names no
     instruction set that this processor has."""
@@ -80,7 +80,7 @@ def built() -> Path | None:
     key = hashlib.sha256(repr((compiler, stat.st_size, stat.st_mtime_ns, _FLAGS)).encode())
     for name in _SOURCES:
         key.update((here / name).read_bytes())
-    folder = kept.folder() / "native"
+    folder = cache.folder() / "native"
     path, failed = (folder / f"{key.hexdigest()[:16]}.{end}" for end in ("so", "failed"))
     if path.exists():
         return path

@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from decgraph import cache
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.placement import placement_of_all
-from decgraph.runtime.tune import facts, kept
+from decgraph.runtime.tune import facts
 
 ROWS = (1, 2, 5, 11, 16, 64)
 CONTEXT = 64  # tokens before the rows
@@ -23,12 +24,12 @@ def row_costs(model: Model, rows: Sequence[int] = ROWS, *, fresh: bool = False) 
     """Milliseconds of a forward of each number of rows, read-out included, after a short text: the least of a few, of the
     processor's time on a CPU and of the wall's elsewhere. Kept in the user's cache by processor and its instructions,
     versions, threads, dtype and the model's sizes; measured again with `fresh`. Raises what the model raises."""
-    path, key = kept.folder() / "rows.json", _key(model)
-    known = {} if fresh else {int(n): float(ms) for n, ms in kept.read(path).get(key, {}).items()}
+    path, key = cache.folder() / "rows.json", _key(model)
+    known = {} if fresh else {int(n): float(ms) for n, ms in cache.read(path).get(key, {}).items()}
     missing = [n for n in rows if n not in known]
     if missing:
         known |= _measured(model, missing)
-        kept.add(path, {key: {str(n): known[n] for n in sorted(known)}})
+        cache.add(path, {key: {str(n): known[n] for n in sorted(known)}})
     return {n: known[n] for n in rows}
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from programs import NAMES, program
 
 from decgraph.dsl.format import WIDTH, format_source, wrap
+from decgraph.dsl.grammar import literals
 from decgraph.dsl.lexer import Token, lex
 from decgraph.dsl.parse import parse_text
 from decgraph.dsl.source import Source
-from decgraph.dsl.table import load_table
 from decgraph.errors import DecError
 
 MESSY = '''\
@@ -66,7 +66,7 @@ def g(a): return [a, # b
 
 
 def comments(text: str) -> list[str]:
-    return [c.text for c in lex(Source(text), load_table().literals).comments]
+    return [c.text for c in lex(Source(text), literals()).comments]
 
 
 def test_comments_and_blank_lines(golden: Callable[[str, str], None]) -> None:
@@ -80,7 +80,7 @@ def test_comments_and_blank_lines(golden: Callable[[str, str], None]) -> None:
 @given(st.data())
 def test_comments_anywhere_stay(data: st.DataObject) -> None:
     text = program(data.draw(st.sampled_from(NAMES)))
-    tokens = [t for t in lex(Source(text), load_table().literals).tokens if t.text and t.kind != "_INDENT"]
+    tokens = [t for t in lex(Source(text), literals()).tokens if t.text and t.kind != "_INDENT"]
     chosen = data.draw(st.lists(st.sampled_from(tokens), max_size=6, unique=True).map(by_place))
     for number, token in enumerate(reversed(chosen)):
         end = token.span.end

@@ -23,6 +23,36 @@ def test_the_index_names_all_and_no_others() -> None:
     assert {path.stem for path in gallery.FOLDER.glob("*.md")} == {*SHELF, "README"}
 
 
+def test_the_index_begins_with_what_is_well_known_and_has_every_family() -> None:
+    index = gallery.index(VERDICTS)
+    first = index[index.index(f"## {gallery.KNOWN}") :].split("\n## ")
+    assert all(f"]({name}.md)" in first[0] for name in gallery.WELL_KNOWN)
+    assert {gallery.stdlib.entry(name).family for name in SHELF} <= gallery.FAMILIES.keys(), "a sentence for the new family"
+
+
+def test_a_row_says_what_an_algorithm_does_and_a_page_where_it_was_published() -> None:
+    assert gallery.summary("speculative") == "A chain of gamma draws from a small model, verified in one call of the target"
+    assert [name for name in SHELF if not 10 < len(gallery.summary(name)) < 400 or "(Li et al" in gallery.summary(name)] == []
+    assert set(gallery.arxiv()) <= set(SHELF)
+    assert "https://arxiv.org/abs/2406.16858" in gallery.paper(gallery.stdlib.entry("eagle2"))
+    assert "scholar.google.com/scholar?q=%22" in gallery.paper(gallery.stdlib.entry("jakiro"))
+
+
+@pytest.mark.parametrize(
+    ("claim", "few"),
+    [
+        ("refines autoregressive(target) in tokens", "same tokens"),
+        ("refines a(target) in distribution when x == 1; refines a(target) in distribution", "same distribution"),
+        ("refines a(target) in tokens when alpha == 0; keeps support of target", "lossless at a setting"),
+        ("keeps support of target", "support kept"),
+        ("ensures x in items", "a property"),
+        ("", "none"),
+    ],
+)
+def test_a_claim_in_few_words(claim: str, few: str) -> None:
+    assert gallery.promised(claim) == few
+
+
 def test_no_verdict_is_a_refutation() -> None:
     assert VERDICTS.keys() <= set(SHELF)
     assert {name for name, found in VERDICTS.items() if found["verdict"] in ("refuted", "error")} == set()

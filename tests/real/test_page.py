@@ -1,4 +1,4 @@
-"""docs/real-model.md is run as it is printed, on the model that it speaks of."""
+"""The section of docs/your-model.md about SmolLM2 is run as it is printed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from test_docs import blocks_of, run_console, run_script
 from tree import ROOT
 
-PAGE = "docs/real-model.md"
-BLOCKS = blocks_of(PAGE, (ROOT / PAGE).read_text(encoding="utf-8"))
+PAGE = "docs/your-model.md"
+BEFORE, SECTION = (ROOT / PAGE).read_text(encoding="utf-8").split("\n## SmolLM2, a real chat model\n")
+BLOCKS = [block for block in blocks_of(PAGE, (ROOT / PAGE).read_text(encoding="utf-8")) if block.line > BEFORE.count("\n")]
 
 
 def test_commands(smollm2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,7 +30,7 @@ def test_sizes(smollm2: Path) -> None:
     """The sizes that the page names are those of the table, and of what is kept."""
     from decgraph.zoo.fetched import FETCHABLE
 
-    text, model = (ROOT / PAGE).read_text(encoding="utf-8"), FETCHABLE["smollm2"]
-    named = [int(number) for number in re.findall(r"\((\d+) MB\)", text)]
+    model = FETCHABLE["smollm2"]
+    named = [int(number) for number in re.findall(r"\((\d+) MB\)", SECTION)]
     assert named == [round(model.wheel_bytes / 1e6), round(model.kept_bytes / 1e6)]
     assert sum(file.stat().st_size for file in smollm2.iterdir()) == pytest.approx(model.kept_bytes, rel=0.01)

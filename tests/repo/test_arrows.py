@@ -21,7 +21,7 @@ ARROWS: dict[str, set[str]] = {
     "hf": {"zoo", "backends", "runtime", "passes", "ir"},
     "bench": {"runtime", "stdlib", "ir", "zoo", "hf", "backends", "check"},  # the last two: tasks whose runs are enumerated
     "serve": {"runtime", "passes", "stdlib", "dsl", "ir", "zoo", "hf", "backends"},
-    "editor": {"runtime", "passes", "stdlib", "dsl", "ir", "check"},
+    "editor": {"runtime", "passes", "stdlib", "dsl", "ir", "check", "views"},
     "scale": {"serve", "runtime", "passes", "stdlib", "dsl", "ir", "zoo", "hf", "backends"},
     "views": {"runtime", "ir", "check"},
     "cli": {
@@ -41,7 +41,7 @@ ARROWS: dict[str, set[str]] = {
         "scale",
     },
 }
-BELOW_THE_ROOMS = {"errors", "extras", "html", "__version__"}
+BELOW_THE_ROOMS = {"cache", "errors", "extras", "html", "__version__"}
 ABOVE_THE_FACADE = {"hf", "bench", "serve", "editor", "scale", "cli"}
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "triton", "huggingface_hub"}
 TERMINAL = {"typer", "rich", "click"}

@@ -9,7 +9,7 @@ import pytest
 from tree import ROOT, python
 
 from decgraph import extras
-from decgraph.cli.main import verbs
+from decgraph.cli.verbs import verbs
 from decgraph.extras import MODELS
 
 HINT = f"pip install -e '{ROOT}[models]'"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import decgraph
-from decgraph.cli.main import verbs
+from decgraph.cli.verbs import verbs
 
 ROOT = Path(__file__).parents[2]
 LOADED = "import decgraph; print(*decgraph.load('speculative').module.functions)"

@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 from chromium import browser, picture  # noqa: F401  # a fixture
+from chromium import page as visited  # noqa: F401  # a fixture
 from tree import ROOT
 from waiting import SECONDS
 
 import decgraph
+from lab import gallery, pictures
 
 pytest.importorskip("mkdocs", reason="the site needs the extra `site`")
 
@@ -90,6 +92,42 @@ def test_the_search_knows_a_program_and_a_docstring(site: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_search_answers_from_a_disk(site: Path, visited: Any) -> None:  # noqa: F811
+    visited.goto((site / "index.html").as_uri())
+    visited.click(".md-search__input")
+    visited.keyboard.type("residual")
+    visited.wait_for_selector(".md-search-result__item", timeout=1000 * SECONDS)
+    assert "matching documents" in visited.inner_text(".md-search-result__meta")
+
+
+@pytest.mark.slow
+def test_the_gallery_is_filtered(site: Path, visited: Any) -> None:  # noqa: F811
+    visited.goto((site / "gallery/index.html").as_uri())
+    rows = visited.locator("article tbody tr:visible")
+    assert visited.locator("article h2").first.inner_text().startswith("Well known")
+    visited.fill("#gallery-filter input", "Suffix trees")
+    assert visited.inner_text("#gallery-filter output").startswith("1 of ") and rows.count() == 1
+    visited.fill("#gallery-filter input", "")
+    visited.select_option("#gallery-filter select[aria-label=family]", "Diffusion")
+    visited.select_option("#gallery-filter select[aria-label=verdict]", "proved")
+    visited.select_option("#gallery-filter select[aria-label=status]", "compared")
+    found = rows.all_inner_texts()
+    assert found and all("proved" in row and "compared" in row for row in found)
+    assert visited.inner_text("#gallery-filter output").startswith(f"{len(found)} of ")
+    visited.select_option("#gallery-filter select[aria-label=claim]", "support kept")
+    assert all("support kept" in row for row in rows.all_inner_texts())
+
+
+@pytest.mark.slow
+def test_pages_of_the_gallery_show_a_step_and_their_paper(site: Path) -> None:
+    for name in gallery.WELL_KNOWN:
+        shown = (site / f"gallery/{name}.html").read_text(encoding="utf-8")
+        assert ("step-picture" in shown) is (name in gallery.known(pictures.STEPS)), name
+        assert re.search(r'href="https://(arxiv\.org|scholar\.google\.com)/', shown), name
+    assert "step-picture" in (site / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
 def test_guides_come_before_generated_pages_in_the_search(site: Path) -> None:
     found = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
     boost = {entry["location"]: entry.get("boost", 1.0) for entry in found}
@@ -129,8 +167,15 @@ def test_the_gallery_is_looked_at(site: Path, browser: Any, pytestconfig: pytest
     code = opened.locator("article .highlight code").first
     colours = code.evaluate("e => new Set([...e.querySelectorAll('span')].map(s => getComputedStyle(s).color)).size")
     assert colours > 2  # the lexer of .dec files is at work
-    wide = opened.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    assert wide <= 0, f"the page is {wide} pixels wider than the window"
+    for width in (400, 1280, 2560):
+        opened.set_viewport_size({"width": width, "height": 1000})
+        wide = opened.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, f"the page is {wide} pixels wider than a window of {width}"
+        cut = opened.evaluate(
+            "[...document.querySelectorAll('article pre code')].filter(e => e.scrollWidth > e.clientWidth).length"
+        )
+        assert width == 400 or cut == 0, f"programs are cut at {width} pixels"
+    opened.set_viewport_size({"width": 1360, "height": 1000})
     picture(opened, "gallery", pytestconfig)
     opened.close()
 
@@ -166,7 +211,7 @@ def test_a_dead_link_stops_a_strict_build(tmp_path: Path) -> None:
         (f"{hooks.REPOSITORY}/blob/main/docs/proof.md#x", "docs/cookbook/rule.md", "../proof.md#x"),
         (f"{hooks.REPOSITORY}/tree/main/docs/gallery", "CHANGELOG.md", "gallery/README.md"),
         ("docs/tutorial.md", "CHANGELOG.md", "tutorial.md"),
-        ("../CHANGELOG.md", "docs/versions.md", "changelog.md"),
+        ("../CHANGELOG.md", "docs/install.md", "changelog.md"),
         ("images/frontier.png", "docs/tradeoffs.md", "images/frontier.png"),
     ],
 )
@@ -190,7 +235,8 @@ def test_the_navigation_holds_what_is_there() -> None:
 
 
 def test_the_gallery_is_grouped_as_its_own_page_is() -> None:
-    readme = "# Gallery\n\n## audio order\n\n| algorithm |\n|---|\n| [x](x.md) | y |\n\n## empty\n\n## tree\n\n| [z](z.md) |\n"
+    readme = "# Gallery\n\n## Well known\n\n| [x](x.md) | y |\n\n## Audio order\n\n| algorithm |\n|---|\n| [x](x.md) | y |\n"
+    readme += "\n## empty\n\n## Tree\n\n| [z](z.md) |\n"
     assert hooks.families(readme) == [{"Audio order": ["gallery/x.md"]}, {"Tree": ["gallery/z.md"]}]
     pages = {p.name for p in (ROOT / "docs/gallery").glob("*.md")} - {"README.md"}
     assert pages == {

@@ -102,7 +102,7 @@ def test_an_answer_that_goes_on_from_nothing_is_a_new_one(http: httpx.Client) ->
     ("message", "param"),
     [
         ({"role": "user"}, "messages.1.content"),
-        (said(content=None, tool_calls=[{"id": "c", "type": "function"}]), "messages.1.tool_calls"),
+        (said(content=None, tool_calls=[{"id": "c", "type": "function"}]), "messages"),
         (said(content=None, function_call={"name": "f", "arguments": "{}"}), "messages.1.function_call"),
         (said(content=None, audio={"id": "a"}), "messages.1.audio"),
         ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "messages"),
@@ -133,9 +133,9 @@ def test_fields_that_want_nothing_else_are_taken(http: httpx.Client, fields: dic
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"tools": [{"type": "function"}]}, "`tools` is not supported, except as []"),
-        ({"ignore_eos": True}, "`ignore_eos` is not supported, except as false"),
-        ({"web_search_options": {}}, "`web_search_options` is not supported"),
+        ({"typical_p": 0.5}, "`typical_p` is not supported, except as 0: no algorithm has it"),
+        ({"functions": [{}]}, "`functions` is not supported, except as []: send `tools` and `tool_choice`"),
+        ({"web_search_options": {}}, "`web_search_options` is not supported, except as []: the models read and write texts"),
         ({"never_heard_of": 0}, "unrecognised field: never_heard_of"),
     ],
 )

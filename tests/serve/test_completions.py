@@ -34,7 +34,7 @@ def test_an_answer_is_the_command_lines(api: Any, algorithm: str) -> None:
 def test_the_algorithm_is_a_field_too_and_takes_parameters(api: Any) -> None:
     more = {"algorithm": "speculative", "params": {"gamma": 2}}
     got = api.completions.create(model="target", prompt=PROMPT, max_tokens=16, seed=3, extra_body=more)
-    assert got.choices[0].text == text("speculative", params={"gamma": 2}, limit=16, seed=3, temperature=1)
+    assert got.choices[0].text == text("speculative", params={"gamma": 2}, limit=16, seed=3)
     assert got.decgraph[0]["algorithm"] == "speculative"
 
 
@@ -61,7 +61,7 @@ def test_n_answers_of_several_prompts(api: Any) -> None:
     prompts = [PROMPT, "import os\n"]
     got = api.completions.create(model="target", prompt=prompts, n=2, max_tokens=8, seed=9)
     assert [c.index for c in got.choices] == [0, 1, 2, 3]
-    wanted = [text("speculative", p, limit=8, seed=9, request_id=k, temperature=1) for p in prompts for k in range(2)]
+    wanted = [text("speculative", p, limit=8, seed=9, request_id=k) for p in prompts for k in range(2)]
     assert [c.text for c in got.choices] == wanted
 
 
@@ -93,7 +93,7 @@ def test_penalties_and_biases(api: Any, catalogue: Any) -> None:
     assert "\n" not in got.choices[0].text
     more = {"top_k": 5, "min_p": 0.01, "repetition_penalty": 1.3}
     got = api.completions.create(model="target", prompt=PROMPT, max_tokens=16, seed=1, extra_body=more)
-    assert got.choices[0].text == text("speculative", limit=16, seed=1, temperature=1, **more)
+    assert got.choices[0].text == text("speculative", limit=16, seed=1, **more)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -124,7 +124,7 @@ def test_clients_at_the_same_time_get_what_they_get_alone(api: Any) -> None:
     for thread in threads:
         thread.start()
     ended("the clients", *threads)
-    assert [got[seed] for _, _, seed in asked] == [text(a, p, limit=20, seed=seed, temperature=1) for a, p, seed in asked]
+    assert [got[seed] for _, _, seed in asked] == [text(a, p, limit=20, seed=seed) for a, p, seed in asked]
 
 
 def test_a_json_schema_is_kept(api: Any) -> None:

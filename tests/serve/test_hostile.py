@@ -64,10 +64,10 @@ def test_a_body_that_is_wrong_everywhere_is_told_once(kind: Any, name: str) -> N
 @pytest.mark.parametrize(
     ("prompt", "said"),
     [
-        (["a"] * 129, "prompt: List should have at most 128 items"),
-        (["a", 1], "prompt.1: Input should be a valid string"),
-        ([[1], ["a"]], "prompt.1.0: Input should be a valid integer"),
-        ({"text": "a"}, "prompt: Input should be a text, token ids, or a list of either"),
+        (["a"] * 129, "`prompt` must have 128 items or less"),
+        (["a", 1], "`prompt.1` must be a text"),
+        ([[1], ["a"]], "`prompt.1.0` must be a whole number"),
+        ({"text": "a"}, "`prompt` must be a text, token ids, or a list of either"),
     ],
 )
 def test_a_wrong_prompt_is_told_by_the_type_that_it_has(server: Any, prompt: Any, said: str) -> None:

@@ -1,1 +1,1 @@
-"""Train a drafter or a drafting head for a model of yours; see docs/train.md."""
+"""Train a drafter or a drafting head for a model of yours; see docs/heads.md."""

@@ -33,7 +33,7 @@ SLICE = 8
 @dataclass(frozen=True)
 class Job:
     """What to train, on what, for how long. `placed`: where the target is loaded and in which dtype; what is trained lies
-    beside it, in float32. `data` and `self_made` exclude each other; see docs/train.md."""
+    beside it, in float32. `data` and `self_made` exclude each other; see docs/heads.md."""
 
     kind: str
     model: str | Path

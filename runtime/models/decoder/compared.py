@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from decgraph import cache
 from decgraph.runtime.models.decoder.shape import Unknown
-from decgraph.runtime.tune import kept
 
 LAYERS, HEADS, SIZE, WIDE, TOKENS, VOCABULARY = 4, 4, 16, 48, 20, 64
 TOLERANCE = 1e-5
@@ -69,7 +69,7 @@ def known(config: Mapping[str, Any]) -> Verdict | None:
     """The verdict that was kept for configs of this shape with this version of transformers; None where there is none."""
     if not _file().is_file():
         return None
-    found = kept.read(_file()).get(_key(config))
+    found = cache.read(_file()).get(_key(config))
     return Verdict(**found) if isinstance(found, dict) else None
 
 
@@ -94,7 +94,7 @@ def compare(config: Mapping[str, Any]) -> Verdict:
         differs = not gap <= TOLERANCE
         reason = f"logits of a small random model of its shape differ by {gap:.1e}" if differs else ""
         verdict = Verdict("different" if differs else "equal", version, gap, reason)
-    kept.add(_file(), {_key(config): asdict(verdict)})
+    cache.add(_file(), {_key(config): asdict(verdict)})
     return verdict
 
 
@@ -176,4 +176,4 @@ def _key(config: Mapping[str, Any]) -> str:
 
 
 def _file() -> Path:
-    return kept.folder() / "compared.json"
+    return cache.folder() / "compared.json"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from decgraph.cli import trace
 from decgraph.cli.main import main
 
 
@@ -17,7 +19,7 @@ def test_every_file_at_once(tables: None, tmp_path: Path, capsys: pytest.Capture
     said = capsys.readouterr().out
     assert said.count("wrote ") == 3 and "autoregressive: 12 tokens in 12 steps" in said
     text = page.read_text(encoding="utf-8")
-    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
+    assert "http://" not in text.replace("http://www.w3.org/", "") and "https://" not in text
     assert '"gamma":"2"' in text
     assert {e["args"]["name"] for e in json.loads(chrome.read_text())["traceEvents"] if e["name"] == "process_name"} == {
         "speculative",
@@ -32,6 +34,13 @@ def test_a_tree_and_acceptance_at_the_terminal(tables: None, capsys: pytest.Capt
     assert "accepted by depth" in said and "✓ " in said and "+ " in said and "q 0." in said
     assert main(["trace", "speculative", "-p", "ab", "-n", "24", "-t", "1", "--step", "2"]) == 0
     assert "\nstep 2: " in capsys.readouterr().out
+
+
+def test_a_search_at_the_terminal_is_as_it_was_in_the_step(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for step in (2, 4):
+        assert main(["trace", "beam", "-p", "ab", "-n", "4", "--k", "2", "--step", str(step)]) == 0
+        said = capsys.readouterr().out
+        assert said.count("logprob ") == 4 * step and ("● " in said) == (step == 4)
 
 
 def test_a_canvas_at_the_terminal(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,6 +59,33 @@ def test_json_is_what_the_page_shows(tables: None, capsys: pytest.CaptureFixture
     assert {span[0] for span in found["spans"]} == {"target", "drafter"}
 
 
+@pytest.mark.parametrize("end", ["limit", "interrupt"])
+def test_a_live_page_grows_and_then_rests(
+    tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """It says of itself that the run goes on, which makes a browser read it again, until the run ends or is interrupted."""
+    page, seen = tmp_path / "t.html", []
+    data = lambda text: json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])["runs"][0]
+    written = trace.write
+
+    def write(path: Path, text: str) -> None:
+        written(path, text)
+        seen.append(data(text))
+        if end == "interrupt" and len(seen) == 20:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(trace, "write", write)
+    monkeypatch.setattr(trace, "PAUSE", 0.0)
+    code = main(["trace", "speculative", "-p", "ab", "-n", "9", "-t", "1", "-o", str(page), "--live"])
+    assert code == (0 if end == "limit" else 130)
+    last = data(page.read_text(encoding="utf-8"))
+    assert last == seen[-1] and not last["live"] and all(one["live"] for one in seen[:-1])
+    lengths = [len(one["tokens"]) for one in seen]
+    assert lengths == sorted(lengths) and len(set(lengths)) > 1
+    assert last["reason"] == ("limit" if end == "limit" else "interrupted")
+    assert [file.name for file in tmp_path.iterdir()] == ["t.html"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -58,6 +94,8 @@ def test_json_is_what_the_page_shows(tables: None, capsys: pytest.CaptureFixture
         (["--set", "gama=2"], "no parameter `gama`"),
         (["-o", "/no/such/folder/x.html"], "cannot write"),
         (["--system", "x"], "--system goes with --chat"),
+        (["--live"], "--live goes with a page"),
+        (["-o", "x.pdf"], "--plot x.pdf draws it"),
     ],
 )
 def test_what_it_refuses(tables: None, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:

@@ -15,6 +15,8 @@ import decgraph
 from decgraph.editor import hover, navigation
 from decgraph.editor.analysis import Analyser
 from decgraph.editor.completion import complete
+from decgraph.editor.hints import hints
+from decgraph.editor.signatures import signature
 
 FOLDER = Path(__file__).parents[3] / "stdlib"
 STDLIB = sorted(FOLDER.glob("*.dec"))
@@ -120,6 +122,9 @@ def everything(analyser: Analyser, found, at: int) -> None:  # type: ignore[no-u
     navigation.references(found, at)
     navigation.outline(found)
     navigation.lenses(found, {})
+    signature(found, at)
+    hints(found, 0, len(found.source.text), {})
+    assert all(d.message for d in found.diagnostics)
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -145,7 +150,7 @@ def test_an_edit_of_300_lines_takes_less_than_100_ms_of_processor_time(capsys: p
     for n in range(6):
         start = time.process_time()
         found = analyser.analyse(f"{text[:at]}value_{n} = {n}\n        {text[at:]}")
-        found.index.at(at)
+        assert found.index.at(at) and len(found.diagnostics) == 1  # two of the files have a helper of one name
         spent.append(time.process_time() - start)
     with capsys.disabled():
         print(f"\n{text.count(chr(10))} lines: {1000 * min(spent):.0f} ms of processor time for an edit")

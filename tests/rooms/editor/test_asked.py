@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from decgraph.dsl.lower.builtins import METHODS
 from decgraph.editor import function_lines
 from decgraph.editor.analysis import Analyser, Analysis
 from decgraph.editor.completion import complete
 from decgraph.editor.hover import hover
 from decgraph.editor.navigation import definition, lenses, outline, references, renamed
-from decgraph.editor.words import STATEMENT_LINES, VALUES, WORD_LINES, functions, helpers
+from decgraph.editor.words import STATEMENT_LINES, TYPES, VALUES, WORD_LINES, functions, helpers
 from decgraph.errors import DecError
 
 PROGRAM = '''\
@@ -173,9 +176,10 @@ def test_outline_and_lenses() -> None:
 
 
 def test_every_function_and_word_has_a_line() -> None:
-    assert function_lines.FILE.read_text(encoding="utf-8") == function_lines.text(
-        function_lines.PAGE.read_text(encoding="utf-8")
-    )
+    assert function_lines.FILE.read_text(encoding="utf-8") == function_lines.text()
     assert functions() - set(helpers()) <= set(function_lines.function_lines())
+    assert set(TYPES) - {"set_block_lm"} <= set(function_lines.type_lines())
+    for kind, said in METHODS.items():
+        assert {f"{kind}.{name}" for name in re.findall(r"\.(\w+)", said)} <= set(function_lines.method_lines())
     assert set(VALUES) <= set(WORD_LINES)
     assert STATEMENT_LINES

@@ -214,6 +214,25 @@ def test_a_notebook_runs_in_a_kernel() -> None:
         assert said in out[0]["data"]["text/html"]
 
 
+@pytest.mark.nightly
+def test_the_notebook_of_the_examples_runs_from_top_to_bottom() -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    book = nbformat.read(ROOT / "examples" / "notebook.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in book.cells)  # what is committed has none
+    NotebookClient(book, timeout=SECONDS, kernel_name="python3").execute()  # raises where a cell does
+    shown = [
+        "".join(out.get("data", {}).get("text/html", "") or out.get("data", {}).get("text/plain", "") for out in cell.outputs)
+        for cell in book.cells
+        if cell.cell_type == "code"
+    ]
+    for out, said in zip(
+        shown, ("", "proved", "accepted draft", ".", "static cost", "refuted", "did you mean argmax"), strict=True
+    ):
+        assert said in out
+
+
 def test_a_verdict_says_what_it_covers() -> None:
     """As the command line does: a derivation, or the worlds and the line at which there was none."""
     proved = decgraph.load("speculative").check(models=2, mutants=False)

@@ -13,7 +13,7 @@ from decgraph.runtime.trace import Accepted, Committed, Drafted, Emitted, Event,
 from decgraph.views.chrome import chrome_trace
 from decgraph.views.document import Trace, document
 from decgraph.views.page import embedded
-from decgraph.views.steps import ANCESTORS, Step, steps_of
+from decgraph.views.steps import Step, steps_of
 
 FAMILIES = [
     "autoregressive",
@@ -86,25 +86,47 @@ def test_every_algorithm_has_steps(name: str) -> None:
 
 
 def test_a_draft_hangs_below_the_node_it_was_grown_at() -> None:
-    """Over many steps without a commit, at old nodes and new ones; ancestors that are not shown are marked."""
+    """Over many steps without a commit, at old nodes and new ones: all of them show one tree as it was then."""
     parents = {1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 6: 5, 7: 1, 8: 0, 9: 7, 10: 6}
     events: list[Event] = []
     for node, parent in parents.items():
         events += [ModelCall("t", 1, node), Drafted(node, parent, 100 + node, 0.5, "t")]
     found = steps_of(Recording(tuple(Stamped(e, i / 10) for i, e in enumerate(events)), (), 1.0), 3)
     assert len(found) == len(parents)
-    for step, (node, parent) in zip(found, parents.items()):
-        (tree,) = step.trees
-        path, place = [], len(tree.nodes) - 1
-        while place >= 0:
-            path.append(tree.nodes[place].token)
-            place = tree.nodes[place].parent
-        above, way = node, []
-        while above:
-            way.append(100 + above)
-            above = parents[above]
-        assert path == (way if len(way) <= ANCESTORS + 1 else [*way[: ANCESTORS + 1], -1]), (node, parent)
-        assert [n.state for n in tree.nodes if n.token < 0] == ["omitted"] * (len(way) > ANCESTORS + 1)
+    (tree,) = {id(tree): tree for step in found for tree in step.trees}.values()
+    assert [node.born for node in tree.nodes] == list(range(len(parents)))
+    for place, (node, parent) in enumerate(parents.items()):
+        assert tree.nodes[place].token == 100 + node and tree.nodes[place].parent == parent - 1
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_a_search_has_a_step_for_each_roll_and_what_its_nodes_hold(backend: str) -> None:
+    """Every roll adds one visit to the root's children, and each of the answer's nodes is marked as committed."""
+    run = traced("mcts", backend, limit=6, rolls=9)
+    assert len(run.steps) == 9
+    (tree,) = {id(tree): tree for step in run.steps for tree in step.trees}.values()
+    visits = [
+        sum(([0.0, *(x for s, x in node.columns["visits"] if s <= step)])[-1] for node in tree.nodes if node.parent < 0)
+        for step in range(9)
+    ]
+    assert visits == list(range(9)), "the first roll ends at the root"
+    assert [node.token for node in tree.nodes if node.state == "committed"] == list(run.tokens)
+    beams = traced("beam", backend, limit=5)
+    (tree,) = {id(tree): tree for step in beams.steps for tree in step.trees}.values()
+    for node in tree.nodes:
+        above = tree.nodes[node.parent].columns["logprob"][-1][1] if node.parent >= 0 else 0.0
+        assert node.columns["logprob"][-1][1] <= above + 1e-9
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_probabilities_before_the_requests_shaping(backend: str) -> None:
+    """At temperature 0 p is 0 or 1, and what the target gave it stands beside it."""
+    nodes = [
+        n for s in traced("speculative", backend, temperature=0.0).steps for t in s.trees for n in t.nodes if n.p is not None
+    ]
+    assert {n.p for n in nodes} <= {0.0, 1.0} and all(n.raw is not None and 0 < n.raw < 1 for n in nodes)
+    nodes = [n for s in traced("speculative", backend).steps for t in s.trees for n in t.nodes if n.p is not None]
+    assert nodes and all(n.p == pytest.approx(n.raw) for n in nodes)
 
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])
@@ -124,7 +146,7 @@ def test_a_draft_that_was_chosen_has_a_score_and_no_q(backend: str) -> None:
     for name, drawn in (("speculative", True), ("eagle2", False), ("prompt_lookup", False)):
         nodes = [n for step in traced(name, backend).steps for t in step.trees for n in t.nodes if n.state != "emitted"]
         assert nodes and all((n.q is not None) == drawn for n in nodes)
-        assert all((n.score is not None) == (name == "eagle2") for n in nodes), "a token of the text has no score"
+        assert all((n.score is not None) == (name != "prompt_lookup") for n in nodes), "a token of the text has no score"
 
 
 @pytest.mark.parametrize("name", ["speculative", "llada"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ def test_text_tree_and_line_of_a_step(page: Any, tmp_path: Path) -> None:  # noq
     run = traced("speculative", limit=30)
     opened(page, tmp_path, run)
     assert page.locator(".text").inner_text().replace("\n", "") == ("ab" + run.detokenizer.text(run.tokens)).replace("\n", "")
+    page.keyboard.press("Home")
     for number, step in enumerate(run.steps):
         assert page.inner_text("#count") == f"step {number + 1} of {len(run.steps)}"
         assert page.locator(".text .now").count() == step.count
@@ -57,14 +60,17 @@ def test_tree_and_table_have_one_q(page: Any, tmp_path: Path) -> None:  # noqa: 
         opened(page, tmp_path, run)
         tested = [sum(n.state in ("accepted", "rejected") for t in step.trees for n in t.nodes) for step in run.steps]
         page.evaluate("step => page.go(page.lead, step)", tested.index(max(tested)))
-        told = page.evaluate("[...document.querySelectorAll('.tests td:nth-child(4)')].map((cell) => cell.textContent)")
+        head = page.locator(".tests th").all_inner_texts()
+        column = head.index("score" if name == "eagle2" else "q (draft)") + 1
+        told = page.evaluate(f"[...document.querySelectorAll('.tests td:nth-child({column})')].map((cell) => cell.textContent)")
         told = [q for q in told if q]  # a token of the target's own has none
         assert len(told) == max(tested) > 1
-        beside = page.locator("svg .accepted .small, svg .rejected .small").all_text_contents()
-        if name == "eagle2":
-            assert set(told) == {"chosen"} and all(text.startswith("score ") for text in beside)
-        else:
-            assert sorted(f"q {q}" for q in told) == sorted(text.split("  ")[0] for text in beside)
+        beside = page.locator("[role=treeitem].accepted, [role=treeitem].rejected")
+        said = [beside.nth(i).get_attribute("aria-label") for i in range(beside.count())]
+        assert ("q (draft)" in head) == (name == "sequoia") and len(said) == len(told)
+        for number in told:
+            assert any(f"; {'score' if name == 'eagle2' else 'q'} {number}" in words for words in said)
+        assert all(("chosen, not drawn" in words) == (name == "eagle2") for words in said)
 
 
 def test_spaces_are_seen_everywhere(page: Any, tmp_path: Path) -> None:  # noqa: F811
@@ -114,6 +120,7 @@ def test_a_decided_token_that_is_replaced(page: Any, tmp_path: Path) -> None:  #
     )
     run = traced(str(file), limit=8)
     opened(page, tmp_path, run)
+    page.keyboard.press("Home")
     cells: dict[int, int] = {}
     total = 0
     for step in run.steps:
@@ -145,7 +152,7 @@ def test_one_is_singular(page: Any, tmp_path: Path) -> None:  # noqa: F811
         opened(page, tmp_path, run, replace(run, tokens=changed))
         assert page.inner_text("#difference").startswith(said)
     opened(page, tmp_path, traced("llada", "torch", limit=1, length=1, block=1, steps=1))
-    assert "1 token in 1 step, 1 target call" in page.inner_text("article > div")
+    assert "1 token in 1 step, 1 model call, 1 token a call" in page.inner_text("article > div")
     assert "masked: 1 call," in page.locator("section[aria-label='Model calls over time']").inner_text()
 
 
@@ -191,7 +198,8 @@ def test_keys(page: Any, tmp_path: Path) -> None:  # noqa: F811
 
 def test_every_control_and_drawing_has_a_name(page: Any, tmp_path: Path) -> None:  # noqa: F811
     opened(page, tmp_path, traced("speculative"), traced("llada"))
-    unnamed = page.evaluate("""[...document.querySelectorAll("button, input, svg, canvas, section, dialog, [role=group]")]
+    unnamed = page.evaluate("""[...document.querySelectorAll(
+        "button, input, canvas, section, dialog, svg.fit, [role=group], [role=tree], [role=treeitem]")]
         .filter((e) => !(e.getAttribute("aria-label") || e.textContent.trim())).map((e) => e.outerHTML.slice(0, 80))""")
     assert unnamed == []
     assert page.evaluate("document.documentElement.lang") == "en"
@@ -200,6 +208,7 @@ def test_every_control_and_drawing_has_a_name(page: Any, tmp_path: Path) -> None
 def test_a_canvas_is_shown_as_it_was_at_each_step(page: Any, tmp_path: Path) -> None:  # noqa: F811
     run = traced("remdm_loop", length=8, rounds=4, limit=8)
     opened(page, tmp_path, run)
+    page.keyboard.press("Home")
     cells: dict[int, int] = {}
     frames = []
     for step in run.steps:
@@ -231,6 +240,107 @@ def test_two_runs_beside_each_other(page: Any, tmp_path: Path) -> None:  # noqa:
     assert a == b, "one token a step: the other run stops at the same token"
     opened(page, tmp_path, one, one)
     assert "Both commit the same 30 tokens" in page.inner_text("#difference")
+
+
+def test_a_tree_fits_zooms_and_moves(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    """The whole tree first; wheel and keys zoom, the overview comes and moves it; pruned nodes are behind a switch."""
+    run = traced("eagle2")
+    opened(page, tmp_path, run)
+    step = run.steps[page.evaluate("page.lead.step")]
+    pruned = sum(node.state == "pruned" for tree in step.trees for node in tree.nodes)
+    kept = sum(len(tree.nodes) for tree in step.trees) - pruned
+    assert {"accepted", "rejected"} <= {node.state for tree in step.trees for node in tree.nodes}, "it opens on what tells most"
+    nodes, overview, box = page.locator("[role=treeitem]"), page.locator(".overview"), page.locator(".tree")
+    assert nodes.count() == kept + 1 and not overview.is_visible()
+    inside = "[...document.querySelectorAll('[role=treeitem] rect')].map((e) => e.getBoundingClientRect())"
+    frame = box.bounding_box()
+    for at in page.evaluate(f"{inside}.map((r) => [r.left, r.right, r.top, r.bottom])"):
+        assert frame["x"] <= at[0] and at[1] <= frame["x"] + frame["width"] + 1
+        assert frame["y"] <= at[2] + 1 and at[3] <= frame["y"] + frame["height"] + 1
+    box.hover()
+    before = page.evaluate("page.lead.drawn[0].at.k")
+    page.mouse.wheel(0, -400)
+    page.wait_for_function(f"page.lead.drawn[0].at.k > {before}")
+    assert overview.is_visible()
+    box.focus()
+    page.keyboard.press("0")
+    assert page.evaluate("page.lead.drawn[0].at.k") == pytest.approx(before) and not overview.is_visible()
+    page.keyboard.press("p")
+    assert page.evaluate("page.lead.drawn[0].at.k") == 1
+    deepest = [node for tree in step.trees for node in tree.nodes if node.state in ("accepted", "emitted")][-1]
+    assert run.piece(deepest.token).strip() in page.inner_text(".detail")
+    page.keyboard.press("ArrowLeft")
+    active = page.locator(f"#{box.get_attribute('aria-activedescendant')}")
+    assert active.get_attribute("aria-label") == page.inner_text(".detail")
+    assert page.inner_text("#count").startswith(f"step {page.evaluate('page.lead.step') + 1} of"), (
+        "an arrow in the tree is no step"
+    )
+    page.get_by_role("checkbox", name=f"{pruned} pruned").check()
+    assert nodes.count() == kept + pruned + 1
+
+
+def test_a_search_is_one_tree_with_what_it_searches_by(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    run = traced("mcts", limit=6, rolls=9)
+    opened(page, tmp_path, run)
+    assert page.inner_text("#count") == "step 9 of 9"
+    (tree,) = {id(tree): tree for step in run.steps for tree in step.trees}.values()
+    answer = [node for node in tree.nodes if node.state == "committed"]
+    inside = "page.lead.drawn[0].all.flatMap((d) => d.data.line).filter((node) => node.state === 'committed')"
+    shown = page.evaluate(f"{inside}.map((node) => [node.token, node.columns.visits])")
+    assert shown == [[node.token, node.columns["visits"][-1][1]] for node in answer] and len(shown) > 1
+    said = page.locator("[role=treeitem].committed").first.get_attribute("aria-label")
+    assert f"visits {answer[0].columns['visits'][-1][1]:g}" in said
+    assert {"visits", "worth", "prior"} <= set(page.locator(".tests th").all_inner_texts())
+    whole = page.evaluate("page.lead.drawn[0].nodes.length")
+    page.keyboard.press("Home")
+    assert page.evaluate("page.lead.drawn[0].nodes.length") == sum(node.born == 0 for node in tree.nodes) < whole
+    assert page.locator("[role=treeitem].committed").count() == 0
+
+
+def test_a_difference_alarms_only_where_tokens_must_be_equal(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    one, two = traced("speculative", limit=8), traced("autoregressive", limit=8, seed=3)
+    for temperature, must in ((1.0, False), (0.0, True)):
+        opened(page, tmp_path, *(replace(run, temperature=temperature) for run in (one, two)))
+        assert ("They must be equal" in page.inner_text("#difference")) == must
+        assert ("This is expected" in page.inner_text("#difference")) == (not must)
+        assert (page.locator("#difference").get_attribute("role") == "alert") == must
+    opened(page, tmp_path, traced("beam", limit=4), traced("speculative", limit=4, seed=5))
+    assert "No claim says" in page.inner_text("#difference")
+
+
+def test_acceptance_has_counts_and_intervals(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    run = traced("speculative", limit=30)
+    opened(page, tmp_path, run)
+    said = page.locator("svg.fit").get_attribute("aria-label")
+    for accepted, tested, (low, high) in zip(run.stats.accepted, run.stats.tested, run.stats.intervals, strict=True):
+        assert low <= accepted / tested <= high
+        assert f"{accepted} of {tested}, 95 % interval {low * 100:.0f} to {high * 100:.0f} %" in said
+    bar, token = ("svg.fit .bar", "fill"), (".text .accepted", "border-bottom-color")
+    colours = [page.evaluate(f"getComputedStyle(document.querySelector('{s}'))['{p}']") for s, p in (bar, token)]
+    assert colours[0] == colours[1], "green is accepted everywhere"
+
+
+def test_a_notebook_shows_the_page_in_a_frame(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    """Without a server and apart from the notebook: its script runs, and cannot reach the page around it."""
+    run = traced("speculative", limit=12)
+    file = tmp_path / "notebook.html"
+    file.write_text(f"<!doctype html><title>notebook</title>{run._repr_html_()}", encoding="utf-8")
+    page.goto(file.as_uri())
+    frame = page.frame_locator("iframe")
+    assert frame.locator("#count").inner_text().endswith(f"of {len(run.steps)}")
+    frame.locator("#next").click()
+    assert frame.locator("[role=treeitem]").count() > 1
+    assert repr(run) == f"<trace of speculative: 12 tokens in {len(run.steps)} steps>"
+
+
+def test_the_vendored_d3_is_the_pinned_one() -> None:
+    folder = Path(__file__).parents[3] / "views" / "d3"
+    digest = hashlib.sha256((folder / "d3.min.js").read_bytes()).hexdigest()
+    assert len(trace_page([traced("eagle2")])) < 250_000, "d3 and the page itself are small"
+    assert f"{digest}  d3.min.js" in (folder / "README.md").read_text(encoding="utf-8")
+    licence = (folder / "LICENSE").read_text(encoding="utf-8")
+    asked = re.findall(r'from "([^"]+)"', (folder / "entry.js").read_text(encoding="utf-8"))
+    assert asked and all(f"{name} " in licence for name in asked)
 
 
 @pytest.mark.parametrize("name", ["speculative", "llada"])

@@ -1,0 +1,335 @@
+"""Pictures of a step for the gallery: one step of a real run of each algorithm on the shipped models, drawn as SVG.
+
+    .venv/bin/python -m lab.pictures [NAME ...]     # two minutes; writes docs/gallery/steps.json, and README's picture
+
+A step is kept with a digest of the program's text and is not shown once the text has changed. The site draws it while it is
+built (docs/site/hooks.py); nothing is run then. Programs that need a function of the user's, and those whose step is neither
+a tree nor a canvas, have no picture.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import decgraph
+from decgraph import stdlib
+from lab import gallery
+
+STEPS = gallery.FOLDER / "steps.json"
+README = "eagle2"
+IMAGES = gallery.DOCS / "images"
+SMALL = {"depth": 3, "k": 3, "budget": 8, "width": 3, "gamma": 4, "beams": 3, "branch": 3}
+"""Parameters of a run whose trees fit a page, where an algorithm has them and its default is larger."""
+PROMPT, CANVAS_PROMPT = "def main():", "copy 848475 ="
+MOST_LEAVES, MOST_DEPTH, MOST_ROWS = 12, 7, 7
+Picture = Mapping[str, Any]
+
+# What a step of a run is
+
+
+def record(name: str) -> dict[str, Any] | None:
+    """The step of a run of this algorithm that shows most; None where none of its steps drafts or decides a canvas."""
+    from decgraph.models import request_for
+    from decgraph.runtime.recording import Recorder
+    from decgraph.views.document import Trace
+
+    algorithm = decgraph.load(name)
+    canvas = "masked" in algorithm.models.values()
+    params: dict[str, Any] = {p: SMALL[p] for p, made in algorithm.params.items() if p in SMALL and smaller(made, SMALL[p])}
+    session = algorithm.session(backend="torch", **params)
+    sampled = "in distribution" in stdlib.entry(name).claim
+    asked: dict[str, Any] = {"limit": 10 if canvas else 24, "temperature": 1 if sampled else 0}
+    request, recorder = request_for(session, CANVAS_PROMPT if canvas else PROMPT, **asked), Recorder()
+    result = session.run(request, listener=recorder, keep_events=False)
+    run = Trace.of(session, request.prompt, result, recorder.recording())
+    options = [
+        f"-n {asked['limit']}",
+        f"-t {asked['temperature']}",
+        *(f"--{p.replace('_', '-')} {v}" for p, v in params.items()),
+    ]
+    prompt = CANVAS_PROMPT if canvas else PROMPT
+    command = f'decgraph trace {name} -p "{prompt}" {" ".join(options)}'
+    common = {"digest": gallery.digest(name), "command": command}
+    if any(step.edits for step in run.steps):
+        return {**common, "prompt": prompt, **canvas_of(run)}
+    trees = [(step, tree) for step in run.steps for tree in step.trees]
+    if not trees:
+        return None
+    step, tree = max(trees, key=lambda pair: worth(pair[1].nodes))
+    before = "".join(run.piece(t) for t in (*request.prompt, *run.tokens[: step.first]))
+    return {**common, "root": before[-40:], "number": run.steps.index(step) + 1, **tree_of(tree.nodes, run)}
+
+
+def smaller(made: Any, value: int) -> bool:
+    """Whether a parameter is a number whose default is larger than `value`."""
+    default = getattr(made, "default", made)
+    return isinstance(default, int) and not isinstance(default, bool) and default > value
+
+
+def worth(nodes: Sequence[Any]) -> tuple[int, int]:
+    """How much a tree shows: what becomes of its drafts, several accepted and some not, and few nodes."""
+    count = {state: sum(node.state == state for node in nodes) for state in ("accepted", "rejected", "emitted", "drafted")}
+    told = min(count["accepted"], 3) * 2 + min(count["rejected"] + count["drafted"], 2) + min(count["emitted"], 1)
+    return told, -abs(len(nodes) - 10)
+
+
+def tree_of(nodes: Sequence[Any], run: Any) -> dict[str, Any]:
+    """The nodes that are drawn, each as [text, parent, state, kind, p, q, score], and how many are not."""
+    shown: set[int] = set()
+    order = sorted(range(len(nodes)), key=lambda i: nodes[i].state not in ("accepted", "rejected", "emitted"))
+    leaves = 0
+    for i in order:
+        if nodes[i].state in ("pruned", "omitted") or depth_of(nodes, i) > MOST_DEPTH:
+            continue
+        if leaves >= MOST_LEAVES and nodes[i].state in ("drafted", "rejected"):
+            continue
+        leaves += nodes[i].parent < 0 or any(nodes[j].parent == nodes[i].parent for j in shown)
+        while i >= 0 and i not in shown:
+            shown.add(i)
+            i = nodes[i].parent
+    kept = sorted(shown)
+    place = {-1: -1, **{old: new for new, old in enumerate(kept)}}
+    drawn = []
+    for i in kept:
+        n = nodes[i]
+        text = "…" if n.state == "omitted" else run.piece(n.token)  # it stands for tokens between the context and a branch
+        kind = n.source if n.state == "emitted" else ""
+        drawn.append([text, place[n.parent], n.state, kind, *map(short, (n.p, n.q, n.score))])
+    pruned = sum(node.state == "pruned" for node in nodes)
+    return {"nodes": drawn, "pruned": pruned, "more": len(nodes) - len(drawn) - pruned}
+
+
+def depth_of(nodes: Sequence[Any], i: int) -> int:
+    """A node's depth; 1 below the root."""
+    depth = 0
+    while i >= 0:
+        depth, i = depth + 1, nodes[i].parent
+    return depth
+
+
+def canvas_of(run: Any) -> dict[str, Any]:
+    """The canvas after each of its first steps: rows of [text, state, confidence], state decided, remasked, kept or masked."""
+    steps = [step for step in run.steps if step.edits]
+    cells = max(edit.position for step in steps for edit in step.edits) + 1
+    texts: list[str | None] = [None] * cells
+    rows = []
+    for step in steps:
+        row: list[list[Any]] = []
+        changed = {edit.position: edit for edit in step.edits}
+        for position in range(cells):
+            edit = changed.get(position)
+            if edit is not None:
+                texts[position] = run.piece(edit.token) if edit.token >= 0 else None
+            text = texts[position]
+            state = ("remasked" if text is None else "decided") if edit is not None else "masked" if text is None else "kept"
+            row.append([text or "", state, short(edit.confidence) if edit is not None and text is not None else None])
+        rows.append(row)
+    return {"rows": rows[:MOST_ROWS], "of": len(rows)}
+
+
+def short(x: float | None) -> float | None:
+    """Two digits are more than a picture shows."""
+    return None if x is None or x - x != 0 else float(f"{x:.2g}")
+
+
+# How it is drawn
+
+COLOURS = {
+    "light": {
+        "ink": "#1f2328", "faint": "#667079", "line": "#b6bdc4", "plain-soft": "#eceef0",
+        "accepted": "#2b8a3e", "accepted-soft": "#d9f2df", "rejected": "#c92a2a", "rejected-soft": "#fde3e3",
+        "bonus": "#1864ab", "bonus-soft": "#d7eafc", "residual": "#b35309", "residual-soft": "#fdebd3",
+    },
+    "dark": {
+        "ink": "#e6e8ea", "faint": "#9aa4ad", "line": "#59626b", "plain-soft": "#2c3238",
+        "accepted": "#69db7c", "accepted-soft": "#16341f", "rejected": "#ff8787", "rejected-soft": "#451d1d",
+        "bonus": "#74c0fc", "bonus-soft": "#12304a", "residual": "#ffa94d", "residual-soft": "#422a10",
+    },
+}  # fmt: skip
+"""The colours of trace pages (views/page.css)."""
+STYLE = """
+text { font: 13px ui-monospace, "DejaVu Sans Mono", Menlo, monospace; fill: var(--ink); }
+.small { font-size: 10.5px; fill: var(--faint); }
+rect { fill: var(--plain-soft); stroke: var(--line); }
+path { fill: none; stroke: var(--line); stroke-width: 1.5; }
+.root rect { fill: none; stroke: var(--line); }
+.accepted rect { fill: var(--accepted-soft); stroke: var(--accepted); stroke-width: 2; }
+path.accepted { stroke: var(--accepted); stroke-width: 2.5; }
+.rejected rect { fill: var(--rejected-soft); stroke: var(--rejected); stroke-dasharray: 4 2; }
+.emitted rect, .remasked rect { fill: var(--residual-soft); stroke: var(--residual); stroke-width: 2; }
+.emitted.bonus rect, .decided rect { fill: var(--bonus-soft); stroke: var(--bonus); stroke-width: 2; }
+.masked rect { fill: none; stroke-dasharray: 2 3; }
+.kept text { fill: var(--faint); }
+"""
+WIDE, HIGH, BOX = 132, 42, 112
+LEGEND = {
+    "accepted": "accepted draft",
+    "rejected": "rejected draft",
+    "drafted": "draft that was not reached",
+    "bonus": "the target's own token",
+    "residual": "the target's own token, in place of a draft",
+    "decided": "decided by this call",
+    "remasked": "masked again",
+    "kept": "decided before",
+    "masked": "still masked",
+}
+
+
+def variables(scope: str, colours: Mapping[str, str]) -> str:
+    """The colours of pictures below a selector."""
+    return f"{scope} {{ " + " ".join(f"--{name}: {value};" for name, value in colours.items()) + " }"
+
+
+def styled(scope: str, colours: Mapping[str, str]) -> str:
+    """The whole style of pictures below a selector."""
+    rules = "\n".join(f"{scope} {line}".replace(", .", f", {scope} .") for line in STYLE.strip().splitlines())
+    return f"{variables(scope, colours)}\n{rules}"
+
+
+def visible(text: str, most: int = 11) -> str:
+    """A token's text with its blanks to be seen, cut to what a box holds."""
+    shown = text.replace("\n", "⏎").replace("\t", "⇥").replace("<|", "<").replace("|>", ">")
+    shown = re.sub(r"^ +| +$", lambda blanks: "␣" * len(blanks[0]), shown)
+    shown = "".join(c if c.isprintable() else "·" for c in shown)
+    return (shown[: most - 1] + "…" if len(shown) > most else shown) or "∅"
+
+
+def drawing(picture: Picture, style: str = "") -> str:
+    """A step as an SVG element; with a style it is a file of its own."""
+    parts, width, height, said, states = (tree if "nodes" in picture else canvas)(picture)
+    x = 4
+    for state in states:
+        kind = "emitted bonus" if state == "bonus" else "emitted" if state == "residual" else state
+        label = LEGEND[state]
+        if x > 4 and x + 24 + 6.6 * len(label) > max(width, 560):
+            x, height = 4, height + 22
+        parts.append(f'<g class="{kind}"><rect x="{x}" y="{height + 4}" width="14" height="12" rx="3"/></g>')
+        parts.append(f'<text class="small" x="{x + 20}" y="{height + 14}">{label}</text>')
+        x += 44 + int(6.6 * len(label))
+    width, height = max(width, min(x, 560)), height + 24
+    parts = [f"<style>{style}</style>" if style else "", f"<title>{html.escape(said)}</title>", *parts]
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    head = f'xmlns="http://www.w3.org/2000/svg" class="step-picture" {size} role="img" aria-label="{html.escape(said)}"'
+    return f"<svg {head}>" + "".join(parts) + "</svg>"
+
+
+def tree(picture: Picture) -> tuple[list[str], int, int, str, list[str]]:
+    """The parts of a tree, its width and height, what it shows in words, and the states that the legend explains."""
+    nodes = picture["nodes"]
+    below: dict[int, list[int]] = {i: [] for i in range(-1, len(nodes))}
+    for i, node in enumerate(nodes):
+        below[node[1]].append(i)
+    place: dict[int, tuple[int, float]] = {}
+    row = 0
+
+    def put(i: int, depth: int) -> None:
+        nonlocal row
+        for child in below[i]:
+            put(child, depth + 1)
+        if below[i]:
+            place[i] = depth, (place[below[i][0]][1] + place[below[i][-1]][1]) / 2
+        else:
+            place[i] = depth, row
+            row += 1
+
+    put(-1, 0)
+    parts = []
+    for parent, children in below.items():
+        for i in children:
+            (a, b), (c, d) = place[parent], place[i]
+            x1, y1, x2, y2 = a * WIDE + 4 + BOX, b * HIGH + 16, c * WIDE + 4, d * HIGH + 16
+            kind = ' class="accepted"' if nodes[i][2] == "accepted" else ""
+            parts.append(f'<path{kind} d="M{x1} {y1:g}C{x1 + 10} {y1:g} {x2 - 10} {y2:g} {x2} {y2:g}"/>')
+    for i, (depth, at) in place.items():
+        text, _, state, kind, p, q, score = nodes[i] if i >= 0 else (picture["root"], 0, "root", "", None, None, None)
+        sign = {"accepted": "✓ ", "rejected": "✗ ", "emitted": "+ "}.get(state, "")
+        label = sign + (visible(text) if i >= 0 else "…" + visible(text[-11:], 12))
+        parts.append(
+            f'<g class="{state} {kind}" transform="translate({depth * WIDE + 4} {at * HIGH + 4:g})">'
+            f'<rect width="{BOX}" height="24" rx="5"/>'
+        )
+        parts.append(f'<text x="7" y="16">{html.escape(label)}</text>')
+        beside = [f"q {q:g}"] if q is not None else [f"score {score:g}"] if score is not None else []
+        beside += [f"p {p:g}"] if p is not None else []
+        if beside and not {p, q, score} <= {None, 0.0, 1.0}:
+            parts.append(f'<text class="small" x="7" y="35">{" · ".join(beside)}</text>')
+        parts.append("</g>")
+    counts = {state: sum(node[2] == state for node in nodes) for state in ("accepted", "rejected", "drafted")}
+    emitted = [node[3] if node[3] == "bonus" else "residual" for node in nodes if node[2] == "emitted"]
+    states = [state for state, n in counts.items() if n] + sorted(set(emitted))
+    words = {"accepted": "accepted", "rejected": "rejected", "drafted": "not reached"}
+    if not counts["accepted"] + counts["rejected"] + len(emitted):
+        states, words["drafted"] = [], "grown"
+    said = "A tree of drafts: " + ", ".join(f"{n} {words[s]}" for s, n in counts.items() if n)
+    return parts, (max(d for d, _ in place.values()) + 1) * WIDE - WIDE + BOX + 8, row * HIGH + 4, said, states
+
+
+def canvas(picture: Picture) -> tuple[list[str], int, int, str, list[str]]:
+    """The same of a canvas, a row after each call."""
+    rows, parts = picture["rows"], [f'<text class="small" x="4" y="12">{html.escape(picture["prompt"])}</text>']
+    wide = 62
+    for r, row in enumerate(rows):
+        parts.append(f'<text class="small" x="4" y="{r * 38 + 36}">call {r + 1}</text>')
+        for c, (text, state, sure) in enumerate(row):
+            parts.append(
+                f'<g class="{state}" transform="translate({c * wide + 50} {r * 38 + 20})">'
+                f'<rect width="{wide - 4}" height="22" rx="4"/>'
+            )
+            parts.append(f'<text x="5" y="15">{html.escape(visible(text, 6)) if text else ""}</text>')
+            if sure is not None and state == "decided":
+                parts.append(f'<text class="small" x="5" y="32">{sure:g}</text>')
+            parts.append("</g>")
+    found = {cell[1] for row in rows for cell in row}
+    states = [state for state in ("decided", "kept", "remasked", "masked") if state in found]
+    said = f"A canvas of {len(rows[0])} positions after each of the first {len(rows)} of {picture['of']} calls"
+    return parts, len(rows[0]) * wide + 54, len(rows) * 38 + 22, said, states
+
+
+def figure(name: str, pictures: Mapping[str, Picture]) -> str:
+    """The HTML of an algorithm's picture with its caption; "" where there is none, or where it is of another text."""
+    picture = pictures.get(name)
+    if picture is None or picture["digest"] != gallery.digest(name):
+        return ""
+    if "rows" in picture:
+        shown = len(picture["rows"])
+        some = f", the first {shown} of {picture['of']}" if shown < picture["of"] else ""
+        what = f"The canvas after each call{some}; below a token, its confidence."
+    else:
+        told = [
+            f"{picture['pruned']} pruned drafts" if picture["pruned"] else "",
+            f"{picture['more']} more" if picture["more"] else "",
+        ]
+        left = " and ".join(filter(None, told))
+        what = f"Step {picture['number']} of a run" + (f"; {left} are not drawn." if left else ".")
+    command = html.escape(picture["command"])
+    caption = f"{what} The whole run, as a page: <code>{command} -o page.html</code>"
+    return f'<figure class="step">{drawing(picture)}<figcaption>{caption}</figcaption></figure>'
+
+
+def write(names: Iterable[str] = ()) -> None:
+    """Record steps anew, of all algorithms or of these, and draw README's."""
+    known = dict(gallery.known(STEPS))
+    for name in names or stdlib.names():
+        known.pop(name, None)
+        try:
+            found = record(name)
+        except decgraph.DecError as error:
+            print(f"{name}: {str(error).splitlines()[0]}")
+            continue
+        if found is not None:
+            known[name] = found
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(known[name], ensure_ascii=False)}" for name in sorted(known) if name in stdlib.names()
+    ]
+    STEPS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    for scheme, colours in COLOURS.items():
+        (IMAGES / f"step-{scheme}.svg").write_text(drawing(known[README], styled("svg", colours)) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(sys.argv[1:])
