@@ -17,6 +17,7 @@ from decgraph.bench import render
 from decgraph.bench.compare import THEIRS
 from decgraph.bench.measure import Row
 from decgraph.errors import DecError
+from decgraph.runtime.trace import wilson
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 MARKERS = "osD^vPX*"
@@ -154,7 +155,8 @@ def ratios(axes: Axes, run: Row) -> bool:
 
 
 def acceptance(axes: Axes, run: Row) -> bool:
-    """Lines: of the verifications that came to test a draft at a depth, the share that accepted one there, with both counts."""
+    """Lines: of the verifications that came to test a draft at a depth, the share that accepted one there, with both counts
+    and the band of its 95 % intervals."""
     deepest, colours = 0, colours_of(run)
     for n, row in enumerate(row for row in render.overall(run) if row.get("acceptance", {}).get("tested")):
         pairs = zip(row["acceptance"]["accepted"], row["acceptance"]["tested"], strict=True)
@@ -165,6 +167,8 @@ def acceptance(axes: Axes, run: Row) -> bool:
             [x for x, _ in points], [y for _, y in points], marker=MARKERS[n % len(MARKERS)],
             color=colours[row["algorithm"]], markersize=5, linewidth=1.4, label=row["algorithm"],
         )  # fmt: skip
+        low, high = zip(*(wilson(a, t) for _, a, t in counts), strict=True)
+        axes.fill_between([x for x, _ in points], low, high, color=colours[row["algorithm"]], alpha=0.12, linewidth=0)
         for depth, a, t in counts:
             axes.annotate(
                 f"{a}/{t}", (depth, a / t), (0, 4 + 7 * n), textcoords="offset points", ha="center", fontsize=6,

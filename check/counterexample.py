@@ -169,9 +169,9 @@ class Counterexample:
         return f"<counterexample to `{self.claim}`: total variation {self.distance}>"
 
     def _repr_html_(self) -> str:
-        from decgraph.html import fragment
+        from decgraph.html import frame
 
-        return fragment(self)
+        return frame(self)
 
     def to_json(self) -> dict[str, Any]:
 

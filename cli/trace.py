@@ -75,6 +75,8 @@ def command(
         plots.check(plot)
     externs = models.functions(chosen[0])
     fields = asked.fields(chosen[0])
+    if live and not shown.quiet:
+        typer.echo(f"{out} is written while the run goes on; Ctrl-C ends it", err=True)
     traces: list[Trace] = []
     read: dict[str, Any] = {}
     tokenizer: Any = None

@@ -36,7 +36,7 @@ def show(console: Console, run: Trace, number: int | None) -> None:
     if chosen is not None:
         console.print(Text(f"\nstep {chosen + 1}: {several(steps[chosen].count, 'token')} committed", "bold"))
         for tree in steps[chosen].trees[:4]:
-            console.print(drawn(run, tree))
+            console.print(drawn(run, tree, chosen))
     if run.stats.acceptance:
         console.print(Text("\naccepted by depth", "bold"))
         counts = zip(run.stats.acceptance, run.stats.accepted, run.stats.tested, run.stats.intervals, strict=True)
@@ -71,17 +71,18 @@ def text_of(run: Trace, steps: list[Step]) -> Iterable[Text]:
         yield Text(piece, STYLES[origin])
 
 
-def drawn(run: Trace, tree: DraftTree) -> Tree:
-    """A draft tree: ✓ accepted, ✗ rejected, + emitted by the target."""
+def drawn(run: Trace, tree: DraftTree, step: int) -> Tree:
+    """A draft tree as a step left it: ✓ accepted, ✗ rejected, + emitted by the target, ● committed by the program."""
     root = Tree(Text("·", "dim"))
     places: dict[int, Tree] = {-1: root}
-    untested = [i for i, node in enumerate(tree.nodes) if node.state in ("drafted", "pruned")]
-    left_out = set(untested[max(0, MOST - (len(tree.nodes) - len(untested))) :])
-    for i, node in enumerate(tree.nodes):
+    nodes = [node.at(step) for node in tree.nodes if node.born <= step]
+    untested = [i for i, node in enumerate(nodes) if node.state in ("drafted", "pruned")]
+    left_out = set(untested[max(0, MOST - (len(nodes) - len(untested))) :])
+    for i, node in enumerate(nodes):
         if node.parent in places and i not in left_out:
             places[i] = places[node.parent].add(labelled(run, node))
-    if len(places) <= len(tree.nodes):
-        root.add(Text(f"and {several(len(tree.nodes) - len(places) + 1, 'more node')}", "dim"))
+    if len(places) <= len(nodes):
+        root.add(Text(f"and {several(len(nodes) - len(places) + 1, 'more node')}", "dim"))
     return root
 
 

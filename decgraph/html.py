@@ -1,4 +1,4 @@
-"""Values in notebooks: what `_repr_html_` of algorithms, cost reports, checks, counterexamples, results and explanations calls.
+"""Values in notebooks: what `_repr_html_` of algorithms, cost reports, checks, results and explanations calls.
 
 The rooms below know nothing of HTML; `decgraph.editor.fragments` writes it, and is found by its name when a notebook asks.
 """
@@ -13,6 +13,9 @@ def fragment(value: object) -> str:
     return str(import_module("decgraph.editor.fragments").fragment(value))
 
 
-def frame(run: object) -> str:
-    """The page of a run (a `Trace` of decgraph.views) in a frame of its own."""
-    return str(import_module("decgraph.views.page").framed(run))
+PAGES = {"Trace": "decgraph.views.page", "Counterexample": "decgraph.views.counterexample"}
+
+
+def frame(value: object) -> str:
+    """The page of a run (a `Trace`) or of a counterexample, in a frame of its own. Raises KeyError for what has no page."""
+    return str(import_module(PAGES[type(value).__name__]).framed(value))

@@ -144,11 +144,6 @@ def report(value: Any) -> str:
     return shown
 
 
-def counterexample(value: Any) -> str:
-    """A counterexample by itself."""
-    return _pre(escape(value.render()))
-
-
 def result(value: Any) -> str:
     """A run: its text by where each token came from, and its statistics."""
     stats = value.stats
@@ -216,7 +211,6 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "Calls": calls,
     "Cost": cost,
     "Explanation": explanation,
-    "Counterexample": counterexample,
     "Report": report,
     "Result": result,
 }

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from decgraph.check.proof_page import proof_page
 from decgraph.runtime.parameters import shown
-from decgraph.views.page import embedded, read
+from decgraph.views.page import embedded, in_frame, read
 
 if TYPE_CHECKING:
     from decgraph.check.counterexample import Counterexample
     from decgraph.check.report import Report
 
+THEME = '<button id="theme" aria-label="Light or dark" title="Light or dark (t)">◐</button>'
 MOST = 200  # rows of a distribution that are shown
 LINE = re.compile(r"(?:(?P<file>[\w./-]+) )?line (?P<line>\d+)")
 DRAWN = {
@@ -32,8 +33,16 @@ def report_page(reports: Sequence[tuple[Report, str]]) -> str:
     title = " and ".join(report.name for report, _ in reports) if len(reports) < 4 else f"{len(reports)} algorithms"
     articles = "\n".join(article(report, text) for report, text in reports)
     body = f'<header><h1>{html.escape(title)}: check</h1><span class="spring"></span>'
-    body += '<button id="theme" aria-label="Light or dark" title="Light or dark (t)">◐</button></header>\n'
+    body += f"{THEME}</header>\n"
     return page_of(f"{title}: check", f"{body}<main>\n{articles}\n</main>")
+
+
+def framed(found: Counterexample) -> str:
+    """The page of a counterexample as a part of a notebook; its program stands in the notebook."""
+    title = f"{found.names[0]}: counterexample"
+    body = f'<header><h1>{html.escape(title)}</h1><span class="spring"></span>{THEME}</header>\n'
+    claim = f'<p class="mono">{html.escape(found.claim)}</p>'
+    return in_frame(title, page_of(title, f"{body}<main>{claim}{counterexample(found, '')}</main>"), 520)
 
 
 def page_of(title: str, body: str) -> str:

@@ -2,7 +2,7 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-const MOST_NODES = 600; // of a tree that are drawn; the path that was accepted always is
+const MOST_NODES = 1200; // of a tree that are drawn; the path that was accepted always is
 const WIDE = 132, WIDEST = 420, HIGH = 38; // of a node with its room, before the tree is made to fit
 const ON_PATH = new Set(["accepted", "emitted", "committed"]);
 const SIGNS = { accepted: "✓ ", rejected: "✗ ", emitted: "+ ", committed: "● " };
@@ -36,9 +36,11 @@ function number(x, digits = 3) {
   return x !== 0 && Math.abs(x) < 0.001 ? x.toExponential(1) : String(Number(x.toFixed(digits)));
 }
 
-function nodesOf(tree, columns) { // each node as an object; see node_data of views/document.py
+const WORDS = new Set(["state", "source", "why"]); // of which a node has the place in the list of words
+
+function nodesOf(tree, columns, words) { // each node as an object; see node_data of views/document.py
   const names = ["token", "parent", "state", "source", "born", "settled", "values", "score", "q", "p", "raw", "why"];
-  return tree.map((row, i) => Object.fromEntries([["i", i], ["columns", columns], ...names.map((name, k) => [name, row[k] ?? (name === "why" ? "" : null)])]));
+  return tree.map((row, i) => Object.fromEntries([["i", i], ["columns", columns], ...names.map((name, k) => [name, row[k] === undefined || row[k] === null ? (name === "why" ? "" : null) : WORDS.has(name) ? words[row[k]] : row[k]])]));
 }
 
 function nodesAt(tree, step) { // as they were at the end of a step
@@ -99,8 +101,8 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     this.box = make("div", { class: "tree", tabindex: "0", role: "tree", "aria-label": "Draft tree: " + Object.entries(counted).map(([state, n]) => `${n} ${state}`).join(", ") }, this.svg.node(), this.map.node());
     this.detail = make("p", { class: "detail faint", role: "status" }, "Point at a node, or choose it with the arrow keys, for all that is known of it.");
     const button = (text, said, does) => { const made = make("button", { "aria-label": said, title: said }, text); made.addEventListener("click", does); return made; };
-    this.tools = make("div", { class: "tools" }, button("−", "Smaller (-)", () => this.scale(1 / 1.4)), button("+", "Larger (+)", () => this.scale(1.4)), button("fit", "The whole tree (0)", () => this.fit()),
-      button("path", "To the path that was accepted (p)", () => this.toPath()));
+    this.tools = make("div", { class: "tools" }, button("−", "Smaller (-)", () => this.scale(1 / 1.4)), button("+", "Larger (+)", () => this.scale(1.4)), button("fit", "fit: the whole tree (0)", () => this.fit()),
+      button("path", "path: to the accepted one (p)", () => this.toPath()));
     if (counted.pruned) {
       this.pruned = make("input", { type: "checkbox" });
       this.pruned.addEventListener("change", () => this.draw());
@@ -138,10 +140,10 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     const below = new Map([[-1, []]]);
     for (const node of kept) below.set(node.i, []);
     for (const node of kept) (below.get(node.parent) ?? below.get(-1)).push(node);
-    const plain = (node) => node.state === "drafted" && !node.fresh;
-    const run = (node) => { // drafts one below the other, which nobody tested: one box
+    const like = (a, b) => (a.state === "drafted" || a.state === "committed") && a.state === b.state && a.fresh === b.fresh;
+    const run = (node) => { // drafts one below the other, which nobody tested and which are alike: one box
       const line = [node];
-      for (let next = below.get(node.i); plain(node) && next.length === 1 && plain(next[0]); next = below.get(next[0].i)) line.push(next[0]);
+      for (let next = below.get(node.i); next.length === 1 && like(node, next[0]); next = below.get(next[0].i)) line.push(next[0]);
       return line;
     };
     const grown = (node) => {
@@ -170,8 +172,8 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     this.pills.selectAll("g").data(order).join((enter) => {
       const g = enter.append("g");
       g.append("rect").attr("class", "node").attr("rx", 5);
-      g.append("text").attr("class", "token");
-      g.append("text").attr("class", "small");
+      g.append("text").attr("class", "token").attr("aria-hidden", "true");
+      g.append("text").attr("class", "small").attr("aria-hidden", "true");
       return g.on("pointerenter", (_, d) => this.tell(d)).on("click", (_, d) => { this.tell(d); this.box.focus({ preventScroll: true }); });
     }).attr("class", (d) => `${d.data.node.state} ${d.data.node.state === "emitted" ? d.data.node.source : ""} ${d.data.node.fresh ? "fresh" : ""}`)
       .attr("role", "treeitem").attr("id", (d) => `${this.name()}-${d.data.node.i}`).attr("aria-level", (d) => d.depth + 1).attr("aria-label", (d) => this.said(d));
@@ -212,7 +214,7 @@ class TreeView { // a tree in a box: it fits first; wheel, pinch, drag and keys 
     this.at = t;
     const pill = Math.max(3, Math.min(170, this.column * t.k - 14)), tall = Math.max(2.5, Math.min(22, HIGH * t.k - 3));
     const spot = (d) => [t.applyX(d.left), t.applyY(d.middle)];
-    const height = (d) => (ON_PATH.has(d.data.node.state) || d.children || d.data.node.i < 0 ? Math.max(tall, 17) : tall); // inner nodes are read first
+    const height = (d) => (ON_PATH.has(d.data.node.state) || d.children || d.data.node.i < 0 ? Math.max(tall, Math.min(17, pill + 2)) : tall); // inner nodes are read first
     const second = HIGH * t.k >= 34 && pill > 60;
     const line = d3.linkHorizontal().source((l) => { const [x, y] = spot(l.source); return [x + pill, y]; }).target((l) => spot(l.target));
     const lift = second ? 8 : 0; // the numbers stand below the box

@@ -24,14 +24,30 @@ def trace_page(runs: Sequence[Trace]) -> str:
     Two runs are aligned by their tokens: where one goes, the other goes to the step that commits the same place of the text."""
     title = " and ".join(run.name for run in runs)
     return page(
-        f"{title}: trace", read("trace.html"), {"runs": [document(run) for run in runs], "relation": relation(runs)}, *SCRIPTS
+        f"{title}: trace",
+        read("trace.html"),
+        {"runs": [spelled_once(document(run)) for run in runs], "relation": relation(runs)},
+        *SCRIPTS,
     )
 
 
+def spelled_once(run: dict[str, Any]) -> dict[str, Any]:
+    """A run's data in which the nodes of trees, thousands of them, name the words of a list by their places."""
+    words: dict[str, int] = {}
+    place = lambda x: words.setdefault(x, len(words)) if isinstance(x, str) else x
+    trees = [[[place(x) for x in row] for row in tree] for tree in run["trees"]]
+    return {**run, "trees": trees, "words": list(words)}
+
+
 def framed(run: Trace) -> str:
-    """The page of a run as a part of a notebook: in a frame of its own, which may run its script and nothing else."""
-    frame = 'sandbox="allow-scripts" style="width:100%;height:760px;border:1px solid #8886;border-radius:6px"'
-    return f'<iframe title="Trace of {html.escape(run.name)}" {frame} srcdoc="{html.escape(trace_page([run]))}"></iframe>'
+    """The page of a run as a part of a notebook."""
+    return in_frame(f"Trace of {run.name}", trace_page([run]), 760)
+
+
+def in_frame(title: str, text: str, height: int) -> str:
+    """A page in a frame of its own, which may run its script and nothing else."""
+    frame = f'sandbox="allow-scripts" style="width:100%;height:{height}px;border:1px solid #8886;border-radius:6px"'
+    return f'<iframe title="{html.escape(title)}" {frame} srcdoc="{html.escape(text)}"></iframe>'
 
 
 def page(title: str, body: str, data: Any, *scripts: str) -> str:

@@ -13,7 +13,7 @@ from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.views.document import Trace
 
-COLOURS = {"accepted": "#2b8a3e", "bonus": "#1864ab", "residual": "#b35309", "plain": "#868e96"}  # the page's
+COLOURS = {"accepted": "#237a34", "bonus": "#1864ab", "residual": "#b35309", "plain": "#868e96"}  # the page's
 AGAIN, MASKED = "#c92a2a", "#ffffff"
 FORMATS = (".png", ".svg", ".pdf")
 

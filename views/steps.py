@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -40,6 +40,14 @@ class Node:
     born: int = 0
     settled: int = 0
     columns: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+
+    def at(self, step: int) -> Node:
+        """The node as a step left it."""
+        told = {name: [(when, x) for when, x in values if when <= step] for name, values in self.columns.items()}
+        told = {name: values for name, values in told.items() if values}
+        if self.settled <= step:
+            return replace(self, columns=told)
+        return replace(self, columns=told, state="drafted", why="", p=None, raw=None)
 
 
 @dataclass

@@ -15,7 +15,7 @@ class RunView {
     this.event = -1;
     run.positions = Math.max(run.tokens.length, ...run.steps.map((s) => s.cells || 0));
     this.canvas = run.stats.unmasked > 0;
-    this.trees = run.trees.map((tree) => nodesOf(tree, run.columns));
+    this.trees = run.trees.map((tree) => nodesOf(tree, run.columns, run.words));
     this.size = this.canvas ? run.positions : run.tokens.length;
     this.stepOf = new Int32Array(this.size).fill(-1);
     this.history = this.canvas ? Array.from({ length: this.size }, () => []) : null;
@@ -41,7 +41,8 @@ class RunView {
     const called = this.canvas ? "model call" : "target call";
     const calls = run.stats.target_calls && run.stats.tokens ? `, ${number(run.stats.tokens / run.stats.target_calls, 2)} token${run.stats.tokens === run.stats.target_calls ? "" : "s"} a call` : "";
     const facts = `${several(run.stats.tokens, "token")} in ${several(run.steps.length, "step")}, ${several(run.stats.target_calls, called)}${calls}; ${run.live ? "still going on" : "ended by " + (ENDED[run.reason] ?? run.reason)}; ${run.backend} backend`;
-    const panel = (title, ...inner) => make("section", { class: "panel", "aria-label": title }, make("h3", {}, title), ...inner);
+    const named = (title) => ({ class: "panel", "data-panel": title, "aria-label": document.querySelector("main.two") ? `${title} of ${run.name}` : title }); // of two runs each has its own
+    const panel = (title, ...inner) => make("section", named(title), make("h3", {}, title), ...inner);
     const kinds = this.canvas ? ["prompt", "masked"] : ["prompt", ...new Set(run.origins)];
     const legend = make("div", { class: "legend", "aria-label": "Colours of the text" }, ...kinds.map((k) => make("span", { class: k }, KINDS[k] || k)));
     if (this.canvas) legend.append(...[0, 0.33, 0.66, 1].map((x) => {
@@ -64,14 +65,14 @@ class RunView {
     });
     this.stepPanel = make("div", {});
     this.stepTitle = make("h3", {});
-    this.log = make("ol", { class: "log", "aria-label": "Events of this step" });
+    this.log = make("ol", { class: "log", tabindex: "0", "aria-label": "Events of this step" });
     this.log.addEventListener("click", (event) => {
       const item = event.target.closest("li");
       if (item) this.select([...this.log.children].indexOf(item));
     });
-    this.source = make("pre", { class: "source scroll", "aria-label": "Program" }, ...run.source.map((line) => make("div", {}, line || " ")));
+    this.source = make("pre", { class: "source scroll", tabindex: "0", role: "group", "aria-label": "Lines of the program" }, ...run.source.map((line) => make("div", {}, line || " ")));
     const left = make("div", { class: "stack" }, panel("Text", legend, this.text));
-    const right = make("div", { class: "stack" }, make("section", { class: "panel", "aria-label": "Step" }, this.stepTitle, this.stepPanel, make("details", { open: "" }, make("summary", {}, "Events"), this.log)));
+    const right = make("div", { class: "stack" }, make("section", named("Step"), this.stepTitle, this.stepPanel, make("details", { open: "" }, make("summary", {}, "Events"), this.log)));
     if (run.source.length) left.append(panel("Program", this.source));
     if (this.canvas) {
       this.cells = make("canvas", { role: "img" });

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from shelf import FEW, NAMES, V, parameters, tables
+from traced import open_tables
 
 import decgraph
 from decgraph.backends.registry import machine
@@ -252,3 +253,11 @@ def test_a_verification_on_a_memory_is_a_call_of_the_target() -> None:
         session = Session(algorithm.module, {"target": FreeModel(1, V, 2, name="target")}, {}, machine=machine(backend))
         result = session.run(request(limit=5, seed=3))
         assert result.error is None and result.stats.draft_calls == 0 and list(result.stats.calls) == ["target"]
+
+
+def test_a_result_prints_in_a_line() -> None:
+    """With thousands of events too."""
+    session = open_tables("speculative")
+    result = session.run(Request(prompt=(0, 1), limit=60, temperature=1.0))
+    assert len(result.events) > 100 and len(repr(result)) < 160 and "\n" not in repr(result)
+    assert f"{len(result.tokens)} tokens" in repr(result)

@@ -36,6 +36,13 @@ def test_a_tree_and_acceptance_at_the_terminal(tables: None, capsys: pytest.Capt
     assert "\nstep 2: " in capsys.readouterr().out
 
 
+def test_a_search_at_the_terminal_is_as_it_was_in_the_step(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for step in (2, 4):
+        assert main(["trace", "beam", "-p", "ab", "-n", "4", "--k", "2", "--step", str(step)]) == 0
+        said = capsys.readouterr().out
+        assert said.count("logprob ") == 4 * step and ("● " in said) == (step == 4)
+
+
 def test_a_canvas_at_the_terminal(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "remdm_loop", "-p", "ab", "-n", "8", "--length", "8", "--rounds", "3"]) == 0
     rows = [line[5:] for line in capsys.readouterr().out.splitlines() if line[:4].strip().isdigit()]

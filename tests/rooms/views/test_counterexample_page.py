@@ -57,6 +57,18 @@ def test_words_of_a_program_are_text(page: Any, tmp_path: Path) -> None:  # noqa
     assert page.locator("pre").all_inner_texts().count(bad) >= 2
 
 
+def test_a_notebook_shows_it_in_a_frame(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    found = decgraph.load(BROKEN).check(mutants=False).counterexample
+    file = tmp_path / "notebook.html"
+    file.write_text(f"<!doctype html><title>notebook</title>{found._repr_html_()}", encoding="utf-8")
+    page.goto(file.as_uri())
+    frame = page.frame_locator("iframe")
+    assert frame.locator("ol li").all_inner_texts() == found.decisions and frame.locator(".pair").count() == 2
+    titles = frame.locator("section").evaluate_all("all => all.map((one) => [one.ariaLabel, one.getBoundingClientRect().top])")
+    assert [name for name, _ in sorted(titles, key=lambda one: one[1])][0] == "What each side commits", "the answer first"
+    assert len(repr(found)) < 120
+
+
 def test_lines_of_other_files_are_not_marked() -> None:
     assert lines_of(["x, line 18 (step 0): token 0", "y, rules.dec line 6 (step 0): yes", "start: 3"]) == {18}
 
