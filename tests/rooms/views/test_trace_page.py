@@ -317,7 +317,7 @@ def test_a_page_of_a_run_that_goes_on_is_read_again(page: Any, tmp_path: Path) -
     )
     page.keyboard.press("Home")
     (tmp_path / "trace.html").write_text(trace_page([run]), encoding="utf-8")
-    page.wait_for_function("window.page && page.live === false")
+    page.locator("article > div", has_text="ended by").first.wait_for()
     assert page.inner_text("#count") == f"step 1 of {len(run.steps)}" and "ended by" in page.inner_text("article")
 
 
@@ -398,6 +398,4 @@ def test_pictures_for_the_documentation(page: Any, tmp_path: Path, pytestconfig:
         file = tmp_path / f"{name}.html"
         assert main(["trace", *words, "-p", "def main():", "-o", str(file)]) == 0
         page.goto(file.as_uri())
-        for _ in range(6):
-            page.keyboard.press("ArrowRight")
         page.screenshot(path=IMAGES / f"{name}.png", full_page=True)
