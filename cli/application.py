@@ -6,16 +6,15 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 import decgraph
 from decgraph.cli import completion, given
-
-if TYPE_CHECKING:
-    from decgraph.dsl.explain import Explanation
+from decgraph.cli.verbs import GROUPS
 
 NAMES = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 WIDE = 30
@@ -48,21 +47,18 @@ class Verb(TyperCommand):
                     formatter.write_dl(rows, col_max=WIDE)
         if "--set" in {name for p in self.params for name in p.opts}:
             for path in completion.algorithms_in(self.words)[:1]:
-                write_algorithm(explanation(path), formatter)
+                write_algorithm(path, formatter)
 
 
 class Verbs(TyperGroup):
-    """The verbs in groups. groups: their titles, with the verbs of each."""
-
-    groups: Mapping[str, Sequence[str]] = {}
+    """The verbs in groups, and those of a verb in one."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        rest = [name for name in self.list_commands(ctx) if not any(name in group for group in self.groups.values())]
-        for title, group in {**self.groups, ("Others" if self.groups else "Commands"): rest}.items():
-            rows = [(name, self.commands[name].help or "") for name in group if name in self.commands]
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl([(name, help.partition("\n")[0]) for name, help in rows])
+        groups = GROUPS if "run" in self.commands else {"Commands": self.list_commands(ctx)}
+        for title, group in groups.items():
+            with formatter.section(title):
+                rows = [(name, self.commands[name].help or "") for name in group if name in self.commands]
+                formatter.write_dl([(name, help.partition("\n")[0]) for name, help in rows])
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         self.format_commands(ctx, formatter)
@@ -84,31 +80,41 @@ def shown(record: tuple[str, str]) -> tuple[str, str]:
     return names, re.sub(r"; [^\[\];]*[<>]=?[^\[\];]*(?=[\];])", "", re.sub(r" *\[(?:x|[\d.]+)[<>]=?[^\[\];]*\]", "", help))
 
 
-def explanation(path: Any) -> Explanation:
-    """The algorithm of a file in words; parsed, and nothing more."""
+def meaning(name: str, doc: str, text: str) -> str:
+    """What a program says of a parameter: the clause of its docstring that names it, a comment, or a line that has it."""
+    uses = re.compile(rf"`{name}`|(?<![\w`]){name}\b(?!`)")
+    clauses = [one for one in re.split(r"(?<=[.;:,])\s+", " ".join(doc.split())) if f"`{name}`" in one]
+    if clauses:
+        return clauses[0].rstrip(".;:,")
+    body = text.partition(doc)[2].splitlines() if doc else text.splitlines()
+    lines = [line.strip() for line in body if uses.search(line)]
+    commented = [line.partition("#")[2].strip() for line in lines if "#" in line]
+    return commented[0] if commented else f"`{lines[0]}`" if lines else ""
+
+
+def write_algorithm(path: Path, formatter: Any) -> None:
+    """What the algorithm of a file is, its models, the functions that it calls and its parameters; parsed, and nothing more."""
     from decgraph.dsl.explain import explain
 
-    return explain(path.read_text(encoding="utf-8"), str(path), path.stem)
-
-
-def write_algorithm(found: Explanation, formatter: Any) -> None:
-    """What an algorithm is, its models, the functions that it calls and its parameters."""
+    text = path.read_text(encoding="utf-8")
+    found = explain(text, str(path), path.stem)
+    told = [(f"--{name.replace('_', '-')}", [words, meaning(name, found.doc, text)]) for name, words in found.params]
     with formatter.section(f"{found.name}"):
         for line in textwrap.wrap(" ".join(found.doc.split()), formatter.width - 4):
             formatter.write_text(line)
     for title, rows in (("Models (--model NAME=FOLDER)", found.models),
                         ("Functions that it calls (--extern FILE.py:NAME)", found.externs),
-                        ("Parameters", [(f"--{n.replace('_', '-')}", w) for n, w in found.params])):  # fmt: skip
+                        ("Parameters", [(name, ": ".join(filter(None, words))) for name, words in told])):  # fmt: skip
         if rows:
             with formatter.section(title):
                 formatter.write_dl([(name, words) for name, words in rows], col_max=WIDE)
 
 
-def of(arguments: Iterable[str], verbs: Mapping[str, str], groups: Mapping[str, Sequence[str]]) -> typer.Typer:
+def of(arguments: Iterable[str], verbs: Mapping[str, str]) -> typer.Typer:
     """The typer application with the verb that the arguments name; the other verbs are there by name and help only."""
     app = typer.Typer(
         help="A compiler for decoding algorithms: run them on real models, prove what they claim.",
-        cls=type("Verbs", (Verbs,), {"groups": groups}),
+        cls=Verbs,
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,

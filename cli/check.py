@@ -66,8 +66,9 @@ def command(
     """Prove what an algorithm claims, or refute it with the smallest counterexample found.
 
     Proved: a derivation, for every vocabulary, model, context and request. Holds: no counterexample in the worlds that are
-    counted; exact, every outcome of every draw is followed, with rational probabilities. Exit code 0 for both; 1 if a claim is
-    refuted, a planted bug was not found, or --require asks for more; 3 if it is undecided; 70 if decgraph itself failed.
+    counted; exact, every outcome of every draw is followed, with rational probabilities. After so many --seconds it says what
+    is known. Exit code 0 for both verdicts; 1 if a claim is refuted, a planted bug was not found, or --require asks for more;
+    3 if it is undecided; 70 if decgraph itself failed.
     """
     words = list(algorithms or ())
     rest = [w for w in words if w.startswith("-")]

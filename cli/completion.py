@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
@@ -150,8 +150,9 @@ def of_command(command: Any) -> dict[str, Any]:
         kind, described = get_args(parameter.annotation)
         kinds = (kind, *get_args(kind))
         choices = next((k for k in kinds if isinstance(k, type) and issubclass(k, Enum)), None)
-        completer = described.autocompletion
-        value = [str(c.value) for c in choices] if choices else completer.__name__ if completer is not None else ""
+        completer: Any = described.autocompletion
+        words = [str(c.value) for c in choices or ()] or list(getattr(completer, "words", ()))
+        value: Any = words or getattr(completer, "__name__", "")
         if type(described).__name__ == "ArgumentInfo":
             arguments.append(value)
             continue
@@ -245,34 +246,14 @@ def externs(args: list[str], incomplete: str) -> list[str]:
     return [f"demo:{name}" for text in texts for name in re.findall(r"^extern[ \t]+(\w+)", text, re.M)]
 
 
-def kinds(args: list[str], incomplete: str) -> list[str]:
-    from decgraph import stdlib
+def choice(*words: str) -> Callable[[list[str], str], list[str]]:
+    """What completes a value that is one of some words: they stand in the index themselves."""
 
-    return list(stdlib.KINDS)
+    def offer(args: list[str], incomplete: str) -> list[str]:
+        return list(words)
 
-
-def claims(args: list[str], incomplete: str) -> list[str]:
-    from decgraph import stdlib
-
-    return [*stdlib.PROMISES, "none"]
-
-
-def statuses(args: list[str], incomplete: str) -> list[str]:
-    from decgraph import stdlib
-
-    return [status for status in stdlib.STATUSES if status != "none"]
-
-
-def devices(args: list[str], incomplete: str) -> list[str]:
-    return ["auto", "cpu", "cuda"]
-
-
-def dtypes(args: list[str], incomplete: str) -> list[str]:
-    return ["auto", "float32", "bfloat16", "float16", "int8", "int4"]
-
-
-def backends(args: list[str], incomplete: str) -> list[str]:
-    return ["torch", "triton", "reference"]
+    vars(offer)["words"] = words
+    return offer
 
 
 def families(args: list[str], incomplete: str) -> list[str]:
@@ -280,7 +261,3 @@ def families(args: list[str], incomplete: str) -> list[str]:
     from decgraph import stdlib
 
     return sorted({row.family for row in stdlib.catalogue().values()})
-
-
-def students(args: list[str], incomplete: str) -> list[str]:
-    return ["drafter", "eagle", "medusa", "exit"]

@@ -28,15 +28,18 @@ def command(
         option(
             "--status",
             help=f"Only those that are: {', '.join(k for k in stdlib.STATUSES if k != 'none')}.",
-            autocompletion=completion.statuses,
+            autocompletion=completion.choice(*(k for k in stdlib.STATUSES if k != "none")),
         ),
     ] = None,
     kind: Annotated[
         str | None,
-        option("--kind", help=f"Only with a model that is: {', '.join(stdlib.KINDS)}.", autocompletion=completion.kinds),
+        option(
+            "--kind", help="Only those with such a model: causal, masked, ...", autocompletion=completion.choice(*stdlib.KINDS)
+        ),
     ] = None,
     claim: Annotated[
-        str | None, option("--claim", help=f"Only those that claim: {', '.join(CLAIMS)}.", autocompletion=completion.claims)
+        str | None,
+        option("--claim", help="Only with this claim: tokens, distribution, ...", autocompletion=completion.choice(*CLAIMS)),
     ] = None,
     long: Annotated[bool, option("--long", "-l", help="With claims as they are written, and sources.")] = False,
     owed: Annotated[bool, option("--owed", help="The published algorithms without a program here, and why.")] = False,
@@ -59,7 +62,7 @@ def command(
             return
         output.print_table(("name", "family", "wave", "why"), [(r.name, r.family, str(r.wave), r.note) for r in missing])
         return
-    entries = [stdlib.entry(name) for name in stdlib.names()]
+    entries = [*stdlib.entries()]
     check(family, {entry.family for entry in entries})
     entries = [e for e in entries if family in (None, e.family) and status in (None, e.status)]
     entries = [e for e in entries if kind in (None, *e.kinds) and claim in (None, *(e.promises or ["none"]))]

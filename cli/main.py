@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from decgraph.cli import completion
-from decgraph.cli.verbs import GROUPS, verbs
+from decgraph.cli.verbs import verbs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = output.warn
             with uncollected():
-                app = application.of(arguments, verbs(), GROUPS)
+                app = application.of(arguments, verbs())
             app(args=arguments, prog_name="decgraph", obj=clock.process_began() if argv is None else time.perf_counter())
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)

@@ -94,14 +94,14 @@ def command(
             for row in todo:
                 if row.prompt is None:
                     done.tell(rows.failed(row.id, row.error))
-            rest = [row for row in todo if row.prompt is not None]
-            if rest and ray:
+            decodable = [row for row in todo if row.prompt is not None]
+            if decodable and ray:
                 with contextlib.redirect_stdout(sys.stderr):  # Ray tells of lost workers on standard output
-                    on_ray.run(decoder, rest, done.tell, on_ray.Pool(workers or 2, address, cpus, gpus))
-            elif rest:
+                    on_ray.run(decoder, decodable, done.tell, on_ray.Pool(workers or 2, address, cpus, gpus))
+            elif decodable:
                 session = decoder.session
                 session.load_seconds = time.perf_counter() - done.started
-                local.run(decoder, rest, done.tell)
+                local.run(decoder, decodable, done.tell)
         except KeyboardInterrupt:
             done.interrupted = True
     code = done.report(

@@ -51,14 +51,18 @@ MaxTokens = Annotated[int, option("--max-tokens", "-n", help="Most new tokens.")
 Temperature = Annotated[float | None, option("--temperature", "-t", help="0 is greedy. Default: the model's own, else 0.")]
 Seed = Annotated[int, option("--seed", help="Seed of all noise: the same seed commits the same tokens.")]
 Device = Annotated[str, option("--device", help="auto, cpu, cuda or cuda:1. auto: CUDA where there is one.",
-                               autocompletion=completion.devices)]  # fmt: skip
+                               autocompletion=completion.choice("auto", "cpu", "cuda"))]  # fmt: skip
 Dtype = Annotated[
     str,
     option(
         "--dtype",
         help="auto, float32, bfloat16, float16; int8, int4: weights, on a CPU. auto: a model's own on CUDA, float32 on a CPU.",
-        autocompletion=completion.dtypes,
+        autocompletion=completion.choice(AUTO, "float32", "bfloat16", "float16", "int8", "int4"),
     ),
+]
+Backend = Annotated[
+    str | None,
+    option("--backend", help="torch, triton or reference.", autocompletion=completion.choice("torch", "triton", "reference")),
 ]
 Drafter = Annotated[
     str | None,
@@ -127,8 +131,7 @@ class Bound(Models):
     extern: Annotated[
         list[str] | None, option("--extern", help="A function it calls: file.py:name.", autocompletion=completion.externs)
     ] = None
-    backend: Annotated[str | None, option("--backend", help="torch, triton or reference.",
-                                          autocompletion=completion.backends)] = None  # fmt: skip
+    backend: Backend = None
 
     def params(self, context: typer.Context, known: Sequence[str] | Mapping[str, object]) -> dict[str, Any]:
         """Values of the algorithm's parameters as they were written, by --set and by their own names. Raises DecError for other

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import signal
 import sys
 import time
 from contextlib import suppress
@@ -49,6 +50,7 @@ def command(
     Without a terminal every line of standard input is a text, and the answers go to standard output.
     """
     options.check_system(chat, system)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ctrl-C ends an answer here, and not the command
     chosen = decgraph.load(algorithm)
     room = Room(models, asked, shown, chat, system, {"params": models.params(context, chosen.params)})
     room.open(chosen)

@@ -54,7 +54,7 @@ def command(
     prefill: Annotated[int, option("--prefill", min=0, help="Prompt tokens between other forwards; 0: whole.")] = 256,
     keep: Annotated[int, option("--keep", min=0, help="MiB of keys and values kept for later prompts.")] = 1024,
     patience: Annotated[float, option("--patience", min=0, help="Seconds to end running requests after SIGTERM.")] = 30.0,
-    backend: Annotated[str | None, option("--backend", help="torch or triton.", autocompletion=completion.backends)] = None,
+    backend: options.Backend = None,
     quiet: Annotated[bool, option("--quiet", "-q", help="The address alone.")] = False,
     json: Annotated[bool, option("--json", help="Print where it listens as JSON.")] = False,
 ) -> None:

@@ -16,7 +16,7 @@ KINDS = ("drafter", "eagle", "medusa", "exit")
 
 
 def command(
-    kind: Annotated[str, typer.Argument(help="drafter, eagle, medusa or exit.", autocompletion=completion.students)],
+    kind: Annotated[str, typer.Argument(help="drafter, eagle, medusa or exit.", autocompletion=completion.choice(*KINDS))],
     model: Annotated[
         str,
         option("--model", "-m", help="The target: a folder or a name.", autocompletion=completion.models),

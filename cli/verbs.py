@@ -1,4 +1,4 @@
-"""The verbs of the command line, found by their files, and the groups that the help shows them in."""
+"""The verbs of the command, by the first lines of this folder's files, and the groups in which the help shows them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ GROUPS = {
     "Serve and export": ("serve", "export"),
     "Models": ("zoo", "train", "convert"),
 }
-"""The verbs as the help shows them."""
 FIRST_LINE = re.compile(r'"""decgraph (?P<verb>\w+): (?P<help>.*?)(?:""")?\s*$')
 
 
 def verbs() -> dict[str, str]:
-    """The verbs and one line about each, found by reading the first line of this folder's files."""
+    """The verbs and one line about each, in the order of the groups."""
     found = {}
     for path in sorted(Path(__file__).parent.glob("*.py")):
         with path.open(encoding="utf-8") as file:

@@ -59,7 +59,7 @@ def said(report: dict[str, Any]) -> str:
 
 
 def check(algorithm: decgraph.Algorithm, seconds: float = LIMIT) -> dict[str, Any]:
-    """The report of a check, with its page."""
+    """The report of a check that may take so many seconds, with its page."""
     from decgraph.views.counterexample import report_page
 
     report = algorithm.check(seconds=seconds)

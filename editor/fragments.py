@@ -92,7 +92,10 @@ def explanation(value: Any) -> str:
     shown = _title(value.name) + f"<p>{escape(' '.join(value.doc.split()))}</p>"
     shown += _table([(claim, meaning) for claim, meaning in value.claims])
     shown += _table([*value.models, *value.params])
-    lines = [(str(line.number or ""), "&nbsp;" * 4 * line.depth + escape(line.words)) for line in value.step]
+    lines = [
+        (str(line.number or ""), f'<div style="padding-left:{2 * line.depth}em">{escape(line.words)}</div>')
+        for line in value.step
+    ]
     return shown + _table(lines, raw=True) + _folded("a step, drawn", _pre(escape("\n".join(value.drawing))))
 
 

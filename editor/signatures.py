@@ -65,12 +65,14 @@ def _forms(analysis: Analysis, tokens: list[Token]) -> tuple[Form, ...]:
     before = tokens[-2].text if len(tokens) > 1 else ""
     if before == ".":
         receiver = _receiver(analysis, item, tokens[:-2])
-        return _lines(method_lines().get(f"{receiver.elem}.{name}")) if receiver is not None else ()
+        called = tokens[-3].text if len(tokens) > 2 and tokens[-3].text.isidentifier() else ""
+        return _lines(method_lines().get(f"{receiver.elem}.{name}"), called) if receiver is not None else ()
     if before in ("algorithm", "rule", "policy", "def", "extern"):
         return ()
     own = type_of_name(analysis, item, name)
     if own is not None:
-        return _lines(method_lines().get(f"{own.elem}."))
+        other = {"causal": "model(", "masked": "target("}.get(str(own.of[0]) if own.of else "", " ")
+        return _lines(method_lines().get(f"{own.elem}."), name, other)
     found = analysis.names.get(name)
     if found is not None and (analysis.file.named(name) is not None or name not in function_lines()):
         return (_of_item(found),)
@@ -93,12 +95,16 @@ def _receiver(analysis: Analysis, item: S.Item | None, tokens: list[Token]) -> T
     return min(ends, key=lambda pair: pair[0])[1] if ends else None
 
 
-def _lines(line: Line | None) -> tuple[Form, ...]:
+def _lines(line: Line | None, name: str = "", other: str = " ") -> tuple[Form, ...]:
+    """The calls that the docs show, of a value of this name; those that begin with `other` are of another kind of value."""
     if line is None:
         return ()
-    return tuple(
-        Form(call, _params(call), value) for call, value in zip(line.calls, line.values, strict=True) if call.endswith(")")
-    )
+    found = []
+    for call, value in zip(line.calls, line.values, strict=True):
+        if call.endswith(")") and not call.startswith(other):
+            label = re.sub(r"^\w+(\[\w+\])?", name, call) if name else call
+            found.append(Form(label, _params(label), value))
+    return tuple(found)
 
 
 def _of_item(item: S.Item) -> Form:

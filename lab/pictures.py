@@ -86,7 +86,7 @@ def tree_of(nodes: Sequence[Any], run: Any) -> dict[str, Any]:
     for i in order:
         if nodes[i].state in ("pruned", "omitted") or depth_of(nodes, i) > MOST_DEPTH:
             continue
-        if leaves >= MOST_LEAVES and nodes[i].state == "drafted":
+        if leaves >= MOST_LEAVES and nodes[i].state in ("drafted", "rejected"):
             continue
         leaves += nodes[i].parent < 0 or any(nodes[j].parent == nodes[i].parent for j in shown)
         while i >= 0 and i not in shown:
@@ -97,15 +97,9 @@ def tree_of(nodes: Sequence[Any], run: Any) -> dict[str, Any]:
     drawn = []
     for i in kept:
         n = nodes[i]
-        drawn.append(
-            [
-                run.piece(n.token),
-                place[n.parent],
-                n.state,
-                n.source if n.state == "emitted" else "",
-                *map(short, (n.p, n.q, n.score)),
-            ]
-        )
+        text = "…" if n.state == "omitted" else run.piece(n.token)  # it stands for tokens between the context and a branch
+        kind = n.source if n.state == "emitted" else ""
+        drawn.append([text, place[n.parent], n.state, kind, *map(short, (n.p, n.q, n.score))])
     pruned = sum(node.state == "pruned" for node in nodes)
     return {"nodes": drawn, "pruned": pruned, "more": len(nodes) - len(drawn) - pruned}
 

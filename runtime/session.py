@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from decgraph.errors import DecError
-from decgraph.ir.values import Function, Module, Type
+from decgraph.ir.types import Type
+from decgraph.ir.values import Function, Module
 from decgraph.runtime import progress as shown
 from decgraph.runtime.arguments import Externs, Listener, ParamValue, Prompt, Tokenizing
 from decgraph.runtime.conversation import Conversation

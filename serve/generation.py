@@ -21,7 +21,7 @@ from decgraph.runtime.text import Tokenizer
 from decgraph.serve.catalogue import Catalogue, Unknown
 from decgraph.serve.refusals import Refusal, words_of
 from decgraph.serve.texts import GrowingText
-from decgraph.serve.tools import HERMES, Format, format_of, grammar_of, told
+from decgraph.serve.tools import HERMES, SPACED, Format, format_of, grammar_of, told
 from decgraph.serve.wire import (
     ChatRequest,
     Common,
@@ -419,12 +419,13 @@ def _grammars(body: Common, session: Session, tools: Tools | None) -> list[tuple
                 raise Refusal(400, said, param="response_format.json_schema")
             schema = wanted.json_schema.schema_ if wanted.json_schema is not None else schema
         made.append(("response_format", lambda: Grammar.json_schema(schema)))
+    tight = SPACED if given is not None and given.disable_any_whitespace else {}
     kinds: dict[str, Callable[[Any], Grammar]] = {
-        "json_": Grammar.json_schema,
+        "json_": lambda schema: Grammar.json_schema(_with(schema, tight)),
         "regex": Grammar.regex,
         "choice": lambda texts: Grammar.regex("|".join(map(re.escape, texts))),
         "grammar": _lark,
-        "json_object": lambda _: Grammar.json_schema({"type": "object"}),
+        "json_object": lambda _: Grammar.json_schema({"type": "object", **tight}),
     }
     for name, make in kinds.items() if given is not None else ():
         if value := getattr(given, name):
@@ -434,6 +435,12 @@ def _grammars(body: Common, session: Session, tools: Tools | None) -> list[tuple
         text = partial(grammar_of, tools.format, tools.tools, parallel=tools.several, special=special)
         made.append(("tool_choice", lambda: Grammar.lark(text())))
     return made
+
+
+def _with(schema: str | dict[str, Any], more: dict[str, Any]) -> str | dict[str, Any]:
+    """A schema with more at its root."""
+    read = json.loads(schema) if isinstance(schema, str) and more else schema
+    return {**read, **more} if isinstance(read, dict) else read
 
 
 def _lark(text: str) -> Grammar:

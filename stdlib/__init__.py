@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import hashlib
 import re
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -19,7 +20,7 @@ from decgraph.errors import DecError
 if TYPE_CHECKING:
     from decgraph.dsl import syntax as S
 
-__all__ = ["STATUSES", "Entry", "Row", "catalogue", "entry", "names", "owed", "path", "text"]
+__all__ = ["STATUSES", "Entry", "Row", "catalogue", "entries", "entry", "names", "owed", "path", "text"]
 
 FOLDER = Path(__file__).parent
 
@@ -132,6 +133,31 @@ def entry(name: str) -> Entry:
         promises=tuple(dict.fromkeys(promise(s) for s in item.body if isinstance(s, claims))),
     )  # fmt: skip
     return made if row is None else replace(made, **{k: v for k, v in asdict(row).items() if k != "name"})
+
+
+def entries() -> tuple[Entry, ...]:
+    """The entries of all algorithms, by name. They are kept in the user's cache: to read the files takes a second."""
+    import decgraph.dsl
+    from decgraph import cache
+
+    files = [
+        *FOLDER.glob("*.dec"),
+        *FOLDER.glob("*.csv"),
+        *FOLDER.glob("*.py"),
+        *Path(decgraph.dsl.__file__).parent.glob("*.*"),
+    ]
+    read = sorted(f"{f}:{f.stat().st_mtime_ns}:{f.stat().st_size}" for f in files)
+    stamp = hashlib.sha256("\n".join(read).encode()).hexdigest()
+    stored = cache.folder() / "stdlib.json"
+    held = cache.read(stored)
+    if held.get("stamp") != stamp:
+        made = [asdict(entry(name)) | {"file": ""} for name in names()]
+        held = {"stamp": stamp, "entries": made}
+        cache.replace(stored, held)
+    lists = ("kinds", "externs", "promises")
+    return tuple(
+        Entry(**{**one, "file": path(one["name"]), **{part: tuple(one[part]) for part in lists}}) for one in held["entries"]
+    )
 
 
 KINDS = ("causal", "masked", "features", "layers", "head")

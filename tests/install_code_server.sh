@@ -13,4 +13,4 @@ npm install --no-audit --no-fund --ignore-scripts code-server@4.100.3
 (cd node_modules/argon2 && npx node-pre-gyp rebuild --build-from-source)
 cd node_modules/code-server/lib/vscode
 npm install --omit=dev --no-audit --no-fund --ignore-scripts
-npm rebuild @parcel/watcher node-pty @vscode/spdlog native-watchdog kerberos @vscode/sqlite3
+npm_config_yes=true npm rebuild @parcel/watcher node-pty @vscode/spdlog native-watchdog kerberos @vscode/sqlite3

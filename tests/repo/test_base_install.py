@@ -46,6 +46,7 @@ COMMANDS = {
     "map OUT/mine.dec -a speculative -o OUT/rows.jsonl": True,
     "new OUT/mine.dec": False,
     "profile speculative --prompt hi": True,
+    "repl speculative -n 4": True,
     "run speculative --prompt hi -n 4": True,
     "run speculative --prompt hi -n 4 --backend reference": True,
     "run speculative --prompt hi -n 4 --backend torch": True,

@@ -1,4 +1,4 @@
-"""Continuous integration: the workflow in the open runs what .ci/run runs, and both run targets that the Makefile has."""
+"""Continuous integration: the workflows in the open run what .ci/run runs, and both run targets that the Makefile has."""
 
 from __future__ import annotations
 
@@ -29,22 +29,32 @@ def test_the_targets_are_those_of_the_makefile() -> None:
     assert set(targets_of_run()) <= set(re.findall(r"^([a-z]+):.*## ", makefile, re.M))
 
 
-@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda path: path.name)
-def test_the_workflow_runs_ci_run_and_nothing_else(file: Path) -> None:
-    workflow: dict[Any, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_says_what_it_promises_and_has_bounds(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    workflow: dict[Any, Any] = yaml.safe_load(text)
     ((job, made),) = workflow["jobs"].items()
-    assert job.split("-") == targets_of_run()
-    checkout, python, run = made["steps"]
-    assert run == {"run": ".ci/run"}
-    assert all(re.fullmatch(r"actions/(checkout|setup-python)@v\d+", step["uses"]) for step in (checkout, python))
-    assert python["with"]["python-version"] == "3.11"
-    assert (
-        made["timeout-minutes"] <= 360 and workflow["concurrency"]["group"] and workflow["permissions"] == {"contents": "read"}
-    )
+    assert text.startswith("# ") and workflow["name"] == job == file.stem
+    assert made["timeout-minutes"] <= 360 and workflow["concurrency"]["group"]
+    assert workflow["permissions"] == {"contents": "write" if file.stem == "release" else "read"}
+    for step in made["steps"]:
+        assert "run" in step or re.fullmatch(r"actions/(checkout|setup-python)@v\d+", step["uses"])
 
 
-def test_there_is_a_workflow() -> None:
-    assert WORKFLOWS
+def test_the_workflows_run_what_ci_run_runs_and_targets_that_there_are() -> None:
+    made = {
+        target for file in WORKFLOWS for target in re.findall(r"run: make ([a-z]+)$", file.read_text(encoding="utf-8"), re.M)
+    }
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert set(targets_of_run()) <= made <= set(re.findall(r"^([a-z]+):.*## ", makefile, re.M))
+
+
+def test_a_release_needs_its_version_and_its_lines() -> None:
+    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M)
+    assert version
+    words = [str(ROOT / ".ci" / "release"), "999.0"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert done.returncode == 1 and f"the tag says 999.0, pyproject.toml {version[1]}" in done.stderr
 
 
 def requirements(mode: str) -> list[str]:

@@ -24,8 +24,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_example_has_a_test() -> None:
+    """Here, and of the notebook in tests/rooms/editor/test_notebook.py."""
     assert [p.name for p in EXAMPLES if p.is_file()] == [
-        "compare.py", "forgets_the_residual.dec", "hf_generate.py", "test_mine.py",
+        "compare.py", "forgets_the_residual.dec", "hf_generate.py", "notebook.ipynb", "test_mine.py",
     ]  # fmt: skip
 
 

@@ -157,6 +157,15 @@ GRAMMARS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"guided_grammar": 'start: "up" | "down"'}, ("up", "down")),
     ({"json_schema": {"enum": ["a", 1]}}, ('"a"', "1")),
     ({"guided_json": '{"const": 7}'}, ("7",)),
+    (
+        {
+            "structured_outputs": {
+                "json": {"type": "array", "items": {"const": 1}, "minItems": 2, "maxItems": 2},
+                "disable_any_whitespace": True,
+            }
+        },
+        ("[1, 1]",),
+    ),
     ({"response_format": {"type": "json_object", "schema": {"const": True}}}, ("true",)),
 ]
 

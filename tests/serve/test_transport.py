@@ -28,7 +28,7 @@ def test_https_keys_a_proxy_and_traces(catalogue: Any, tmp_path: Path) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
-    subprocess.run([*make, *names], check=True, capture_output=True)
+    subprocess.run([*make, *names], check=True, capture_output=True, timeout=SECONDS)
     spans, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
     more = {"ssl_certfile": cert, "ssl_keyfile": key, "root_path": "/models"}

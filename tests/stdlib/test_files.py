@@ -108,3 +108,14 @@ def test_reading_the_shelf_is_light() -> None:
         "assert not {'torch', 'transformers', 'typer', 'rich', 'numpy', 'networkx'} & set(sys.modules), 'heavy'"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=SECONDS)
+
+
+def test_all_entries_come_from_the_cache_and_are_those_of_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DECGRAPH_CACHE", str(tmp_path))
+    read = tuple(map(stdlib.entry, stdlib.names()))
+    assert stdlib.entries() == read
+    monkeypatch.setattr(stdlib, "entry", None)
+    assert stdlib.entries() == read, "the second time no file is read"
+    monkeypatch.undo()
+    monkeypatch.setenv("DECGRAPH_CACHE", "/dev/null/nowhere")
+    assert stdlib.entries() == read, "without a cache all are"

@@ -79,6 +79,8 @@ def train(job: Job, say: Callable[[str], None] = print) -> Report:
 
     logging.disable_progress_bar()  # training shows its own
     model, tokenizer, folder = teacher.load(job.model, job.placed)
+    if job.self_made:
+        template_of(tokenizer)  # without one nothing can be asked: said before answers are written
     work = job.work or job.out.with_name(job.out.name + ".work")
     kind: type[Student] = STUDENTS[job.kind]
     layers = kind.layers_for(model, **job.options)

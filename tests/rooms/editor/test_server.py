@@ -119,7 +119,7 @@ async def session() -> None:
     call = lsp.Position(*at_word(TEXT, "drafter(t.leaves", "drafter("))
     told = await client.text_document_signature_help_async(lsp.SignatureHelpParams(document, call))
     form = told.signatures[told.active_signature]
-    assert (form.label, form.parameters[told.active_parameter].label) == ("target(ctx)", (7, 10))
+    assert (form.label, form.parameters[told.active_parameter].label) == ("drafter(ctx)", (8, 11))
     whole = lsp.Range(lsp.Position(0, 0), lsp.Position(len(TEXT.splitlines()), 0))
     hints = await client.text_document_inlay_hint_async(lsp.InlayHintParams(document, whole))
     (hint,) = hints

@@ -31,7 +31,6 @@ PROGRAM = '''algorithm mine(target: causal, drafter: causal, gamma: int in 1..16
         commit t.accepted
 '''
 SETTINGS = {
-    "decgraph.command": [sys.executable, "-m", "decgraph", "lsp"],
     "workbench.startupEditor": "none",
     "workbench.colorTheme": "Default Light Modern",
     "editor.minimap.enabled": False,
@@ -54,6 +53,10 @@ def editor(tmp_path: Path) -> Iterator[str]:
     work, extensions, user = tmp_path / "work", tmp_path / "extensions", tmp_path / "user"
     work.mkdir()
     (work / "mine.dec").write_text(PROGRAM, encoding="utf-8")
+    programs = work / ".venv" / "bin"  # where the extension looks first
+    programs.mkdir(parents=True)
+    (programs / "decgraph").write_text(f'#!/bin/sh\nexec {sys.executable} -m decgraph "$@"\n', encoding="utf-8")
+    (programs / "decgraph").chmod(0o755)
     ours = shutil.copytree(ROOT / "editor/vscode", extensions / "decgraph.decgraph-0.1.0")
     subprocess.run(
         ["npm", "install", "--omit=dev", "--no-audit", "--no-fund"], cwd=ours, check=True, capture_output=True, timeout=SECONDS
@@ -93,6 +96,7 @@ def test_a_wrong_word_is_marked_mended_and_the_claim_checked(
     said = page.locator(".monaco-hover").filter(has_text="targt")
     said.wait_for(timeout=20_000)
     assert "did you mean target?" in said.inner_text()
+    page.wait_for_timeout(700)  # until it has faded in
     picture(page, "editor", pytestconfig)
 
     wrong.dblclick()
@@ -106,4 +110,13 @@ def test_a_wrong_word_is_marked_mended_and_the_claim_checked(
     lens = " ".join(page.locator(".codelens-decoration").all_inner_texts())
     assert "target" in lens, lens  # what a step calls
     picture(page, "editor-proved", pytestconfig)
+
+    page.click(".view-line >> text=mine")  # the cursor into the algorithm
+    page.keyboard.press("F1")
+    page.keyboard.type("explain the algorithm", delay=20)
+    page.locator(".quick-input-list .monaco-list-row", has_text="Explain the Algorithm").first.click(timeout=20_000)
+    beside = page.frame_locator("iframe.webview").last.frame_locator("iframe#active-frame")
+    beside.locator("text=static cost").wait_for(timeout=90_000)
+    assert "until the request is finished" in beside.locator("body").inner_text()
+    picture(page, "editor-explained", pytestconfig)
     page.close()
