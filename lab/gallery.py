@@ -219,7 +219,12 @@ def summary(name: str) -> str:
     cited = re.sub(r"\([^()\"]*\b(?:19|20)\d\d[a-z]?(?:: \"[^\"]*\")?\)", "\0", doc)
     said = cited.partition("\0")[2].partition(": ")[2] or cited
     first = re.split(r"(?<=[.])\s(?=[A-Z`])", said.replace(" \0", ""), maxsplit=1)[0].rstrip(".")
-    pieces = re.split(r"(`[^`]*`)", first[:1].upper() + first[1:])
+    return markdown(first[:1].upper() + first[1:])
+
+
+def markdown(text: str) -> str:
+    """A plain text with code in backticks, as Markdown: its other signs are no markup."""
+    pieces = re.split(r"(`[^`]*`)", text)
     return "".join(p if p.startswith("`") else re.sub(r"([*_<|])", r"\\\1", p) for p in pieces)
 
 
@@ -240,7 +245,8 @@ def row(entry: stdlib.Entry, verdicts: Found) -> str:
     """An algorithm's row in the tables of the index."""
     verdict = verdicts.get(entry.name, {}).get("verdict", "") if entry.claim else ""
     claim = promised(entry.claim) + (f", {verdict}" if verdict else "")
-    return f"| [{entry.name}]({entry.name}.md) | {summary(entry.name)} | {entry.source or '-'} | {claim} | {entry.status} |"
+    about = markdown(entry.about[:1].upper() + entry.about[1:])
+    return f"| [{entry.name}]({entry.name}.md) | {about} | {entry.source or '-'} | {claim} | {entry.status} |"
 
 
 def index(verdicts: Found) -> str:

@@ -3,8 +3,8 @@
     .venv/bin/python -m lab.pictures [NAME ...]     # two minutes; writes docs/gallery/steps.json, and README's picture
 
 A step is kept with a digest of the program's text and is not shown once the text has changed. The site draws it while it is
-built (docs/site/hooks.py); nothing is run then. Programs that need a function of the user's, and those whose step is neither
-a tree nor a canvas, have no picture.
+built (docs/site/hooks.py); nothing is run then. Functions of the user's are stand-ins. Programs whose step is neither a tree
+nor a canvas have no picture.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import decgraph
 from decgraph import stdlib
+from decgraph.zoo import stand_ins
 from lab import gallery
 
 STEPS = gallery.FOLDER / "steps.json"
@@ -41,7 +42,8 @@ def record(name: str) -> dict[str, Any] | None:
     algorithm = decgraph.load(name)
     canvas = "masked" in algorithm.models.values()
     params: dict[str, Any] = {p: SMALL[p] for p, made in algorithm.params.items() if p in SMALL and smaller(made, SMALL[p])}
-    session = algorithm.session(backend="torch", **params)
+    externs = {one: getattr(stand_ins, one) for one in algorithm.module.externs}
+    session = algorithm.session(backend="torch", externs=externs, **params)
     sampled = "in distribution" in stdlib.entry(name).claim
     asked: dict[str, Any] = {"limit": 10 if canvas else 24, "temperature": 1 if sampled else 0}
     request, recorder = request_for(session, CANVAS_PROMPT if canvas else PROMPT, **asked), Recorder()
@@ -52,6 +54,7 @@ def record(name: str) -> dict[str, Any] | None:
         f"-t {asked['temperature']}",
         *(f"--{p.replace('_', '-')} {v}" for p, v in params.items()),
     ]
+    options += [f"--extern demo:{one}" for one in externs]
     prompt = CANVAS_PROMPT if canvas else PROMPT
     command = f'decgraph trace {name} -p "{prompt}" {" ".join(options)}'
     common = {"digest": gallery.digest(name), "command": command}

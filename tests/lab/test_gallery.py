@@ -33,6 +33,7 @@ def test_the_index_begins_with_what_is_well_known_and_has_every_family() -> None
 def test_a_row_says_what_an_algorithm_does_and_a_page_where_it_was_published() -> None:
     assert gallery.summary("speculative") == "A chain of gamma draws from a small model, verified in one call of the target"
     assert [name for name in SHELF if not 10 < len(gallery.summary(name)) < 400 or "(Li et al" in gallery.summary(name)] == []
+    assert "| A small model drafts, the target verifies |" in gallery.row(gallery.stdlib.entry("speculative"), VERDICTS)
     assert set(gallery.arxiv()) <= set(SHELF)
     assert "https://arxiv.org/abs/2406.16858" in gallery.paper(gallery.stdlib.entry("eagle2"))
     assert "scholar.google.com/scholar?q=%22" in gallery.paper(gallery.stdlib.entry("jakiro"))
