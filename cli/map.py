@@ -35,6 +35,7 @@ def command(
     models: options.Bound,
     asked: options.Request,
     shown: options.Output,
+    talk: options.Chat,
     resume: Annotated[
         bool, option("--resume", help="Go on with a file of results; what is in it is not decoded again.")
     ] = False,
@@ -47,8 +48,6 @@ def command(
     cpus: Annotated[float, option("--cpus", min=0.1, help="With --ray: CPUs of a worker.")] = 1,
     gpus: Annotated[float, option("--gpus", min=0, help="With --ray: GPUs of a worker.")] = 0,
     batch: Annotated[int, option("--batch", min=1, help="How many at a time, of each worker.")] = 8,
-    chat: Annotated[bool, option("--chat", help="A text is a message: use the model's chat template.")] = False,
-    system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None,
 ) -> None:
     """Decode every prompt of a file, and append each result to another file as it ends.
 
@@ -63,7 +62,7 @@ def command(
 
     if not ray and (workers is not None or address is not None):
         raise decgraph.DecError("--workers and --address go with --ray", hint="--ray --workers 2")
-    options.check_system(chat, system)
+    talk.check()
     placed = models.placed()
     chosen = decgraph.load(algorithm)
     params = models.params(context, chosen.params)
@@ -76,13 +75,13 @@ def command(
     own = address is None and "RAY_ADDRESS" not in os.environ  # a cluster that is started for this run
     placed = placed.reserved(gpus, here=own) if ray else placed.found()
     decoder = Decoder(
-        chosen, folders, params, batch=batch, chat=chat, system=system, externs=externs or None,
+        chosen, folders, params, batch=batch, chat=talk.chat, system=talk.system, externs=externs or None,
         backend=models.backend, device=placed.device, dtype=placed.dtype, **fields,
     )  # fmt: skip
     found = rows.read(prompts)
     output.check_writable(out, ".jsonl", ".ndjson", ".json", what="JSON of a record a line")
     decided = {"algorithm": chosen.ir(), "models": folders, "parameters": {n: str(v) for n, v in params.items()},
-               "chat template": [chat, system], "functions": sorted(models.extern or ())}  # fmt: skip
+               "chat template": [talk.chat, talk.system], "functions": sorted(models.extern or ())}  # fmt: skip
     decided |= {name: str(value) for name, value in fields.items()} | placed.settled()
     with (
         Output(out, decided, resume=resume or retry_errors, retry=retry_errors) as results,

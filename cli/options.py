@@ -76,32 +76,37 @@ Model = Annotated[
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """What is decoded."""
+class Chat:
+    """Whether a prompt is a message."""
 
-    prompt: Annotated[str | None, option("--prompt", "-p", help="The prompt.")] = None
-    prompt_file: Annotated[Path | None, option("--prompt-file", help="A file with the prompt; - is stdin.")] = None
-    ids: Annotated[str | None, option("--ids", help='The prompt as token ids: "1 2 3".')] = None
-    chat: Annotated[bool, option("--chat", help="The prompt is a message: use the model's chat template.")] = False
+    chat: Annotated[bool, option("--chat", help="A prompt is a message: use the model's chat template.")] = False
     system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None
+
+    def check(self) -> None:
+        """Raises DecError for a system message without a conversation."""
+        if self.system is not None and not self.chat:
+            raise DecError("--system goes with --chat", hint='--chat --system "Answer in one sentence."')
 
     def said(self, text: Text) -> arguments.Prompt:
         """A text as a prompt: itself, or with --chat a user's message, after a system message."""
         return text.prompt(chat=self.chat, system=self.system)
 
+
+@dataclass(frozen=True)
+class Prompt(Chat):
+    """What is decoded."""
+
+    prompt: Annotated[str | None, option("--prompt", "-p", help="The prompt.")] = None
+    prompt_file: Annotated[Path | None, option("--prompt-file", help="A file with the prompt; - is stdin.")] = None
+    ids: Annotated[str | None, option("--ids", help='The prompt as token ids: "1 2 3".')] = None
+
     def read(self) -> Text:
         """The prompt: given, read from a file, or from stdin where something is piped in. Raises DecError for two prompts, for
         none or an empty one, and for one that does not go with --chat, before models are read."""
-        check_system(self.chat, self.system)
+        self.check()
         text = given.prompt(self.prompt, self.prompt_file, self.ids)
         self.said(text)
         return text
-
-
-def check_system(chat: bool, system: str | None) -> None:
-    """Raises DecError for a system message without a conversation."""
-    if system is not None and not chat:
-        raise DecError("--system goes with --chat", hint='--chat --system "Answer in one sentence."')
 
 
 @dataclass(frozen=True)

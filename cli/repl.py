@@ -16,7 +16,6 @@ import typer
 import decgraph
 from decgraph.cli import completion, given, options, output
 from decgraph.cli.clock import told
-from decgraph.cli.options import option
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.session import Session, check_params
 
@@ -41,18 +40,17 @@ def command(
     models: options.Bound,
     asked: options.Request,
     shown: options.Output,
+    talk: options.Chat,
     algorithm: Annotated[str, options.algorithm()] = "autoregressive",
-    chat: Annotated[bool, option("--chat", help="A conversation, through the model's chat template.")] = False,
-    system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None,
 ) -> None:
     """A prompt that keeps models in memory: type a text, see it decoded. /help lists its commands.
 
     Without a terminal every line of standard input is a text, and the answers go to standard output.
     """
-    options.check_system(chat, system)
+    talk.check()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ctrl-C ends an answer here, and not the command
     chosen = decgraph.load(algorithm)
-    room = Room(models, asked, shown, chat, system, {"params": models.params(context, chosen.params)})
+    room = Room(models, asked, shown, talk.chat, talk.system, {"params": models.params(context, chosen.params)})
     room.open(chosen)
     room.session.load_seconds = time.perf_counter() - context.obj
     if sys.stdin.isatty() and not shown.quiet:

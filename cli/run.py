@@ -83,7 +83,7 @@ def command(
             raise decgraph.DecError(
                 "--prompts goes with no other prompt and no --events", hint="one file, a prompt on every line"
             )
-        options.check_system(given_prompt.chat, given_prompt.system)
+        given_prompt.check()
     text = given_prompt.read() if prompts is None else None
     texts = (text,) if text is not None else prompt_files.read(prompts).texts if prompts is not None else ()
     for one in texts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import decgraph
@@ -35,8 +37,9 @@ def test_another_name_answers_with_ours(words: list[str], name: str, capsys: Cap
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_new_tokens", "max_length"])
 def test_python_answers_with_its_own_name(name: str) -> None:
+    fields: Any = {name: 4}
     with pytest.raises(decgraph.DecError, match=f"no `{name}`\n.*it is limit here"):
-        decgraph.run("speculative", "ab", **{name: 4})
+        decgraph.run("speculative", "ab", **fields)
 
 
 def test_a_thing_has_one_name_at_every_verb() -> None:
