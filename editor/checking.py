@@ -81,7 +81,7 @@ def trace(algorithm: decgraph.Algorithm, prompt: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         file, page = Path(folder, f"{algorithm.name}.dec"), Path(folder, "page.html")
         file.write_text(last(algorithm), encoding="utf-8")
-        command = [sys.executable, "-m", "decgraph", "trace", str(file), "--prompt", prompt or PROMPT, "--output", str(page)]
+        command = [sys.executable, "-m", "decgraph", "trace", str(file), "-p", prompt or PROMPT, "-o", str(page)]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         if not page.is_file():
             return {"error": (done.stderr or done.stdout).replace(str(file), algorithm.path).strip()}
