@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
+from decgraph.errors import DecError
 from decgraph.runtime.faults import is_outside, noted_outside
+from decgraph.runtime.request import Request
 from decgraph.runtime.trace import DraftEnded
-
-if TYPE_CHECKING:
-    from decgraph.backends.run import Run
 
 WHERE = re.compile(r"^(\S+:\d+):\d+: (?:\w+(?:\.\w+)? cannot go on: )?")
 """The place that an error names, and its op: backends differ in the column and in how they divide a line into ops."""
@@ -29,11 +28,23 @@ CALLS = frozenset(
 """Ops whose errors are a model's, another algorithm's or another sequence's, and end the run wherever they stand."""
 
 
+class Drafts(Protocol):
+    """What of a run a draft needs: the blocks that are under way, its request and its name, and how it tells of an error."""
+
+    open_drafts: list[Drafting]
+    request: Request
+    title: str
+
+    def failure(self, error: Any, /) -> DecError: ...
+
+    def end_draft(self, event: DraftEnded) -> None: ...
+
+
 class Drafting:
     """A block `draft t:` that is under way. `tree` is the tree as it is. An error that leaves the block ends here, unless the
     request is strict or the error is not the program's own."""
 
-    def __init__(self, run: Run, name: str, tree: Any) -> None:
+    def __init__(self, run: Drafts, name: str, tree: Any) -> None:
         self.run, self.name, self.tree = run, name, tree
 
     def __enter__(self) -> Drafting:

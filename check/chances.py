@@ -5,12 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from decgraph.backends.exact.choices import Choices, Point, runs
-
-if TYPE_CHECKING:
-    from decgraph.check.claims import Case
 
 
 class ByChance(Choices):
@@ -28,12 +25,12 @@ class ByChance(Choices):
         return live[taken][1]
 
 
-def attempts(case: Case, one: Callable[[Choices], Any], merge: bool) -> Iterator[tuple[Choices, Any]]:
-    """Every run with what it comes to, or some that are drawn at random."""
-    if not case.sampled:
-        yield from runs(one, case.limit, merge=merge)
+def attempts(one: Callable[[Choices], Any], *, limit: int, sampled: int, merge: bool) -> Iterator[tuple[Choices, Any]]:
+    """Every run with what it comes to, `limit` at most, or as many as `sampled` says, drawn at random."""
+    if not sampled:
+        yield from runs(one, limit, merge=merge)
         return
-    for seed in range(case.sampled):
+    for seed in range(sampled):
         choices = ByChance(seed)
         yield choices, one(choices)
         if not choices.points:  # there is no other run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -13,13 +13,12 @@ from decgraph.backends.exact.choices import Arrived, Choices, Point, TooMany, ru
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
+from decgraph.check.case import Case, begun
 from decgraph.check.chances import ByChance, attempts
-from decgraph.check.constants import facts, loop_of, masked
+from decgraph.check.constants import loop_of, masked
 from decgraph.check.distributions import (
     AdversaryWins,
-    CheckedProgram,
     Distribution,
-    Folds,
     Specification,
     Tally,
     Tokens,
@@ -30,106 +29,12 @@ from decgraph.check.distributions import (
     whole_distribution,
 )
 from decgraph.check.faults import internal
-from decgraph.check.settings import speaks
 from decgraph.check.single_tokens import given_to, token_holds, unsupported
-from decgraph.check.starts import Arbitrary, Start
 from decgraph.errors import ConstraintError, ContextFullError, DecError
 from decgraph.ir.failing import Failing
-from decgraph.ir.values import Claim, Function, Module
+from decgraph.ir.values import Function
 from decgraph.runtime.models.derivations import check_derivations
-from decgraph.runtime.request import Request
-from decgraph.runtime.session import check_params
 from decgraph.runtime.shapes import check_shapes
-
-
-@dataclass
-class Case:
-    """One world. others: scores of the batch's other candidates (None: an adversary's). steps: decoding steps before the
-    specification goes on (None: the whole text). length: new tokens whose distribution is compared. start: the state in which
-    the first step begins. ran: takes note of what of the program runs. plan: of the world. limit: most runs. sampled: how many
-    runs are drawn at random in the place of an enumeration (0: none). spec_engine: the machine of the specification.
-    folds: see CheckedProgram."""
-
-    module: Module
-    function: Function
-    claim: Claim
-    models: dict[str, Any]
-    params: dict[str, Any]
-    request: Request
-    steps: int | None = 1
-    length: int = 3
-    engine: type[ExactMachine] = ExactMachine
-    externs: dict[str, Any] = field(default_factory=dict)
-    given: frozenset[str] = frozenset()
-    limit: int = 700
-    start: Start = field(default_factory=Start)
-    detokenizer: Any = None
-    plan: Any = None
-    ran: Any = None
-    others: tuple[Any, ...] | None = None
-    flags: set[str] = field(default_factory=set)
-    sampled: int = 0
-    spec_engine: type[ExactMachine] = ExactMachine
-    folds: Folds = None
-
-    def program(self) -> CheckedProgram:
-        return CheckedProgram(
-            self.module,
-            self.function.name,
-            self.models,
-            self.params,
-            self.engine,
-            self.externs,
-            self.detokenizer,
-            self.ran,
-            folds=self.folds,
-        )
-
-    def spec(self) -> CheckedProgram:
-        """The specification with its arguments: our models and parameters by the claim's names, its defaults else."""
-        f = self.module.functions[self.claim.spec]
-        models: dict[str, Any] = {}
-        params: dict[str, Any] = {}
-        for name, (kind, value) in self.claim.args:
-            got = value if kind == "const" else self.models.get(value, self.params.get(value))
-            if f.param(name).value.type.elem == "model":
-                models[name] = got
-            else:
-                params[name] = got
-        return CheckedProgram(
-            self.module, f.name, models, check_params(f, params), self.spec_engine, self.externs, self.detokenizer
-        )
-
-    def speaks(self) -> bool:
-        """Whether the claim says anything here: a smaller request, or a longer one, need not satisfy its condition."""
-        return speaks(self.claim, self.params, self.request, len(self.start.committed))
-
-    def setup(self) -> Callable[[ExactMachine], None]:
-        """A function that puts a machine into the start: arbitrary carried values, and the state that earlier requests of
-        the session left."""
-        left = earlier_requests(self) if self.start.session else None
-        known = facts(self.module, self.function) if self.start.arbitrary is not None else None
-
-        def prepare(m: ExactMachine) -> None:
-            m.others = self.others
-            if left is not None:
-                m.shared.update(left)
-            if known is not None and self.start.arbitrary is not None:
-                m.begin = Arbitrary(self.start.arbitrary, known, self.flags)
-
-        return prepare
-
-    def starts(self, world: World, steps: int | None = None) -> Callable[[Choices], ExactMachine]:
-        """A function from choices to a machine in the start, ready to run with them. steps: decoding steps (None: all)."""
-        program, prepare = self.program(), self.setup()
-
-        def start(choices: Choices) -> ExactMachine:
-            world.restart(choices)
-            m = program.machine(self.request, world, steps).resume(self.start.committed)
-            prepare(m)
-            return m
-
-        return start
 
 
 @dataclass
@@ -244,39 +149,6 @@ def outcomes(start: Callable[[Choices], ExactMachine], limit: int, tally: Tally)
             yield choices, run(choices)
 
 
-def begun(case: Case) -> Case:
-    """The world with the tokens that are committed at its start: by the specification, or where there is none by the
-    program."""
-    plan = case.plan
-    if plan is None or not plan.committed or case.start.committed or loop_of(case.function) is None:
-        return case
-    lucky = World(coupled=True)
-    program = case.spec() if case.claim.kind == "refines" else replace(case, engine=ExactMachine, ran=None).program()
-    lucky.restart(ByChance(plan.seed))
-    m = program.machine(case.request, lucky)
-    m.until = lambda m: m.committed() >= plan.committed
-    tokens = case.request.prompt[:1] * plan.committed if plan.repeat else execute(m).committed_tokens()[: plan.committed]
-    while tokens and program.machine(case.request, lucky).resume(tokens).done():
-        tokens = tokens[:-1]
-    return replace(case, start=replace(case.start, committed=tokens))
-
-
-def earlier_requests(case: Case) -> dict[Any, Any]:
-    """What the session holds after earlier requests, of which every choice was one that can happen."""
-    shared: dict[Any, Any] = {}
-    for n in range(case.start.session):
-        world = World(coupled=True)
-        world.restart(ByChance(100 * n + (case.plan.seed if case.plan is not None else 0)))
-        prompt = tuple(t for t in reversed(case.request.prompt)) if n % 2 == 0 else case.request.prompt[:1]
-        request = replace(
-            case.request, prompt=prompt, request_id=case.request.request_id + 1 + n, limit=max(3, case.request.limit)
-        )
-        m = case.program().machine(request, world)
-        m.shared = shared
-        execute(m)
-    return shared
-
-
 def deep(case: Case, tally: Tally) -> Failure | None:
     """The part of `decide` at temperature 0. Nothing is said of drafts that are random there too."""
     if case.claim.kind != "refines" or case.request.greedy or masked(case.function):
@@ -358,7 +230,7 @@ def in_tokens(case: Case, tally: Tally) -> Failure | None:
         # A specification may commit more at once than a run that was stopped had.
         return ours, theirs if whole else theirs[: len(ours)]
 
-    for choices, found in attempts(case, both, mergeable(case)):
+    for choices, found in attempts(both, limit=case.limit, sampled=case.sampled, merge=mergeable(case)):
         tally.count()
         if isinstance(found, Arrived):
             continue
@@ -397,7 +269,7 @@ def too_likely(case: Case, tally: Tally) -> Failure | None:
         return sum((p for t, p in theirs.items() if t == text or (not whole and t[: len(text)] == text)), Fraction(0))
 
     ways: dict[tuple[Tokens, bool], dict[tuple[int, ...], Fraction]] = {}
-    for choices, found in attempts(case, one, False):
+    for choices, found in attempts(one, limit=case.limit, sampled=case.sampled, merge=False):
         tally.count()
         if any(p.kind == "adversary" for p in choices.points):
             continue
@@ -449,7 +321,7 @@ def every_token(case: Case, tally: Tally) -> Failure | None:
                 return tokens[: i + 1], f"token {x} was committed after {list(path)}{given_to(case, m, path, x)}"
         return None
 
-    for choices, bad in attempts(case, one, mergeable(case)):
+    for choices, bad in attempts(one, limit=case.limit, sampled=case.sampled, merge=mergeable(case)):
         tally.count()
         if bad is not None and not isinstance(bad, Arrived):
             tokens, words = bad

@@ -10,7 +10,8 @@ from typing import Any
 from decgraph.backends.exact.choices import Point, TooMany, runs
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely, World
-from decgraph.check.claims import Case, Failure, decide
+from decgraph.check.case import Case
+from decgraph.check.claims import Failure, decide
 from decgraph.check.distributions import Distribution, Tally, execute
 from decgraph.check.functions import Drawn
 from decgraph.check.worlds import least, models_for

@@ -15,8 +15,8 @@ from typing import Any
 from decgraph.backends.exact.coverage import Outcome, Ran
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely, World
+from decgraph.check.case import begun
 from decgraph.check.chances import ByChance
-from decgraph.check.claims import begun
 from decgraph.check.coverage import demanded, missing, pinned
 from decgraph.check.distributions import Tally, execute
 from decgraph.check.faults import internal

@@ -10,7 +10,8 @@ from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely
-from decgraph.check.claims import Case, decide, deep
+from decgraph.check.case import Case
+from decgraph.check.claims import decide, deep
 from decgraph.check.constants import masked
 from decgraph.check.distributions import Tally
 from decgraph.check.outside import changes_nothing

@@ -18,8 +18,8 @@ from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.states import Signer, Unknown
 from decgraph.backends.exact.world import Unlikely, World
+from decgraph.check.case import Case, begun
 from decgraph.check.chances import ByChance
-from decgraph.check.claims import Case, begun
 from decgraph.check.distributions import execute
 from decgraph.check.starts import NoValue
 from decgraph.errors import DecError

@@ -20,7 +20,8 @@ from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Enough, Unlikely
-from decgraph.check.claims import Case, Failure, decide
+from decgraph.check.case import Case
+from decgraph.check.claims import Failure, decide
 from decgraph.check.constants import Facts, facts
 from decgraph.check.starts import NoValue
 from decgraph.check.survey import Survey

@@ -8,8 +8,8 @@ from typing import Any
 
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
+from decgraph.check.case import Case
 from decgraph.check.chances import ByChance
-from decgraph.check.claims import Case
 from decgraph.check.constants import first_kind
 from decgraph.check.distributions import execute
 from decgraph.errors import DecError

@@ -13,8 +13,9 @@ from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.states import Signer, Unknown, carried_on
 from decgraph.backends.exact.world import Unlikely, World
+from decgraph.check.case import begun, earlier_requests
 from decgraph.check.chances import ByChance
-from decgraph.check.claims import Failure, begun, earlier_requests
+from decgraph.check.claims import Failure
 from decgraph.check.distributions import execute
 from decgraph.check.starts import left_seen
 from decgraph.check.survey import Survey

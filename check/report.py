@@ -10,7 +10,8 @@ from typing import Any
 from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.check.adversary import adversarial, controllers
-from decgraph.check.claims import Case, Failure
+from decgraph.check.case import Case
+from decgraph.check.claims import Failure
 from decgraph.check.constants import facts
 from decgraph.check.counterexample import Counterexample, explain, smaller
 from decgraph.check.coverage import Missing, missing, pinned

@@ -13,7 +13,7 @@ from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draw, value_row
 
 if TYPE_CHECKING:
-    from decgraph.check.claims import Case
+    from decgraph.check.case import Case
 
 
 def row_after(case: Case, m: ExactMachine, name: str, path: tuple[int, ...]) -> Any:

@@ -12,7 +12,8 @@ from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely
-from decgraph.check.claims import Case, Failure, decide
+from decgraph.check.case import Case
+from decgraph.check.claims import Failure, decide
 from decgraph.check.constants import facts, masked
 from decgraph.check.distributions import OutOfTime, Tally
 from decgraph.check.faults import internal

@@ -28,7 +28,7 @@ from decgraph.runtime.request import Factor, Request
 from decgraph.runtime.text import Detokenizer, detokenizer_of
 
 if TYPE_CHECKING:
-    from decgraph.check.claims import Case
+    from decgraph.check.case import Case
 
 HEADS = 3
 MOST_LAYERS = 65
@@ -349,7 +349,7 @@ def world(
     externs: Externs | None = None,
 ) -> Case:
     """The world of a plan."""
-    from decgraph.check.claims import Case
+    from decgraph.check.case import Case
 
     f = module.entry
     known = facts(module, f)

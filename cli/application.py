@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import decgraph
-from decgraph.cli import completion, given
+from decgraph.cli import completion, given, output
 from decgraph.cli.verbs import GROUPS
 
 NAMES = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -35,6 +35,12 @@ class Verb(TyperCommand):
         except Exception as error:  # click's error of an unknown option, whose class is where typer keeps it
             known = given.renamed(getattr(error, "option_name", ""), [name for p in self.params for name in p.opts])
             raise known or error from None
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:  # typer ends without a word
+            raise typer.Exit(output.report(stop)) from None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         records = [(p, p.get_help_record(ctx)) for p in self.get_params(ctx)]

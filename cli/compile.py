@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -38,8 +37,10 @@ class Form(StrEnum):
     mermaid = "mermaid"
 
 
+@options.grouped
 def command(
     algorithm: Annotated[str, options.algorithm()],
+    wishes: planning.Wishes,
     emit: Annotated[
         Emit,
         typer.Option(
@@ -52,10 +53,6 @@ def command(
     form: Annotated[Form, typer.Option("--form", help="How a graph is written.")] = Form.dot,
     lines: Annotated[bool, typer.Option("--lines", help="With the source line of every operation.")] = False,
     set_: options.Set = None,
-    passes: Annotated[str | None, typer.Option("--passes", help=planning.PASSES)] = None,
-    no_pass: Annotated[list[str] | None, typer.Option("--no-pass", help=planning.NO_PASS)] = None,
-    dump_ir: Annotated[Path | None, typer.Option("--dump-ir", help=planning.DUMP)] = None,
-    validate: Annotated[bool, typer.Option("--validate", help=planning.VALIDATE)] = False,
     model: Annotated[list[str] | None, typer.Option("--model", "-m", help=MODEL)] = None,
     json: options.Json = False,
 ) -> None:
@@ -69,7 +66,6 @@ def command(
         raise decgraph.DecError(
             "--model is for --emit cost and triton", hint="nothing else that compile shows depends on the models"
         )
-    wishes = planning.Wishes(passes, no_pass or (), dump_ir, validate)
     params = given.known(chosen.function, given.pairs(set_ or (), "--set"))
     module, report = chosen.module, None
     if wishes.any or params or emit in (Emit.cost, Emit.passes, Emit.python, Emit.segments, Emit.triton):

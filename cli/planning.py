@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from decgraph.cli import output
+from decgraph.cli.options import option
 from decgraph.ir.values import Module
 from decgraph.passes.manager import Report, check_names, optimise
 from decgraph.passes.plan import Plan
@@ -15,25 +16,26 @@ from decgraph.passes.plan import Plan
 if TYPE_CHECKING:
     from decgraph.passes.manager import Validate
 
-PASSES = "Only these passes: simplify,reuse. `all` and `none` are names too."
-NO_PASS = "Not this pass."
-DUMP = "Write the IR before the passes and after each into this folder."
-VALIDATE = "Run the program before and after every pass on small worlds; any difference is an error."
-
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the options said. Raises DecError for names that are no passes."""
+    """What the options say. Raises DecError for names that are no passes."""
 
-    passes: str | None = None
-    without: Sequence[str] = ()
-    dump: Path | None = None
-    validate: bool = False
+    passes: Annotated[
+        str | None, option("--passes", help="Only these passes: simplify,reuse. `all` and `none` are names too.")
+    ] = None
+    no_pass: Annotated[list[str] | None, option("--no-pass", help="Not this pass.")] = None
+    dump_ir: Annotated[
+        Path | None, option("--dump-ir", help="Write the IR before the passes and after each into this folder.")
+    ] = None
+    validate: Annotated[
+        bool, option("--validate", help="Run the program before and after every pass on small worlds; differences are errors.")
+    ] = False
 
     @property
     def any(self) -> bool:
         """Whether an option was given at all."""
-        return self.passes is not None or bool(self.without) or self.dump is not None or self.validate
+        return self.passes is not None or bool(self.no_pass) or self.dump_ir is not None or self.validate
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -46,16 +48,16 @@ class Wishes:
         """The plan of these options."""
         from decgraph.passes.manager import chosen
 
-        check_names((*(self.names or ()), *self.without))
-        return Plan(passes=chosen(Plan(), self.names, self.without))
+        check_names((*(self.names or ()), *(self.no_pass or ())))
+        return Plan(passes=chosen(Plan(), self.names, self.no_pass or ()))
 
     def run(self, module: Module, params: Mapping[str, Any] | None = None) -> tuple[Module, Report]:
         """The module after the passes, dumped and validated where the options say so."""
-        output.check_folder(self.dump)
+        output.check_folder(self.dump_ir)
         plan = self.plan()
         validate: Validate | None = None
         if self.validate:
             from decgraph.check.validation import Validation
 
             validate = Validation(params)
-        return optimise(module, params, plan=plan, dump=self.dump, validate=validate)
+        return optimise(module, params, plan=plan, dump=self.dump_ir, validate=validate)

@@ -42,6 +42,7 @@ def command(
     models: options.Bound,
     asked: options.Request,
     shown: options.Output,
+    wishes: planning.Wishes,
     prompts: Annotated[Path | None, option("--prompts", help="Prompts, decoded together: .txt, one a line, or .jsonl.")] = None,
     batch: Annotated[int, option("--batch", min=1, help="With --prompts: how many at a time.")] = 8,
     logprobs: Annotated[int | None, option("--logprobs", help="With --json: of the tokens, and of the n likeliest.")] = None,
@@ -49,10 +50,6 @@ def command(
     ban: Annotated[list[str] | None, option("--ban", help="Tokens never chosen: ids or texts.")] = None,
     cache: Annotated[str | None, option("--cache", help="Another cache policy for the masked model: dual, prefix.")] = None,
     events: Annotated[Path | None, option("--events", help="Write every event to this JSON file.")] = None,
-    passes: Annotated[str | None, option("--passes", help=planning.PASSES)] = None,
-    no_pass: Annotated[list[str] | None, option("--no-pass", help=planning.NO_PASS)] = None,
-    dump_ir: Annotated[Path | None, option("--dump-ir", help=planning.DUMP)] = None,
-    validate: Annotated[bool, option("--validate", help=planning.VALIDATE)] = False,
     compile: Annotated[bool, option("--compile", help="torch.compile the forwards: slow to start.")] = False,
     tuned: Annotated[Path | None, option("--tuned", help="What `decgraph tune` wrote; other options go before it.")] = None,
     show_drafts: Annotated[bool, option("--show-drafts", help="Show rejected drafts too, struck through.")] = False,
@@ -77,9 +74,8 @@ def command(
         applied = profiled.read(tuned, chosen)
         params, folders = {**applied.params, **params}, {**applied.models, **folders}
     known = check_params(chosen.function, params, unread=True)
-    wishes = planning.Wishes(passes, no_pass or (), dump_ir, validate)
     plan = wishes.plan() if wishes.any else applied.plan if applied is not None else None
-    if dump_ir is not None or validate:
+    if wishes.dump_ir is not None or wishes.validate:
         wishes.run(chosen.module, known)
     externs = models.functions(chosen)
     if prompts is not None:

@@ -140,7 +140,8 @@ def traced(
     """A recorded run, after a short one that nobody records. write_so_far: called with the run as it is, while it goes on."""
     text.check_ids(next(iter(session.models.values())).vocab.size)
     request = request_for(session, said(text), **fields)
-    warm.run(request_for(warm, said(text), **{**fields, "limit": min(WARM, request.limit)}), keep_events=False)
+    short: dict[str, Any] = {**fields, "limit": min(WARM, request.limit)}
+    warm.run(request_for(warm, said(text), **short), keep_events=False)
 
     def of(result: Result, recording: Recording) -> Trace:
         about: dict[str, Any] = {"source": chosen.text, "path": chosen.path, "temperature": request.temperature}

@@ -14,8 +14,8 @@ from decgraph.dsl.lower.library import names as modules
 from decgraph.dsl.lower.library import stdlib_file
 from decgraph.dsl.lower.wording import show
 from decgraph.editor.analysis import Analyser, Analysis
-from decgraph.editor.function_lines import function_lines, options
-from decgraph.editor.hover import definition, type_of_name
+from decgraph.editor.function_lines import function_lines, method_lines, options
+from decgraph.editor.hover import definition, from_docs, kind_of, type_of_name
 from decgraph.editor.words import (
     CLAUSES,
     CONSTANTS,
@@ -189,5 +189,7 @@ def _fields(t: Type, analysis: Analysis, item: S.Item | None) -> Iterator[Choice
     elif t.elem == "node":
         names += _OF_NODE if t.of and t.of[0] == "ctx" else TREE_COLUMNS
     yield from (Choice(name, "attribute", show(t)) for name in names)
-    for name in re.findall(r"\.(\w+)", METHODS.get(t.elem, "")):
-        yield Choice(name, "method" if f".{name}(" in METHODS[t.elem] else "attribute", show(t))
+    methods = METHODS.get(kind_of(t), "")
+    for name in re.findall(r"\.(\w+)", methods):
+        line = method_lines().get(f"{kind_of(t)}.{name}")
+        yield Choice(name, "method" if f".{name}(" in methods else "attribute", show(t), from_docs(line))

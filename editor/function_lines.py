@@ -21,11 +21,11 @@ FILE = Path(__file__).with_name("function_lines.json")
 PAGES = [Path(__file__).resolve().parents[1] / "docs" / name for name in ("functions.md", "language.md")]
 RECEIVERS = {
     "target": "model", "model": "model", "drafter": "model", "head": "model", "m": "memory", "m[l]": "memory", "q": "dist",
-    "c": "canvas", "index": "index", "g": "automaton", "table": "index",
+    "c": "canvas", "index": "index", "g": "automaton", "t": "tree", "ctx": "context", "x": "draw", "b": "position",
 }  # fmt: skip
 """What the names stand for that the tables of docs/language.md call methods of."""
 _RECEIVER = "|".join(re.escape(name) for name in RECEIVERS)
-_METHOD = re.compile(rf"(?:(?:(?<![\w.(])|(?<=best_first\())({_RECEIVER})|^)\.(\w+)")
+_METHOD = re.compile(rf"(?:(?<![\w.(])|(?<=best_first\())({_RECEIVER})\.(\w+)")
 _CALLED = re.compile(rf"({_RECEIVER})\(.*\)")
 
 
@@ -85,33 +85,32 @@ def read(pages: str) -> dict[str, dict[str, dict[str, str]]]:
             continue
         value = re.sub(r",? see \[[^\]]*\]\([^)]*\)", "", cells[1])
         value = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", value)
-        for kind, name, call in _about(re.findall(r"`([^`]+)`", cells[0]), columns or ""):
-            uses = found[kind].setdefault(name, {})
-            said = uses.get(call, value) if kind == "methods" else value
-            uses[call] = value if said == value else f"{said}; {value}"
+        pieces = re.findall(r"`([^`]+)`", cells[0])
+        parts = value.split("; ") if not columns else []  # a part for each piece of code, in their order, or all of it for all
+        parts = parts if len(parts) == len(pieces) else [value] * len(pieces)
+        for piece, part in zip(pieces, parts, strict=True):
+            for kind, name, call in _about(piece, columns or ""):
+                uses = found[kind].setdefault(name, {})
+                said = uses.get(call, part) if kind == "methods" else part
+                uses[call] = part if said == part else f"{said}; {part}"
     return {kind: dict(sorted(lines.items())) for kind, lines in found.items()}
 
 
-def _about(calls: list[str], columns: str) -> Iterator[tuple[str, str, str]]:
-    """What the pieces of code in a row's first cell show the use of: the kind, the name, and the use itself."""
-    receiver = ""
-    for call in calls:
-        if columns in ("type", "declared"):
-            name = re.match(r"\w+", call)
-            if name and name[0] in TYPES:
-                yield "types", name[0], call
-            continue
-        if columns == "function":
-            for name in re.findall(r"(?:^|~ |\.)(\w+)(?=\(|$)", call):
-                if name in functions():
-                    yield "functions", name, call
-            continue
-        if columns:
-            continue
+def _about(call: str, columns: str) -> Iterator[tuple[str, str, str]]:
+    """What a piece of code in a row's first cell shows the use of: the kind, the name, and the use itself."""
+    if columns in ("type", "declared"):
+        name = re.match(r"\w+", call)
+        if name and name[0] in TYPES:
+            yield "types", name[0], call
+    elif columns == "function":
+        for found in re.findall(r"(?:^|~ |\.)(\w+)(?=\(|$)", call):
+            if found in functions():
+                yield "functions", found, call
+    elif not columns:
         for use in _METHOD.finditer(call):
-            receiver = use[1] or receiver
-            if receiver:
-                yield "methods", f"{RECEIVERS[receiver]}.{use[2]}", _whole(call, use.start(), use.end())
+            yield "methods", f"{RECEIVERS[use[1]]}.{use[2]}", _whole(call, use.start(), use.end())
+        if call.startswith("table["):
+            yield "methods", "lru.", call
         if (called := _CALLED.fullmatch(call)) is not None:
             yield "methods", f"{RECEIVERS[called[1]]}.", call
 

@@ -14,6 +14,12 @@ from decgraph.editor.names import Occurrence
 from decgraph.editor.words import STATEMENT_LINES, WORD_LINES
 from decgraph.ir.types import Type
 
+WRITTEN = {
+    "tree": "tree", "dist": "dist", "draws": "draw", "canvas": "canvas", "positions": "position", "span": "position",
+    "causal": "model", "masked": "model", "memory": "memory", "suffixes": "index", "ngrams": "index", "automaton": "automaton",
+}  # fmt: skip
+"""The kinds of values of the types that are written."""
+
 
 def hover(analysis: Analysis, offset: int) -> tuple[str, Span] | None:
     """Markdown about what stands at an offset, and where that stands; None where there is nothing to say."""
@@ -38,14 +44,38 @@ def hover(analysis: Analysis, offset: int) -> tuple[str, Span] | None:
 
 def of_attribute(analysis: Analysis, attribute: S.Attr) -> str:
     """The type of an attribute; of a method, how it is called, with all its options; what the docs say of it."""
-    owner = analysis.type_of(attribute.value.span)
-    if owner is None and isinstance(attribute.value, S.Name):
-        owner = type_of_name(analysis, analysis.item_at(attribute.span.start), attribute.value.name)
-    line = method_lines().get(f"{owner.elem}.{attribute.name}") if owner is not None else None
+    line = method_lines().get(f"{_kind_of(analysis, attribute.value)}.{attribute.name}")
     found = analysis.type_of(attribute.span)
     if found is None:
         return from_docs(line)
     return f"```dec\n{printer.expression(attribute)}: {show(found)}\n```" + (f"\n{line.value}" if line else "")
+
+
+def kind_of(t: Type) -> str:
+    """What the docs' tables call a value of a type: its kind, save for stores that are tables, and the context."""
+    if t.elem == "index" and t.of and t.of[0] == "lru":
+        return "lru"
+    return "context" if t.elem == "node" and t.of and t.of[0] == "ctx" else t.elem
+
+
+def _kind_of(analysis: Analysis, value: S.Expr) -> str:
+    """The kind of an expression's value, "" where it is not known. What the body of a rule names is only lowered where the rule
+    is used, so there the written type of a parameter says it."""
+    found = analysis.type_of(value.span)
+    if found is not None:
+        return kind_of(found)
+    if not isinstance(value, S.Name):
+        return ""
+    item = analysis.item_at(value.span.start)
+    if (known := type_of_name(analysis, item, value.name)) is not None:
+        return kind_of(known)
+    if value.name == "ctx":
+        return "context"
+    for p in getattr(item, "params", ()):
+        if isinstance(p, S.Param) and p.name == value.name and p.type is not None:
+            return WRITTEN.get(p.type.name, "")
+    loops = [n for n in S.walk(item) if isinstance(n, S.For)] if isinstance(item, S.Rule) else []
+    return "draw" if any(value.name in [x.name for x in loop.names] for loop in loops) else ""  # the children it tests
 
 
 def from_docs(line: Line | None) -> str:
@@ -67,9 +97,9 @@ def about(analysis: Analysis, occurrence: Occurrence) -> str:
     head = declared or (f"{name}: {show(found)}" if found is not None else name)
     said = f"```dec\n{head}\n```\n{kind or f'parameter of {symbol.scope}'}"
     store = type_lines().get(str(found.of[0])) if found is not None and found.elem == "index" and found.of else None
-    if store is not None:  # what it is, and what it can do
-        uses = [use for name, line in method_lines().items() if name.startswith("index.") for use in line.calls]
-        uses = [re.sub(r"^index\b", name, use) for use in uses]
+    if store is not None and found is not None:  # what it is, and what it can do
+        uses = [use for of, line in method_lines().items() if of.startswith(f"{kind_of(found)}.") for use in line.calls]
+        uses = [re.sub(r"^(index|table)\b", name, use) for use in uses]
         return f"{said}: {store.value}\n```dec\n" + "\n".join(uses) + "\n```"
     return f"{said}, {show(found)}" if declared and found is not None else said
 

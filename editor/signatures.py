@@ -10,7 +10,7 @@ from decgraph.dsl import syntax as S
 from decgraph.dsl.lexer import Token
 from decgraph.editor.analysis import Analysis
 from decgraph.editor.function_lines import Line, function_lines, method_lines, type_lines
-from decgraph.editor.hover import type_of_name
+from decgraph.editor.hover import kind_of, type_of_name
 from decgraph.ir.types import Type
 
 _OPEN, _CLOSE = ("(", "["), (")", "]")
@@ -66,13 +66,13 @@ def _forms(analysis: Analysis, tokens: list[Token]) -> tuple[Form, ...]:
     if before == ".":
         receiver = _receiver(analysis, item, tokens[:-2])
         called = tokens[-3].text if len(tokens) > 2 and tokens[-3].text.isidentifier() else ""
-        return _lines(method_lines().get(f"{receiver.elem}.{name}"), called) if receiver is not None else ()
+        return _lines(method_lines().get(f"{kind_of(receiver)}.{name}"), called) if receiver is not None else ()
     if before in ("algorithm", "rule", "policy", "def", "extern"):
         return ()
     own = type_of_name(analysis, item, name)
     if own is not None:
         other = {"causal": "model(", "masked": "target("}.get(str(own.of[0]) if own.of else "", " ")
-        return _lines(method_lines().get(f"{own.elem}."), name, other)
+        return _lines(method_lines().get(f"{kind_of(own)}."), name, other)
     found = analysis.names.get(name)
     if found is not None and (analysis.file.named(name) is not None or name not in function_lines()):
         return (_of_item(found),)

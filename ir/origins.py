@@ -7,12 +7,9 @@ after another, that a draw is older than the loop that grows it, and that probab
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from decgraph.ir.values import Op, Value
-
-if TYPE_CHECKING:
-    from decgraph.ir.labels import Checker
 
 Form = frozenset[tuple[Value | None, Fraction]]
 """A number as a sum: of values with their factors, and of a constant (None)."""
@@ -23,6 +20,15 @@ Place = tuple[object, ...]
 ZERO: Form = frozenset()
 ONE: Form = frozenset({(None, Fraction(1))})
 DISTRIBUTION_OF = {"draw": 0, "draw.many": 0, "draw.race": 0, "draw.stated": 1}
+
+
+class Walked(Protocol):
+    """A function that was walked: the op that made a value, the loops around it, and what a loop carries from an argument of
+    its region (before it, from iteration to iteration)."""
+
+    made: dict[Value, Op]
+    loops: dict[Value, tuple[Op, ...]]
+    carried: dict[Value, tuple[Value, ...]]
 
 
 def add(a: Form, b: Form, factor: Fraction | int = 1) -> Form:
@@ -38,7 +44,7 @@ def constant(a: Form | None) -> Fraction | None:
     return None if a is None or any(v is not None for v, _ in a) else sum((n for _, n in a), Fraction(0))
 
 
-def made_of(c: Checker, v: Value) -> tuple[Value, ...]:
+def made_of(c: Walked, v: Value) -> tuple[Value, ...]:
     """The values that a value is one of, where branches or a loop yield it; else the operands of its op."""
     op = c.made.get(v)
     if op is None or op.opcode not in ("if", "segment", "for", "while", "each"):
@@ -48,7 +54,7 @@ def made_of(c: Checker, v: Value) -> tuple[Value, ...]:
     return (*first, *(r.yields[back] for r in (op.regions if op.opcode == "if" else op.regions[-1:])))
 
 
-def history(c: Checker, v: Value, elem: str, stop: frozenset[Value] = frozenset()) -> dict[Value, bool]:
+def history(c: Walked, v: Value, elem: str, stop: frozenset[Value] = frozenset()) -> dict[Value, bool]:
     """The values of a type that a value was made of, back to `stop`, and whether it is made of no further ones."""
     seen, ahead = dict[Value, bool](), [v]
     while ahead:
@@ -61,7 +67,7 @@ def history(c: Checker, v: Value, elem: str, stop: frozenset[Value] = frozenset(
     return seen
 
 
-def sources(c: Checker, v: Value, elem: str, stop: frozenset[Value] = frozenset()) -> set[Value]:
+def sources(c: Walked, v: Value, elem: str, stop: frozenset[Value] = frozenset()) -> set[Value]:
     """The first of them: of a tree the new ones that it was grown from, of draws what was drawn."""
     return {x for x, first in history(c, v, elem, stop).items() if first}
 
@@ -71,7 +77,7 @@ def inside(op: Op) -> set[Value]:
     return {v for r in op.regions for o in r.walk() for v in o.results}
 
 
-def number(c: Checker, v: Value) -> Form:
+def number(c: Walked, v: Value) -> Form:
     """A number as a form, as far as sums, differences and constant factors show it."""
     op = c.made.get(v)
     fn = "" if op is None or op.opcode != "map" or v.type.dims else op.attrs["fn"]
@@ -87,7 +93,7 @@ def number(c: Checker, v: Value) -> Form:
     return frozenset({(v, Fraction(1))})
 
 
-def elements(c: Checker, v: Value) -> list[Element]:
+def elements(c: Walked, v: Value) -> list[Element]:
     """The draws that a value holds, in order, as far as indices show which they are."""
     op = c.made.get(v)
     if op is not None and op.opcode in ("list", "concat", "within"):
@@ -106,18 +112,18 @@ def apart(a: Form | None, b: Form | None) -> Fraction | None:
     return Fraction(0) if a is None or b is None else constant(add(a, b, -1))
 
 
-def draws(c: Checker, v: Value) -> list[Op]:
+def draws(c: Walked, v: Value) -> list[Op]:
     """The ops that drew what a value holds."""
     made = [c.made.get(x) for x in sources(c, v, "draw")]
     return [op for op in made if op is not None and op.opcode in DISTRIBUTION_OF]
 
 
-def in_order(c: Checker, v: Value) -> bool:
+def in_order(c: Walked, v: Value) -> bool:
     """Whether a draw may have been drawn without replacement: after those before it, from what they leave."""
     return any(op.opcode == "draw.race" or op.attrs.get("replace") is False for op in draws(c, v))
 
 
-def kept(c: Checker, grow: Op, base: Value, pick: Form | None, loop: Op) -> str:
+def kept(c: Walked, grow: Op, base: Value, pick: Form | None, loop: Op) -> str:
     """Whether draws that grow in a loop stay the same from one iteration to the next: "error", "warning" where some iterations
     may set the state that they are read from, or ""."""
     read = c.made.get(base)
@@ -131,7 +137,7 @@ def kept(c: Checker, grow: Op, base: Value, pick: Form | None, loop: Op) -> str:
     return "" if any(grow in r.walk() for _, r in sets) else "warning"
 
 
-def place(c: Checker, v: Value) -> Place:
+def place(c: Walked, v: Value) -> Place:
     """Where a node is, or where draws are grown if no place is named: the same for values that are seen to name one node."""
     op = c.made.get(v)
     code = op.opcode if op is not None else ""
@@ -150,14 +156,14 @@ def place(c: Checker, v: Value) -> Place:
     return ("root",) if code == "context" else (v,)
 
 
-def varies(c: Checker, what: object, loop: Op) -> bool:
+def varies(c: Walked, what: object, loop: Op) -> bool:
     """Whether an element, a form or a place may be another one in another iteration of a loop."""
     if isinstance(what, Value):
         return loop in c.loops.get(what, ())
     return isinstance(what, tuple | frozenset) and any(varies(c, x, loop) for x in what)
 
 
-def mass(c: Checker, v: Value, seen: frozenset[Value] = frozenset()) -> Form | None:
+def mass(c: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> Form | None:
     """What the probabilities of a distribution sum to: 0 of scores, which are none; None where it does not show."""
     op = c.made.get(v)
     code = op.opcode if op is not None else ""

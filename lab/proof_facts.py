@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.reference.machine import ReferenceMachine
-from decgraph.check.claims import Case
+from decgraph.check.case import Case
 from decgraph.check.proof.claims import equalities
 from decgraph.check.proof.derive import MOST_ROUNDS, judged
 from decgraph.check.proof.invariants import Invariant, NotKept, Stopped

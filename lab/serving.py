@@ -104,7 +104,22 @@ class Tally:
     left: int = 0
     tokens: int = 0
     wrong: list[str] = field(default_factory=list)
-    memory: list[float] = field(default_factory=list)
+    memory: list[tuple[float, float]] = field(default_factory=list)
+    """Seconds since the beginning, and MiB."""
+
+    def growth(self) -> tuple[float, float] | None:
+        """MiB a minute by a straight line through the second half of the readings, and its standard error: in the first
+        half every algorithm runs for the first time. None where there are too few."""
+        import numpy as np
+
+        late = [row for row in self.memory if row[0] >= self.memory[-1][0] / 2] if self.memory else []
+        if len(late) < 4:
+            return None
+        at, sizes = np.array(late).T
+        at = at / 60
+        slope, start = np.polyfit(at, sizes, 1)
+        spread = ((sizes - slope * at - start) ** 2).sum() / (len(at) - 2)
+        return float(slope), float(np.sqrt(spread / ((at - at.mean()) ** 2).sum()))
 
 
 Key = tuple[str, int, int, float, int]  # algorithm, prompt, seed, temperature, limit
@@ -157,7 +172,8 @@ async def ask(client: Any, key: Key, model: str, leave: int | None) -> tuple[str
 
 async def stress(process: Process, answers: dict[Key, str], seconds: float, count: int) -> Tally:
     """Clients until `seconds` seconds are over."""
-    tally, asked, until = Tally(), list(answers), time.monotonic() + seconds
+    tally, asked, began = Tally(), list(answers), time.monotonic()
+    until = began + seconds
 
     async def live(number: int, client: Any) -> None:
         drawn = random.Random(number)
@@ -177,12 +193,12 @@ async def stress(process: Process, answers: dict[Key, str], seconds: float, coun
 
     async def watch() -> None:
         while time.monotonic() < until:
-            tally.memory.append(process.memory)
-            await asyncio.sleep(max(1.0, seconds / 12))
+            tally.memory.append((time.monotonic() - began, process.memory))
+            await asyncio.sleep(max(0.5, seconds / 60))
 
     many = clients(process.url, count)
     await asyncio.gather(watch(), *(live(n, client) for n, client in enumerate(many)))
-    tally.memory.append(process.memory)
+    tally.memory.append((time.monotonic() - began, process.memory))
     for client in many:
         await client.close()
     return tally
@@ -256,11 +272,16 @@ def main() -> int:
         with server(*offered, "--max-concurrent", "16", "--max-queue", str(4 * given.clients), "--keep", "64") as process:
             tally = asyncio.run(stress(process, answers, given.seconds, given.clients))
         failed = bool(tally.wrong)
-        rows = ", ".join(f"{m:.0f}" for m in tally.memory)
+        rows = ", ".join(f"{m:.0f}" for _, m in tally.memory[:: max(1, len(tally.memory) // 12)])
+        grown = tally.growth()
         print(
             f"stress: {given.clients} clients, {given.seconds:.0f} s: {tally.finished} answers finished, {tally.left} left by"
         )
         print(f"  their clients, {len(tally.wrong)} wrong, {tally.tokens} characters; memory in MiB: {rows}", flush=True)
+        if grown is not None:
+            print(
+                f"  memory of the second half grows by {grown[0]:.1f} MiB a minute (standard error {grown[1]:.1f})", flush=True
+            )
         for line in tally.wrong[:5]:
             print(f"  {line}")
     if given.only in (None, "throughput"):

@@ -66,7 +66,7 @@ class Places:
         self.empty: list[list[int]] = []
         self.moves: list[list[tuple[frozenset[str], int]]] = []
         try:
-            parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]  # the parser of the standard library
+            parsed = re._parser.parse(pattern)  # type: ignore[attr-defined, unused-ignore]  # the parser of the standard library
         except re.error as error:
             raise DecError(f"the regular expression {pattern!r} cannot be read: {error}") from None
         self.start = self.place()
@@ -103,7 +103,7 @@ class Places:
             low, high, inner = value
             for _ in range(low):
                 at = self.sequence(inner, at)
-            if high is re._constants.MAXREPEAT:  # type: ignore[attr-defined]
+            if high is re._constants.MAXREPEAT:  # type: ignore[attr-defined, unused-ignore]
                 loop = self.place()
                 self.empty[at].append(loop)
                 self.empty[self.sequence(inner, loop)].append(loop)

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.lowering import Lowered, lower
 from decgraph.ir.values import Function, Op, Value
-
-if TYPE_CHECKING:
-    from decgraph.backends.torch.program import Driver
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from decgraph.backends.base import Backend
 from decgraph.backends.drafting import calls
 from decgraph.backends.run import Stop
 from decgraph.backends.torch.draft_loops import DraftLoops
+from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.kit import TORCH, Kit
 from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.ops.selection import ranked, top
 from decgraph.backends.torch.pending import MeetingCall, Pending
-from decgraph.backends.torch.program import Driver, program_of
+from decgraph.backends.torch.program import program_of
 from decgraph.backends.torch.schedule import Ended, Schedule, run_many
 from decgraph.backends.torch.sub_runs import drawn_later
 from decgraph.backends.torch.timing import recorded, timed_call

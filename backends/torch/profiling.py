@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.kit import Kit
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.pending import DraftLoopCall, MeetingCall, Pending
-from decgraph.backends.torch.program import Driver, compile_function
+from decgraph.backends.torch.program import compile_function
 from decgraph.backends.torch.statements import watched
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Loc, Op

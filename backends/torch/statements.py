@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from decgraph.backends.torch.program import Driver
+from decgraph.backends.torch.driver import Driver
 
 
 def watched(

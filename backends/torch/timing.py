@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.pending import DraftLoopCall, MeetingCall, Pending
-from decgraph.backends.torch.program import Driver
 from decgraph.backends.torch.rows import TorchDist
 from decgraph.backends.torch.statements import watched
 from decgraph.ir.values import Op

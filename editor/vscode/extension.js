@@ -80,11 +80,13 @@ async function activate(context) {
     const run = (uri, name) => show(what, typeof uri === "string" ? uri : undefined, name);
     context.subscriptions.push(vscode.commands.registerCommand(`decgraph.${what}Here`, run));
   }
+  const restart = async () => {
+    await stop();
+    await start();
+  };
   context.subscriptions.push(
-    vscode.commands.registerCommand("decgraph.restart", async () => {
-      await stop();
-      await start();
-    }),
+    vscode.commands.registerCommand("decgraph.restart", restart),
+    vscode.workspace.onDidChangeConfiguration((change) => change.affectsConfiguration("decgraph.command") && restart()),
   );
   await start();
 }

@@ -13,6 +13,7 @@ from decgraph.backends.exact.states import Signer, Unknown
 from decgraph.backends.exact.world import World
 from decgraph.check import claims
 from decgraph.check.algorithm import find
+from decgraph.check.case import Case
 from decgraph.check.claims import Failure, in_tokens, mergeable
 from decgraph.check.distributions import Tally
 from decgraph.check.report import cases
@@ -77,7 +78,7 @@ def test_a_bad_cell_is_found_in_whichever_run_it_is_decided(value: str, monkeypa
 
 
 def test_what_is_merged() -> None:
-    def case(name: str) -> claims.Case:
+    def case(name: str) -> Case:
         module, _ = find(name)
         return cases(module, module.entry.claims[0], vocab=2, models=1, params=None)[0]
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from served import client, served
 
+import decgraph
 from decgraph.serve.catalogue import Catalogue
 
 ALGORITHMS = ("speculative", "autoregressive", "prompt_lookup", "beam")
@@ -28,3 +29,21 @@ def server(catalogue: Catalogue) -> Iterator[Any]:
 def api(server: Any) -> Iterator[Any]:
     with client(server) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def parrot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The shipped target with a template that tells of tools, and OpenAI's client for it, `.api`."""
+    home = tmp_path_factory.mktemp("models") / "parrot"
+    home.mkdir()
+    for file in decgraph.zoo.path("target").iterdir():
+        (home / file.name).symlink_to(file)
+    (home / "chat_template.jinja").write_text(
+        "{% if tools %}{% for t in tools %}{{ t.function.name }} {% endfor %}as <tool_call>{{ '\n' }}{% endif %}"
+        "{% for m in messages %}<{{ m.role }}> {{ m.content }}{% for c in m.tool_calls or [] %}({{ c.function.name }} "
+        "{{ c.function.arguments.city }}){% endfor %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+        "{{ mood }}"
+    )
+    with served(Catalogue(["autoregressive"], str(home))) as running, client(running) as api:
+        running.api = api
+        yield running

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
-from served import client, served
 
-import decgraph
-from decgraph.serve.catalogue import Catalogue
-
-TEMPLATE = (
-    "{% for m in messages %}<{{ m.role }}> {{ m.content }}{% for c in m.tool_calls or [] %} {{ c.function.arguments }}"
-    "{% endfor %}{{ '\n' }}{% endfor %}{% if tools %}<tool_call>{% endif %}<assistant>"
-)
 PLACE = {"type": "object", "properties": {"city": {"enum": ["Oslo"]}}, "required": ["city"], "additionalProperties": False}
 TOOL: Any = {"type": "function", "name": "weather", "parameters": PLACE, "strict": True}
 FIELDS: Any = {"model": "parrot", "input": "Hello", "max_output_tokens": 8, "temperature": 0}
 
 
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    home = tmp_path_factory.mktemp("models") / "parrot"
-    home.mkdir()
-    for file in decgraph.zoo.path("target").iterdir():
-        (home / file.name).symlink_to(file)
-    (home / "chat_template.jinja").write_text(TEMPLATE)
-    with served(Catalogue(["autoregressive"], str(home))) as running, client(running) as made:
-        yield made
+@pytest.fixture
+def api(parrot: Any) -> Any:
+    return parrot.api
 
 
 def chat(api: Any, *messages: Any, **fields: Any) -> Any:

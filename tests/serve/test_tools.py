@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from served import client, served
 
-import decgraph
 from decgraph.runtime.grammars import Grammar, matcher
 from decgraph.serve import tools
-from decgraph.serve.catalogue import Catalogue
 from decgraph.serve.wire import Tool
 
 PLACE = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}
@@ -104,24 +100,6 @@ def test_the_grammar_of_a_format_takes_what_the_reader_reads(name: str) -> None:
     assert parser.is_accepting()
     one = tools.grammar_of(format_named(name), TOOLS[:1], parallel=False, special=special)
     assert "clock" not in one and "call)*" not in one
-
-
-@pytest.fixture(scope="module")
-def parrot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The shipped target with a template that tells of tools."""
-    home = tmp_path_factory.mktemp("models") / "parrot"
-    home.mkdir()
-    for file in decgraph.zoo.path("target").iterdir():
-        (home / file.name).symlink_to(file)
-    (home / "chat_template.jinja").write_text(
-        "{% if tools %}{% for t in tools %}{{ t.function.name }} {% endfor %}as <tool_call>{{ '\n' }}{% endif %}"
-        "{% for m in messages %}<{{ m.role }}> {{ m.content }}{% for c in m.tool_calls or [] %}({{ c.function.name }} "
-        "{{ c.function.arguments.city }}){% endfor %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
-        "{{ mood }}"
-    )
-    with served(Catalogue(["autoregressive", "prompt_lookup"], str(home))) as running, client(running) as api:
-        running.api = api
-        yield running
 
 
 ASK = [{"role": "user", "content": "What is the weather in Oslo?"}]

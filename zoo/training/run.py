@@ -79,11 +79,11 @@ def train(job: Job, say: Callable[[str], None] = print) -> Report:
 
     logging.disable_progress_bar()  # training shows its own
     model, tokenizer, folder = teacher.load(job.model, job.placed)
-    if job.self_made:
-        template_of(tokenizer)  # without one nothing can be asked: said before answers are written
     work = job.work or job.out.with_name(job.out.name + ".work")
     kind: type[Student] = STUDENTS[job.kind]
     layers = kind.layers_for(model, **job.options)
+    if job.self_made:
+        template_of(tokenizer)  # without one nothing can be asked: said before answers are written
     origin = {"model": teacher.weights_digest(folder), "layers": list(layers), "seed": job.seed}
     ends = None if job.steps is not None else began + 60 * job.minutes
     held, lessons = _texts(job, model, tokenizer, layers, work, origin, say, ends)
@@ -248,7 +248,7 @@ def _write(
         known = len(store)
         questions = iter(texts.questions(brought, tokenizer)[known:])
     begun, before = time.monotonic(), store.tokens
-    with loop.stop_asked() as stop, progress.shown("train: text,") as shown:
+    with loop.stop_asked() as stop, progress.shown("train: text") as shown:
         written = selfmade.write(
             writer,
             template_of(tokenizer),

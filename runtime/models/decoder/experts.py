@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decgraph.runtime.models.decoder.shape import Experts
-
-if TYPE_CHECKING:
-    from decgraph.runtime.models.decoder.decoder import Decoder
-
+from decgraph.runtime.models.decoder.products import Product
+from decgraph.runtime.models.decoder.shape import Experts, Shape
 
 NAMES = ("experts_up", "experts_down", "experts_up.b", "experts_down.b")
 AT_ONCE = 64  # choices whose matrices are gathered together, where nothing may be read on the host
 
 
-def mixture(decoder: Decoder, at: str, experts: Experts, x: Tensor) -> Tensor:
+class HasExperts(Protocol):
+    """What of a decoder its mixtures read."""
+
+    weights: dict[str, Tensor]
+    products: dict[str, Product]
+    shape: Shape
+    wide: torch.dtype
+    gathers: bool
+
+    def activation(self, x: Tensor) -> Tensor: ...
+
+    def gated(self, name: str, x: Tensor) -> Tensor: ...
+
+
+def mixture(decoder: HasExperts, at: str, experts: Experts, x: Tensor) -> Tensor:
     """States [n, width] through the chosen experts of the layer whose weights' names begin with `at`, and its shared ones."""
     w = decoder.weights
     chosen, shares = routed(decoder, at, experts, x)
@@ -33,7 +44,7 @@ def mixture(decoder: Decoder, at: str, experts: Experts, x: Tensor) -> Tensor:
     return out
 
 
-def _grouped(decoder: Decoder, at: str, experts: Experts, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+def _grouped(decoder: HasExperts, at: str, experts: Experts, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
     """Each chosen expert's matrices are read once, for its tokens: which these are is read on the host."""
     w = decoder.weights
     up, down, up_bias, down_bias = (w.get(at + name) for name in NAMES)
@@ -47,7 +58,7 @@ def _grouped(decoder: Decoder, at: str, experts: Experts, x: Tensor, chosen: Ten
     return out
 
 
-def _gathered(decoder: Decoder, at: str, experts: Experts, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+def _gathered(decoder: HasExperts, at: str, experts: Experts, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
     """Every choice has its own product, some at a time: nothing is read on the host."""
     w, (count, top) = decoder.weights, chosen.shape
     up, down, up_bias, down_bias = (w.get(at + name) for name in NAMES)
@@ -64,7 +75,7 @@ def _gathered(decoder: Decoder, at: str, experts: Experts, x: Tensor, chosen: Te
     return (made * shares[..., None]).sum(1)
 
 
-def _inner(decoder: Decoder, experts: Experts, y: Tensor) -> Tensor:
+def _inner(decoder: HasExperts, experts: Experts, y: Tensor) -> Tensor:
     """Outputs of an expert's first matrix [n, 2 inner] to the inputs of its second [n, inner]."""
     if not decoder.shape.gated:
         return decoder.activation(y)
@@ -76,7 +87,7 @@ def _inner(decoder: Decoder, experts: Experts, y: Tensor) -> Tensor:
     return (up + 1) * gate * torch.sigmoid(gate * slope)
 
 
-def routed(decoder: Decoder, at: str, experts: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
+def routed(decoder: HasExperts, at: str, experts: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
     """Which experts read states [n, width], int64[n, top], and with which weights [n, top]."""
     w, e = decoder.weights, experts
     bias = w.get(at + "router.b")

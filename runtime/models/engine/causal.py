@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,14 +18,11 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
 from decgraph.runtime.models.engine.cache import LENGTH, ROWS, Part, Store, TooLarge
 from decgraph.runtime.models.engine.draft_loop import draft
-from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, Output
+from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, OnMemories, Output
 from decgraph.runtime.models.engine.layout import FULL, MOST, SLIDING, Layout, Step, StraightMasks
 from decgraph.runtime.models.engine.slots import TAIL, Slot, SlotPlan, plan
 from decgraph.runtime.models.interface import check_size
 from decgraph.runtime.models.soft_inputs import replaced
-
-if TYPE_CHECKING:
-    from decgraph.runtime.models.engine.given import Memories
 
 _TOKENS = 8192  # of one forward, padding included, at most
 _WASTE = {"cpu": 12}  # padding that is not worth another forward, in tokens: on a CPU each is arithmetic (`tune --rows`)
@@ -61,7 +58,7 @@ class CausalEngine:
         self.below = below
         self.width = layout.width  # of last states; rows are wider where others are kept beside them (taps.py)
         self.taps: tuple[int, ...] = ()  # the layers whose entering states are
-        self.memories: Memories | None = None  # computes calls with a given memory; None: this engine does itself
+        self.memories: OnMemories | None = None  # computes calls with a given memory; None: this engine does itself
         self.lowers: dict[int, CausalEngine] = {}  # engines of this model's first layers, by their number (exits.py)
         self._slots: dict[Hashable, Slot] = {}
         self._steps = torch.arange(ROWS, device=layout.device)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,14 +20,11 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, OverCore
+from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, OnMemories, Output, OverCore
 from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.nets import layout_of
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.parts import Use, untouched
-
-if TYPE_CHECKING:
-    from decgraph.runtime.models.engine.given import Memories
 
 Head = Callable[[Tensor], Tensor]
 Caches = Sequence[Tensor]
@@ -39,7 +36,7 @@ class ReadEngine(OverCore):
     def __init__(self, core: CausalEngine, head: Head) -> None:
         self.core, self.head = core, head
         self.counted = Counted()
-        self.memories: Memories | None = None
+        self.memories: OnMemories | None = None
 
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:

@@ -224,6 +224,19 @@ class Uncached:
         """Nothing: there is no cache."""
 
 
+class OnMemories(Protocol):
+    """What computes a model's calls on a given memory (given.py)."""
+
+    def compute(
+        self, calls: Sequence[ForwardCall], exact: Callable[[list[ForwardCall]], list[Output]], counted: Counted
+    ) -> list[Output]:
+        """Logits [rows, V] per call, or its DecError; `exact` computes those without a memory. Adds other engines' counts to
+        `counted`."""
+
+    def close(self, sequence: Hashable) -> None:
+        """Forget a sequence."""
+
+
 class OverCore:
     """The part of an engine whose cache is another's, `core`."""
 

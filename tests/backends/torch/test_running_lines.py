@@ -6,7 +6,8 @@ from collections.abc import Generator
 from typing import Any
 
 from decgraph.api import load
-from decgraph.backends.torch.program import Driver, program_of
+from decgraph.backends.torch.driver import Driver
+from decgraph.backends.torch.program import program_of
 
 
 class Asks:

@@ -26,8 +26,9 @@ from worlds import WORLDS, world
 
 from decgraph.api import load as load_algorithm
 from decgraph.backends.registry import machine
+from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.generated import driven_by
-from decgraph.backends.torch.program import Driver, printed, program_of
+from decgraph.backends.torch.program import printed, program_of
 from decgraph.backends.torch.segments import graphs_of
 from decgraph.backends.torch.texts import negated, summary
 from decgraph.cli.main import main

@@ -9,7 +9,8 @@ import pytest
 
 import decgraph
 from decgraph import stdlib
-from decgraph.check.claims import Case, in_distribution, in_tokens
+from decgraph.check.case import Case
+from decgraph.check.claims import in_distribution, in_tokens
 from decgraph.check.distributions import Tally
 from decgraph.ir.settings import holds_for, of_request, settings
 from decgraph.ir.values import Claim, Module

@@ -7,11 +7,16 @@ const path = require("path");
 const scene = JSON.parse(process.argv[3]);
 const did = { registered: [], started: null, asked: [], pages: [], errors: [], said: [] };
 const registered = {};
+let changed;
 
 const vscode = {
   workspace: {
     workspaceFolders: scene.folders.map((folder) => ({ uri: { fsPath: folder } })),
     getConfiguration: () => ({ get: () => scene.setting }),
+    onDidChangeConfiguration: (run) => {
+      changed = run;
+      return {};
+    },
   },
   extensions: {
     getExtension: (name) =>
@@ -79,5 +84,9 @@ Module._load = function (name, ...rest) {
   const extension = require(path.resolve(process.argv[2], "extension.js"));
   await extension.activate({ subscriptions: [] });
   for (const [name, ...given] of scene.commands) await registered[name](...given);
+  if (scene.changes) {
+    scene.setting = scene.changes;
+    await changed({ affectsConfiguration: (name) => name === "decgraph.command" });
+  }
   console.log(JSON.stringify(did));
 })();

@@ -92,6 +92,7 @@ def test_decgraph_is_found_in_the_workspaces_environment(tmp_path: Path) -> None
     assert command(folders=[str(one)], interpreter=str(one / "python")) == ["decgraph", "lsp"]  # which has no decgraph
     assert command(folders=[str(one), str(two)], interpreter=interpreter) == [str(two / "venv/bin/decgraph"), "lsp"]
     assert command(folders=[str(two)], setting=["/a/decgraph", "lsp", "--stdio"]) == ["/a/decgraph", "lsp", "--stdio"]
+    assert command(folders=[str(two)], changes=["/b/decgraph", "lsp"]) == ["/b/decgraph", "lsp"]  # without a reload
 
 
 @needs_node

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import decgraph
+import decgraph.stdlib
+from decgraph.dsl import syntax as S
+from decgraph.dsl.lower.access import TREE_SETS
 from decgraph.editor.analysis import Analyser, Analysis
 from decgraph.editor.hints import hints
 from decgraph.editor.hover import hover
@@ -100,6 +106,68 @@ def test_hover_on_types_stores_and_methods(word: str, said: tuple[str, ...]) -> 
     assert found is not None
     for part in said:
         assert part in found[0]
+
+
+POOL = """\
+rule careful(t: tree, p: dist[t.nodes]):
+    y ~ p as output
+    live = down(t, y[t.parent] == t.token, all)
+    n = argmax(t.nodes where live, by = [t.depth])
+    accept n
+    emit y[n]
+
+algorithm f(target: causal):
+    state pool: lru[token, 4] -> token[2] per session
+
+    while not done:
+        draft t:
+            grow chain(pool[ctx.token][0])
+        verify t by careful against target(t)
+        last = ctx.last(1)
+        commit t.accepted
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "said", "lacks"),
+    [
+        ("y[t.par", "the one above it", "token"),
+        ("t.tok", "its token", "above"),
+        ("(t.nod", "all nodes", "root"),
+        ("state poo", "pool[x] += entry", "at_least"),
+        ("lr", "were stored last under it", "suffixes"),
+        ("ctx.la", "the last n committed tokens", "parent"),
+        ("ctx.tok", "the last committed token", "length"),
+    ],
+)
+def test_hover_in_rules_on_tables_and_on_the_context(word: str, said: str, lacks: str) -> None:
+    before, after = POOL.split(word, 1)
+    found = hover(*at(f"{before}{word}|{after}"))
+    assert found is not None and said in found[0] and lacks not in found[0].partition("```\n")[2]
+
+
+def test_nothing_that_the_language_has_is_silent() -> None:
+    """Every attribute in some programs of the library, save the columns that they make themselves."""
+    silent = []
+    for path in sorted((Path(decgraph.stdlib.FOLDER)).glob("*.dec"))[::12]:
+        found = Analyser().analyse(path.read_text(encoding="utf-8"), str(path))
+        for item in found.file.items:
+            for node in S.walk(item):
+                if isinstance(node, S.Attr) and node.name in (
+                    *TREE_SETS,
+                    "token",
+                    "parent",
+                    "depth",
+                    "logprob",
+                    "law",
+                    "raw",
+                    "last",
+                ):
+                    if hover(found, node.name_span.start + 1) is None:
+                        silent.append((path.name, node.name_span.line, node.name))
+                if isinstance(node, S.TypeExpr) and hover(found, node.span.start) is None:
+                    silent.append((path.name, node.span.line, node.name))
+    assert not silent
 
 
 def test_hints_are_of_names_without_a_written_type_and_of_claims() -> None:

@@ -308,6 +308,19 @@ def test_a_difference_alarms_only_where_tokens_must_be_equal(page: Any, tmp_path
     assert "No claim says" in page.inner_text("#difference")
 
 
+def test_a_page_of_a_run_that_goes_on_is_read_again(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    """It follows the last step, stays where one has gone, and rests when the run has ended."""
+    run = traced("speculative", limit=30)
+    opened(page, tmp_path, replace(run, live=True))
+    assert page.inner_text("#count") == f"step {len(run.steps)} of {len(run.steps)}" and "still going on" in page.inner_text(
+        "article"
+    )
+    page.keyboard.press("Home")
+    (tmp_path / "trace.html").write_text(trace_page([run]), encoding="utf-8")
+    page.locator("article > div", has_text="ended by").first.wait_for()
+    assert page.inner_text("#count") == f"step 1 of {len(run.steps)}" and "ended by" in page.inner_text("article")
+
+
 def test_acceptance_has_counts_and_intervals(page: Any, tmp_path: Path) -> None:  # noqa: F811
     run = traced("speculative", limit=30)
     opened(page, tmp_path, run)
@@ -385,6 +398,4 @@ def test_pictures_for_the_documentation(page: Any, tmp_path: Path, pytestconfig:
         file = tmp_path / f"{name}.html"
         assert main(["trace", *words, "-p", "def main():", "-o", str(file)]) == 0
         page.goto(file.as_uri())
-        for _ in range(6):
-            page.keyboard.press("ArrowRight")
         page.screenshot(path=IMAGES / f"{name}.png", full_page=True)

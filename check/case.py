@@ -1,0 +1,142 @@
+"""One world in which a claim is decided: models, parameters, a request, and where its first step begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from decgraph.backends.exact.choices import Choices
+from decgraph.backends.exact.run import ExactMachine
+from decgraph.backends.exact.world import World
+from decgraph.check.chances import ByChance
+from decgraph.check.constants import facts, loop_of
+from decgraph.check.distributions import CheckedProgram, Folds, execute
+from decgraph.check.settings import speaks
+from decgraph.check.starts import Arbitrary, Start
+from decgraph.ir.values import Claim, Function, Module
+from decgraph.runtime.request import Request
+from decgraph.runtime.session import check_params
+
+
+@dataclass
+class Case:
+    """One world. others: scores of the batch's other candidates (None: an adversary's). steps: decoding steps before the
+    specification goes on (None: the whole text). length: new tokens whose distribution is compared. start: the state in which
+    the first step begins. ran: takes note of what of the program runs. plan: of the world. limit: most runs. sampled: how many
+    runs are drawn at random in the place of an enumeration (0: none). spec_engine: the machine of the specification.
+    folds: see CheckedProgram."""
+
+    module: Module
+    function: Function
+    claim: Claim
+    models: dict[str, Any]
+    params: dict[str, Any]
+    request: Request
+    steps: int | None = 1
+    length: int = 3
+    engine: type[ExactMachine] = ExactMachine
+    externs: dict[str, Any] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+    limit: int = 700
+    start: Start = field(default_factory=Start)
+    detokenizer: Any = None
+    plan: Any = None
+    ran: Any = None
+    others: tuple[Any, ...] | None = None
+    flags: set[str] = field(default_factory=set)
+    sampled: int = 0
+    spec_engine: type[ExactMachine] = ExactMachine
+    folds: Folds = None
+
+    def program(self) -> CheckedProgram:
+        return CheckedProgram(
+            self.module,
+            self.function.name,
+            self.models,
+            self.params,
+            self.engine,
+            self.externs,
+            self.detokenizer,
+            self.ran,
+            folds=self.folds,
+        )
+
+    def spec(self) -> CheckedProgram:
+        """The specification with its arguments: our models and parameters by the claim's names, its defaults else."""
+        f = self.module.functions[self.claim.spec]
+        models: dict[str, Any] = {}
+        params: dict[str, Any] = {}
+        for name, (kind, value) in self.claim.args:
+            got = value if kind == "const" else self.models.get(value, self.params.get(value))
+            if f.param(name).value.type.elem == "model":
+                models[name] = got
+            else:
+                params[name] = got
+        return CheckedProgram(
+            self.module, f.name, models, check_params(f, params), self.spec_engine, self.externs, self.detokenizer
+        )
+
+    def speaks(self) -> bool:
+        """Whether the claim says anything here: a smaller request, or a longer one, need not satisfy its condition."""
+        return speaks(self.claim, self.params, self.request, len(self.start.committed))
+
+    def setup(self) -> Callable[[ExactMachine], None]:
+        """A function that puts a machine into the start: arbitrary carried values, and the state that earlier requests of
+        the session left."""
+        left = earlier_requests(self) if self.start.session else None
+        known = facts(self.module, self.function) if self.start.arbitrary is not None else None
+
+        def prepare(m: ExactMachine) -> None:
+            m.others = self.others
+            if left is not None:
+                m.shared.update(left)
+            if known is not None and self.start.arbitrary is not None:
+                m.begin = Arbitrary(self.start.arbitrary, known, self.flags)
+
+        return prepare
+
+    def starts(self, world: World, steps: int | None = None) -> Callable[[Choices], ExactMachine]:
+        """A function from choices to a machine in the start, ready to run with them. steps: decoding steps (None: all)."""
+        program, prepare = self.program(), self.setup()
+
+        def start(choices: Choices) -> ExactMachine:
+            world.restart(choices)
+            m = program.machine(self.request, world, steps).resume(self.start.committed)
+            prepare(m)
+            return m
+
+        return start
+
+
+def begun(case: Case) -> Case:
+    """The world with the tokens that are committed at its start: by the specification, or where there is none by the
+    program."""
+    plan = case.plan
+    if plan is None or not plan.committed or case.start.committed or loop_of(case.function) is None:
+        return case
+    lucky = World(coupled=True)
+    program = case.spec() if case.claim.kind == "refines" else replace(case, engine=ExactMachine, ran=None).program()
+    lucky.restart(ByChance(plan.seed))
+    m = program.machine(case.request, lucky)
+    m.until = lambda m: m.committed() >= plan.committed
+    tokens = case.request.prompt[:1] * plan.committed if plan.repeat else execute(m).committed_tokens()[: plan.committed]
+    while tokens and program.machine(case.request, lucky).resume(tokens).done():
+        tokens = tokens[:-1]
+    return replace(case, start=replace(case.start, committed=tokens))
+
+
+def earlier_requests(case: Case) -> dict[Any, Any]:
+    """What the session holds after earlier requests, of which every choice was one that can happen."""
+    shared: dict[Any, Any] = {}
+    for n in range(case.start.session):
+        world = World(coupled=True)
+        world.restart(ByChance(100 * n + (case.plan.seed if case.plan is not None else 0)))
+        prompt = tuple(t for t in reversed(case.request.prompt)) if n % 2 == 0 else case.request.prompt[:1]
+        request = replace(
+            case.request, prompt=prompt, request_id=case.request.request_id + 1 + n, limit=max(3, case.request.limit)
+        )
+        m = case.program().machine(request, world)
+        m.shared = shared
+        execute(m)
+    return shared
