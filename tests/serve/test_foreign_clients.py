@@ -84,7 +84,7 @@ def test_the_harness_gets_the_models_own_numbers(running: Any, tmp_path: Path) -
     done = ran([str(python), str(HERE / "lm_eval_client.py"), running.url, str(running.home)], env={"HF_HUB_OFFLINE": "1"})
     assert not done.returncode, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
-    model = transformers.AutoModelForCausalLM.from_pretrained(running.home)
+    model = transformers.AutoModelForCausalLM.from_pretrained(running.home, dtype=torch.float32)
     read = transformers.AutoTokenizer.from_pretrained(running.home)
 
     def score(context: list[int], more: list[int]) -> tuple[float, bool]:
