@@ -19,6 +19,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from waiting import SECONDS
 from worlds import Letters, V, heard, requests
 
 from decgraph import stdlib
@@ -100,15 +101,15 @@ def compare_texts(revision: str) -> list[str]:
     """Unified diffs of the texts of all programs at `revision` and here. Raises CalledProcessError for no such revision."""
     with tempfile.TemporaryDirectory() as made:
         tree, old, new = (Path(made) / n for n in ("tree", "old", "new"))
-        subprocess.run(["git", "worktree", "add", "-q", "--detach", tree, revision], cwd=ROOT, check=True)
+        subprocess.run(["git", "worktree", "add", "-q", "--detach", tree, revision], cwd=ROOT, check=True, timeout=SECONDS)
         try:
             for root, folder in ((tree, old), (ROOT, new)):
                 folder.mkdir()
                 paths = os.pathsep.join(str(p) for p in (root, root / "tests"))
                 command = [sys.executable, "-P", __file__, "--dump", str(folder)]
-                subprocess.run(command, cwd=root, check=True, env={**os.environ, "PYTHONPATH": paths})
+                subprocess.run(command, cwd=root, check=True, timeout=SECONDS, env={**os.environ, "PYTHONPATH": paths})
         finally:
-            subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=True)
+            subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=True, timeout=SECONDS)
         lines: list[str] = []
         for file in sorted({p.name for folder in (old, new) for p in folder.iterdir()}):
             before, after = ((f / file).read_text().splitlines() if (f / file).exists() else [] for f in (old, new))

@@ -140,5 +140,5 @@ def test_the_package_holds_everything_that_the_manifest_names(tmp_path: Path) ->
         )
     assert sorted(played(inside)["registered"]) == sorted(contributed())
     client = "require('vscode-languageclient/package.json').version"  # the pinned one
-    done = subprocess.run(["node", "-p", client], cwd=inside, capture_output=True, text=True, check=True)
+    done = subprocess.run(["node", "-p", client], cwd=inside, capture_output=True, text=True, check=True, timeout=SECONDS)
     assert done.stdout.strip() == MANIFEST["dependencies"]["vscode-languageclient"]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.client import LanguageClient
-from waiting import SECONDS
+from waiting import SECONDS, until
 
 from decgraph.dsl.source import Source
 from decgraph.editor.server import LEGEND, offset_of, position, semantic
@@ -333,9 +334,14 @@ async def timed() -> dict[str, float]:
     }
     assert await client.workspace_symbol_async(asked["workspace/symbol"])
     assert await client.text_document_references_async(asked["textDocument/references"])
-    before, pid, took = 0.0, client._server.pid, {}
-    while before != (before := spent(pid)):  # until the files are read ahead
-        await asyncio.sleep(0.3)
+    pid, took = client._server.pid, {}
+
+    def rests() -> bool:
+        before = spent(pid)
+        time.sleep(0.3)
+        return spent(pid) == before
+
+    await asyncio.to_thread(until, "the files are read ahead", rests)
     for kind, params in asked.items():
         start = spent(pid)
         for _ in range(10):
