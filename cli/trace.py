@@ -102,6 +102,8 @@ def command(
 
         write(chrome, json_.dumps(chrome_trace(traces), ensure_ascii=False, allow_nan=False) + "\n")
     if plot is not None:
+        from decgraph.views import plot as plots
+
         plots.save(traces, plot)
     if shown.json:
         found = [document(run) for run in traces]

@@ -23,11 +23,14 @@ from lab import gallery
 
 STEPS = gallery.FOLDER / "steps.json"
 README = "eagle2"
+ROOT = gallery.DOCS.parent
 IMAGES = gallery.DOCS / "images"
 SMALL = {"depth": 3, "k": 3, "budget": 8, "width": 3, "gamma": 4, "beams": 3, "branch": 3}
 """Parameters of a run whose trees fit a page, where an algorithm has them and its default is larger."""
 PROMPT, CANVAS_PROMPT = "def main():", "copy 848475 ="
 MOST_LEAVES, MOST_DEPTH, MOST_ROWS = 12, 7, 7
+USED = ("ink", "faint", "undecided", "plain-soft", "accepted", "accepted-soft", "rejected", "rejected-soft", "bonus",
+        "bonus-soft", "residual", "residual-soft")  # fmt: skip
 Picture = Mapping[str, Any]
 
 # What a step of a run is
@@ -142,25 +145,18 @@ def short(x: float | None) -> float | None:
 
 # How it is drawn
 
-COLOURS = {
-    "light": {
-        "ink": "#1f2328", "faint": "#667079", "line": "#b6bdc4", "plain-soft": "#eceef0",
-        "accepted": "#2b8a3e", "accepted-soft": "#d9f2df", "rejected": "#c92a2a", "rejected-soft": "#fde3e3",
-        "bonus": "#1864ab", "bonus-soft": "#d7eafc", "residual": "#b35309", "residual-soft": "#fdebd3",
-    },
-    "dark": {
-        "ink": "#e6e8ea", "faint": "#9aa4ad", "line": "#59626b", "plain-soft": "#2c3238",
-        "accepted": "#69db7c", "accepted-soft": "#16341f", "rejected": "#ff8787", "rejected-soft": "#451d1d",
-        "bonus": "#74c0fc", "bonus-soft": "#12304a", "residual": "#ffa94d", "residual-soft": "#422a10",
-    },
-}  # fmt: skip
-"""The colours of trace pages (views/page.css)."""
+SCHEMES = [
+    dict(re.findall(r"--([\w-]+): (#\w+)", block))
+    for block in re.findall(r":root[^{]*\{([^}]*)\}", (ROOT / "views" / "page.css").read_text(encoding="utf-8"))[:2]
+]
+COLOURS = {name: {key: scheme[key] for key in USED} for name, scheme in zip(("light", "dark"), SCHEMES, strict=True)}
+"""The colours of trace pages."""
 STYLE = """
 text { font: 13px ui-monospace, "DejaVu Sans Mono", Menlo, monospace; fill: var(--ink); }
 .small { font-size: 10.5px; fill: var(--faint); }
-rect { fill: var(--plain-soft); stroke: var(--line); }
-path { fill: none; stroke: var(--line); stroke-width: 1.5; }
-.root rect { fill: none; stroke: var(--line); }
+rect { fill: var(--plain-soft); stroke: var(--undecided); }
+path { fill: none; stroke: var(--undecided); stroke-width: 1.5; }
+.root rect { fill: none; stroke: var(--undecided); }
 .accepted rect { fill: var(--accepted-soft); stroke: var(--accepted); stroke-width: 2; }
 path.accepted { stroke: var(--accepted); stroke-width: 2.5; }
 .rejected rect { fill: var(--rejected-soft); stroke: var(--rejected); stroke-dasharray: 4 2; }

@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 import decgraph
 from decgraph.serve.answers import Writer
+from decgraph.serve.generation import window
 from decgraph.serve.guard import Guard
 from decgraph.serve.logs import LOG
 from decgraph.serve.refusals import Refusal, body_of
@@ -84,9 +85,10 @@ async def model(name: str, request: Request) -> dict[str, Any]:
 
 
 def _model(service: Service, name: str) -> dict[str, Any]:
-    algorithm = name.partition(":")[2] or service.catalogue.default
-    lies = service.catalogue.sessions[algorithm].placement
-    return {"id": name, "object": "model", "created": int(service.began), "owned_by": "decgraph", "algorithm": algorithm,
+    session = service.catalogue.sessions[name.partition(":")[2] or service.catalogue.default]
+    lies = session.placement
+    return {"id": name, "object": "model", "created": int(service.began), "owned_by": "decgraph",
+            "algorithm": session.function.name, "max_model_len": window(session, service.limits),
             "device": lies.device, "dtype": lies.dtype}  # fmt: skip
 
 

@@ -128,6 +128,8 @@ def read_request(body: CompletionRequest | ChatRequest, catalogue: Catalogue, li
     if body.stream_options is not None and not body.stream:
         raise Refusal(400, "`stream_options` goes with `stream`: true", param="stream_options")
     n = body.n or 1
+    if body.best_of not in (None, n):
+        raise Refusal(400, "`best_of` other than `n` is not supported: ask for `n` answers, and choose", param="best_of")
     texts, param = _texts(body)
     check_length(texts, param, session, limits)
     tools = _tools(body, session) if isinstance(body, ChatRequest) else None
@@ -186,15 +188,15 @@ def _texts(body: CompletionRequest | ChatRequest) -> tuple[list[str], str]:
 def check_length(texts: Iterable[str], param: str, session: Session, limits: Limits) -> None:
     """Raises `Refusal` for a text that cannot fit, without reading it: a tokenizer takes seconds for megabytes."""
     assert isinstance(session.tokenizer, Tokenizer)
-    window = _window(session, limits)
+    most = window(session, limits)
     for text in texts:
         least = session.tokenizer.fewest(text)
-        if least >= window:
-            said = f"the context length is {window} tokens; the prompt has {least} at least"
+        if least >= most:
+            said = f"the context length is {most} tokens; the prompt has {least} at least"
             raise Refusal(400, said, param=param, code="context_length_exceeded")
 
 
-def _window(session: Session, limits: Limits) -> int:
+def window(session: Session, limits: Limits) -> int:
     """The tokens of a prompt and its answer that all models read."""
     windows = [m.context for m in session.models.values() if m.context is not None]
     return min([*windows, *([limits.context] if limits.context else [])], default=2**31)
@@ -346,12 +348,12 @@ def decoded(session: Session, tokens: Iterable[int], special: bool) -> str:
 
 def _limit(body: Common, prompt: int, session: Session, limits: Limits) -> int:
     """How many new tokens an answer may have: as many as are wished for, if they fit. A run that only scores has one."""
-    window = _window(session, limits)
+    most = window(session, limits)
     wished = body.max_tokens
-    if prompt >= window + (wished == 0):
+    if prompt >= most + (wished == 0):
         raise Refusal(
             400,
-            f"the context length is {window} tokens; the prompt has {prompt}",
+            f"the context length is {most} tokens; the prompt has {prompt}",
             param="messages" if isinstance(body, ChatRequest) else "prompt",
             code="context_length_exceeded",
         )
@@ -359,7 +361,7 @@ def _limit(body: Common, prompt: int, session: Session, limits: Limits) -> int:
         wished = COMPLETION_TOKENS
     if wished is None or wished < 0:
         wished = limits.tokens
-    return max(1, min(wished, limits.tokens, window - prompt))
+    return max(1, min(wished, limits.tokens, most - prompt))
 
 
 SAMPLING: dict[str, Callable[[Any], RequestFields]] = {
@@ -470,7 +472,7 @@ def tokenized(body: TokenizeRequest, catalogue: Catalogue, limits: Limits) -> di
         except DecError as error:
             raise Refusal(400, words_of(error), param="prompt") from None
     named = {"token_strs": [session.tokenizer.spelled(t) for t in ids]} if body.return_token_strs else {}
-    return {"count": len(ids), "max_model_len": _window(session, limits), "tokens": ids, **named}
+    return {"count": len(ids), "max_model_len": window(session, limits), "tokens": ids, **named}
 
 
 def detokenized(body: DetokenizeRequest, catalogue: Catalogue) -> dict[str, Any]:

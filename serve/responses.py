@@ -105,9 +105,9 @@ def chat_of(body: ResponsesRequest) -> ChatRequest:
     if body.reasoning is not None:
         made["reasoning_effort"] = body.reasoning.effort
     if body.text is not None and body.text.format is not None and body.text.format.type != "text":
-        made["response_format"] = {"type": body.text.format.type}
-        if body.text.format.type == "json_schema":
-            made["response_format"]["json_schema"] = {"name": "text", "schema": body.text.format.schema_ or {}}
+        schema = {"json_schema": {"name": "text", "schema": body.text.format.schema_ or {}}}
+        kind = body.text.format.type
+        made["response_format"] = {"type": kind, **(schema if kind == "json_schema" else {})}
     try:
         return ChatRequest.model_validate(made)
     except ValidationError as error:

@@ -68,7 +68,6 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "truncation": (("disabled",), "a prompt is read whole, or refused"),
     "samplers": ((), "shaping has one order (docs/language.md)"),
     "suffix": (("",), "the models continue a text, and do not fill in"),
-    "best_of": ((), "ask for `n` answers, and choose among them"),
     "modalities": ((["text"],), "the models write texts"),
     **dict.fromkeys(("audio", "image_data", "web_search_options"), (([],), "the models read and write texts")),
     **dict.fromkeys(("bad_words", "logits_processors", "documents", "allowed_token_ids"), (([],), "not supported")),
@@ -151,6 +150,7 @@ class Common(_Strict):
 
     model: str = Field(max_length=256)
     n: int | None = Field(None, ge=1, le=128)
+    best_of: int | None = Field(None, ge=1, le=128)
     max_tokens: Count | None = None
     min_tokens: int | None = Field(None, ge=0, le=2**31)
     temperature: float | None = Field(None, ge=0, le=2)

@@ -65,14 +65,14 @@ class World:
 
 
 def said(op: Any, place: Any, path: str, output: bool = False) -> str:
-    """A draw in the author's words: its name, its line (and file, if that is not `path`), and the iteration of each loop."""
+    """A draw in the author's words: its name, its line (and file, if not `path`), and the iteration of each loop, from 1."""
     name = (op.results[0].name if op.results else "") or op.opcode
     file = "" if op.loc.path in ("", path) else op.loc.path.rsplit("/", 1)[-1] + " "
     line = f", {file}line {op.loc.line}" if op.loc.line else ""
     if output:
         return f"{name}{line} (output noise, position {place.counters[-1] if place.counters else '?'})"
-    turns = list(place.counters)
-    words = ([f"step {turns[0]}"] if turns else []) + ([f"iteration {'.'.join(map(str, turns[1:]))}"] if turns[1:] else [])
+    turns = [str(turn + 1) for turn in place.counters]  # people count from one
+    words = ([f"iteration {turns[0]}"] if turns else []) + ([f"inner {'.'.join(turns[1:])}"] if turns[1:] else [])
     lane = [f"lane {place.lane[0]}"] if len(place.lane) and place.lane[0] else []
     inside = ", ".join([*words, *lane])
     return f"{name}{line}" + (f" ({inside})" if inside else "")

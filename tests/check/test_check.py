@@ -83,7 +83,7 @@ def test_a_counterexample_can_be_read() -> None:
     assert "parameters gamma = 1" in text
     assert "causal table target, 2 tokens:" in text
     line = FORGETS.splitlines().index("                x ~ drafter(t.leaves)") + 1
-    assert f"    x, line {line} (step 0, iteration 0): token 0\n" in text
+    assert f"    x, line {line} (iteration 1, inner 1): token 0\n" in text
     assert "with probability 7/9: no" in text  # the way goes through the fault: what was refused is drawn again
     assert "distribution of the first tokens: total variation 1/14 = 0.0714" in text
     rows = [line.split() for line in text.splitlines()[-3:]]

@@ -238,11 +238,11 @@ class Replay(Choices):
     def choose(self, weights: list[F], values: list[Any], label: str, kind: str = "chance") -> Any:
         if values == [True, False]:
             return self.script.toss(weights[0])
-        found = re.search(r"line (\d+) \(step 0(?:, iteration (\d+))?", label)
+        found = re.search(r"line (\d+) \(iteration 1(?:, inner (\d+))?", label)
         drawn = self.script.drafted.get(int(found[1]), ()) if found else ()
         if drawn and found:
             number = re.search(r"number (\d+)$", label)
-            token = drawn[int(number[1] if number else found[2] or 0)]
+            token = drawn[int(number[1]) if number else int(found[2] or 1) - 1]
             assert weights[values.index(token)] > 0
             return token
         return self.script.after({v: w for v, w in zip(values, weights, strict=True) if w})

@@ -126,7 +126,15 @@ OFF: list[dict[str, Any]] = [
         "truncate_prompt_tokens": -1,
         "user": "u",
     },
-    {"max_completion_tokens": 6, "logprobs": None, "store": True, "metadata": {"a": "b"}, "service_tier": "auto", "n": 1},
+    {
+        "max_completion_tokens": 6,
+        "logprobs": None,
+        "store": True,
+        "metadata": {"a": "b"},
+        "service_tier": "auto",
+        "n": 1,
+        "best_of": 1,
+    },
 ]
 
 

@@ -43,7 +43,7 @@ def test_https_keys_a_proxy_and_traces(catalogue: Any, tmp_path: Path) -> None:
             assert http.get("/models/v1/models").status_code in (401, 404)  # the prefix opens nothing
             assert http.get("/health").status_code == 200
     first, *_, last = spans.get_finished_spans()
-    told = dict(first.attributes or {})
+    told: dict[str, Any] = dict(first.attributes or {})
     assert first.name == "text_completion target" and told["gen_ai.request.model"] == "target"
     assert told["gen_ai.usage.output_tokens"] == 3 and told["gen_ai.response.finish_reasons"] == ("length",)
     assert told["gen_ai.response.time_to_first_chunk"] > 0 and told["decgraph.algorithm"] == "speculative"

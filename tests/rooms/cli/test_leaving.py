@@ -30,8 +30,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_what_was_said_arrives_and_exit_functions_run() -> None:
     done = run("--version")
     assert done.returncode == 0
-    assert done.stdout.splitlines()[0].startswith("decgraph ")
-    assert done.stdout.splitlines()[1:] == ["thread", "at exit"]
+    *said, last = done.stdout.splitlines()  # the thread may be first, where the machine is slow
+    assert last == "at exit" and len(said) == 2 and "thread" in said
+    assert any(line.startswith("decgraph ") for line in said)
     assert done.stderr == ""
 
 

@@ -154,6 +154,13 @@ def test_an_editors_session() -> None:
 BESIDE = """\
 
 
+extern asked(text) -> bool on host
+
+algorithm asks(target: causal):
+    while not done:
+        break if asked(text_of(ctx))
+        commit argmax(target(ctx).raw)
+
 algorithm plain(target: causal):
     refines autoregressive(target) in tokens
     while not done:
@@ -185,7 +192,7 @@ async def checked() -> None:
     async def page(*given: Any) -> Any:
         return await editor.client.workspace_execute_command_async(lsp.ExecuteCommandParams("decgraph.show", list(given)))
 
-    explained = await page("explain", URI, [9, 4], "")  # by place
+    explained = await page("explain", URI, [17, 4], "")  # by place
     assert (
         explained["title"] == "plain: explain"
         and "until the request is finished" in explained["html"]
@@ -193,6 +200,8 @@ async def checked() -> None:
     )
     with pytest.raises(JsonRpcException, match="no algorithm here"):
         await page("explain", URI, "gone", "")
+    with pytest.raises(JsonRpcException, match="needs the function `asked`"):  # what the command line says, as it says it
+        await page("trace", URI, "asks", "")
     await editor.close()
 
 

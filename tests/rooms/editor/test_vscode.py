@@ -119,4 +119,12 @@ def test_a_wrong_word_is_marked_mended_and_the_claim_checked(
     beside.locator("text=static cost").wait_for(timeout=90_000)
     assert "until the request is finished" in beside.locator("body").inner_text()
     picture(page, "editor-explained", pytestconfig)
+
+    page.keyboard.press("Control+w")  # the page beside
+    page.locator(".codelens-decoration a", has_text="trace").click(timeout=20_000)
+    page.locator(".quick-input-box input").wait_for(timeout=20_000)
+    page.keyboard.press("Enter")  # with the prompt that is offered
+    beside = page.frame_locator("iframe.webview").last.frame_locator("iframe#active-frame")
+    beside.locator("h1", has_text="mine: trace").wait_for(timeout=120_000)
+    assert "tokens a call" in beside.locator("body").inner_text()  # which its scripts write
     page.close()

@@ -70,7 +70,7 @@ def test_a_notebook_shows_it_in_a_frame(page: Any, tmp_path: Path) -> None:  # n
 
 
 def test_lines_of_other_files_are_not_marked() -> None:
-    assert lines_of(["x, line 18 (step 0): token 0", "y, rules.dec line 6 (step 0): yes", "start: 3"]) == {18}
+    assert lines_of(["x, line 18 (iteration 1): token 0", "y, rules.dec line 6 (iteration 1): yes", "start: 3"]) == {18}
 
 
 def test_a_proved_algorithm_has_a_page_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
