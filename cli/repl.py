@@ -220,7 +220,7 @@ class Room:
             elif line.startswith("/set "):
                 words = [f"{name}=" for name in (*self.chosen.params, *OF_REQUEST)]
             else:
-                words = list(COMMANDS) if line.startswith("/") else []
+                words = [f"{name} " for name in COMMANDS] if line.startswith("/") else []
             return [*(word for word in words if word.startswith(text)), None][state]
 
         atexit.register(keep)
