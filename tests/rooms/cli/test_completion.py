@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from waiting import SECONDS, until
+from waiting import SECONDS, started, until
 
 from decgraph import stdlib
 from decgraph.cli import completion
@@ -40,7 +40,7 @@ def test_a_real_bash_completes(tmp_path: Path) -> None:
         return words.encode() in seen
 
     bash = ["bash", "--norc", "--noprofile", "-i"]
-    with subprocess.Popen(bash, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True) as shell:
+    with started(bash, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True) as shell:
         try:
             os.write(master, f"source {tmp_path}/complete.sh; echo rea''dy\n".encode())
             until("bash is ready", lambda: shown("ready"))
