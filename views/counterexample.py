@@ -23,7 +23,7 @@ LINE = re.compile(r"(?:(?P<file>[\w./-]+) )?line (?P<line>\d+)")
 DRAWN = {
     "tokens": "What was drawn, by both sides alike",
     "token": "What was drawn",
-    "distribution": "What is drawn on the way with which the tokens that come too often do so",
+    "distribution": "What is drawn in a run whose tokens come too often",
     "adversary": "What the functions of the world returned",
 }
 
