@@ -1,4 +1,4 @@
-"""What every program of stdlib/ becomes, and what a decoding step of it costs: one row for each in golden/replay.tsv.
+"""What every program of stdlib/ becomes, and what a decoding step of it costs: one row for each in replay.tsv.
 
 A refactoring changes none of the rows; a change of lowering, of a pass or of the writer shows which programs it touched.
 
@@ -32,7 +32,7 @@ from decgraph.passes.plan import Plan
 from decgraph.runtime.session import Session, check_params
 
 ROOT = Path(__file__).parent.parent
-TABLE = ROOT / "tests/golden/replay.tsv"
+TABLE = ROOT / "tests/replay.tsv"
 TEXTS = ("ir", "passes", "python")
 COLUMNS = ("name", *TEXTS, "tokens", "calls")
 REQUESTS = 3

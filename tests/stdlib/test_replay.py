@@ -1,4 +1,4 @@
-"""What every program becomes, and how often it calls its models, is what tests/golden/replay.tsv says."""
+"""What every program becomes, and how often it calls its models, is what tests/replay.tsv says."""
 
 from __future__ import annotations
 
