@@ -101,6 +101,8 @@ def command(
     reports = decide(words or stdlib.names(), one, worlds, jobs or os.cpu_count() or 1, coverage, proof, shown)
     if html is not None:
         write_page(html, reports, [one] if one is not None else [decgraph.load(name) for name in words or stdlib.names()])
+        if not shown.quiet:
+            print(f"wrote {html}", file=sys.stderr)
     if shown.json:
         found = [{"claim": "; ".join(r.claims), **r.to_json()} for r in reports]
         output.emit_json(found[0] if one is not None else found)

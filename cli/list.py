@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import Annotated
 
@@ -68,7 +69,9 @@ def command(
     entries = [e for e in entries if kind in (None, *e.kinds) and claim in (None, *(e.promises or ["none"]))]
     for word in words or ():
         entries = [e for e in entries if word.lower() in f"{e.name} {e.about} {e.source} {e.title} {e.family}".lower()]
-    if json:
+    if not entries and not json and not quiet:
+        print("no algorithm is like that: `decgraph list` shows all", file=sys.stderr)
+    elif json:
         output.emit_json([asdict(entry) for entry in entries])
     elif quiet:
         print("\n".join(entry.name for entry in entries))

@@ -22,6 +22,7 @@ from decgraph.runtime.session import Session, check_params
 settings = options.LENIENT
 COMMANDS = {
     "/algorithm": "NAME or FILE.dec: go on with another algorithm; models stay in memory",
+    "/model": "head=FOLDER: another model, for this algorithm and the next ones",
     "/set": "gamma=6: a parameter of the algorithm, or one of temperature, top_k, top_p, min_p, seed, max_tokens",
     "/seed": "N: another seed",
     "/trace": "FILE.html: decode the last text again and write its trace",
@@ -45,7 +46,7 @@ def command(
 ) -> None:
     """A prompt that keeps models in memory: type a text, see it decoded. /help lists its commands.
 
-    Without a terminal every line of standard input is a text, and the answers go to standard output.
+    Without a terminal every line of standard input is a text or such a command, and the answers go to standard output.
     """
     talk.check()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ctrl-C ends an answer here, and not the command
@@ -81,7 +82,8 @@ class Room:
         params = {name: value for name, value in self.kept["params"].items() if name in chosen.params}
         check_params(chosen.function, params, unread=True)
         fields = self.asked.fields(chosen)
-        bound: dict[str, Any] = dict(self.models.folders(chosen.models))
+        models = self.models if not read else dataclasses.replace(self.models, model=self.fitting(chosen))
+        bound: dict[str, Any] = dict(models.folders(chosen.models))
         bound |= {name: model for name, model in read.items() if chosen.models.get(name) == model.kind}
         functions = self.models.functions(chosen)
         tokenizer = self.session.tokenizer if read else None
@@ -89,6 +91,11 @@ class Room:
                             placed=self.models.placed())  # fmt: skip
         self.chosen, self.session, self.fields = chosen, made, fields
         self.kept |= {"params": params, "models": {**read, **made.models}}
+
+    def fitting(self, chosen: decgraph.Algorithm) -> list[str]:
+        """The models that were given, without those by name of which this algorithm takes none."""
+        given_models = self.models.model or []
+        return [m for m in given_models if "=" not in m or m.split("=")[0].split(".")[0] in chosen.models]
 
     def about(self) -> str:
         """The algorithm, its models and parameters, in a line."""
@@ -126,15 +133,33 @@ class Room:
             output.print_folded("\n".join(f"{name:<12}{help}" for name, help in COMMANDS.items()))
         elif word == "/algorithm":
             self.open(decgraph.load(rest.strip() or self.chosen.name))
+        elif word == "/model":
+            if not rest.strip():
+                raise decgraph.DecError("which model?", hint="/model head=FOLDER, or the name of a shipped one")
+            self.model(shlex.split(rest))
         elif word in ("/set", "/seed"):
             self.set(given.pairs(shlex.split(f"seed={rest}" if word == "/seed" else rest), "/set"))
         elif word == "/trace":
             self.trace(rest.strip())
         elif word == "/new":
             self.kept.pop("messages", None)
-        if word in ("/algorithm", "/set", "/seed", "/show"):
+        if word in ("/algorithm", "/model", "/set", "/seed", "/show"):
             now = {name: getattr(self.asked, name) for name in OF_REQUEST if getattr(self.asked, name) is not None}
             print(f"{self.about()}; {given.listed(now)}", file=sys.stderr)
+
+    def model(self, others: list[str]) -> None:
+        """Take other models, as --model gives them. Raises DecError, and then nothing is taken."""
+        before, in_memory = self.models, dict(self.kept["models"])
+        named = {one.partition("=")[0] for one in others if "=" in one} or {next(iter(self.chosen.models), "")}
+        given_before = [m for m in before.model or () if m.partition("=")[0] not in named and ("=" in m or "=" in others[0])]
+        self.models = dataclasses.replace(before, model=[*given_before, *others])
+        try:
+            self.models.folders(self.chosen.models)  # says what the algorithm does not take
+            self.kept["models"] = {name: model for name, model in in_memory.items() if name not in named}
+            self.open(self.chosen)
+        except decgraph.DecError:
+            self.models, self.kept["models"] = before, in_memory
+            raise
 
     def set(self, values: dict[str, str]) -> None:
         """Set parameters of the algorithm and fields of the request. Raises DecError, and then nothing is set."""

@@ -220,8 +220,9 @@ def _check_left_out(function: Function, given: Given, names: Names) -> None:
             left.append(f"{name}.heads")
     if left:
         raise DecError(
-            f"{function.name}: `{left[0]}` was left out, and `{foreign}` is not a shipped model: no shipped one goes with it",
-            hint=f'give it: --model {left[0]}=FOLDER, or models={{"{left[0]}": ...}} in Python',
+            f"{function.name}: `{left[0]}` was left out, and no shipped model goes with the `{foreign}` that was given",
+            hint=f"--model {left[0]}=FOLDER or a name (`decgraph zoo list` says what goes with what), or "
+            f'models={{"{left[0]}": ...}} in Python',
         )
 
 

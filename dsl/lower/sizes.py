@@ -136,5 +136,5 @@ def refuse_too_large(module: Module, source: Source) -> None:
     for function in module.functions.values():
         for op in too_large(function):
             text, span, inside = place(op.loc, source, "grown here")
-            advice = "fewer iterations, fewer guesses at a node, or prune t to fewer"
+            advice = "fewer iterations (of a number without a bound: `min(k, 16)`), fewer guesses at a node, or prune t"
             raise failure(text, span, f"a tree gets more than {NODES:,} nodes here", advice, "E430", inside=inside)

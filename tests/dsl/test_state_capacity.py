@@ -9,6 +9,7 @@ import pytest
 from decgraph.backends.registry import machine
 from decgraph.check.worlds import models_for
 from decgraph.dsl.lower import load_text
+from decgraph.errors import DecError
 from decgraph.passes.manager import optimise
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
@@ -70,3 +71,14 @@ def test_the_start_has_to_fit_too(backend: str) -> None:
     result = run(text, backend)
     assert result.error is not None and "room for 2, this is 3" in str(result.error)
     assert run(text, backend, w=3).error is None
+
+
+@pytest.mark.parametrize("write", ["k = k / 2", "k += 0.5"])
+@pytest.mark.parametrize("state", ["int = 5", "int[2] = [1, 2]"])
+def test_a_whole_number_stays_whole(state: str, write: str) -> None:
+    """A quotient in a state of whole numbers was 2.5 on one backend, and an error on another, where the state was read."""
+    text = program(state, write).replace("xs", "k")
+    with pytest.raises(DecError, match="is int.*, not real") as refused:
+        load_text(text, "room.dec")
+    assert "E220" in str(refused.value)
+    load_text(text.replace("k: int", "k: float"), "room.dec")

@@ -100,8 +100,13 @@ class Head(nn.Module):
         return self._output(states)
 
 
+OUTSIDE = -1e9
+"""The logit of a token that a head has no row for: its probability is 0. It is not -inf: a grammar may allow such tokens
+alone; one of them is then drafted and verified, where no token at all would end the run."""
+
+
 class DraftOutput(nn.Module):
-    """An output matrix over some tokens of a vocabulary of `size`: the others have the logit -inf.
+    """An output matrix over some tokens of a vocabulary of `size`: the others have no probability (`OUTSIDE`).
 
     `tokens` int64[draft] are the ids of its rows; None: its rows are the vocabulary. shared: the rows are the target's, which
     `share` brings; no file holds them.
@@ -143,10 +148,11 @@ class DraftOutput(nn.Module):
                 self.matrix.bias = nn.Parameter(output.bias[at], requires_grad=False)
 
     def spread(self, logits: Tensor) -> Tensor:
-        """Logits [n, rows of the matrix] as logits [n, V]: -inf for the tokens that have no row."""
+        """Logits [n, rows of the matrix] as logits [n, V]: `OUTSIDE` for the tokens that have no row."""
         if self.tokens is None:
             return logits
-        return logits.new_full((len(logits), self.size), float("-inf")).index_copy_(1, self.tokens, logits)
+        outside = max(OUTSIDE, torch.finfo(logits.dtype).min / 2)
+        return logits.new_full((len(logits), self.size), outside).index_copy_(1, self.tokens, logits)
 
 
 def causal_mask(count: int, like: Tensor) -> Tensor:

@@ -41,6 +41,25 @@ def test_models_stay_and_what_is_wrong_changes_nothing(
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+def test_a_model_that_another_algorithm_takes_is_in_no_algorithm_s_way(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """Models given by name stay for the algorithms that take them, and more can be given."""
+    words = (
+        "algorithm autoregressive",
+        "model",
+        "model drafter=nosuch",
+        "algorithm eagle2",
+        "model head=eagle",
+        "model head=eagle",
+    )
+    said = "".join(f"/{word}\n" for word in words) + "ab\n"
+    assert talked(monkeypatch, said, "speculative", "-m", "target=target", "-m", "drafter=drafter", "-n", "2", "-q") == 1
+    out, err = capsys.readouterr()
+    assert "autoregressive on target" in err and "which model?" in err and "takes no model" not in err
+    assert err.count("eagle2 on target, eagle") == 3 and out.count("\n") >= 1
+
+
 def test_what_there_is_not(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     assert talked(monkeypatch, "", "nosuch") == 1
     assert talked(monkeypatch, "", "speculative", "--system", "x") == 1

@@ -153,4 +153,4 @@ def test_the_commands_take_a_file(file: Path, capsys: pytest.CaptureFixture[str]
     assert main(["bench", "autoregressive", "-m", str(file), "--peer", "transformers", "--dtype", "int8", "--quick"]) == 1
     assert "in the form that it has" in " ".join(capsys.readouterr().err.split())
     assert main(["run", "speculative", "-m", str(file), "-p", "def"]) == 1
-    assert "no shipped one goes with it" in " ".join(capsys.readouterr().err.split())
+    assert "no shipped model goes with the `target` that was given" in " ".join(capsys.readouterr().err.split())

@@ -15,6 +15,7 @@ from tree import ROOT
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.heads import load
+from decgraph.runtime.models.heads.base import OUTSIDE
 from decgraph.runtime.models.heads.convert import convert
 from decgraph.runtime.models.heads.medusa import Medusa
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -40,7 +41,7 @@ def rows_of_features(folder: Path, base: HFCausal, said: dict[str, Any]) -> list
         path = (*ids, said["second_level_token"])
         out.append((head.eval([path], base.memory(ids[:-1]))[0].logits, said["second_level_logits"][0]))
     rest = np.setdiff1d(np.arange(base.vocab.size), kept)
-    assert all(np.isneginf(logits[rest]).all() for logits, _ in out), "tokens outside of the draft vocabulary have no mass"
+    assert all((logits[rest] <= OUTSIDE).all() for logits, _ in out), "tokens outside of the draft vocabulary have no mass"
     return [(logits[kept], row) for logits, row in out]
 
 
