@@ -22,7 +22,7 @@ def deployed(
     backend: str | None = None,
     device: DeviceLike = AUTO,
     dtype: DtypeLike = AUTO,
-    key: str | None = None,
+    keys: Sequence[str] = (),
     width: int = WIDTH,
     queue: int = QUEUE,
     replicas: tuple[int, int] = (1, 4),
@@ -35,7 +35,7 @@ def deployed(
         application = decgraph.scale.deployed(["speculative"], "smollm2", drafter="FOLDER", replicas=(1, 8))
 
     algorithms to dtype: what is served, as `decgraph serve` has it (`serve/catalogue.py`); a device `auto` is the GPU that
-    `actor` reserves, and the CPU where it reserves none. key: the API key, None for none.
+    `actor` reserves, and the CPU where it reserves none. keys: API keys, of which a client needs one; none: open to all.
     width, queue: answers that a replica computes at a time, and that may wait in it. replicas: the fewest and the most.
     autoscaling: further settings of Ray's `AutoscalingConfig`; by default a replica is added where each has more than `width`
     answers under way. actor: Ray's options of a replica, such as {"num_cpus": 4} or {"num_gpus": 1}. app: what makes the ASGI
@@ -59,7 +59,7 @@ def deployed(
     def made() -> Any:  # called in the replica
         from decgraph.scale.deployment import application
 
-        return application(options, key, width, queue)
+        return application(options, tuple(keys), width, queue)
 
     scaling = {"min_replicas": fewest, "max_replicas": most, "target_ongoing_requests": width, **(autoscaling or {})}
     replica = serve.deployment(
@@ -73,13 +73,12 @@ def deployed(
     return replica.bind()
 
 
-def application(options: Mapping[str, Any], key: str | None, width: int, queue: int) -> Any:
+def application(options: Mapping[str, Any], keys: Sequence[str], width: int, queue: int) -> Any:
     """The ASGI application of a replica. options: the arguments of `decgraph.serve.catalogue.Catalogue`."""
-    from importlib import import_module
+    from decgraph.serve.app import app_of
+    from decgraph.serve.catalogue import Catalogue
+    from decgraph.serve.generation import Limits
+    from decgraph.serve.service import Service
 
-    app, generation, catalogue, service = (
-        import_module(f"decgraph.serve.{name}") for name in ("app", "generation", "catalogue", "service")
-    )
-    limits = generation.Limits(answers=width + queue)
-    made = service.Service(catalogue.Catalogue(**options), limits=limits, width=width, queue=queue)
-    return app.app_of(made, key=key)
+    made = Service(Catalogue(**options), limits=Limits(answers=width + queue), width=width, queue=queue)
+    return app_of(made, keys=keys)
