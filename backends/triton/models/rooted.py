@@ -17,6 +17,7 @@ from torch import Tensor
 from decgraph.backends.triton.models.decoder import CausalModel, SlotDecoder, layers_of
 from decgraph.backends.triton.models.heads import OnTarget
 from decgraph.backends.triton.models.interface import Seen, at_slots, put
+from decgraph.runtime.models.heads.base import outside
 from decgraph.runtime.models.heads.dflash import DFlash
 from decgraph.runtime.models.heads.rooted import Hydra, Recurrent
 from decgraph.runtime.models.interface import Model
@@ -72,7 +73,7 @@ class RecurrentModel(RootedModel):
         logits: Tensor = module.lm_head(states if module.input_proj is None else module.input_proj(states))
         kept = int(module.options.get("kept") or 50)
         if kept < logits.shape[-1]:
-            logits = torch.where(logits < logits.topk(kept, dim=-1).values[..., -1:], float("-inf"), logits)
+            logits = torch.where(logits < logits.topk(kept, dim=-1).values[..., -1:], outside(logits.dtype), logits)
         return logits[..., : self.vocab_size]
 
 

@@ -105,6 +105,11 @@ OUTSIDE = -1e9
 alone; one of them is then drafted and verified, where no token at all would end the run."""
 
 
+def outside(dtype: torch.dtype) -> float:
+    """`OUTSIDE`, or a number of a smaller type that is as good."""
+    return max(OUTSIDE, torch.finfo(dtype).min / 2)
+
+
 class DraftOutput(nn.Module):
     """An output matrix over some tokens of a vocabulary of `size`: the others have no probability (`OUTSIDE`).
 
@@ -151,8 +156,7 @@ class DraftOutput(nn.Module):
         """Logits [n, rows of the matrix] as logits [n, V]: `OUTSIDE` for the tokens that have no row."""
         if self.tokens is None:
             return logits
-        outside = max(OUTSIDE, torch.finfo(logits.dtype).min / 2)
-        return logits.new_full((len(logits), self.size), outside).index_copy_(1, self.tokens, logits)
+        return logits.new_full((len(logits), self.size), outside(logits.dtype)).index_copy_(1, self.tokens, logits)
 
 
 def causal_mask(count: int, like: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.heads.base import OUTSIDE, Head
+from decgraph.runtime.models.heads.base import Head, outside
 from decgraph.runtime.models.heads.medusa import Block
 from decgraph.runtime.models.heads.parts import Layer, Norm, rotary_of
 from decgraph.runtime.native.linear import Linear
@@ -207,5 +207,5 @@ class Recurrent(Rooted):
         kept = int(self.options.get("kept") or 50)
         if kept < logits.shape[-1]:
             least = logits.topk(kept, dim=-1).values[:, -1:]
-            logits = logits.masked_fill(logits < least, max(OUTSIDE, torch.finfo(logits.dtype).min / 2))
+            logits = logits.masked_fill(logits < least, outside(logits.dtype))
         return logits

@@ -261,7 +261,7 @@ def test_a_drafter_of_another_vocabulary(tmp_path: Path, capsys: pytest.CaptureF
         file.unlink()
     assert main(["run", "speculative", "-p", "a", "--model", f"drafter={other}"]) == 1
     err = capsys.readouterr().err
-    assert "`target` was left out, and `drafter` is not a shipped model" in err
+    assert "`target` was left out, and no shipped model goes with the `drafter`" in err
     assert "--model target=FOLDER" in err
     assert main(["run", "speculative", "-p", "a", "--model", f"drafter={other}", "--model", "target=target"]) == 1
     assert "speak different vocabularies" in capsys.readouterr().err
