@@ -73,7 +73,7 @@ def write_state(lw: Lowering, n: str, value: Value, target: S.Expr) -> None:
     if j is None:
         lw.fail(target.span, f"state `{n}` is {show(info.type)}, not {show(value.type)}", code="E220")
     if info.type.elem == "int" and j.elem != "int":
-        hint = "`/` gives a real number: `int(x)` cuts it off; or declare it as float"
+        hint = "`/` gives a float: `int(x)` cuts it off; or declare it as float"
         lw.fail(target.span, f"state `{n}` is {show(info.type)}, not {show(value.type)}", help=hint, code="E220")
     if j != info.type and info.type.elem in ("list", "any", "none"):
         info.type = j

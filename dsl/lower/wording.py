@@ -12,7 +12,7 @@ _IR_TYPE = re.compile(r"\b[a-z]+(?:<[^<> ]*>(?:\[[^\] ]*\])?|\[[a-z][^\] ]*\])")
 def show(t: Type) -> str:
     """A type as an author would say it."""
     names = {"k": "", "nodes": "nodes of", "part": "part of", "cells": "cells of", "vocab": "vocabulary", "layers": "layers"}
-    base = t.elem if t.elem != "list" else "a list"
+    base = {"list": "a list", "real": "float"}.get(t.elem, t.elem)
     if t.elem in ("token", "dist", "draw") and t.of and t.of[0] != "V":
         base += f"[{t.of[0]}]"
     dims = [f"{names[d.kind]} {d.of}".strip() or "many" for d in t.dims]
