@@ -273,7 +273,7 @@ class Algorithm:
         **request: Unpack[RequestFields],
     ) -> Result:
         """Decode one prompt, as `decgraph.run` does."""
-        session, asked = self._asked(prompt, models, params, tokenizer, externs, backend, plan, device, dtype, request)
+        session, asked = self._prepared(prompt, models, params, tokenizer, externs, backend, plan, device, dtype, request)
         return session.run(asked, listener=listener)
 
     def trace(
@@ -295,13 +295,13 @@ class Algorithm:
         from decgraph.runtime.recording import Recorder
         from decgraph.views.document import Trace
 
-        session, asked = self._asked(prompt, models, params, tokenizer, externs, backend, plan, device, dtype, request)
+        session, asked = self._prepared(prompt, models, params, tokenizer, externs, backend, plan, device, dtype, request)
         recorder = Recorder()
         result = session.run(asked, listener=recorder, keep_events=False)
         about: dict[str, Any] = {"source": self.text, "path": self.path, "temperature": asked.temperature}
         return Trace.of(session, asked.prompt, result, recorder.recording(), **about)
 
-    def _asked(
+    def _prepared(
         self,
         prompt: Prompt,
         models: Mapping[str, ModelLike] | None,

@@ -19,7 +19,7 @@ from decgraph.dsl.lower.sizes import refuse_too_large
 from decgraph.dsl.lower.state import Lowering, StateInfo
 from decgraph.dsl.lower.statements import statement
 from decgraph.dsl.lower.targets import roomy
-from decgraph.dsl.lower.wording import show
+from decgraph.dsl.lower.wording import FLOAT_IN_INT, show, unfit
 from decgraph.dsl.parse import parse_text
 from decgraph.dsl.printer import expression
 from decgraph.dsl.source import Source, Span
@@ -190,8 +190,9 @@ class ModuleLowering:
         lw.env = saved
         if t.elem == "token" and init.type.is_number:
             pass
-        elif t.elem not in ("index", "tree", "astate") and join(t, init.type) is None:
-            lw.fail(s.span, f"state `{s.name}` is {show(t)}, it starts as {show(init.type)}", code="E220")
+        elif t.elem not in ("index", "tree", "astate") and unfit(t, init.type):
+            help = FLOAT_IN_INT if join(t, init.type) is not None else ""
+            lw.fail(s.span, f"state `{s.name}` is {show(t)}, it starts as {show(init.type)}", help, code="E220")
         lw.states[s.name] = StateInfo(t, scope, s.span, self.room(lw, s, t))
         return StateDecl(s.name, t, scope, region)
 

@@ -9,7 +9,7 @@ from decgraph.dsl import syntax as S
 from decgraph.dsl.expressions import children
 from decgraph.dsl.lower.arithmetic import arithmetic
 from decgraph.dsl.lower.state import Lowering
-from decgraph.dsl.lower.wording import show
+from decgraph.dsl.lower.wording import FLOAT_IN_INT, show, unfit
 from decgraph.dsl.source import Span
 from decgraph.ir.types import ANY, Type, join, listing
 from decgraph.ir.values import Value
@@ -70,11 +70,9 @@ def write_state(lw: Lowering, n: str, value: Value, target: S.Expr) -> None:
     """Writes a state, checked against its type and room."""
     info = lw.states[n]
     j = join(info.type, value.type)
-    if j is None:
-        lw.fail(target.span, f"state `{n}` is {show(info.type)}, not {show(value.type)}", code="E220")
-    if info.type.elem == "int" and j.elem != "int":
-        hint = "`/` gives a float: `int(x)` cuts it off; or declare it as float"
-        lw.fail(target.span, f"state `{n}` is {show(info.type)}, not {show(value.type)}", help=hint, code="E220")
+    if j is None or unfit(info.type, value.type):
+        help = FLOAT_IN_INT if j is not None else ""
+        lw.fail(target.span, f"state `{n}` is {show(info.type)}, not {show(value.type)}", help, code="E220")
     if j != info.type and info.type.elem in ("list", "any", "none"):
         info.type = j
     made = lw.b.last if lw.b.has_ops else None

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import re
 
-from decgraph.ir.types import Type, TypeError_, parse_type
+from decgraph.ir.types import Type, TypeError_, join, parse_type
 
 _IR_TYPE = re.compile(r"\b[a-z]+(?:<[^<> ]*>(?:\[[^\] ]*\])?|\[[a-z][^\] ]*\])")
+
+
+FLOAT_IN_INT = "`/` gives a float: `int(x)` cuts it off; or declare it as float"
+
+
+def unfit(declared: Type, got: Type) -> bool:
+    """Whether a value of a type is no value of a declared one: of another kind, or a float for an int."""
+    return join(declared, got) is None or (declared.elem == "int" and got.elem == "real")
 
 
 def show(t: Type) -> str:

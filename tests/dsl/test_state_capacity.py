@@ -82,3 +82,6 @@ def test_a_whole_number_stays_whole(state: str, write: str) -> None:
         load_text(text, "room.dec")
     assert "E220" in str(refused.value)
     load_text(text.replace("k: int", "k: float"), "room.dec")
+    first = program("int per sequence = 7 / 2", "xs += 1")
+    with pytest.raises(DecError, match=r"it starts as float[\s\S]*int\(x\)"):
+        load_text(first, "room.dec")
