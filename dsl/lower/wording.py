@@ -13,8 +13,9 @@ FLOAT_IN_INT = "`/` gives a float: `int(x)` cuts it off; or declare it as float"
 
 
 def unfit(declared: Type, got: Type) -> bool:
-    """Whether a value of a type is no value of a declared one: of another kind, or a float for an int."""
-    return join(declared, got) is None or (declared.elem == "int" and got.elem == "real")
+    """Whether a value of a type is no value of a declared one: of another kind, or a float for an int. Vectors of floats fit
+    where ints are declared: `zeros(16)` is one."""
+    return join(declared, got) is None or (declared.elem == "int" and not got.dims and got.elem == "real")
 
 
 def show(t: Type) -> str:
