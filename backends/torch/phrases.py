@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from decgraph.backends.torch.exits import folded
 from decgraph.backends.torch.expressions import expression
 from decgraph.backends.torch.header import GENERATED, OPS, Header
 from decgraph.backends.torch.kit import Kit
 from decgraph.backends.torch.names import Names
-from decgraph.backends.torch.texts import closing
+from decgraph.backends.torch.texts import closing, folded
 from decgraph.backends.torch.uses import Uses
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Op, Region, Value

@@ -1,28 +1,26 @@
 """From an IR function to the text of a Python driver: a generator of model calls, readable and steppable.
 
 Control flow becomes Python's, single ops become expressions (expressions.py) or calls of their lowerings, names come from the
-source, and marks give the line of the `.dec` file that a line is for. Loops and rules that leave early do so with `break` and
-`return` (exits.py), for which the IR carries flags.
+source, and marks give the line of the `.dec` file that a line is for. Where a branch of the IR ends with `break` or `verdict`,
+the driver leaves there by `break` and `return`, and needs none of the flags by which the IR says the same.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from typing import Any
 
 from decgraph.backends.torch.asking import Asking
 from decgraph.backends.torch.chains import Chain, chain_of
-from decgraph.backends.torch.exits import FALLS, Exit, LoopExit, Mistaken, RuleExit, constant
 from decgraph.backends.torch.header import OPS, reserved
 from decgraph.backends.torch.inlining import without_segments
 from decgraph.backends.torch.names import Names
 from decgraph.backends.torch.phrases import WIDEST
-from decgraph.backends.torch.texts import atom, function_name, hint_of, negated, summary
+from decgraph.backends.torch.texts import CONSTANTS, atom, constant, function_name, hint_of, negated, summary
 from decgraph.backends.torch.uses import Uses
 from decgraph.errors import DecError
 from decgraph.ir.places import loop_tree
 from decgraph.ir.values import Function, Op, Region, Value
+from decgraph.ir.walk import EXITS, breaks
 
 
 class Writer(Asking):
@@ -47,6 +45,9 @@ class Writer(Asking):
         self.holders: dict[str, Value | None] = {}  # which value has such a name until then
         self.here: tuple[Region, int] = (self.f.body, 0)  # the op that is being written
         self.given: set[Value] = set()  # trees whose variables the blocks that draft them may assign again
+        self.around: list[Sequence[str] | None] = []  # of the rule and loops around: the names that an early end assigns
+        self.looped: Region | None = None  # the body of the loop around, where it may stop
+        self.left = False  # whether what was written last ends a loop or a rule
         self.asks = False
         title = function_name(f.name)
         self.names.taken.add(title)
@@ -72,26 +73,17 @@ class Writer(Asking):
         self.shared.taken |= {title, *starts.values(), *self.header.declared.values(), *self.header.brought}
         return title, starts
 
-    def region(self, region: Region, into: Sequence[tuple[str, Value | None] | None] = (), leave: Exit = FALLS) -> None:
-        """Write a region's ops and its exit. into: for each of its yields the name after the region, and the value that has
-        that name until then."""
+    def region(self, region: Region, into: Sequence[tuple[str, Value | None] | None] = ()) -> None:
+        """Write a region's ops. into: for each of its yields the name after the region, and the value that has that name until
+        then."""
         for y, goal in zip(region.yields, into):
             if goal is not None and self.flow.may_take(region, y, goal[1]):
                 self.wishes[y], self.holders[goal[0]] = goal
         for n, op in enumerate(region.ops):
             self.here, self.hint = (region, n), hint_of(op, self.env)
-            if op.opcode == "if":
-                self.op_if(op, leave)
-            elif op.opcode == "for":
-                self.op_for(op, leave)
-            else:
-                self.op(op)
-        leave.close(self, [self.use(y) for y in region.yields])
-
-    def block(self, region: Region, into: Sequence[tuple[str, Value | None]]) -> None:
-        """A region whose yields are then assigned."""
-        self.region(region, into)
-        self.assign([name for name, _ in into], [self.use(y) for y in region.yields])
+            self.op(op)
+            if self.left:
+                return
 
     def op(self, op: Op) -> None:
         special = getattr(self, "op_" + op.opcode.replace(".", "_"), None)
@@ -122,54 +114,120 @@ class Writer(Asking):
         self.assign(names, [self.use(v) for v in init], op)
         return names
 
-    def op_for(self, op: Op, leave: Exit) -> None:
+    def op_for(self, op: Op) -> None:
         chain = chain_of(op) if self.kit.draft_loops else None
         if chain is not None:
             self.draft_loop(op, chain)
             return
         lo, hi, *init = op.operands
-        first = [constant(self.use(v)) for v in init]
-        stops = bool(op.attrs.get("stops"))
-        if stops and any(first) and isinstance(leave, RuleExit):
-            try:
-                self.attempt().loop(op, first, leave)
-            except Mistaken:
-                pass
-            else:
-                self.loop(op, first, leave)
-                return
-        self.loop(op, [None] * len(init), None)
-
-    def attempt(self) -> Writer:
-        """A writer in the state of this one, whose text and names are its own: what it writes leaves no trace here."""
-        out = copied(self)
-        out.names, out.shared, out.header = copied(self.names), copied(self.shared), copied(self.header)
-        return out
-
-    def loop(self, op: Op, known: Sequence[str | None], after: RuleExit | None) -> None:
-        """A `for` loop. known: the constant that each carried value is at the head of every iteration, or None; after: the exit
-        of the enclosing rule, where stopping the loop leaves it directly."""
-        (around, at), (lo, hi, *init), region = self.here, op.operands, op.regions[0]
-        results = self.started(op, init, known)
-        counter, *carried = region.args
-        self.env.update(zip(carried, results, strict=True))
+        region = op.regions[0]
+        constants = self.constants(op, init)
+        results = self.started(op, init, constants)
+        self.env.update(zip(region.args[1:], results, strict=True))
         self.hint = "n"
         self.over(op, region, lo, hi)
         self.depth += 1
         before = len(self.out)
         self.filled(op, results)
-        into: list[tuple[str, Value | None] | None] = [
-            None if k else (name, v) for name, v, k in zip(results, carried, known, strict=True)
-        ]
-        stops = bool(op.attrs.get("stops"))
-        leave = LoopExit(op, results, known, around, at, after)
-        self.region(region, [None, *into] if stops else into, leave)
+        self.body(op, results, constants)
         if len(self.out) == before:
             self.line("pass")
         self.depth -= 1
-        for r, k in zip(op.results, known, strict=True):
-            if k is not None:
-                self.env[r] = k
+
+    def body(self, op: Op, results: Sequence[str], constants: Sequence[str | None]) -> None:
+        """The body of a loop and its end. results: the names of what the loop carries; constants: see `constants`."""
+        region, stops = op.regions[-1], bool(op.attrs.get("stops"))
+        into: list[tuple[str, Value | None] | None] = [
+            None if constant else (name, v) for name, v, constant in zip(results, region.args[1:], constants, strict=True)
+        ]
+        outer, self.looped = self.looped, region if stops else None
+        self.around.append(results)
+        self.region(region, [None, *into] if stops else into)
+        self.around.pop()
+        self.looped = outer
+        if not self.left:
+            self.end(results, [self.use(y) for y in region.yields], stops=stops)
+        self.left = False
+        self.env.update((r, constant) for r, constant in zip(op.results, constants, strict=True) if constant is not None)
+
+    def end(self, results: Sequence[str], texts: Sequence[str], *, stops: bool) -> None:
+        """The end of a loop's body, which yields `texts`."""
+        stop, last = (texts[0], texts[1:]) if stops else ("False", texts)
+        changed = {name for name, text in zip(results, last, strict=True) if name != text}
+        if stop not in CONSTANTS and changed & self.words(stop):
+            self.line(f"stop = {stop}")
+            stop = "stop"
+        self.assign(list(results), list(last))
+        if stop == "True":
+            self.line("break")
+        elif stop != "False":
+            self.line(f"if {stop}:")
+            self.depth += 1
+            self.line("break")
+            self.depth -= 1
+
+    # -- early ends
+    def op_break(self, op: Op) -> None:
+        if self.can_leave("break"):
+            self.assign(list(self.around[-1] or ()), [self.use(v) for v in op.operands])
+            self.line("break")
+            self.left = True
+
+    def op_verdict(self, op: Op) -> None:
+        if self.can_leave("verdict"):
+            self.line(f"return {self.verdict(op.operands)}")
+            self.left = True
+
+    def can_leave(self, opcode: str) -> bool:
+        """Whether what is written now can end the loop or the rule around it: what drafts a tree ends by itself, and then the
+        flags that the loop carries say the rest."""
+        return bool(self.around) and None not in self.around[-1 if opcode == "break" else 0 :]
+
+    def leaves(self, region: Region) -> bool:
+        """Whether every way through a region ends the loop or the rule around it."""
+        return any(
+            self.can_leave(op.opcode) if op.opcode in EXITS else op.opcode == "if" and all(map(self.leaves, op.regions))
+            for op in region.ops
+        )
+
+    def constants(self, op: Op, init: Sequence[Value]) -> list[str | None]:
+        """For each value that a loop carries the constant that it is as long as the loop runs, None: it changes. Flags are such
+        constants where each way that sets them leaves."""
+        self.around.append(())
+        first = [constant(self.use(v)) for v in init]
+        found = [text if text is not None and self.stays(op, n, text) else None for n, text in enumerate(first)]
+        self.around.pop()
+        return found
+
+    def stays(self, loop: Op, n: int, text: str) -> bool:
+        """Whether the n-th value that a loop carries is a constant after every iteration, if it is before."""
+        body = loop.regions[-1]
+        ends = [body.yields[n + bool(loop.attrs.get("stops"))], *(op.operands[n] for op in breaks(body))]
+        return all(self.always(v, body.args[1 + n], text) for v in ends)
+
+    def always(self, v: Value, carried: Value, text: str) -> bool:
+        """Whether a value is a constant on all ways that have not left, if `carried` is."""
+        made = self.producers.get(v)
+        if v is carried or self.fixed(v) == text:
+            return True
+        if made is None or made.opcode not in ("if", "for", "while"):
+            return False
+        n = made.results.index(v)
+        if made.opcode == "if":
+            return all(self.leaves(r) or self.always(r.yields[n], carried, text) for r in made.regions)
+        first = made.operands[len(made.operands) - len(made.results) + n]
+        return self.always(first, carried, text) and self.stays(made, n, text)
+
+    def verdict(self, values: Sequence[Value]) -> str:
+        """What a rule returns, (accepts, child, emits, token), as `accept`, `emit` or `reject` where that is known."""
+        accepts, child, emits, token = texts = [self.use(v) for v in values]
+        if (accepts, emits) == ("True", "False"):
+            return f"{self.support('accept')}({child})"
+        if (accepts, emits) == ("True", "True"):
+            return f"{self.support('accept')}({child}, emit={token})"
+        if (accepts, emits) == ("False", "True"):
+            return f"{self.support('emit')}({token})"
+        return f"{self.support('reject')}()" if (accepts, emits) == ("False", "False") else ", ".join(texts)
 
     def over(self, op: Op, region: Region, lo: Value, hi: Value) -> None:
         """The head of a `for` loop: over the elements of a vector where the body begins by taking one; else over numbers."""
@@ -223,13 +281,11 @@ class Writer(Asking):
         init = list(op.operands)
         limit = self.use(init.pop(0)) if op.attrs.get("limited") else None
         cond, body = op.regions
-        results = self.started(op, init)
+        constants = self.constants(op, init)
+        results = self.started(op, init, constants)
         for region in (cond, body):
             self.env.update(zip(region.args[1:], results, strict=True))
         where = self.literal(str(op.loc))
-        leave = LoopExit(op, results)
-        into: list[tuple[str, Value | None] | None] = [*zip(results, body.args[1:], strict=True)]
-        stops = bool(op.attrs.get("stops"))
         last = self.producers.get(cond.yields[0])
         if (
             op.attrs.get("bound") == "done"
@@ -244,7 +300,7 @@ class Writer(Asking):
             self.env[body.args[0]] = counter
             self.line(f"for {counter} in {self.support('until_done')}(m, {where}):", op)
             self.depth += 1
-            self.region(body, [None, *into] if stops else into, leave)
+            self.body(op, results, constants)
             self.depth -= 1
             return
         self.hint = "n"
@@ -271,7 +327,7 @@ class Writer(Asking):
             self.depth -= 1
         check = {"done": "check_progress", "cells": "check_waiting"}.get(str(op.attrs.get("bound")), "check_bound")
         self.line(f"m.{check}({where}, {counter})")
-        self.region(body, [None, *into] if stops else into, leave)
+        self.body(op, results, constants)
         self.line(f"{counter} += 1")  # last: what an iteration yields may be its number
         self.depth -= 1
 
@@ -287,59 +343,81 @@ class Writer(Asking):
             self.env[op.result] = name
             self.given.add(before)
         self.depth += 1
+        self.around.append(None)
         self.region(block, [None])
+        self.around.pop()
         self.line(f"{drafting}.tree = {self.use(block.yields[0])}")
         self.depth -= 1
         self.names.taken.discard(drafting)
         self.line(f"{self.name(op.result)} = {drafting}.tree")
 
-    def op_if(self, op: Op, leave: Exit) -> None:
+    def op_if(self, op: Op) -> None:
         if "draft" in op.attrs:
             return self.draft(op)
-        region, n = self.here
+        here = self.here
         condition = self.use(op.operands[0])
         if constant(condition):
             self.branch(op, op.regions[condition == "False"])
             return
-        for chosen, value in ((0, "True"), (1, "False")):
-            way, other = op.regions[chosen], op.regions[1 - chosen]
-            known: dict[Value, Value | str] = dict(self.decided(op.operands[0], value))
-            for r, y in zip(op.results, way.yields, strict=True):
-                made = self.producers.get(y)
-                if made is not None and made.opcode == "const":
-                    self.op_const(made)
-                    known[r] = self.env[y]
-                else:
-                    known[r] = y
-            written = {v for o in way.ops for v in o.results if o.opcode != "const"}
-            if leave.at_once(_Ahead(self, written), region, n + 1, known):
-                self.line(f"if {negated(condition) if chosen else condition}:", op)
-                self.depth += 1
-                self.region(way)
-                leave.leave(self, region, n + 1, known)
-                self.depth -= 1
-                for v, text in self.decided(op.operands[0], negated(value)).items():
-                    if self.flow.producer(region, v) is not None:
-                        self.env[v] = text
-                self.here = (region, n)
-                self.branch(op, other)
-                return
-        self.branches(op, condition)
+        way = next((n for n, r in enumerate(op.regions) if self.leaves(r)), None)
+        if way is None:
+            way = next((n for n in (0, 1) if self.leads_out(op, n)), None)
+        if way is None:
+            self.branches(op, condition)
+            return
+        self.line(f"if {negated(condition) if way else condition}:", op)
+        self.depth += 1
+        if self.leaves(op.regions[way]):
+            self.region(op.regions[way])
+        elif here[1] + 1 < len(here[0].ops):
+            self.region(here[0].ops[here[1] + 1].regions[0])
+        else:
+            self.end(self.around[-1] or (), ["True", *map(self.use, here[0].yields[1:])], stops=True)
+        self.depth -= 1
+        self.left, self.here = False, here
+        for v, text in self.decided(op.operands[0], "True" if way else "False").items():
+            if self.flow.producer(here[0], v) is not None:
+                self.env[v] = text
+        self.branch(op, op.regions[1 - way])
+
+    def leads_out(self, op: Op, way: int) -> bool:
+        """Whether a branch of an `or` decides that the next `if` leaves, with what is known already, or that the loop stops."""
+        region, n = self.here
+        if len(op.results) != 1 or not self.flow.once(op.result) or self.fixed(op.regions[way].yields[0]) != "True":
+            return False
+        if n + 1 == len(region.ops):
+            return region is self.looped and region.yields[0] is op.result and self.can_leave("break")
+        after = region.ops[n + 1]
+        if after.opcode != "if" or after.operands[0] is not op.result or not self.leaves(after.regions[0]):
+            return False
+        return all(o.opcode in ("const", *EXITS) for o in (*op.regions[way].ops, *after.regions[0].ops))
+
+    def fixed(self, v: Value) -> str | None:
+        """The text of a value that is written already, or a constant."""
+        made = self.producers.get(v)
+        if v not in self.env and made is not None and made.opcode == "const":
+            self.op_const(made)
+        return self.env.get(v)
 
     def decided(self, condition: Value, value: str) -> dict[Value, str]:
-        """The conditions whose value follows from the value of `condition`: itself, and those that it negates."""
+        """The conditions that follow from the value of `condition`: itself, what it negates, and what negates these."""
         out = {condition: value}
         made = self.producers.get(condition)
         while made is not None and made.opcode == "map" and made.attrs["fn"] == "not":
             condition, value = made.operands[0], negated(value)
             out[condition] = value
             made = self.producers.get(condition)
+        for op in self.here[0].ops:
+            if op.opcode == "map" and op.attrs["fn"] == "not" and op.operands[0] in out:
+                out[op.result] = negated(out[op.operands[0]])
         return out
 
     def branch(self, op: Op, region: Region) -> None:
         """The branch of an `if` with a constant condition, in its place."""
         goals = [self.wishes.get(r) for r in op.results]
         self.region(region, [None if name is None else (name, self.holders.get(name)) for name in goals])
+        if self.left:
+            return
         within = {v for o in region.ops for v in o.results}
         for r, y in zip(op.results, region.yields, strict=True):
             text = self.use(y)
@@ -356,22 +434,32 @@ class Writer(Asking):
 
     def branches(self, op: Op, condition: str) -> None:
         """Both branches of an `if`."""
-        into = []
+        goals: list[tuple[str, Value | None] | None] = []
+        same: dict[Value, str] = {}
         for r, y in zip(op.results, op.regions[0].yields, strict=True):
             self.hint = y.name or self.hint
             name = self.name(r)
-            into.append((name, self.holders.get(name) if r in self.wishes else None))
+            goals.append((name, self.holders.get(name) if r in self.wishes else None))
         head, marked = len(self.out), self.marked
         for n, region in enumerate(op.regions):
             line = f"if {condition}:" if n == 0 else "else:" if len(self.out) > head else f"if {negated(condition)}:"
             at, then = len(self.out), self.marked
             self.line(line, op if line != "else:" else None)
             self.depth += 1
-            self.block(region, into)
+            self.region(region, goals)
+            if not self.left:
+                if n == 0:  # a result that is one constant on both ways needs no name
+                    for k, (r, y, z) in enumerate(zip(op.results, region.yields, op.regions[1].yields, strict=True)):
+                        if constant(self.use(y)) and self.fixed(z) == self.use(y):
+                            goals[k], same[r] = None, self.use(y)
+                pairs = [(goal[0], self.use(y)) for goal, y in zip(goals, region.yields, strict=True) if goal is not None]
+                self.assign([name for name, _ in pairs], [text for _, text in pairs])
+            self.left = False
             self.depth -= 1
             if len(self.out) == at + 1:  # nothing to do
                 del self.out[at]
                 self.marked = marked if n == 0 else then
+        self.env.update(same)
 
     def op_each(self, op: Op) -> None:
         region, filtered = op.regions[0], bool(op.attrs.get("filtered"))
@@ -405,7 +493,7 @@ class Writer(Asking):
         else:
             self.line(f"{self.name(op.result)} = {text}", op)
 
-    def function_of(self, region: Region, name: str, op: Op, leave: Exit = FALLS) -> str:
+    def function_of(self, region: Region, name: str, op: Op, *, rule: bool = False) -> str:
         """A nested function for a region; returns its name. Raises DecError for a model call inside."""
         asks = ("model.eval", "model.evals", "model.read", "run", "batch.fold", "batch.top")
         if any(o.opcode in asks for o in region.walk()):
@@ -419,9 +507,11 @@ class Writer(Asking):
         outside = set(self.names.taken)
         self.line(f"def {fn}({', '.join(self.name(a) for a in region.args)}):", op)
         self.depth += 1
-        self.region(region, leave=leave)
-        if leave is FALLS:
-            self.line(f"return {self.uses(region.yields)}")
+        outer, self.around = self.around, [()] if rule else []
+        self.region(region)
+        if not self.left:
+            self.line(f"return {self.verdict(region.yields) if rule else self.uses(region.yields)}")
+        self.left, self.around = False, outer
         self.names.taken = outside | set(self.header.declared.values()) | set(self.header.brought)
         self.depth -= 1
         self.out.append("")
@@ -434,7 +524,7 @@ class Writer(Asking):
             given = ", ".join(["m", *map(self.use, (*op.operands[:2], *made.captured))])
             self.line(f"{self.name(op.result)} = {name}({given})", op)
             return
-        rule = self.function_of(op.regions[0], str(op.attrs.get("rule") or "rule").replace(".", "_"), op, RuleExit())
+        rule = self.function_of(op.regions[0], str(op.attrs.get("rule") or "rule").replace(".", "_"), op, rule=True)
         scope = "" if op.attrs["scope"] == "node" else f", scope={self.literal(op.attrs['scope'])}"
         given = ", ".join(["m", *map(self.use, op.operands[:2]), rule])
         self.line(f"{self.name(op.result)} = {self.support('walk')}({given}{scope})", op)
@@ -469,24 +559,3 @@ class Writer(Asking):
 def inside(op: Op, v: Value) -> bool:
     """Whether the regions of an op use a value."""
     return any(v in r.yields or any(v in o.operands or inside(o, v) for o in r.ops) for r in op.regions)
-
-
-class _Ahead:
-    """A view of the writer for looking ahead: with names for the values that a branch will have written."""
-
-    def __init__(self, writer: Writer, written: set[Value]) -> None:
-        self.writer, self.env = writer, {**dict.fromkeys(written, "later"), **writer.env}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.writer, name)
-
-    def op_const(self, op: Op) -> None:
-        self.writer.op_const(op)
-        self.env[op.result] = self.writer.env[op.result]
-
-
-def copied(original: Any) -> Any:
-    """A shallow copy of an object, with dictionaries, lists and sets of its own."""
-    out = copy.copy(original)
-    vars(out).update({name: copy.copy(v) for name, v in vars(original).items() if isinstance(v, dict | list | set)})
-    return out
