@@ -238,8 +238,7 @@ class Break:
         (
             (
                 "%z = for(%n, %i, %i, stops = true) (%k: int, %a: int) {\n%s = if(%b) {\nbreak(%k)\nyield %k\n} "
-                "{\nyield %a\n}\n"
-                "yield %b, %s\n}"
+                "{\nyield %a\n}\nyield %b, %s\n}"
             ),
             1,
         ),
