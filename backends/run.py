@@ -157,6 +157,37 @@ class Run(Backend):
         """Whether the text holds a token at every position of the context. One more can be committed, which no model reads."""
         return self.window is not None and len(self.tokens) >= self.window
 
+    def request_field(self, field: str) -> Any:
+        """A field of the request, or what follows from it. Raises OpError for an end token where there is none."""
+        r = self.request
+        if field == "prompt":
+            return np.array(r.prompt, dtype=np.int64)
+        if field == "limit":
+            return r.limit
+        if field == "room":
+            return r.limit - self.committed()
+        if field == "greedy":
+            return r.greedy
+        if field == "mask":
+            return self.mask_token
+        if field == "eos" and not r.eos:
+            raise OpError("the request has no end token", "ask before: if eos >= 0; x == eos is never true without one")
+        return min(r.eos, default=-1 if field == "eos_or_none" else 0)
+
+    def bounds(self, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
+        """The longest text that a tree drafts, with the prompt, and the tokens below which it drafts nothing (attribute until
+        of tree.new)."""
+        place = "place" in until or ("greedy place" in until and self.request.greedy)
+        return (
+            self.base + self.request.limit - place if "limit" in until else None,
+            frozenset(self.request.eos) if "ends" in until else frozenset(),
+        )
+
+    def canvas_room(self) -> int:
+        """How many cells a canvas may have."""
+        left = self.request.limit - self.committed()
+        return max(0, left if self.window is None else min(left, self.window - len(self.tokens)))
+
     def finish(self) -> None:
         """Set why the run has ended."""
         state = self.stop_state
@@ -303,7 +334,9 @@ class Run(Backend):
                 self.write_state(s.name, grown)
 
     # -- sub-runs
-    def inner_run(self, callee: str, site: str, base: tuple[int, ...], bound: int, args: dict[str, Any], counters: Any) -> Self:
+    def inner_run(
+        self, callee: str, site: str, base: tuple[int, ...], bound: int, args: Mapping[str, Any], counters: Sequence[Any]
+    ) -> Self:
         """A run of another function on a scratch context that begins with the tokens `base`, for at most `bound` new ones. Its
         draws are keyed below `site` and `counters`."""
         f = self.module.functions[callee]

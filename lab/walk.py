@@ -1,7 +1,7 @@
 """How much Python one decoded token crosses: functions called and files entered, per token, on the shipped models.
 
-    $ PYTHONPATH=. python -m lab.walk               # the totals
-    $ PYTHONPATH=. python -m lab.walk speculative   # the functions of one algorithm, the most often called first
+$ PYTHONPATH=. python -m lab.walk               # the totals
+$ PYTHONPATH=. python -m lab.walk speculative   # the functions of one algorithm, the most often called first
 """
 
 from __future__ import annotations

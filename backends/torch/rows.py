@@ -379,6 +379,11 @@ def take(values: Tensor, index: Ids) -> Tensor:
     return values[ids_on(index, values.device)]
 
 
+def empty(size: int) -> Tensor:
+    """Rows of no distribution."""
+    return torch.empty(0, size)
+
+
 def ids_on(ids: Ids, device: Any) -> Tensor:
     """int64 ids on a device: a copy, since NumPy's may be views that cannot be written to."""
     return torch.from_numpy(np.array(ids, dtype=np.int64)).to(device)

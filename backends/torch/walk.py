@@ -9,6 +9,7 @@ import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas, canvas_at
 from decgraph.backends.torch.draws import Mixed, TorchDraws
+from decgraph.backends.torch.events import unmasked
 from decgraph.backends.torch.rows import TorchDist
 from decgraph.backends.torch.timing import offer, probabilities
 from decgraph.backends.torch.trees import TorchTree, path_of
@@ -117,7 +118,7 @@ def _walked(t: TorchTree, node: int, emitted: Any) -> Any:
 
 def decided(m: Any, made: Any) -> None:
     """The statistics and the event of an edit that was accepted."""
-    m.unmasked([made.position], [made.token], made.value if hasattr(made.value, "prob") else None)
+    unmasked(m, [made.position], [made.token], made.value if hasattr(made.value, "prob") else None)
 
 
 def report_step(m: Any, t: TorchTree, children: Any, child: int | None, depth: int) -> None:

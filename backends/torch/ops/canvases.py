@@ -8,7 +8,9 @@ import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.draws import Mixed, TorchDraws, points
+from decgraph.backends.torch.events import masked_again, unmasked
 from decgraph.backends.torch.lowering import host, lowering, on_host
+from decgraph.backends.torch.ops.request import context
 from decgraph.backends.torch.rows import locate
 from decgraph.ir.opdef import OpError
 from decgraph.ir.ops.canvases import mixtures
@@ -19,7 +21,7 @@ def new(m: Any, length: Any, capacity: Any = None) -> Canvas:
     """A canvas of masked cells after the committed context."""
     room = m.canvas_room()
     return Canvas(
-        m.context(), np.full(min(int(length), room), -1, dtype=np.int64), room if capacity is None else min(int(capacity), room)
+        context(m), np.full(min(int(length), room), -1, dtype=np.int64), room if capacity is None else min(int(capacity), room)
     )
 
 
@@ -43,7 +45,7 @@ def put(m: Any, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = Fals
         m.recorder.canvas(c.base.length, len(c))
     if kind == "mask":
         ids = ids[chosen & ~masked[ids]]
-        m.masked_again(ids)
+        masked_again(m, ids)
         return c.put(ids, np.full(len(ids), -1))
     if open:
         chosen &= masked[ids]
@@ -62,7 +64,7 @@ def put(m: Any, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = Fals
         ids, where = ids[where], np.arange(len(where))  # they are read at the positions that are taken, and may lack the others
     tokens, draws = _cells(x, ids, op.operands[2].type)
     picked = None if draws is None else draws.pick(where) if draws.shape else draws
-    m.unmasked(ids[where], tokens[where], picked)
+    unmasked(m, ids[where], tokens[where], picked)
     kept = {} if draws is None else {int(ids[i]): (draws.pick(int(i)) if draws.shape else draws) for i in where}
     return c.put(ids[where], tokens[where], kept)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.torch import shaping
+from decgraph.backends.torch.calls import paths_of
 from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.rows import Rows, Sparse, TorchDist, TorchVectors, entries, on_one_device
 from decgraph.backends.torch.transfer import fetched
@@ -72,14 +73,14 @@ def warp(m: Any, s: Any, *at: Any) -> TorchDist:
     shape = tuple(a.shape[:-1])
     flat = shaping.working(a.reshape(-1, a.shape[-1]))
     logits = torch.log(flat) if is_dist and s.face != "logits" else flat
-    paths = m.paths(at, int(flat.shape[0])) if at else None
+    paths = paths_of(m, at, int(flat.shape[0])) if at else None
 
     def path(i: int) -> Any:
         if paths is not None:
             return paths[i]
         if is_dist and s.rows.path is not None:
             return s.rows.path(int(s.index.reshape(-1)[i]))
-        return m.context().ids()
+        return tuple(m.tokens)
 
     rows = Rows(
         logits,
@@ -100,7 +101,7 @@ def adjust(m: Any, s: Any, *at: Any) -> torch.Tensor:
     """Scores [..., V] after constraints, processors, penalties and bias, at their places."""
     a = tensor_of(s)
     flat = shaping.working(a.reshape(-1, a.shape[-1]))
-    paths = m.paths(at, int(flat.shape[0]))
+    paths = paths_of(m, at, int(flat.shape[0]))
     return Rows(flat, m.request, path=paths.__getitem__, label="adjust").adjusted().reshape(a.shape)
 
 

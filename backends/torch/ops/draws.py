@@ -13,6 +13,7 @@ from decgraph.backends.torch.lowering import host, lowering, on_host
 from decgraph.backends.torch.ops.distributions import dist_of, tensor_of
 from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.trees import TorchPath
+from decgraph.errors import DecError
 from decgraph.ir.ops.draws import NoiseKey, each_stated, index_for
 from decgraph.runtime import noise as runtime_noise
 
@@ -47,8 +48,7 @@ class _Keys:
     def __getitem__(self, n: int) -> runtime_noise.Key:
         i = tuple(int(x) for x in np.unravel_index(n, self.shape)) if self.shape else ()
         position, node = place_of(self.q, n)
-        key: runtime_noise.Key = self.m.key(self.key, (n, *self.lane), position, node, index_for(self.key, i, len(self.shape)))
-        return key
+        return self.m.key(self.key, (n, *self.lane), position, node, index_for(self.key, i, len(self.shape)))
 
 
 @lowering("draw")
@@ -93,6 +93,18 @@ def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> TorchD
     )
 
 
+def above(q: TorchDist, n: int) -> float:
+    """The log-probability of the path to the node that row n of a dist was evaluated at, by the dist's own view."""
+    tree = q.rows.tree
+    if tree is None or q.rows.nodes is None:
+        return 0.0
+    total = 0.0
+    with np.errstate(divide="ignore"):
+        for node in tree.path_nodes(int(q.rows.nodes[int(q.index.reshape(-1)[n])]))[1:]:
+            total += float(np.log(tree.draw(node).prob(q.face)))
+    return total
+
+
 @lowering("draw.race")
 def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> TorchDraws:
     """Every token of each distribution in the order of its race key."""
@@ -104,7 +116,7 @@ def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> TorchDraws:
     with np.errstate(divide="ignore"):
         for i in range(n):
             times = stream.exponentials([keys[i]], vectors.shape[-1])[0]
-            race = runtime_noise.race_keys(np.log(vectors[i]) + m.above(q, i), times)
+            race = runtime_noise.race_keys(np.log(vectors[i]) + above(q, i), times)
             if bounds is not None:
                 race = runtime_noise.under(race, float(bounds[i if len(bounds) > 1 else 0]))
             order = runtime_noise.race_order(race, len(race))
@@ -160,6 +172,16 @@ def draw_get(m: Any, x: Any, *, field: str) -> Any:
     return out if out.ndim else out.item()
 
 
+def flip(m: Any, p: float, key: NoiseKey, lane: int) -> bool:
+    """True with probability p. Certain outcomes read no noise: the uniform is never 0 and never 1.
+    Raises DecError for a NaN."""
+    if p != p:
+        raise DecError("bernoulli of NaN (0 / 0)")
+    if p >= 1:
+        return True
+    return p > 0 and stream.unit(m.key(key, (lane,))) < p
+
+
 @lowering("bernoulli")
 def bernoulli(m: Any, p: Any, key: NoiseKey) -> Any:
     """True with the given probability."""
@@ -172,6 +194,11 @@ def bernoulli(m: Any, p: Any, key: NoiseKey) -> Any:
 def law(m: Any, x: Any) -> Any:
     """The distribution that each draw was taken from."""
     return x.law(m.request, m.vocab_size)
+
+
+def drawn_beta(m: Any, op: Any, a: Any, b: Any, key: NoiseKey) -> float:
+    w = runtime_noise.words(m.key(key, ()), 4)
+    return float(np.random.Generator(np.random.Philox(key=[int(w[0]), int(w[1])])).beta(float(a), float(b)))
 
 
 on_host("beta", why="it is one number, drawn on the host")

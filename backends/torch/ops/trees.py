@@ -10,9 +10,12 @@ import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas, Edit
 from decgraph.backends.torch.draws import Mixed, TorchDraws
+from decgraph.backends.torch.events import grew, grew_edits, pruned
 from decgraph.backends.torch.lowering import host, lowering, written
+from decgraph.backends.torch.ops.request import context
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist
-from decgraph.backends.torch.trees import TorchPath, TorchTree, among, filled
+from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, among, filled
 from decgraph.ir.data.canvas import Soft
 from decgraph.ir.ops.limits import room_for_nodes
 
@@ -22,10 +25,33 @@ def is_embedding(what: Any) -> bool:
     return isinstance(what, np.ndarray) and what.dtype.kind == "f"
 
 
+def deepest(m: Machine, tree: TorchTree) -> int:
+    """How deep a tree may grow."""
+    window = None if m.window is None else m.window + tree.unread
+    ends = [n for n in (window, tree.extent) if n is not None]
+    return int(min(ends)) - tree.base.length if ends else 1 << 30
+
+
+def full(m: Machine, tree: TorchTree | None, which: str) -> bool:
+    """Whether nothing fits under the leaves, the frontier or the new nodes of a tree."""
+    if tree is None or not isinstance(tree.base, Context):
+        return False
+    nodes = {"frontier": tree.frontier, "new": tree.new}.get(which)
+    if nodes is not None and not len(nodes):
+        return True
+    if not tree.closes and len(tree) <= deepest(m, tree):  # not even a chain is that deep
+        return False
+    nodes = tree.leaves() if nodes is None else nodes
+    open_ = tree.depth[nodes] < deepest(m, tree)
+    if tree.closes:
+        open_ &= ~tree.closed(nodes)
+    return not bool(open_.any())
+
+
 @lowering("tree.new")
 def new(m: Any, base: Any = None, *, until: tuple[str, ...] = (), unread: bool = False) -> TorchTree:
     """A tree of a root alone."""
-    return TorchTree.start(m.context() if base is None else base, *m.bounds(until), unread=unread)
+    return TorchTree.start(context(m) if base is None else base, *m.bounds(until), unread=unread)
 
 
 @lowering("tree.continue")
@@ -33,9 +59,9 @@ def resume(m: Any, t: TorchTree | None, *, until: tuple[str, ...] = ()) -> Torch
     """A carried tree, on the context as it is now."""
     extent, closes = m.bounds(until)
     if t is None:
-        return TorchTree.start(m.context(), extent, closes)
+        return TorchTree.start(context(m), extent, closes)
     leaves = t.leaves()
-    return replace(t, base=m.context(), frontier=leaves, new=leaves, extent=extent, closes=closes)
+    return replace(t, base=context(m), frontier=leaves, new=leaves, extent=extent, closes=closes)
 
 
 @lowering("tree.grow")
@@ -67,7 +93,7 @@ def grow(
     ok = (tokens >= 0) if draw is not None else np.array([e is not None for e in edges], dtype=bool)
     places = np.flatnonzero(ok)
     if not isinstance(t.base, Canvas):
-        room = m.room(t)
+        room = deepest(m, t)
         if chain:
             places = places[: max(0, room - int(t.depth[parents[0]]))] if len(places) else places
             if t.closes and len(places):
@@ -110,9 +136,9 @@ def grow(
     if draw is not None or isinstance(t.base, Canvas):
         m.tally.drafted += len(places)
     if draw is None and isinstance(t.base, Canvas) and m.listener is not None:
-        m.grew_edits(tree, tree.new)
+        grew_edits(m, tree, tree.new)
     if draw is not None and m.listener is not None:
-        m.grew(tree, tree.new, draw, places)
+        grew(m, tree, tree.new, draw, places)
     m.now(tree)
     return tree, tree.new
 
@@ -196,7 +222,7 @@ def column_of(value: Any, n: int, rows: Any) -> list[Any]:
 def keep(m: Any, t: TorchTree, ns: Any) -> TorchTree:
     """Prune to nodes."""
     kept = t.closed_under_parents(np.ravel(np.asarray(ns, dtype=np.int64)))
-    m.pruned(t, kept.tolist())
+    pruned(m, t, kept.tolist())
     tree = t.only(kept)
     m.now(tree)
     return tree
@@ -206,8 +232,8 @@ def keep(m: Any, t: TorchTree, ns: Any) -> TorchTree:
 def reroot(m: Any, t: TorchTree, path: TorchPath) -> TorchTree:
     """After a commit: the tree below the accepted node; nothing where a token was emitted instead."""
     if path.emitted is not None or m.done():
-        return TorchTree.start(m.context())
-    return t.below(path.node, m.context())
+        return TorchTree.start(context(m))
+    return t.below(path.node, context(m))
 
 
 written("tree.walk")
