@@ -324,10 +324,12 @@ class Decoder:
         if not self.gathers:  # looked up: a small model's step is some hundred operations
             self._grow(int(positions.max()) + 1)
             at, size = positions.reshape(-1), positions.shape
-            return {
-                name: tuple(table.index_select(0, at).view(*size, *table.shape[1:]) for table in tables)
-                for name, tables in self._tables.items()
-            }
+            turns: dict[str, Turn] = {}
+            for name, tables in self._tables.items():
+                turns[name] = ()
+                for table in tables:
+                    turns[name] += (table.index_select(0, at).view(*size, *table.shape[1:]),)
+            return turns
         return {name: self._turn(name, positions) for name in self.ropes}
 
     def _turn(self, name: str, positions: Tensor) -> Turn:
