@@ -76,6 +76,8 @@ class Run(Backend):
         self.decided = 0
         """Canvas cells decided so far."""
         self.idle: Mapping[str, Any] = {}
+        self.learning = [s for s in self.function.states if s.type.elem == "index" and s.type.of[0] in ("suffixes", "ngrams")]
+        """The states that are indexes of the text, which committed tokens are appended to."""
         self.open_drafts: list[Drafting] = []
         """The drafts that are under way, the innermost last."""
         self.start_run()
@@ -272,7 +274,7 @@ class Run(Backend):
         nothing."""
         if self.recorder is not None:
             self.recorder.turn(i)
-        now = (self.committed(), self.decided)
+        now = (len(self.tokens) - self.base, self.decided)
         if i and now == self.last_progress:
             if self.context_full():  # a block of cells, or a draft whose root is read, needs a position
                 raise ContextFullError(f"{where}: the context is full ({self.window} positions)")
@@ -325,13 +327,12 @@ class Run(Backend):
 
     def learn_committed(self, tokens: Sequence[int]) -> None:
         """Append committed tokens to the indexes of the text: each request to a text of its own."""
-        for s in self.function.states if tokens else ():
-            if s.type.elem == "index" and s.type.of[0] in ("suffixes", "ngrams"):
-                value, key = self.read_state(s.name), ("learning", self.function.name, s.name, self.request.request_id)
-                number = self.own.get(key, 0 if s.scope == "sequence" else -1)
-                grown = value.extend(tokens, number)
-                self.own[key] = number if grown.learned == value.learned else grown.learned - 1
-                self.write_state(s.name, grown)
+        for s in self.learning if tokens else ():
+            value, key = self.read_state(s.name), ("learning", self.function.name, s.name, self.request.request_id)
+            number = self.own.get(key, 0 if s.scope == "sequence" else -1)
+            grown = value.extend(tokens, number)
+            self.own[key] = number if grown.learned == value.learned else grown.learned - 1
+            self.write_state(s.name, grown)
 
     # -- sub-runs
     def inner_run(

@@ -45,8 +45,13 @@ def main() -> None:
     for name in (given,) if given else ALGORITHMS:
         seen: Counter[tuple[str, str]] = Counter()
         tokens = walk(name, seen)
-        files = {file for file, _ in seen}
-        print(f"{name}: {sum(seen.values()) / tokens:.1f} calls and {len(files)} files a token")
+        files = Counter[str]()
+        for (file, _), times in seen.items():
+            files[file] += times
+        steady = sum(times > tokens / 10 for times in files.values())
+        print(
+            f"{name}: {sum(seen.values()) / tokens:.1f} calls a token, in {steady} files ({len(files)} with the run's begin and end)"
+        )
         for (file, function), times in seen.most_common() if given else ():
             print(f"{times / tokens:8.2f}  {'/'.join(file.split('/')[-3:])}  {function}")
 

@@ -21,11 +21,12 @@ def count_call(
     heads: of the model's Medusa heads, which draft. drafts: the model drafts for itself."""
     if m.uncounted:
         return
-    target = model is m.whole.main and not heads and not drafts  # the first model of a sub-run may be the run's drafter
+    whole = m if m.parent is None else m.whole
+    target = model is whole.main and not heads and not drafts  # the first model of a sub-run may be the run's drafter
     name = model.name + ".heads" if heads else drafting(model.name) if drafts else model.name
     m.tally.call(name, target)
-    if target:
-        m.whole.note_call(answered=model.kind == "masked")
+    if target and whole.second_call is None:
+        whole.note_call(answered=model.kind == "masked")
     if m.listener is None:
         return
     role: Literal["target", "draft"] = "target" if target else "draft"

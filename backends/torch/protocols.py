@@ -10,7 +10,7 @@ import numpy as np
 from decgraph.backends.torch.engines import Engines, SecondContexts
 from decgraph.backends.torch.prefixes import CommittedText
 from decgraph.ir.ops.draws import NoiseKey
-from decgraph.ir.values import Loc
+from decgraph.ir.values import Loc, StateDecl
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.noise import Key
 from decgraph.runtime.recording import Timing
@@ -47,9 +47,13 @@ class Machine(Protocol):
     site_prefix: str
     counter_prefix: tuple[int, ...]
     tally: Tally
+    learning: list[StateDecl]
     listener: Callable[[Event], None] | None
     recorder: Timing | None
     part: str
+
+    parent: Self | None
+    second_call: tuple[float, int] | None
 
     @property
     def whole(self) -> Self: ...

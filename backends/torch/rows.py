@@ -107,6 +107,8 @@ class Rows:
         """Called with the rows that are read, and in which view. Raises DecError where the request leaves one of them without a
         token, or where its scores are no numbers; a row that is never read (after a draft that the request forbids) may be
         empty."""
+        if self.undefined is None and self.dead is None and self.banned is None:
+            return
         if self.undefined is not None and bool(np.any(self.undefined[index])):
             raise shaping.no_numbers()
         empty = self.empty(face)
@@ -124,7 +126,7 @@ class Rows:
         if face != "shaped" or not self.request.greedy:
             return None
         if self._points is None:
-            self._points = shaping.greedy(self)
+            self._points = shaping.first_argmax(self.adjusted())
         return self._points
 
     def face(self, name: str) -> Tensor:

@@ -24,7 +24,7 @@ def ids_of(x: Any) -> tuple[int, ...]:
     if isinstance(x, list):
         return tuple(t for part in x for t in ids_of(part))
     if hasattr(x, "tokens"):
-        return tuple(np.ravel(x.tokens).tolist())
+        return tuple(x.tokens.reshape(-1).tolist())
     return tuple(np.ravel(np.asarray(x)).tolist())
 
 

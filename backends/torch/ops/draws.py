@@ -54,7 +54,8 @@ class _Keys:
 @lowering("draw")
 def draw(m: Any, q: Any, key: NoiseKey) -> TorchDraws:
     """One draw from each distribution. Where a distribution is one-hot its token wins whatever the noise."""
-    q = as_dist(m, q)
+    if not isinstance(q, TorchDist):
+        q = as_dist(m, q)
     ones = q.points()
     if ones is not None and (type(q.rows) is Rows or bool((ones >= 0).all())):
         return TorchDraws(np.asarray(ones), q.rows, q.index, q.face, at=q.at, inner=q.inner)

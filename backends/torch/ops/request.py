@@ -63,7 +63,8 @@ def commit(m: Machine, x: Any, tree: TorchTree | None = None) -> None:
             break
     cut = len(tokens) - len(fed)
     m.tally.commit(len(fed), cut > 0)
-    m.learn_committed(fed)
+    if m.learning:
+        m.learn_committed(fed)
     if (fed or cut) and m.listener is not None:
         m.emit_event(trace.Committed(tuple(fed), cut))
     if m.until is not None and m.until(m):

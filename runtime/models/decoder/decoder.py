@@ -237,7 +237,6 @@ class Decoder:
 
     # The forward.
 
-    @torch.inference_mode()
     def __call__(
         self,
         ids: Tensor,
@@ -250,11 +249,15 @@ class Decoder:
         """The last hidden states [B, T, width]; with taps, a pair of them and the tuple of states [B, T, width]."""
         part = self.part
         batch, count = positions.shape
-        x = ids.reshape(batch * count, -1) if part.embedded else self.embedded(ids, positions)
-        given = {kind: None if mask is None else self._prepared(mask, count) for kind, mask in masks.items()}
-        # One index for all layers: rows of a single sequence; else broadcast over heads and sizes.
-        where = write[0] if batch == 1 else write[:, None, :, None]
-        return self._run(x, (batch, count), self.turns(positions), where, keys, values, given)
+        with torch.inference_mode():
+            x = ids.reshape(batch * count, -1) if part.embedded else self.embedded(ids, positions)
+            given = dict(masks)
+            for kind, mask in masks.items():
+                if mask is not None:
+                    given[kind] = self._prepared(mask, count)
+            # One index for all layers: rows of a single sequence; else broadcast over heads and sizes.
+            where = write[0] if batch == 1 else write[:, None, :, None]
+            return self._run(x, (batch, count), self.turns(positions), where, keys, values, given)
 
     def _layers(
         self,
