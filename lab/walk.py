@@ -49,9 +49,7 @@ def main() -> None:
         for (file, _), times in seen.items():
             files[file] += times
         steady = sum(times > tokens / 10 for times in files.values())
-        print(
-            f"{name}: {sum(seen.values()) / tokens:.1f} calls a token, in {steady} files ({len(files)} with the run's begin and end)"
-        )
+        print(f"{name}: {sum(seen.values()) / tokens:.1f} calls a token, in {steady} files ({len(files)} in the whole run)")
         for (file, function), times in seen.most_common() if given else ():
             print(f"{times / tokens:8.2f}  {'/'.join(file.split('/')[-3:])}  {function}")
 

@@ -100,7 +100,7 @@ def evaluate(
     soft: dict[int, Cell] = {}
     if tree is not None and len(tail):
         soft = mixtures_of(model, tree, tail)
-        if len(tail) == len(tree) - 1:
+        if len(tail) == len(tree.parent) - 1:
             tokens, uids, parents = tree.token[1:].tolist(), tree.uid[1:].tolist(), (tree.parent[1:] - 1).tolist()
         else:
             ids = np.asarray(tail, dtype=np.int64)
@@ -129,9 +129,9 @@ def evaluate(
     if tree is None:
         nodes = _ROOT
     elif isinstance(place, TorchTree):
-        nodes = np.arange(len(tree))
+        nodes = np.arange(len(tree.parent))
     else:
-        nodes = np.ravel(np.asarray(place, dtype=np.int64))
+        nodes = np.asarray(place, dtype=np.int64).reshape(-1)
 
     def finish(scores: Any) -> TorchDist:
         if part == "heads":

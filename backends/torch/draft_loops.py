@@ -53,7 +53,7 @@ def drafted(
     m: Machine, model: Model, t: TorchTree, lo: int, hi: int, key_of: Callable[[int], NoiseKey], alone: bool
 ) -> Generator[Pending[Any], Any, TorchTree]:
     """What `draft_loop` does, with `part` told."""
-    leaves, length = t.leaves(), t.base.length
+    leaves, length, size = t.leaves(), t.base.length, len(t)
     leaf = int(leaves[0])
     depth = int(t.depth[leaf])
     count = min(hi - lo, deepest(m, t) - depth)
@@ -75,7 +75,7 @@ def drafted(
     first = evaluate(m, model, leaves, {"tree": t})  # counts the first call
     assert isinstance(first, PendingCall) and isinstance(first.ask, ForwardCall)
     chosen: list[int] = []
-    nodes = np.concatenate(([leaf], np.arange(len(t), len(t) + count - 1)))
+    nodes = np.concatenate(([leaf], np.arange(size, size + count - 1)))
     root = below(t, leaf)
     ahead = stream.Ahead(lambda j: m.key(key_of(lo + j), (0,), length + depth + j, int(nodes[j])), count)
 
@@ -108,16 +108,19 @@ def drafted(
     )
     draws = TorchDraws(tokens, rows, np.arange(count))
     tree = t.grow(draws, np.arange(count), tokens, nodes, depths, uids, np.full(count, np.nan), {}, [])
-    last = np.array([len(tree) - 1])
+    last = np.array([size + count - 1])
     m.tally.drafted += count
+    heard = m.recorder is not None or m.listener is not None
     for j in range(count):
         if j:
-            at(m, "model.eval")
+            if heard:
+                at(m, "model.eval")
             count_call(m, model, 1, depth + j)
-        at(m, "draw")
-        at(m, "tree.grow")
+        if heard:
+            at(m, "draw")
+            at(m, "tree.grow")
         if m.listener is not None:
-            grew(m, tree, np.array([len(t) + j]), draws, np.array([j]))
+            grew(m, tree, np.array([size + j]), draws, np.array([j]))
     tree = replace(tree, new=last, frontier=last)  # what the last iteration grew
     m.now(tree)
     return tree

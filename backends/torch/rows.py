@@ -100,7 +100,8 @@ class Rows:
     def adjusted(self) -> Tensor:
         """The constrained logits after the request's processors, penalties and bias."""
         if self._adjusted is None:
-            self._adjusted = shaping.adjusted(self.constrained(), self)
+            kept, request = self.constrained(), self.request
+            self._adjusted = shaping.adjusted(kept, self) if request.processors or request.penalised else kept
         return self._adjusted
 
     def require_mass(self, index: Any, face: str) -> None:
@@ -281,9 +282,10 @@ class TorchDist(OverVocabulary):
             ones = self.rows.points(self.face)
             if ones is not None:
                 self.rows.require_mass(self.index, self.face)
-                if not -self.rows.size <= int(tokens) < self.rows.size:
-                    raise IndexError(f"index {int(tokens)} is out of bounds for dimension 0 with size {self.rows.size}")
-                return np.float64(int(ones[int(self.index)]) == int(tokens) % self.rows.size)
+                size = self.rows.size
+                if not -size <= int(tokens) < size:
+                    raise IndexError(f"index {int(tokens)} is out of bounds for dimension 0 with size {size}")
+                return np.float64(int(ones[int(self.index)]) == int(tokens) % size)
             table = self.rows.face(self.face)
             self.rows.require_mass(self.index, self.face)
             return np.float64(picked(table, self.index, tokens))
@@ -332,6 +334,8 @@ class TorchDist(OverVocabulary):
 
     def take(self, index: Any) -> TorchDist:
         """Rows at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
+        if self.at is None and isinstance(index, int):
+            return self.pick(index)
         return self.pick(locate(self.at, index), np.asarray(index) if np.ndim(index) else None)
 
 

@@ -49,6 +49,7 @@ class NativeDecoder(Decoder):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.native = library() is not None and _plain(self)
+        self._reads = any(use.reads is not None for use in self.uses)
         self._made = [self._structure(n, layer) for n, layer in enumerate(self.shape.layers)] if self.native else []
 
     def _like(self, part: Part) -> Decoder:
@@ -84,7 +85,7 @@ class NativeDecoder(Decoder):
         values: Sequence[Tensor],
         masks: Masks,
     ) -> Any:
-        found = library() if self.native and x.shape[0] <= FEW and all(use.reads is None for use in self.uses) else None
+        found = library() if self.native and x.shape[0] <= FEW and not self._reads else None
         for cache in (*keys, *values):  # no comprehension here or below: each would be a call a layer and token
             if cache.stride(-1) != 1 or cache.dtype != torch.float32:
                 found = None

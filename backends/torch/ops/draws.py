@@ -23,7 +23,7 @@ def noise(m: Any, *counters: Any, kind: str, site: str) -> NoiseKey:
     """The key of a draw's noise; nothing is drawn yet."""
     if kind == "output":
         return NoiseKey("output", (), "output", host(counters[0]) if counters else None)
-    return NoiseKey(site, tuple(int(c) for c in counters), kind)
+    return NoiseKey(site, tuple(map(int, counters)), kind)
 
 
 def as_dist(m: Any, q: Any) -> TorchDist:

@@ -39,7 +39,7 @@ def full(m: Machine, tree: TorchTree | None, which: str) -> bool:
     nodes = {"frontier": tree.frontier, "new": tree.new}.get(which)
     if nodes is not None and not len(nodes):
         return True
-    if not tree.closes and len(tree) <= deepest(m, tree):  # not even a chain is that deep
+    if not tree.closes and len(tree.parent) <= deepest(m, tree):  # not even a chain is that deep
         return False
     nodes = tree.leaves() if nodes is None else nodes
     open_ = tree.depth[nodes] < deepest(m, tree)
@@ -91,7 +91,7 @@ def grow(
         room_for_nodes(len(t), len(edges))
         tokens, draw = np.array([_edge_token(e) for e in edges], dtype=np.int64), None
     ok = (tokens >= 0) if draw is not None else np.array([e is not None for e in edges], dtype=bool)
-    places = np.flatnonzero(ok)
+    places = ok.nonzero()[0]
     if not isinstance(t.base, Canvas):
         room = deepest(m, t)
         if chain:
@@ -170,13 +170,13 @@ def _parents(t: TorchTree, what: Any, flat: Any, at: Any, chain: bool) -> tuple[
     """The parent of every draw, and the leading row each stands in."""
     n = len(flat.tokens)
     if chain:
-        start = int(np.ravel(np.asarray(at))[0]) if at is not None else 0
+        start = int(np.asarray(at).reshape(-1)[0]) if at is not None else 0
         return filled(max(n, 1), start), np.arange(n)
     shape = what.shape
     width = prod(shape[1:])
     leading = np.arange(n) // width if shape else np.zeros(n, dtype=np.int64)
     if at is not None:
-        ids = np.ravel(np.asarray(at, dtype=np.int64))
+        ids = np.asarray(at, dtype=np.int64).reshape(-1)
         if len(ids) == 1:
             return filled(n, int(ids[0])), leading
         if n == 1 and not shape:  # one draw under several nodes: under each
@@ -195,7 +195,7 @@ def _attached(t: TorchTree, what: Any, at: Any) -> tuple[list[Any], Any, Any]:
     """Steps, edits and soft cells with their parents."""
     items = list(what) if isinstance(what, list) or isinstance(what, np.ndarray) and what.dtype == object else [what]
     if isinstance(what, TorchPath) or not isinstance(what, list | np.ndarray):
-        node = int(np.ravel(np.asarray(at))[0]) if at is not None else int(t.frontier[0])
+        node = int(np.asarray(at).reshape(-1)[0]) if at is not None else int(t.frontier[0])
         return items, np.array([node]), np.zeros(1, dtype=np.int64)
     if isinstance(what, list):
         ids = np.atleast_1d(np.asarray(at)) if at is not None else np.full(len(items), t.frontier[0])

@@ -310,7 +310,7 @@ class Decoder:
         """The embeddings [n, width] of tokens int64[n], as the matrix has them."""
         if "embed" in self.products:  # in blocks, of which these rows alone are made numbers
             return self.products["embed"].rows(ids)
-        return F.embedding(ids, self.weights["embed"])
+        return torch.embedding(self.weights["embed"], ids)
 
     def placed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Embeddings [B T, width] of positions int64[B, T], or mixtures of such, as they enter the first layer."""
@@ -318,7 +318,7 @@ class Decoder:
             x = x * self._embed_scale
         if "positions" in self.weights:
             x = x + F.embedding(positions.reshape(-1) + self.shape.position_offset, self.weights["positions"])
-        return self._norm("embed_norm", x)
+        return self._norm("embed_norm", x) if "embed_norm" in self.weights else x
 
     def turns(self, positions: Tensor) -> dict[str, Turn]:
         """By name of the frequencies, the cosines and sines [B, T, 1, r] of positions int64[B, T]."""
@@ -532,7 +532,7 @@ class Decoder:
             return x
         shape = self.shape
         if shape.norm == "rms":
-            return F.rms_norm(x, (x.shape[-1],), None if shape.unit_norms else w, eps or shape.eps)
+            return torch.rms_norm(x, (x.shape[-1],), None if shape.unit_norms else w, eps or shape.eps)
         bias = self.weights.get(name + ".b")
         if w.dim() < 2:
             return F.layer_norm(x, (x.shape[-1],), None if shape.unit_norms else w, bias, shape.eps)

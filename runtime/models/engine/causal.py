@@ -242,7 +242,7 @@ class CausalEngine:
                     raise
                 self._drop(min(others, key=lambda pair: pair[0])[1])
                 self._compact()
-        while len(self._steps) < self.store.rows:  # the store rounds up, and the short paths index all of its rows
+        while self._steps.shape[0] < self.store.rows:  # the store rounds up, and the short paths index all of its rows
             self._steps = torch.arange(2 * len(self._steps), device=self.layout.device)
 
     def _compact(self) -> None:
