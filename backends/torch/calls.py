@@ -123,7 +123,7 @@ def evaluate(
         part or "logits",
         given=extra.get("given"),
         name=m.title,
-        soft={i: cell for i, cell in soft.items() if isinstance(cell, Soft)} if soft else soft,
+        soft={i: cell for i, cell in soft.items() if isinstance(cell, Soft)} if soft else {},
     )
     count_call(m, model, len(wanted), len(tail), heads=part is not None, drafts=drafts)
     if tree is None:
