@@ -11,13 +11,14 @@ from decgraph.backends.torch.draws import Mixed, TorchDraws, points
 from decgraph.backends.torch.events import masked_again, unmasked
 from decgraph.backends.torch.lowering import host, lowering, on_host
 from decgraph.backends.torch.ops.request import context
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import locate
 from decgraph.ir.opdef import OpError
 from decgraph.ir.ops.canvases import mixtures
 
 
 @lowering("canvas.new")
-def new(m: Any, length: Any, capacity: Any = None) -> Canvas:
+def new(m: Machine, length: Any, capacity: Any = None) -> Canvas:
     """A canvas of masked cells after the committed context."""
     room = m.canvas_room()
     return Canvas(
@@ -26,13 +27,13 @@ def new(m: Any, length: Any, capacity: Any = None) -> Canvas:
 
 
 @lowering("canvas.extend")
-def extend(m: Any, c: Canvas, k: Any) -> Canvas:
+def extend(m: Machine, c: Canvas, k: Any) -> Canvas:
     """With k more masked cells, up to its capacity."""
     return c.extend(int(k))
 
 
 @lowering("canvas.put")
-def put(m: Any, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = False, open: bool = False, op: Any) -> Canvas:
+def put(m: Machine, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = False, open: bool = False, op: Any) -> Canvas:
     """Decide cells, mask them again, or fill them softly."""
     ids = np.ravel(np.asarray(host(ps), dtype=np.int64))
     chosen = np.ones(len(ids), dtype=bool)
@@ -98,7 +99,7 @@ def _cells(x: Any, ids: Any, t: Any) -> tuple[Any, Any]:
 
 
 @lowering("canvas.get")
-def get(m: Any, c: Canvas, *, field: str) -> Any:
+def get(m: Machine, c: Canvas, *, field: str) -> Any:
     """A field over all positions."""
     if field == "length":
         return len(c)
@@ -113,7 +114,7 @@ def get(m: Any, c: Canvas, *, field: str) -> Any:
 
 
 @lowering("positions")
-def positions(m: Any, *xs: Any, kind: str) -> Any:
+def positions(m: Machine, *xs: Any, kind: str) -> Any:
     """Sets of positions."""
     if kind == "blocks":
         n, k = len(xs[0]), max(1, int(xs[1]))

@@ -11,6 +11,7 @@ from decgraph.backends.torch import noise as stream
 from decgraph.backends.torch.draws import Mixed, TorchDraws, points
 from decgraph.backends.torch.lowering import host, lowering, on_host
 from decgraph.backends.torch.ops.distributions import dist_of, tensor_of
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.trees import TorchPath
 from decgraph.errors import DecError
@@ -19,14 +20,14 @@ from decgraph.runtime import noise as runtime_noise
 
 
 @lowering("noise")
-def noise(m: Any, *counters: Any, kind: str, site: str) -> NoiseKey:
+def noise(m: Machine, *counters: Any, kind: str, site: str) -> NoiseKey:
     """The key of a draw's noise; nothing is drawn yet."""
     if kind == "output":
         return NoiseKey("output", (), "output", host(counters[0]) if counters else None)
     return NoiseKey(site, tuple(map(int, counters)), kind)
 
 
-def as_dist(m: Any, q: Any) -> TorchDist:
+def as_dist(m: Machine, q: Any) -> TorchDist:
     """A dist, or probabilities [*dims, V] as one."""
     return q if isinstance(q, TorchDist) else dist_of(m, tensor_of(q))
 
@@ -41,7 +42,7 @@ def place_of(q: TorchDist, n: int) -> tuple[Any, Any]:
 class _Keys:
     """The Philox keys of a draw's rows, computed when a race needs them."""
 
-    def __init__(self, m: Any, q: TorchDist, key: NoiseKey, lane: tuple[int, ...] = ()) -> None:
+    def __init__(self, m: Machine, q: TorchDist, key: NoiseKey, lane: tuple[int, ...] = ()) -> None:
         self.m, self.q, self.key, self.lane = m, q, key, lane
         self.shape = q.shape
 
@@ -52,7 +53,7 @@ class _Keys:
 
 
 @lowering("draw")
-def draw(m: Any, q: Any, key: NoiseKey) -> TorchDraws:
+def draw(m: Machine, q: Any, key: NoiseKey) -> TorchDraws:
     """One draw from each distribution. Where a distribution is one-hot its token wins whatever the noise."""
     if not isinstance(q, TorchDist):
         q = as_dist(m, q)
@@ -65,7 +66,7 @@ def draw(m: Any, q: Any, key: NoiseKey) -> TorchDraws:
 
 
 @lowering("draw.many")
-def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> TorchDraws:
+def draw_many(m: Machine, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> TorchDraws:
     """k draws from each distribution, with or without replacement; short groups end in -1."""
     q, k = as_dist(m, q), max(0, int(k))
     vectors = stream.fetched(q.vector()).reshape(prod(q.shape), int(q.rows.size))
@@ -107,7 +108,7 @@ def above(q: TorchDist, n: int) -> float:
 
 
 @lowering("draw.race")
-def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> TorchDraws:
+def draw_race(m: Machine, q: Any, key: NoiseKey, under: Any = None) -> TorchDraws:
     """Every token of each distribution in the order of its race key."""
     q = as_dist(m, q)
     vectors = stream.fetched(q.vector()).reshape(-1, int(q.rows.size))
@@ -143,13 +144,13 @@ def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> TorchDraws:
 
 
 @lowering("draw.point")
-def draw_point(m: Any, tokens: Any, *, tag: str = "") -> TorchDraws:
+def draw_point(m: Machine, tokens: Any, *, tag: str = "") -> TorchDraws:
     """Certain drafts."""
     return points(np.asarray(host(tokens)), tag=tag)
 
 
 @lowering("draw.stated")
-def draw_stated(m: Any, tokens: Any, q: Any) -> TorchDraws:
+def draw_stated(m: Machine, tokens: Any, q: Any) -> TorchDraws:
     """Tokens with the distributions that they are said to be drawn from."""
     q, given = as_dist(m, q), np.ravel(np.asarray(tokens.tokens if isinstance(tokens, TorchPath) else host(tokens)))
     each_stated(len(given), q.index.size)
@@ -157,7 +158,7 @@ def draw_stated(m: Any, tokens: Any, q: Any) -> TorchDraws:
 
 
 @lowering("draw.get")
-def draw_get(m: Any, x: Any, *, field: str) -> Any:
+def draw_get(m: Machine, x: Any, *, field: str) -> Any:
     """A field of draws."""
     if field == "token":
         return host(x)
@@ -173,7 +174,7 @@ def draw_get(m: Any, x: Any, *, field: str) -> Any:
     return out if out.ndim else out.item()
 
 
-def flip(m: Any, p: float, key: NoiseKey, lane: int) -> bool:
+def flip(m: Machine, p: float, key: NoiseKey, lane: int) -> bool:
     """True with probability p. Certain outcomes read no noise: the uniform is never 0 and never 1.
     Raises DecError for a NaN."""
     if p != p:
@@ -184,7 +185,7 @@ def flip(m: Any, p: float, key: NoiseKey, lane: int) -> bool:
 
 
 @lowering("bernoulli")
-def bernoulli(m: Any, p: Any, key: NoiseKey) -> Any:
+def bernoulli(m: Machine, p: Any, key: NoiseKey) -> Any:
     """True with the given probability."""
     a = np.asarray(host(p))
     if a.ndim == 0:
@@ -192,12 +193,12 @@ def bernoulli(m: Any, p: Any, key: NoiseKey) -> Any:
     return np.array([m.flip(float(v), key, n) for n, v in enumerate(a.ravel())], dtype=bool).reshape(a.shape)
 
 
-def law(m: Any, x: Any) -> Any:
+def law(m: Machine, x: Any) -> Any:
     """The distribution that each draw was taken from."""
     return x.law(m.request, m.vocab_size)
 
 
-def drawn_beta(m: Any, op: Any, a: Any, b: Any, key: NoiseKey) -> float:
+def drawn_beta(m: Machine, op: Any, a: Any, b: Any, key: NoiseKey) -> float:
     w = runtime_noise.words(m.key(key, ()), 4)
     return float(np.random.Generator(np.random.Philox(key=[int(w[0]), int(w[1])])).beta(float(a), float(b)))
 

@@ -41,13 +41,13 @@ class HasStates(Protocol):
 
 
 @lowering("head.score")
-def score(m: Any, head: Any, place: Any, *rest: Any, op: Any) -> Any:
+def score(m: Machine, head: Any, place: Any, *rest: Any, op: Any) -> Any:
     """The distributions that a head gives of hidden states."""
     return score_states(m, op, head, place, **dict(zip(op.attrs.get("named", ()), rest, strict=True)))
 
 
 @lowering("head.read")
-def read(m: Any, head: Any, place: Any, *rest: Any, op: Any) -> Any:
+def read(m: Machine, head: Any, place: Any, *rest: Any, op: Any) -> Any:
     """What a head says, of the states that its target's engine keeps, or of hidden states."""
     if op.operands[1].type.elem == "hidden":
         return read_states(m, op, head, place, **dict(zip(op.attrs.get("named", ()), rest, strict=True)))

@@ -12,6 +12,7 @@ from decgraph.backends.torch.canvas_calls import read
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.events import count_call
 from decgraph.backends.torch.lowering import lowering, on_host
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import TorchPath
 from decgraph.ir.data.hidden import states_value
@@ -25,7 +26,7 @@ from decgraph.runtime.models.interface import Memory
 
 
 @lowering("model.states")
-def states(m: Any, trunk: Any, place: Any, *rest: Any, op: Any) -> np.ndarray:
+def states(m: Machine, trunk: Any, place: Any, *rest: Any, op: Any) -> np.ndarray:
     """The states [..., width] that a trunk computes at a place, or at the end (attribute each: at every token) of another text,
     on the keys and values that the target's engine keeps."""
     extra, each = dict(zip(op.attrs.get("named", ()), rest, strict=True)), bool(op.attrs.get("each"))
@@ -49,7 +50,7 @@ def states(m: Any, trunk: Any, place: Any, *rest: Any, op: Any) -> np.ndarray:
     return states_value(states_at(trunk, call.paths(), on), shape)
 
 
-def _given(m: Any, model: Any, call: ForwardCall, given: Remembered | None) -> Memory | None:
+def _given(m: Machine, model: Any, call: ForwardCall, given: Remembered | None) -> Memory | None:
     """The memory that states are computed on. That of the target itself is what its engine has cached. Where nothing is given
     to the whole target, those rows are what it would compute."""
     target = model.root if isinstance(model, HFCausal) else model

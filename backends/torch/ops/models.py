@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.torch.lowering import lowering, on_host, written
+from decgraph.backends.torch.protocols import Machine
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.derive import derive, halves
@@ -15,7 +16,7 @@ from decgraph.runtime.models.rounding import bits_of
 
 
 @lowering("model.derive")
-def derived(m: Any, base: Any, *args: Any, how: str, named: tuple[str, ...] = ()) -> Any:
+def derived(m: Machine, base: Any, *args: Any, how: str, named: tuple[str, ...] = ()) -> Any:
     """A model that shares another's weights, one object for each derivation from one model."""
     how = "on" if how == "adapter" else how
     args = halves(args, named)
@@ -30,13 +31,13 @@ def derived(m: Any, base: Any, *args: Any, how: str, named: tuple[str, ...] = ()
 
 
 @lowering("memory.only")
-def restricted(m: Any, memory: Any, positions: Any, *, kind: str) -> Any:
+def restricted(m: Machine, memory: Any, positions: Any, *, kind: str) -> Any:
     """A memory restricted to positions, or without them."""
     return memory.restrict(positions, kind)
 
 
 @lowering("memory.quantized")
-def quantized(m: Any, memory: Any, bits: Any) -> Any:
+def quantized(m: Machine, memory: Any, bits: Any) -> Any:
     """A memory whose keys and values are rounded. Raises DecError for that of a canvas."""
     if not hasattr(memory, "quantized"):
         raise DecError("only a context's memory can be rounded here", hint="m = target.memory(ctx.parent)")
@@ -44,7 +45,7 @@ def quantized(m: Any, memory: Any, bits: Any) -> Any:
 
 
 @lowering("memory.join")
-def joined(m: Any, a: Any, b: Any) -> Any:
+def joined(m: Machine, a: Any, b: Any) -> Any:
     """Two memories together; the right one wins."""
     return a.join(b)
 

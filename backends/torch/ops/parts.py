@@ -8,6 +8,7 @@ import numpy as np
 
 from decgraph.backends.torch.canvas_calls import CanvasMemory
 from decgraph.backends.torch.lowering import lowering, on_host
+from decgraph.backends.torch.protocols import Machine
 from decgraph.ir.opdef import OpError
 
 
@@ -22,19 +23,19 @@ def layers_of(memory: Any, what: str) -> CanvasMemory:
 
 
 @lowering("memory.layer")
-def layer(m: Any, memory: Any, index: Any) -> Any:
+def layer(m: Machine, memory: Any, index: Any) -> Any:
     """One layer of a memory."""
     return layers_of(memory, "layer").layer(int(index))
 
 
 @lowering("memory.put")
-def put(m: Any, memory: Any, part: Any, index: Any) -> Any:
+def put(m: Machine, memory: Any, part: Any, index: Any) -> Any:
     """A memory with one layer replaced."""
     return layers_of(memory, "put").put(part, int(index))
 
 
 @lowering("memory.scores")
-def scores(m: Any, memory: Any, queries: Any, at: Any = None) -> Any:
+def scores(m: Machine, memory: Any, queries: Any, at: Any = None) -> Any:
     """How much positions look at others, by a memory that holds queries."""
     return np.array(layers_of(memory, "scores").scores(queries, at), np.float64)
 

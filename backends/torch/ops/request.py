@@ -20,13 +20,13 @@ from decgraph.runtime.stop import StopMachine
 
 
 @lowering("context")
-def context(m: Any, *, parent: bool = False) -> Context:
+def context(m: Machine, *, parent: bool = False) -> Context:
     """The committed context, or that without its last token."""
     return Context(m.tokens, len(m.tokens) - parent)
 
 
 @lowering("ctx.get")
-def ctx_get(m: Any, ctx: Context, *n: Any, field: str) -> Any:
+def ctx_get(m: Machine, ctx: Context, *n: Any, field: str) -> Any:
     """A field of a context."""
     if field == "length":
         return ctx.length
@@ -37,13 +37,13 @@ def ctx_get(m: Any, ctx: Context, *n: Any, field: str) -> Any:
 
 
 @lowering("request")
-def request(m: Any, *, field: str) -> Any:
+def request(m: Machine, *, field: str) -> Any:
     """A field of the request."""
     return m.request_field(field)
 
 
 @lowering("done")
-def done(m: Any) -> bool:
+def done(m: Machine) -> bool:
     """Whether the stop machine has fired."""
     return m.done()
 
@@ -117,19 +117,19 @@ def ended(m: Machine, x: Any, tree: TorchTree | None = None) -> Any:
 
 
 @lowering("state.read")
-def read_state(m: Any, *, state: str) -> Any:
+def read_state(m: Machine, *, state: str) -> Any:
     """The value of a state."""
     return m.read_state(state)
 
 
 @lowering("state.write")
-def write_state(m: Any, value: Any, *, state: str) -> None:
+def write_state(m: Machine, value: Any, *, state: str) -> None:
     """Set a state."""
     m.write_state(state, value)
 
 
 @lowering("return")
-def returned(m: Any, *given: Any, has_tree: bool = False) -> None:
+def returned(m: Machine, *given: Any, has_tree: bool = False) -> None:
     """n-best results: paths of tokens."""
     values = list(given)
     tree = values.pop() if has_tree else None
@@ -143,13 +143,13 @@ def returned(m: Any, *given: Any, has_tree: bool = False) -> None:
 
 
 @lowering("completes")
-def completes(m: Any, path: TorchPath, s: str) -> bool:
+def completes(m: Machine, path: TorchPath, s: str) -> bool:
     """Whether the text of a path holds a string."""
     return s in text_of(m, path)
 
 
 @lowering("text_of")
-def text_of(m: Any, x: Any, tree: TorchTree | None = None) -> Any:
+def text_of(m: Machine, x: Any, tree: TorchTree | None = None) -> Any:
     """The text of tokens, or of nodes' paths. Raises DecError without a tokenizer."""
     if m.detokenizer is None:
         raise DecError("this program reads text, and no tokenizer was given")
@@ -161,7 +161,7 @@ def text_of(m: Any, x: Any, tree: TorchTree | None = None) -> Any:
 
 
 @lowering("retokenize")
-def retokenize(m: Any, tokens: Any, source: Any, to: Any, *, whole: bool = False) -> np.ndarray:
+def retokenize(m: Machine, tokens: Any, source: Any, to: Any, *, whole: bool = False) -> np.ndarray:
     """The tokens of one model that have the text of another's: int64[n]."""
     return np.array(retokenized(ids_of(tokens), spelling_of(source), spelling_of(to), whole=whole), dtype=np.int64)
 

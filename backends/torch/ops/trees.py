@@ -49,13 +49,13 @@ def full(m: Machine, tree: TorchTree | None, which: str) -> bool:
 
 
 @lowering("tree.new")
-def new(m: Any, base: Any = None, *, until: tuple[str, ...] = (), unread: bool = False) -> TorchTree:
+def new(m: Machine, base: Any = None, *, until: tuple[str, ...] = (), unread: bool = False) -> TorchTree:
     """A tree of a root alone."""
     return TorchTree.start(context(m) if base is None else base, *m.bounds(until), unread=unread)
 
 
 @lowering("tree.continue")
-def resume(m: Any, t: TorchTree | None, *, until: tuple[str, ...] = ()) -> TorchTree:
+def resume(m: Machine, t: TorchTree | None, *, until: tuple[str, ...] = ()) -> TorchTree:
     """A carried tree, on the context as it is now."""
     extent, closes = m.bounds(until)
     if t is None:
@@ -66,7 +66,7 @@ def resume(m: Any, t: TorchTree | None, *, until: tuple[str, ...] = ()) -> Torch
 
 @lowering("tree.grow")
 def grow(
-    m: Any,
+    m: Machine,
     t: TorchTree,
     what: Any,
     *rest: Any,
@@ -219,7 +219,7 @@ def column_of(value: Any, n: int, rows: Any) -> list[Any]:
 
 
 @lowering("tree.keep")
-def keep(m: Any, t: TorchTree, ns: Any) -> TorchTree:
+def keep(m: Machine, t: TorchTree, ns: Any) -> TorchTree:
     """Prune to nodes."""
     kept = t.closed_under_parents(np.ravel(np.asarray(ns, dtype=np.int64)))
     pruned(m, t, kept.tolist())
@@ -229,7 +229,7 @@ def keep(m: Any, t: TorchTree, ns: Any) -> TorchTree:
 
 
 @lowering("tree.reroot")
-def reroot(m: Any, t: TorchTree, path: TorchPath) -> TorchTree:
+def reroot(m: Machine, t: TorchTree, path: TorchPath) -> TorchTree:
     """After a commit: the tree below the accepted node; nothing where a token was emitted instead."""
     if path.emitted is not None or m.done():
         return TorchTree.start(context(m))
