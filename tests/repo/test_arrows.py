@@ -41,7 +41,7 @@ ARROWS: dict[str, set[str]] = {
         "scale",
     },
 }
-BELOW_THE_ROOMS = {"cache", "errors", "extras", "html", "__version__"}
+BELOW_THE_ROOMS = {"cache", "errors", "extras", "html", "version"}
 ABOVE_THE_FACADE = {"hf", "bench", "serve", "editor", "scale", "cli"}
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "triton", "huggingface_hub"}
 TERMINAL = {"typer", "rich", "click"}
