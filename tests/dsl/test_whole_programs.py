@@ -1,8 +1,8 @@
 """Random whole programs (tests/lib/random_programs/programs.py) do the same on every backend, before and after the
 passes, alone and together.
 
-`PYTHONPATH=.:tests python -m lib.random_programs.backends 1000 2000 25` runs other programs, every 25th on the triton machine too;
-`PYTHONPATH=.:tests python -m lib.random_programs.programs 17` prints the one called 17.
+`PYTHONPATH=.:tests python -m lib.random_programs.backends 1000 2000 25` runs other programs, every 25th on the triton machine
+too; `PYTHONPATH=.:tests python -m lib.random_programs.programs 17` prints the one called 17.
 """
 
 from __future__ import annotations

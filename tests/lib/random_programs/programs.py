@@ -1,6 +1,7 @@
 """Random whole programs, each named by a number: its text, small models, values of parameters, functions, and requests.
 
-`PYTHONPATH=.:tests python -m lib.random_programs.programs 17` prints program 17. Where a program comes from: causal.py, masked.py.
+`PYTHONPATH=.:tests python -m lib.random_programs.programs 17` prints program 17. causal.py and masked.py write the
+bodies.
 """
 
 from __future__ import annotations

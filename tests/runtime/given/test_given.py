@@ -1,7 +1,7 @@
 """A call on a given memory is what a plain transformer computes on the same keys and values, on every backend.
 
-The truth is tests/lib/models/plain_transformer.py: the target's rows by layer and position, computed from its weights, handed to
-a computation of the layers that the derived model keeps.
+The truth is tests/lib/models/plain_transformer.py: the target's rows by layer and position, computed from its weights, handed
+to a computation of the layers that the derived model keeps.
 """
 
 from __future__ import annotations
