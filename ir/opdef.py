@@ -9,8 +9,8 @@ Everything that is known of an op stands in its class, in ir/ops/<topic>.py:
   `m` is the machine (backends/reference), of which ops use numbers, noise, models and the request only.
 - `label(checker, op)`: on which sampled draws its results depend (ir/label_rules.py has the usual rules).
 - `batch`: how a batch of sequences runs it: "pointwise", "ragged", "scalar", "region", "host", "barrier".
-- `samples`: `(text, expected)`: a line or a few of IR over the operands of tests/op_operands.py, and the first result of the
-  last op as plain data, or `...` where tests/ir/test_ops.py shall only hold it against its type.
+- `samples`: `(text, expected)`: a line or a few of IR over the operands of tests/lib/ops/operands.py, and the first result of
+  the last op as plain data, or `...` where tests/ir/test_ops.py shall only hold it against its type.
 - `refusals`: `(operand types, word)`, or `(operand types, word, attributes)`: operands that its type rule refuses, and a word
   of the message or hint; `()` for an op that takes whatever it is given.
 

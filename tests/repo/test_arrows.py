@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tree import ROOMS, ROOT, may_be_heavy, module_name, room_files
+from lib.repository import ROOMS, ROOT, may_be_heavy, module_name, room_files
 
 ARROWS: dict[str, set[str]] = {
     "ir": set(),
