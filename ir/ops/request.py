@@ -111,7 +111,7 @@ class RequestField:
         )
 
     def meaning(m: Any, op: Any) -> Any:
-        return (m.mask_token if op.attrs["field"] == "mask" else m.request_field(op.attrs["field"]),)
+        return (m.request_field(op.attrs["field"]),)
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
