@@ -165,9 +165,9 @@ class Run(Backend):
         if field == "prompt":
             return np.array(r.prompt, dtype=np.int64)
         if field == "limit":
-            return r.limit
+            return r.max_tokens
         if field == "room":
-            return r.limit - self.committed()
+            return r.max_tokens - self.committed()
         if field == "greedy":
             return r.greedy
         if field == "mask":
@@ -181,13 +181,13 @@ class Run(Backend):
         of tree.new)."""
         place = "place" in until or ("greedy place" in until and self.request.greedy)
         return (
-            self.base + self.request.limit - place if "limit" in until else None,
+            self.base + self.request.max_tokens - place if "limit" in until else None,
             frozenset(self.request.eos) if "ends" in until else frozenset(),
         )
 
     def canvas_room(self) -> int:
         """How many cells a canvas may have."""
-        left = self.request.limit - self.committed()
+        left = self.request.max_tokens - self.committed()
         return max(0, left if self.window is None else min(left, self.window - len(self.tokens)))
 
     def finish(self) -> None:
@@ -350,7 +350,7 @@ class Run(Backend):
             f.name,
             models,
             params,
-            replace(self.request, prompt=base, limit=max(1, bound), given=self.request.begins),
+            replace(self.request, prompt=base, max_tokens=max(1, bound), given=self.request.begins),
             listener=None if listener is None else lambda event: listener(event) if isinstance(event, ModelCall) else None,
             shared=self.shared,
             externs=self.externs,

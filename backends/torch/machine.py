@@ -203,7 +203,7 @@ class TorchMachine(Run):
         """Commit one token."""
         self.tokens.append(token)
         count = len(self.tokens) - self.base
-        if not self.counts_only or token in self.request.eos or count >= self.request.limit:
+        if not self.counts_only or token in self.request.eos or count >= self.request.max_tokens:
             state = self._stop if self._stop.count == count - 1 else replace(self._stop, count=count - 1)
             self._stop = StopMachine.feed(state, token)
 

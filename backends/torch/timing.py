@@ -13,7 +13,7 @@ from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.pending import Call, DraftLoopCall, MeetingCall
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist
-from decgraph.backends.torch.statements import watched
+from decgraph.backends.torch.watched import watched
 from decgraph.ir.values import Op
 from decgraph.runtime.recording import Timing
 
