@@ -12,7 +12,7 @@ from decgraph.backends.drafting import calls
 from decgraph.backends.torch.canvas_calls import evaluate_canvas, memory_of_canvas
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.events import count_call
-from decgraph.backends.torch.pending import PendingCall, ResolvedCall, Together
+from decgraph.backends.torch.pending import JoinedCall, PendingCall, ResolvedCall
 from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows, TorchDist, empty
@@ -31,7 +31,9 @@ _FIRST = np.zeros((), dtype=np.int64)
 
 
 @calls
-def evaluate_together(m: Machine, model: Model, parts: tuple[tuple[Any, dict[str, Any]], ...], *, alone: bool = False) -> Any:
+def evaluate_together(
+    m: Machine, model: Model, parts: tuple[tuple[Any, dict[str, Any]], ...], *, alone: bool = False
+) -> JoinedCall | ResolvedCall:
     """The meaning of `model.evals`: parts under one context become one forward call over one tree, whose draws
     stay separate."""
     m.uncounted = True
@@ -44,11 +46,10 @@ def evaluate_together(m: Machine, model: Model, parts: tuple[tuple[Any, dict[str
     computed = sum(new) if any(_partly(c.ask) for c in asked) else None
     count_call(m, model, sum(len(c.ask.rows) for c in asked), sum(_cells(c.ask) for c in asked), computed)
     if not asked:
-        return ResolvedCall(tuple(c.value for c in calls))
-    asks = [c.ask for c in asked]
-    of_trees = [a for a in asks if isinstance(a, ForwardCall)]
-    merged = _merged(of_trees) if len(of_trees) == len(asks) else None
-    return Together(asked[0].engine, m.engines.sequence, asks if merged is None else [merged], calls, alone)
+        return ResolvedCall(tuple(c.value for c in calls if isinstance(c, ResolvedCall)))
+    of_trees = [c.ask for c in asked if isinstance(c.ask, ForwardCall)]
+    merged = _merged(of_trees) if len(of_trees) == len(asked) else None
+    return JoinedCall(asked[0].engine, m.engines.sequence, calls, merged, alone)
 
 
 def tail_of(m: Machine, place: Any, tree: Any) -> tuple[Any, Any, Any, list[int], tuple[int, ...], Any]:
@@ -82,7 +83,7 @@ def evaluate(
     part: Literal["heads"] | None = None,
     alone: bool = False,
     drafts: bool = False,
-) -> Any:
+) -> PendingCall | ResolvedCall:
     """The meaning of `model.eval`: a pending call, whose value is a TorchDist. Raises DecError for a path."""
     if isinstance(place, TorchPath):
         raise DecError("a model is called at a context, at nodes of a tree or on a canvas, not at a path")

@@ -7,7 +7,7 @@ distributions, noise, statistics and events are those of the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -21,7 +21,7 @@ from decgraph.backends.torch.draws import TorchDraws
 from decgraph.backends.torch.events import count_call, grew
 from decgraph.backends.torch.ops.draws import draw
 from decgraph.backends.torch.ops.trees import deepest, full, grow
-from decgraph.backends.torch.pending import DraftLoopCall, Pending, PendingCall
+from decgraph.backends.torch.pending import DraftLoopCall, PendingCall, Steps
 from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows
@@ -41,7 +41,7 @@ def at(m: Machine, part: str) -> None:
 
 def draft_loop(
     m: Machine, model: Model, t: TorchTree, lo: int, hi: int, key_of: Callable[[int], NoiseKey], *, alone: bool = False
-) -> Generator[Pending[Any], Any, TorchTree]:
+) -> Steps[TorchTree]:
     """The tree after the loop over lo .. hi - 1; `key_of(i)` is the noise of iteration i. A generator of model calls."""
     try:
         return (yield from drafted(m, model, t, lo, hi, key_of, alone))
@@ -51,7 +51,7 @@ def draft_loop(
 
 def drafted(
     m: Machine, model: Model, t: TorchTree, lo: int, hi: int, key_of: Callable[[int], NoiseKey], alone: bool
-) -> Generator[Pending[Any], Any, TorchTree]:
+) -> Steps[TorchTree]:
     """What `draft_loop` does, with `part` told."""
     leaves, length, size = t.leaves(), t.base.length, len(t)
     leaf = int(leaves[0])

@@ -3,22 +3,23 @@ driver: a generator that yields every model call and is sent its value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+from torch import Tensor
 
 from decgraph.backends import automata
 from decgraph.backends.base import Backend
 from decgraph.backends.run import Run, Stop
-from decgraph.backends.torch import calls, draft_loops, engines, noise, sub_runs
+from decgraph.backends.torch import calls, draft_loops, engines, noise, protocols, sub_runs
 from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.kit import TORCH, Kit
 from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.ops import draws, host, trees
-from decgraph.backends.torch.pending import Pending
+from decgraph.backends.torch.pending import Call, Steps
 from decgraph.backends.torch.prefixes import CommittedText
 from decgraph.backends.torch.program import program_of
 from decgraph.backends.torch.schedule import Ended, Schedule, run_many
@@ -84,7 +85,7 @@ class TorchMachine(Run):
         run_many(waiting, width, ended)
 
     @classmethod
-    def schedule(cls, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False) -> Any:
+    def schedule(cls, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False) -> protocols.Schedule:
         """What runs machines that join and leave, for a caller that advances it by itself. width: about how many at a time."""
         return Schedule(ended, chunk=chunk, apart=apart)
 
@@ -131,7 +132,7 @@ class TorchMachine(Run):
             parts = op.regions[0].walk() if self.part and op.opcode == "for" else ()
             yield next((part.loc for part in parts if part.opcode == self.part), op.loc)
 
-    waiting: Generator[Pending[Any], Any, None] | None = None
+    waiting: Steps[None] | None = None
     """The run, where it is recorded and waits for model calls."""
 
     def initial_states(self, values: Sequence[Any]) -> Mapping[str, Callable[[], Any]]:
@@ -155,11 +156,11 @@ class TorchMachine(Run):
         finally:
             self.release()
 
-    def answered(self, call: Pending[Any]) -> Any:
+    def answered(self, call: Call) -> object:
         """The value of a call of this run alone."""
         return call.compute_alone() if self.recorder is None else timed_call(self.recorder, call)
 
-    def steps(self) -> Generator[Pending[Any], Any, None]:
+    def steps(self) -> Steps[None]:
         """The run as a generator of model calls, each to be sent its result, or thrown the exception raised instead. Raises
         DecError for any exception on the way."""
         try:
@@ -231,7 +232,7 @@ class TorchMachine(Run):
     def columns_of(self, tree: TorchTree) -> Mapping[str, Sequence[Any]]:
         return {**tree.columns, "logprob": tree.logprobs().tolist()}
 
-    def waited(self, copy: Callable[[], Any]) -> Any:
+    def waited(self, copy: Callable[[], Tensor]) -> Tensor:
         """What a copy from a device gives, which waits for it."""
         return copy()
 

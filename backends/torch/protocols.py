@@ -1,4 +1,4 @@
-"""What the parts of the torch backend see of a run."""
+"""What the parts of the torch backend see of a run, and its callers of what runs many."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
+from torch import Tensor
 
 from decgraph.backends.torch.engines import Engines, SecondContexts
+from decgraph.backends.torch.pending import Steps
 from decgraph.backends.torch.prefixes import CommittedText
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Loc, StateDecl
@@ -51,12 +53,19 @@ class Machine(Protocol):
     listener: Callable[[Event], None] | None
     recorder: Timing | None
     part: str
+    syncs: int
 
     parent: Self | None
     second_call: tuple[float, int] | None
 
     @property
     def whole(self) -> Self: ...
+
+    def steps(self) -> Steps[None]: ...
+
+    def release(self) -> None: ...
+
+    def waited(self, copy: Callable[[], Tensor]) -> Tensor: ...
 
     def committed(self) -> int: ...
 
@@ -93,3 +102,19 @@ class Machine(Protocol):
     def inner_run(
         self, callee: str, site: str, base: tuple[int, ...], bound: int, args: Mapping[str, Any], counters: Sequence[Any]
     ) -> Any: ...
+
+
+class Schedule(Protocol):
+    """Runs in flight, for a caller that advances them by itself; see schedule.py."""
+
+    def __len__(self) -> int: ...
+
+    def join(self, number: int, machine: Any) -> None: ...  # Any: a machine of the backend's own
+
+    def drives(self, machine: Any) -> bool: ...
+
+    def cancel(self, number: int) -> bool: ...
+
+    def advance(self) -> bool: ...
+
+    def close(self, stop: BaseException | None = None) -> None: ...

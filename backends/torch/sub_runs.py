@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from decgraph.backends.run import Stop
-from decgraph.backends.torch.pending import Pending
+from decgraph.backends.torch.pending import Steps
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows
 from decgraph.backends.torch.transfer import number
@@ -51,7 +51,7 @@ def sub_run(
     tree: Any,
     counters: Sequence[Any],
     until: Callable[[TorchPath], Any],
-) -> Generator[Pending[Any], Any, TorchPath]:
+) -> Steps[TorchPath]:
     """Run another function on a scratch context until its condition holds: a generator of its model calls."""
     base = start.ids() if isinstance(start, Context) else (*m.tokens, *path_of(tree, int(start)).tokens)
     inner = m.inner_run(callee, site, base, bound, args, counters)

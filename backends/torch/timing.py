@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch.driver import Driver
-from decgraph.backends.torch.pending import DraftLoopCall, MeetingCall, Pending
+from decgraph.backends.torch.pending import Call, DraftLoopCall, MeetingCall
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist
 from decgraph.backends.torch.watched import watched
@@ -18,7 +18,7 @@ from decgraph.ir.values import Op
 from decgraph.runtime.recording import Timing
 
 
-def timed_call(recorder: Timing, call: Pending[Any]) -> Any:
+def timed_call(recorder: Timing, call: Call) -> object:
     """The value of a call, computed by itself, with the recorder told when it was computed. On a GPU the call is waited for."""
     if isinstance(call, MeetingCall):
         return call.compute_alone()
