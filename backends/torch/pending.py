@@ -82,6 +82,13 @@ class PendingCall(_EngineCall):
             raise answer[0]
         return self.finish(answer[0])
 
+    def compute_alone(self) -> Any:
+        engine: Any = self.engine  # Any: see `_EngineCall`
+        (answer,) = engine.compute([self.ask])
+        if isinstance(answer, BaseException):
+            raise answer
+        return self.finish(answer)
+
 
 @dataclass
 class ResolvedCall(Pending[None]):

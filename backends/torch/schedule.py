@@ -246,4 +246,4 @@ def _first(group: list[Running]) -> tuple[bool, bool, int, int]:
 
 def _target(run: Running) -> bool:
     main = run.machine.main
-    return main is not None and run.call.engine is run.machine.engine(main)
+    return main is not None and run.call.engine is run.machine.engines[main]

@@ -375,6 +375,12 @@ class Evaluator(Vectors):
             whole = value.type.elem == "int" and not value.type.dims and None not in tops
             self.note(value, max(tops) if whole else None)
 
+    def op_break(self, op: Op) -> Sequence[Any]:
+        """Nothing: the lanes of `mask` that leave say so by what the loop or the rule yields."""
+        return ()
+
+    op_verdict = op_break
+
     def op_while(self, op: Op) -> Sequence[Any]:
         carried = [self.env[v] for v in op.operands]
         limit = carried.pop(0) if op.attrs.get("limited") else None

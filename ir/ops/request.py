@@ -119,7 +119,7 @@ class RequestField:
 
     @staticmethod
     def meaning(m: Machine, op: Op) -> tuple[Datum, ...]:
-        return (m.mask_token if op.attrs["field"] == "mask" else m.request_field(op.attrs["field"]),)
+        return (m.request_field(op.attrs["field"]),)
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
