@@ -72,7 +72,7 @@ def greedy_is_exact(algorithm: Any, params: Mapping[str, Any]) -> bool:
 
 def request_of(
     prompt: Sequence[int],
-    limit: int,
+    max_tokens: int,
     *,
     sampled: bool = False,
     seed: int = 0,
@@ -81,7 +81,9 @@ def request_of(
     eos: frozenset[int] = frozenset(),
 ) -> Request:
     """A request that ends at its limit, or at a token of `eos`. temperature: of sampled ones."""
-    return Request(tuple(prompt), limit=limit, temperature=temperature if sampled else 0, seed=seed, request_id=number, eos=eos)
+    return Request(
+        tuple(prompt), max_tokens=max_tokens, temperature=temperature if sampled else 0, seed=seed, request_id=number, eos=eos
+    )
 
 
 def run(session: Session, request: Request) -> Result:

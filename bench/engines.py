@@ -39,7 +39,7 @@ def _decgraph(job: Job) -> Decode:
     session = one.algorithm.session({main: job["model"], **job["parts"]}, dtype=job["dtype"], device="cpu", **one.known)
 
     def decode(prompt: list[int], limit: int) -> Sequence[int]:
-        result = session.run(Request(tuple(prompt), limit=limit, temperature=0), keep_events=False)
+        result = session.run(Request(tuple(prompt), max_tokens=limit, temperature=0), keep_events=False)
         if result.error is not None:
             raise result.error
         tokens: Sequence[int] = result.tokens

@@ -139,7 +139,7 @@ def exactly(algorithm: Algorithm, task: Task, params: Mapping[str, Any] | None =
     cells = len(task.answers[0])
     whole = {name: cells for name in WHOLE if name in algorithm.params}
     known = check_params(algorithm.function, {**whole, **(params or {})})
-    request, world = Request(task.prompt, limit=cells, temperature=1), World(coupled=False)
+    request, world = Request(task.prompt, max_tokens=cells, temperature=1), World(coupled=False)
     models = dict.fromkeys(algorithm.models, Known(task))
 
     def run(choices: Choices) -> dict[Any, Fraction]:

@@ -134,7 +134,7 @@ def earlier_requests(case: Case) -> dict[Any, Any]:
         world.restart(ByChance(100 * n + (case.plan.seed if case.plan is not None else 0)))
         prompt = tuple(t for t in reversed(case.request.prompt)) if n % 2 == 0 else case.request.prompt[:1]
         request = replace(
-            case.request, prompt=prompt, request_id=case.request.request_id + 1 + n, limit=max(3, case.request.limit)
+            case.request, prompt=prompt, request_id=case.request.request_id + 1 + n, max_tokens=max(3, case.request.max_tokens)
         )
         m = case.program().machine(request, world)
         m.shared = shared

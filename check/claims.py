@@ -80,7 +80,7 @@ def decide(case: Case, tally: Tally, *, far: bool = True) -> Failure | None:
         failure = in_tokens(case, tally) if tokens else in_distribution(case, tally)
         return failure if failure is not None or not far else deep(case, tally)
     except DecError as error:
-        longer = replace(case, request=replace(case.request, temperature=0, limit=max(DEEP, case.request.limit)))
+        longer = replace(case, request=replace(case.request, temperature=0, max_tokens=max(DEEP, case.request.max_tokens)))
         crash = ended(case, error, tally) or (None if masked(case.function) else ended(longer, error, tally))
         if crash is None:
             raise
@@ -153,10 +153,10 @@ def deep(case: Case, tally: Tally) -> Failure | None:
     """The part of `decide` at temperature 0. Nothing is said of drafts that are random there too."""
     if case.claim.kind != "refines" or case.request.greedy or masked(case.function):
         return None
-    limit = max(DEEP, case.request.limit) if case.request.limit > 1 else case.request.limit
+    limit = max(DEEP, case.request.max_tokens) if case.request.max_tokens > 1 else case.request.max_tokens
     if case.claim.mode == "distribution" and not certain(case):
         return None
-    far = replace(case, request=replace(case.request, temperature=0, limit=limit), limit=min(case.limit, 60), steps=None)
+    far = replace(case, request=replace(case.request, temperature=0, max_tokens=limit), limit=min(case.limit, 60), steps=None)
     try:
         return in_tokens(far, tally)
     except (TooMany, Unlikely, NotSeparated):
@@ -173,7 +173,7 @@ def certain(case: Case) -> bool:
     choices = Choices(())
     world.restart(choices)
     try:
-        execute(case.spec().machine(replace(case.request, temperature=0, limit=2), world))
+        execute(case.spec().machine(replace(case.request, temperature=0, max_tokens=2), world))
     except DecError:
         return False
     return not choices.points

@@ -250,7 +250,7 @@ def _ratio(x: Fraction) -> str:
 
 def plain_request(r: Request) -> Request:
     """The request with its prompt, limit and temperature alone."""
-    return Request(prompt=r.prompt, limit=r.limit, temperature=r.temperature)
+    return Request(prompt=r.prompt, max_tokens=r.max_tokens, temperature=r.temperature)
 
 
 SHRINKING = 600  # runs, all tries together
@@ -328,7 +328,9 @@ def explain(failure: Failure) -> Counterexample:
     points = again.points or most_telling(case, again)
     r = case.request
     usual = plain_request(replace(r, temperature=1))
-    said = [f"{k} = {_value(getattr(r, k))}" for k in SHOWN if getattr(r, k) != getattr(usual, k)] + [f"limit = {r.limit}"]
+    said = [f"{k} = {_value(getattr(r, k))}" for k in SHOWN if getattr(r, k) != getattr(usual, k)] + [
+        f"max_tokens = {r.max_tokens}"
+    ]
     decisions = [f"{p.label}: {_answer(p.value, token=p.kind == 'chance')}" for p in points]
     names = (case.function.name, case.claim.spec or "the claim")
     return Counterexample(

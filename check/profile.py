@@ -112,7 +112,7 @@ class Probe(ExactMachine):
         n.depth = max(n.depth, out.depth)
         taken = t.path_nodes(out.node)
         # A token after a path that fills the request is cut off.
-        last = out.emitted is not None and not t.children(out.node) and out.depth < self.request.limit - self.committed()
+        last = out.emitted is not None and not t.children(out.node) and out.depth < self.request.max_tokens - self.committed()
         n.bonus = n.bonus or last
         n.leaf = n.leaf or (last and out.node != 0)
         n.spread = n.spread or any(len(t.children(i)) > 1 for i in range(len(t)))

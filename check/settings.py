@@ -111,7 +111,7 @@ def at_setting(
 
 def sizes_of(request: Request, committed: int = 0) -> dict[str, int]:
     """What conditions read of a request, with so many committed tokens counted as part of its prompt."""
-    return of_request(len(request.prompt) + committed, request.limit - committed)
+    return of_request(len(request.prompt) + committed, request.max_tokens - committed)
 
 
 def speaks(claim: Claim, params: Mapping[str, Any], request: Request, committed: int = 0) -> bool:

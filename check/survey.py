@@ -38,7 +38,7 @@ def reduced(case: Case, size: int) -> Case:
     if not of_tokens(case):
         return least(case) if size == 1 else replace(least(case), length=1, steps=case.steps and 1)
     small = least(case, size == 2)
-    return replace(small, request=replace(small.request, limit=min(small.request.limit, 1 if size == 3 else 2)))
+    return replace(small, request=replace(small.request, max_tokens=min(small.request.max_tokens, 1 if size == 3 else 2)))
 
 
 IN_VAIN = 2  # sizes of worlds that were too large so often are not tried any more

@@ -310,7 +310,7 @@ WITHOUT_TEXT = tuple(name for name in FEATURES if name not in ("stop", "repetiti
 def request_for(
     size: int,
     seed: int,
-    limit: int,
+    max_tokens: int,
     *,
     greedy: bool = False,
     plain: bool = False,
@@ -321,7 +321,7 @@ def request_for(
     """A request. Without `features` every second one is plain, and the others go through those that need no text."""
     r = random.Random(f"request {seed}")
     text = tuple(r.randrange(size) for _ in range(r.randint(2, 3) if prompt is None else prompt))
-    fields: dict[str, Any] = {"prompt": text, "limit": limit, "seed": 0, "temperature": 0 if greedy else temperature}
+    fields: dict[str, Any] = {"prompt": text, "max_tokens": max_tokens, "seed": 0, "temperature": 0 if greedy else temperature}
     if features is None:
         features = () if plain or seed % 2 == 0 else (WITHOUT_TEXT[seed // 2 % len(WITHOUT_TEXT)],)
     known = _features(size, r)
@@ -453,9 +453,9 @@ def least(case: Case, lowest: bool = False) -> Case:
     return replace(case, params=small, length=min(2, case.length), request=shorter(case.request, 3))
 
 
-def shorter(request: Request, limit: int) -> Request:
+def shorter(request: Request, max_tokens: int) -> Request:
     """A request for fewer tokens; a greedy one has a single run however long it is."""
-    return request if request.greedy else replace(request, limit=min(limit, request.limit))
+    return request if request.greedy else replace(request, max_tokens=min(max_tokens, request.max_tokens))
 
 
 def narrow(case: Case) -> Case:

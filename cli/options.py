@@ -175,7 +175,7 @@ class Request:
 
         written = ("max_tokens", "regex", "json_schema", "grammar")
         out = {name: value for name, value in vars(self).items() if name not in written and value is not None}
-        out |= {"limit": self.max_tokens, "stop": tuple(self.stop or ()), **more}
+        out |= {"max_tokens": self.max_tokens, "stop": tuple(self.stop or ()), **more}
         refuse_unread(chosen.function, Checked((0,), **out), unread(chosen.function))
         allow = given.grammar(self.regex, self.json_schema, self.grammar)
         return out if allow is None else {**out, "allow": allow}

@@ -142,7 +142,7 @@ def traced(
     """A recorded run, after a short one that nobody records. write_so_far: called with the run as it is, while it goes on."""
     text.check_ids(next(iter(session.models.values())).vocab.size)
     request = request_for(session, said(text), **fields)
-    short: dict[str, Any] = {**fields, "limit": min(WARM, request.limit)}
+    short: dict[str, Any] = {**fields, "max_tokens": min(WARM, request.max_tokens)}
     warm.run(request_for(warm, said(text), **short), keep_events=False)
 
     def of(result: Result, recording: Recording) -> Trace:

@@ -156,7 +156,7 @@ def profile(job: Job, outcome: Outcome) -> Profile:
     }
     request: dict[str, Any] = {
         "temperature": float(job.fields.get("temperature", DEFAULT_TEMPERATURE)),
-        "max_new": int(job.fields["limit"]),
+        "max_new": int(job.fields["max_tokens"]),
         **({"batch": job.batch} if job.batch > 1 else {}),
         **{name: job.fields[name] for name in ("top_k", "top_p") if name in job.fields},
         "prompts": len(job.lines),

@@ -410,7 +410,7 @@ def run(
     """Decode one prompt (a text, token ids, or messages for the model's chat template) with an algorithm given by name, path or
     object.
 
-    `params` are the algorithm's, `request` the fields of `runtime.request.Request` (limit, temperature, top_k, seed,
+    `params` are the algorithm's, `request` the fields of `runtime.request.Request` (max_tokens, temperature, top_k, seed,
     stop, ...): greedy unless a temperature is given, eos the target's unless given. `listener` is called with every event
     (`runtime/trace.py`) as it happens. `device` and `dtype` are those of `Algorithm.session`.
     Returns tokens, text, statistics and reason; a run that fails midway returns what it had, with `error` set.

@@ -165,11 +165,11 @@ def contexts(vocab: int = 3, *, least: int = 1, most: int = 4) -> SearchStrategy
     return st.lists(st.integers(0, vocab - 1), min_size=least, max_size=most).map(tuple)
 
 
-def requests(vocab: int = 3, *, limit: int = 4) -> SearchStrategy[Request]:
+def requests(vocab: int = 3, *, max_tokens: int = 4) -> SearchStrategy[Request]:
     """Requests of every sort that exact arithmetic can follow: plain ones, stop tokens, truncation, bans, penalties."""
     from hypothesis import strategies as st
 
-    return st.integers(0, 1_000).map(lambda seed: request_for(vocab, seed, limit))
+    return st.integers(0, 1_000).map(lambda seed: request_for(vocab, seed, max_tokens))
 
 
 def parameters(algorithm: AlgorithmLike, vocab: int = 3) -> SearchStrategy[tuple[dict[str, Model], dict[str, ParamValue]]]:

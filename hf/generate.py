@@ -289,7 +289,7 @@ class CustomGenerate:
         until = tuple(Rule(criterion, row, reading.device, rows) for criterion in stops.asked)
         return Request(
             row.prompt,
-            limit=stops.limit,
+            max_tokens=stops.limit,
             eos=stops.eos,
             seed=seed,
             request_id=row.index,

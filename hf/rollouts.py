@@ -106,7 +106,7 @@ class Rollouts:
         ]
         shaping = {name: getattr(trainer, name) for name in SHAPING}
         model = trainer.accelerator.unwrap_model(trainer.model)
-        results = self.run(model, ids, limit=trainer.max_completion_length, eos=trainer.eos_token_ids, **_shaping(shaping))
+        results = self.run(model, ids, max_tokens=trainer.max_completion_length, eos=trainer.eos_token_ids, **_shaping(shaping))
         return {
             "prompt_ids": ids,
             "completion_ids": [list(r.tokens) for r in results],
@@ -130,7 +130,7 @@ class Rollouts:
             raise DecError("there is no policy to generate with", hint="Rollouts(..., model=module)")
         ends = getattr(self.model.generation_config, "eos_token_id", None)
         eos = {*stops, *(() if ignore or ends is None else [ends] if isinstance(ends, int) else ends)}
-        fields = {"limit": limits[0] if limits else 512, "eos": eos, **_shaping(shaping)}
+        fields = {"max_tokens": limits[0] if limits else 512, "eos": eos, **_shaping(shaping)}
         async with self._lock:
             (result,) = await asyncio.to_thread(self.run, self.model, [list(prompt_ids)], seed, **fields)
         return TokenOutput(list(result.tokens), _logprobs(result) if logprobs not in (None, False) else None)

@@ -22,7 +22,7 @@ from decgraph.ir.values import Function, Op, Region, Value
 INF = float("inf")
 NEVER = frozenset(
     {
-        *("const", "unfailing", "if", "for", "noise", "topology", "vocab_size", "len", "face", "context"),
+        *("const", "unfailing", "if", "for", "break", "verdict", "noise", "topology", "vocab_size", "len", "face", "context"),
         *("done", "draw.get", "draw.point", "tree.nodes", "tree.new", "tree.size"),
         *(
             "level.get",

@@ -23,9 +23,9 @@ CHOOSES = frozenset(
 """Ops whose nodes are among those that they are given."""
 LOOKS = CHOOSES | frozenset(
     {
-        "commit", "contains", "each", "ended", "for", "if", "index.ask", "len", "map", "reduce", "return", "text_of",
+        "break", "commit", "contains", "each", "ended", "for", "if", "index.ask", "len", "map", "reduce", "return", "text_of",
         "tree.front", "tree.get", "tree.grow", "tree.nodes", "tree.set", "tree.size", "tree.down", "tree.up", "warp", "while",
-        "adjust",
+        "adjust", "verdict",
     }
 )  # fmt: skip
 """Ops that take nodes and ask no model."""

@@ -21,6 +21,7 @@ from decgraph.ir.table import lookup
 from decgraph.ir.text import difference, parse_module, print_module
 from decgraph.ir.types import Type, join
 from decgraph.ir.values import NOWHERE, Claim, Function, Module, Op, Region, Value
+from decgraph.ir.walk import EXITS
 
 AROUND = 3
 """How many lines before and after the offending op a message shows."""
@@ -128,6 +129,28 @@ class Verifier:
         if f.body.args not in ((), params):
             self.fail("the arguments of the body are not the parameters")
         self.region(Region((), f.body.ops, f.body.yields), visible, (), None)
+        self.exits(f.body, None, None)
+
+    def exits(self, region: Region, loop: Op | None, rule: Op | None) -> None:
+        """What ends a loop or a rule stands last in a branch inside it, and has the values that it ends with."""
+        for n, op in enumerate(region.ops):
+            if op.opcode in EXITS:
+                around = loop if op.opcode == "break" else rule
+                if around is None or n + 1 < len(region.ops):
+                    self.fail("does not stand at the end of a branch of what it ends", op)
+                wanted = [v.type for v in around.results] if around is loop else [v.type for v in around.regions[0].yields]
+                if len(wanted) != len(op.operands):
+                    self.fail(f"has {len(op.operands)} values, not {len(wanted)}", op)
+                for v, want in zip(op.operands, wanted, strict=True):
+                    if not fits(unbounded(v.type), unbounded(want)):
+                        self.fail(f"has a value {v!r} for one of type {want}", op)
+            for inner in op.regions:
+                if op.opcode in ("for", "while"):
+                    self.exits(inner, op if inner is op.regions[-1] else None, rule)
+                elif op.opcode == "if":
+                    self.exits(inner, loop, rule)
+                else:
+                    self.exits(inner, None, op if op.opcode == "tree.walk" else None)
 
     def claim(self, claim: Claim, f: Function, visible: set[Value]) -> None:
         if claim.kind not in CLAIM_KINDS:

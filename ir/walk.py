@@ -113,6 +113,42 @@ def inline(region: Region, args: Sequence[Value]) -> tuple[tuple[Op, ...], tuple
     return body.ops, body.yields
 
 
+EXITS = ("break", "verdict")
+"""Ops that end a loop or a rule, and stand last in the branch that leaves it."""
+
+
+def without_exit(ops: Sequence[Op]) -> Sequence[Op]:
+    """The ops of a branch that are put in its place: what follows them is no longer on another way."""
+    return ops[:-1] if ops and ops[-1].opcode in EXITS else ops
+
+
+def breaks(region: Region) -> Iterator[Op]:
+    """The ops that end the loop whose body a region is."""
+    for op in region.ops:
+        if op.opcode == "break":
+            yield op
+        elif op.opcode not in ("for", "while"):
+            for r in op.regions:
+                yield from breaks(r)
+
+
+def breaking(region: Region, columns: Sequence[int]) -> Region:
+    """The body of a loop of whose carried values some remain, with those alone in the ops that end the loop."""
+    mine = set(breaks(region))
+    if not mine:
+        return region
+
+    def one(op: Op) -> Op:
+        if op in mine:
+            return replace(op, operands=tuple(op.operands[n] for n in columns))
+        return replace(op, regions=tuple(map(inside, op.regions))) if op.regions and op.opcode not in ("for", "while") else op
+
+    def inside(inner: Region) -> Region:
+        return Region(inner.args, tuple(map(one, inner.ops)), inner.yields)
+
+    return inside(region)
+
+
 Rewrite = Callable[[Op], "tuple[Sequence[Op], Sequence[Value]] | None"]
 
 

@@ -121,7 +121,7 @@ def decoded(session: Any, prompts: Sequence[str]) -> tuple[list[tuple[int, ...]]
     """The tokens of every canvas up to the end of its text, and the model calls of all. Raises what a run raised."""
     texts, calls = [], 0
     for prompt in prompts:
-        request = request_for(session, prompt, limit=CANVAS, temperature=0)
+        request = request_for(session, prompt, max_tokens=CANVAS, temperature=0)
         result = session.run(request, keep_events=False)
         if result.error is not None:
             raise result.error

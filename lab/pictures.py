@@ -48,12 +48,12 @@ def record(name: str) -> dict[str, Any] | None:
     externs = {one: getattr(stand_ins, one) for one in algorithm.module.externs}
     session = algorithm.session(backend="torch", externs=externs, **params)
     sampled = "in distribution" in stdlib.entry(name).claim
-    asked: dict[str, Any] = {"limit": 10 if canvas else 24, "temperature": 1 if sampled else 0}
+    asked: dict[str, Any] = {"max_tokens": 10 if canvas else 24, "temperature": 1 if sampled else 0}
     request, recorder = request_for(session, CANVAS_PROMPT if canvas else PROMPT, **asked), Recorder()
     result = session.run(request, listener=recorder, keep_events=False)
     run = Trace.of(session, request.prompt, result, recorder.recording())
     options = [
-        f"-n {asked['limit']}",
+        f"-n {asked['max_tokens']}",
         f"-t {asked['temperature']}",
         *(f"--{p.replace('_', '-')} {v}" for p, v in params.items()),
     ]

@@ -192,7 +192,7 @@ def _path(m: Witness, fact: facts.Path, v: Value, value: Any) -> str | None:
     if not tokens and v.type.elem == "path":
         return "nothing"
     for token in tokens:
-        if m.request.limit is not None and len(text) >= len(m.request.prompt) + m.request.limit:
+        if m.request.max_tokens is not None and len(text) >= len(m.request.prompt) + m.request.max_tokens:
             return None  # what is behind the end of the request is not committed
         if not (token == m.own_draw(fact.model, text) if fact.how == "own" else m.has_mass(fact.model, text, token)):
             return f"{tokens}: {token} after {text}"

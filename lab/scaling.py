@@ -54,7 +54,7 @@ def measured(rows: list[Row], workers: int, algorithm: str, limit: int) -> dict[
     """One run: wall seconds, processor seconds by worker, and tokens."""
     records: list[dict[str, Any]] = []
     started = time.perf_counter()
-    on_ray.run(Timed(algorithm, limit=limit), rows, records.append, on_ray.Pool(workers))
+    on_ray.run(Timed(algorithm, max_tokens=limit), rows, records.append, on_ray.Pool(workers))
     tasks = [record["task"] for record in records if "task" in record]
     cpu: defaultdict[int, float] = defaultdict(float)
     for task in tasks:

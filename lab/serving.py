@@ -146,7 +146,7 @@ def wanted(asked: list[Key]) -> dict[Key, str]:
         name, prompt, seed, temperature, limit = key
         session = sessions[name]
         session.shared.clear()
-        request = decgraph.models.request_for(session, PROMPTS[prompt], seed=seed, temperature=temperature, limit=limit)
+        request = decgraph.models.request_for(session, PROMPTS[prompt], seed=seed, temperature=temperature, max_tokens=limit)
         result = session.run(request, keep_events=False)
         eos = request.eos
         out[key] = session.tokenizer.decode(tuple(t for t in result.tokens if t not in eos)) if session.tokenizer else ""

@@ -100,7 +100,7 @@ def _runs(program: str, entry: Entry, setting: Setting) -> tuple[list[Ran], Mapp
         ids = tuple(_tokenizer(entry.model).encode(prompt))
         for seed in range(entry.seeds):
             eos = _line_ends(entry.model) if entry.eos else frozenset()
-            request = decgraph.Request(ids, limit=entry.limit, temperature=entry.temperature, seed=SEED + seed, eos=eos)
+            request = decgraph.Request(ids, max_tokens=entry.limit, temperature=entry.temperature, seed=SEED + seed, eos=eos)
             result = session.run(request)
             if result.error is not None:
                 raise result.error

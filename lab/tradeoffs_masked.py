@@ -167,7 +167,7 @@ def decoded(session: Any, prompts: Sequence[str], temperature: float = 0.0, seed
     """Every prompt's canvas. Raises what a run raised."""
     out = Texts([], [], Counter(), 0.0)
     shares = []
-    requests = [request_for(session, prompt, limit=CANVAS, temperature=temperature, seed=seed) for prompt in prompts]
+    requests = [request_for(session, prompt, max_tokens=CANVAS, temperature=temperature, seed=seed) for prompt in prompts]
     with reads(session, out.counts):
         for request, result in zip(
             requests, session.generate(requests, batch=max(1, len(requests)), keep_events=True), strict=True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decgraph.ir.values import Op, Region, Value
-from decgraph.ir.walk import free_values
+from decgraph.ir.walk import EXITS, breaking, breaks, free_values
 from decgraph.passes.motion import fixed
 
 COLUMNS = ("for", "while", "if", "segment")
@@ -39,6 +39,8 @@ class Liveness:
         for op in region.ops:
             for v in op.results:
                 self.definition[v] = op
+            if op.opcode in EXITS:
+                self.kept.add(op)
             for r in op.regions:
                 for n, arg in enumerate(r.args):
                     self.holder[arg] = (op, n - 1 if op.opcode in ("for", "while") else -1)
@@ -65,6 +67,7 @@ class Liveness:
                 self.work += op.operands
                 for r in op.regions:
                     self.work += r.yields
+                    self.work += [v for o in r.walk() if o.opcode == "verdict" for v in o.operands]
 
     def reach(self, v: Value) -> None:
         if v in self.definition:
@@ -88,6 +91,7 @@ class Liveness:
                 self.work.append(op.operands[first + n])
                 self.work.append(op.regions[-1].yields[stop + n])
                 self.work += [r.args[1 + n] for r in op.regions]
+                self.work += [o.operands[n] for o in breaks(op.regions[-1])]
                 self.work.append(op.results[n])
 
     def swept(self, region: Region) -> Region:
@@ -115,7 +119,7 @@ class Liveness:
                 body = r is regions[-1]
                 args = (r.args[0], *(r.args[1 + n] for n in keep))
                 yields = (*r.yields[:stop], *(r.yields[stop + n] for n in keep)) if body else r.yields
-                cut.append(Region(args, r.ops, yields))
+                cut.append(breaking(Region(args, r.ops, yields), keep) if body else Region(args, r.ops, yields))
             return Op(op.opcode, operands, op.attrs, tuple(cut), results, op.loc)
         if all(a is b for a, b in zip(regions, op.regions, strict=True)):
             return op

@@ -12,7 +12,7 @@ from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.table import lookup
 from decgraph.ir.types import BOOL, INT
 from decgraph.ir.values import Op, Region, Value
-from decgraph.ir.walk import rebuild
+from decgraph.ir.walk import rebuild, without_exit
 
 Answer = tuple[Sequence[Op], Sequence[Value]] | None
 
@@ -121,7 +121,7 @@ class Folder:
         if cond in self.known:
             taken = op.regions[0 if self.known[cond] else 1]
             fits = all(a.type == b.type for a, b in zip(taken.yields, op.results, strict=True))
-            return (taken.ops, taken.yields) if fits else None
+            return (without_exit(taken.ops), taken.yields) if fits else None
         inside = {v for r in op.regions for o in r.walk() for v in o.results}
         before: list[Op] = []
         out: list[Value] = []

@@ -7,7 +7,7 @@ from typing import Any
 from decgraph.ir.printing import data
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op, Region, Value
-from decgraph.ir.walk import rebuild
+from decgraph.ir.walk import breaking, rebuild
 from decgraph.passes.folding import fold
 from decgraph.passes.motion import Parts, mergeable, reads, writes
 
@@ -121,11 +121,12 @@ def merge_carried(op: Op) -> tuple[tuple[Op, ...], tuple[Value, ...]] | None:
             tried = fold(rebuild(Merger().region(tried, {}), _columns_of_ifs))
             if tried.yields[skip + i] is not tried.yields[skip + j]:
                 continue
+            left = breaking(tried, [n for n in range(len(carried)) if n != j])
             made = Op(
                 "for",
                 drop(op.operands, 2 + j),
                 op.attrs,
-                (Region(drop(tried.args, 1 + j), tried.ops, drop(tried.yields, skip + j)),),
+                (Region(drop(tried.args, 1 + j), left.ops, drop(tried.yields, skip + j)),),
                 drop(op.results, j),
                 op.loc,
             )

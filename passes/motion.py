@@ -116,7 +116,9 @@ def independent(a: Op, b: Op) -> bool:
 
 def mergeable(op: Op) -> bool:
     """Whether two equal ones of this op may become one."""
-    return not op.regions and op.opcode not in EDGES and not writes(op) and lookup(op.opcode).exact == "same"
+    return (
+        bool(op.results) and not op.regions and op.opcode not in EDGES and not writes(op) and lookup(op.opcode).exact == "same"
+    )
 
 
 CHEAP = frozenset(

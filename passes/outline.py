@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from decgraph.ir.values import Function, Module, Op, Region, Value
-from decgraph.ir.walk import free_values, map_functions, rebuild, substitute
+from decgraph.ir.walk import EXITS, free_values, map_functions, rebuild, substitute
 from decgraph.passes.dead import without_dead
 from decgraph.passes.motion import CALLS, writes
 
@@ -126,9 +126,9 @@ def runs(ops: Sequence[Op]) -> Iterator[list[Op]]:
 
 
 def straight(op: Op) -> bool:
-    """Whether an op may stand in a run: it has no regions (segments aside), calls no model and has no effect."""
+    """Whether an op may stand in a run: it has no regions (segments aside), calls no model, ends nothing and has no effect."""
     called = op.opcode in (*CALLS, "head.read", "head.score", "model.attention", "model.states")
-    return (op.opcode == "segment" or not op.regions) and not called and not writes(op)
+    return (op.opcode == "segment" or not op.regions) and not called and op.opcode not in EXITS and not writes(op)
 
 
 def closed(region: Region) -> Region:

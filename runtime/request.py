@@ -54,7 +54,7 @@ directly samples, at temperature 1."""
 class RequestFields(TypedDict, total=False):
     """The fields of a `Request` but its prompt, in any form that it reads: the keyword arguments of `decgraph.run`."""
 
-    limit: int
+    max_tokens: int
     eos: int | Iterable[int]
     stop: str | Iterable[str]
     seed: int
@@ -82,7 +82,7 @@ class RequestFields(TypedDict, total=False):
 class Request:
     """One request, a hashable value. Mappings and sets may be given in any form.
 
-    prompt: token ids, not empty. limit: most new tokens. eos: ids that end the text. stop: strings that end
+    prompt: token ids, not empty. max_tokens: most new tokens. eos: ids that end the text. stop: strings that end
     it. seed and request_id: the key of all noise. temperature 0 is greedy. top_k, top_p, min_p: None is off.
     repetition_penalty: 1 is off, counts prompt and generated tokens. presence_penalty, frequency_penalty: 0
     is off, count generated tokens. bias: token to amount. bans: tokens never chosen. min_length: new tokens
@@ -110,7 +110,7 @@ class Request:
     """
 
     prompt: tuple[int, ...]
-    limit: int = 64
+    max_tokens: int = 64
     eos: frozenset[int] = frozenset()
     stop: tuple[str, ...] = ()
     seed: int = 0
@@ -158,7 +158,7 @@ class Request:
     def _check(self) -> None:
         if not self.prompt:
             raise DecError("the prompt is empty; a request needs at least one token to read")
-        _need(self.limit >= 1, "limit", self.limit, "at least 1")
+        _need(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
         _need(self.min_length >= 0, "min_length", self.min_length, "0 or more")
         _need(0 <= self.seed < 2**64, "seed", self.seed, "between 0 and 2**64 - 1")
         _need(0 <= self.request_id < 2**64, "request_id", self.request_id, "between 0 and 2**64 - 1")

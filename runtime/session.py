@@ -271,7 +271,7 @@ class Session:
         """Run many requests, at most `batch` at a time (default: the session's), and give their results in order.
 
         prompts: requests, or texts, token ids or messages of a chat, which become requests numbered by their place
-        (`request_id`) with the fields of `request` (limit, temperature, stop, ...). budget: bytes that each model's keys and
+        (`request_id`) with the fields of `request` (max_tokens, temperature, ...). budget: bytes that each model's keys and
         values may take; what does not fit at once goes one after the other. progress: on stderr, a bar at a terminal and
         else a line every ten seconds.
         Runs join and leave as they end; each commits the tokens it would have got alone (its noise is keyed by its

@@ -61,14 +61,14 @@ class StopMachine:
         if token in request.eos:
             return replace(state, count=count, path=_longer(state, token), done=True, reason="eos")
         if state.detokenizer is None and not request.until:  # what most texts are made of
-            over = count >= request.limit
+            over = count >= request.max_tokens
             return StopState(request, None, count, over, "limit" if over else "")
         state = replace(state, count=count, path=_longer(state, token))
         if state.detokenizer is not None:
             state = _read(state, token)
         if not state.done and any(ends(state.path) for ends in request.until):
             return replace(state, done=True, reason="until")
-        if not state.done and count >= request.limit:
+        if not state.done and count >= request.max_tokens:
             return replace(state, done=True, reason="limit")
         return state
 

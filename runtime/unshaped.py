@@ -51,7 +51,7 @@ def unread(function: Function) -> tuple[str, ...]:
 
 def refuse_unread(function: Function, request: Request, fields: tuple[str, ...]) -> None:
     """Raises DecError where a request asks for something by one of the fields that are `unread` in a function."""
-    plain = Request(prompt=request.prompt, limit=request.limit)
+    plain = Request(prompt=request.prompt, max_tokens=request.max_tokens)
     asked = [name for name in fields if getattr(request, name) != getattr(plain, name)]
     if asked:
         read = "scores before truncation" if adjusts(function) else "unshaped distributions (.raw, .logits)"

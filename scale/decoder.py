@@ -28,14 +28,14 @@ AT_ONCE = 32
 class Decoder:
     """Decodes batches of a Ray Data dataset, a session to every actor:
 
-        ds.map_batches(Decoder, fn_constructor_kwargs={"algorithm": "speculative", "limit": 64}, batch_size=32, concurrency=2)
+        ds.map_batches(Decoder, fn_constructor_kwargs={"algorithm": "speculative", "max_tokens": 64}, batch_size=32)
 
     algorithm: a name of the standard library, the path of a .dec file, or an `Algorithm`. models: folders or names by the
     algorithm's parameters, as the worker finds them on its own disk; what is left out is a shipped model. params: the
     algorithm's parameters. batch: sequences decoded at a time. chat, system: a text is a user's message, after this system
     message. externs, backend, plan, device, dtype: those of `Algorithm.session`; `auto` is decided in the worker, which sees
-    the GPUs that Ray reserved for it. request: the fields of every request but its prompt and request_id (limit, temperature,
-    seed, ...); greedy where there is no temperature.
+    the GPUs that Ray reserved for it. request: the fields of every request but its prompt and request_id (max_tokens,
+    temperature, seed, ...); greedy where there is no temperature.
 
     Rows have a column `prompt` (text), `messages` or `ids` (token ids), and `id`, an integer or a text; noise is keyed by the
     seed and the id (`scale/rows.py`), so a row's tokens depend on no worker, order or batch. Without ids, `request_id` is 0 for

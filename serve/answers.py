@@ -269,7 +269,7 @@ def told(answer: Answer) -> dict[str, Any]:
     return {
         "algorithm": answer.generation.algorithm,
         "seed": answer.job.request.seed,
-        "max_tokens": answer.job.request.limit,
+        "max_tokens": answer.job.request.max_tokens,
         "target_calls": stats.target_calls,
         "draft_calls": stats.draft_calls,
         "tokens_per_call": round(stats.tokens_per_call, 4),

@@ -145,7 +145,7 @@ def read_request(body: CompletionRequest | ChatRequest, catalogue: Catalogue, li
     seed = body.seed if body.seed is not None and body.seed >= 0 else secrets.randbits(31)
     made = []
     for prompt in prompts:
-        fields["limit"] = _limit(body, len(prompt), session, limits)
+        fields["max_tokens"] = _limit(body, len(prompt), session, limits)
         for number in range(n):
             made.append(_request(session, prompt, {**fields, "seed": seed, "request_id": number}))
     chat = isinstance(body, ChatRequest)
@@ -168,7 +168,7 @@ def _request(session: Session, prompt: Sequence[int], fields: RequestFields) -> 
 def _param(words: str, fields: RequestFields) -> str | None:
     """The client's field that an error of a request begins with the name of."""
     name = words.removeprefix("error: ").split(" ", 1)[0]
-    told = {"bias": "logit_bias", "eos": "stop_token_ids", "limit": "max_tokens", "min_length": "min_tokens"}
+    told = {"bias": "logit_bias", "eos": "stop_token_ids", "min_length": "min_tokens"}
     return told.get(name, name) if name in fields or name == "prompt" else None
 
 

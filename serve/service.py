@@ -87,7 +87,7 @@ class Exchange:
             "model": self.generation.model,
             "algorithm": self.generation.algorithm,
             "answers": len(self.answers),
-            "max_tokens": request.limit,
+            "max_tokens": request.max_tokens,
             "temperature": float(request.temperature),
             "seed": request.seed,
             "ended": "disconnected" if self.disconnected else ", ".join(reasons),

@@ -23,7 +23,7 @@ Text = tuple[int, ...]
 def run(name: str, models: Mapping[str, Model], prompt: Text, params: Mapping[str, Any], **request: Any) -> Result:
     """A program on the reference, greedily unless the request says otherwise."""
     bound = Session(module(name), models, params, machine=machine("reference"))
-    done = bound.run(Request(**{"prompt": prompt, "limit": 12, "temperature": 0, **request}))
+    done = bound.run(Request(**{"prompt": prompt, "max_tokens": 12, "temperature": 0, **request}))
     if done.error is not None:
         raise done.error
     return done

@@ -150,7 +150,7 @@ def session(
     )
 
     def ask(**request: Any) -> Result:
-        result = bound.run(Request(**{"prompt": (0, 1), "limit": 12, **request}))
+        result = bound.run(Request(**{"prompt": (0, 1), "max_tokens": 12, **request}))
         if result.error is not None:
             raise result.error
         return result

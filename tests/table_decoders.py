@@ -11,5 +11,5 @@ from decgraph.scale.decoder import Decoder
 def table_decoder(**more: Any) -> Decoder:
     """Speculative decoding of tokens 0..3, sampled; `more` goes into the requests."""
     models = {"target": TableModel(4, seed=1), "drafter": TableModel(4, seed=2)}
-    fields: dict[str, Any] = {"limit": 6, "temperature": 1.0, **more}
+    fields: dict[str, Any] = {"max_tokens": 6, "temperature": 1.0, **more}
     return Decoder("speculative", models, {"gamma": 2}, backend="reference", batch=2, **fields)

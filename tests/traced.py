@@ -58,7 +58,7 @@ def open_tables(
 def recorded(session: Session, prompt: str = "ab", **fields: Any) -> tuple[Result, Recording]:
     """A run, and what a recorder heard of it."""
     recorder = Recorder()
-    result = session.run(request_for(session, prompt, **{"limit": 12, "temperature": 1.0, **fields}), listener=recorder)
+    result = session.run(request_for(session, prompt, **{"max_tokens": 12, "temperature": 1.0, **fields}), listener=recorder)
     if result.error is not None:
         raise result.error
     return result, recorder.recording()
@@ -70,5 +70,5 @@ def traced(name: str, backend: str = "reference", pieces: Sequence[str] = "abc\n
     session = open_tables(name, backend, pieces, **params)
     result, recording = recorded(session, prompt, **fields)
     algorithm = decgraph.load(name)
-    asked = request_for(session, prompt, limit=1)
+    asked = request_for(session, prompt, max_tokens=1)
     return replace(Trace.of(session, asked.prompt, result, recording, source=algorithm.text, path=algorithm.path), params={})

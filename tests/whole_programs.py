@@ -104,7 +104,7 @@ def program(seed: int) -> Whole:
         and rng.random() < 0.75
     )
     requests = tuple(request(rng, n, masked) for n in range(rng.choice((2, 3, 3, 4))))
-    longest = max(len(r.prompt) + (w.values.get("length", 6) if masked else r.limit) for r in requests)
+    longest = max(len(r.prompt) + (w.values.get("length", 6) if masked else r.max_tokens) for r in requests)
     context = longest + rng.randint(-4, 3) if rng.random() < 0.3 else None
     if context is not None:
         context = max(context, max(len(r.prompt) for r in requests) + 1)
@@ -194,7 +194,7 @@ def request(rng: random.Random, number: int, masked: bool) -> Request:
             )
         )
     prompt = tuple(rng.randrange(V) for _ in range(rng.choice((1, 2, 3, 4, 6))))
-    return Request(prompt=prompt, limit=rng.choice((1, 3, 5, 6, 8)), seed=rng.randrange(2**40), request_id=number, **more)
+    return Request(prompt=prompt, max_tokens=rng.choice((1, 3, 5, 6, 8)), seed=rng.randrange(2**40), request_id=number, **more)
 
 
 if __name__ == "__main__":

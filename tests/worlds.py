@@ -49,8 +49,10 @@ class Letters:
 def requests(seed: int) -> list[Request]:
     """Eight requests, one of every sort, of different lengths."""
 
-    def made(i: int, prompt: tuple[int, ...], limit: int, **more: Any) -> Request:
-        return Request(prompt=tuple((t + seed) % V for t in prompt), limit=limit, seed=100 + seed, request_id=i, **more)
+    def made(i: int, prompt: tuple[int, ...], max_tokens: int, **more: Any) -> Request:
+        return Request(
+            prompt=tuple((t + seed) % V for t in prompt), max_tokens=max_tokens, seed=100 + seed, request_id=i, **more
+        )
 
     return [
         made(0, (1, 2, 3, 1, 2), 12),

@@ -101,7 +101,7 @@ class Drafter:
         )
         if best is None:
             self.serial = best = self.serial + 1
-            request = Request(prompt=tuple(tokens), limit=NO_LIMIT, request_id=best)
+            request = Request(prompt=tuple(tokens), max_tokens=NO_LIMIT, request_id=best)
             models: dict[str, Any] = {self.target: _Elsewhere()}
             self.live[best] = machine = _Drafting(self.module, self.module.main, models, self.params, request)
             machine.begin()

@@ -107,9 +107,9 @@ class Effects(Calls):
         if field == "prompt":
             return np.array(r.prompt, dtype=np.int64)
         if field == "limit":
-            return r.limit
+            return r.max_tokens
         if field == "room":
-            return r.limit - self.committed()
+            return r.max_tokens - self.committed()
         if field == "greedy":
             return r.greedy
         if field == "eos" and not r.eos:
@@ -138,12 +138,12 @@ class Effects(Calls):
         of tree.new)."""
         place = "place" in until or ("greedy place" in until and self.request.greedy)
         return (
-            self.base + self.request.limit - place if "limit" in until else None,
+            self.base + self.request.max_tokens - place if "limit" in until else None,
             frozenset(self.request.eos) if "ends" in until else frozenset(),
         )
 
     def canvas_room(self) -> int:
-        room = self.request.limit - self.committed()
+        room = self.request.max_tokens - self.committed()
         if self.window is not None:
             room = min(room, self.window - len(self.tokens))
         return max(0, room)

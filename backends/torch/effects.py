@@ -71,7 +71,7 @@ class Effects(Run):
         """Commit one token."""
         self.tokens.append(token)
         count = len(self.tokens) - self.base
-        if not self.counts_only or token in self.request.eos or count >= self.request.limit:
+        if not self.counts_only or token in self.request.eos or count >= self.request.max_tokens:
             state = self._stop if self._stop.count == count - 1 else replace(self._stop, count=count - 1)
             self._stop = StopMachine.feed(state, token)
 
@@ -157,9 +157,9 @@ class Effects(Run):
         if field == "prompt":
             return np.array(r.prompt, dtype=np.int64)
         if field == "limit":
-            return r.limit
+            return r.max_tokens
         if field == "room":
-            return r.limit - self.committed()
+            return r.max_tokens - self.committed()
         if field == "greedy":
             return r.greedy
         if field == "mask":
@@ -194,12 +194,12 @@ class Effects(Run):
         of tree.new)."""
         place = "place" in until or ("greedy place" in until and self.request.greedy)
         return (
-            self.base + self.request.limit - place if "limit" in until else None,
+            self.base + self.request.max_tokens - place if "limit" in until else None,
             frozenset(self.request.eos) if "ends" in until else frozenset(),
         )
 
     def canvas_room(self) -> int:
-        left = self.request.limit - self.committed()
+        left = self.request.max_tokens - self.committed()
         return max(0, left if self.window is None else min(left, self.window - len(self.tokens)))
 
     def finish(self) -> None:

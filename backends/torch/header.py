@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from decgraph.backends.torch.lowering import Lowered, load
-from decgraph.backends.torch.names import Names
-from decgraph.backends.torch.texts import arguments, filled, function_name
+from decgraph.backends.torch.texts import Names, arguments, filled, function_name
 from decgraph.ir.table import lookup
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op

@@ -18,7 +18,7 @@ from decgraph.backends.torch.kit import Kit
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.pending import DraftLoopCall, MeetingCall, Pending
 from decgraph.backends.torch.program import compile_function
-from decgraph.backends.torch.statements import watched
+from decgraph.backends.torch.watched import watched
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Loc, Op
 

@@ -54,11 +54,11 @@ def loaded(functions: Sequence[Function], kit: Kit) -> list[Driver]:
     header = Header(function_name(f.name) for f in functions)
     writer, titles = Writer(header, kit), []
     for f in functions:
-        writer.out += ["", ""]
+        writer.lines.text += ["", ""]
         titles.append(writer.function(f))
     top = [f'"""{title(functions)}"""', "", *header.text().splitlines()]
-    source = "\n".join([*top, *writer.out]) + "\n"
-    lines = {n + len(top): op for n, op in writer.lines.items()}
+    source = "\n".join([*top, *writer.lines.text]) + "\n"
+    lines = {n + len(top): op for n, op in writer.lines.ops.items()}
     filename = f"<decgraph {functions[-1].name} {next(_SERIAL)}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     text = _Text()  # lives as long as any function of the text

@@ -16,8 +16,7 @@ import numpy as np
 from torch import fx
 
 from decgraph.backends.torch.kit import TORCH, Kit
-from decgraph.backends.torch.names import Names
-from decgraph.backends.torch.texts import function_name, hint_of
+from decgraph.backends.torch.texts import Names, function_name, hint_of
 from decgraph.ir.values import Module, Op, Value
 from decgraph.ir.walk import functions_of, ops_of
 

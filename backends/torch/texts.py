@@ -5,12 +5,13 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from decgraph.ir.values import Op, Value
 
 _WORD = re.compile(r"\d[\d.e+-]*|\w[\w.]*|(?=\()")
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
+CONSTANTS = ("True", "False", "None")
 _SAME = re.compile(r"(\S+) (==|!=) (\S+)")
 
 
@@ -96,6 +97,42 @@ def negated(text: str) -> str:
     if text.startswith("not ") and atom(text[4:]) == text[4:]:
         return text[4:]
     return f"not {atom(text)}"
+
+
+def constant(text: str) -> str | None:
+    """The text itself if it is a constant of CONSTANTS, else None."""
+    return text if text in CONSTANTS else None
+
+
+def folded(fn: str, texts: Sequence[str]) -> str | None:
+    """A condition folded to "True" or "False" by its operands, or None."""
+    if fn == "not":
+        return negated(texts[0]) if constant(texts[0]) else None
+    decides, other = ("False", "True") if fn == "and" else ("True", "False")
+    if decides in texts:
+        return decides
+    return other if all(t == other for t in texts) else None
+
+
+class Names:
+    """Assigns every value a unique name."""
+
+    def __init__(self) -> None:
+        self.taken = {"m", "stop", *keyword.kwlist, *dir(builtins)}
+
+    def fresh(self, wanted: str) -> str:
+        """`wanted` as an identifier, numbered where it is taken."""
+        base = re.sub(r"\W+", "_", wanted or "v").strip("_") or "v"
+        if base[0].isdigit():
+            base = "v" + base
+        name = f"{base}_" if keyword.iskeyword(base) or hasattr(builtins, base) else base
+        if name == "i":  # a counter within a counter
+            name = next((c for c in "ijk" if c not in self.taken), name)
+        n = 2
+        while name in self.taken:
+            name, n = f"{base}_{n}", n + 1
+        self.taken.add(name)
+        return name
 
 
 _WORDS = {

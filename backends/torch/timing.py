@@ -12,7 +12,7 @@ import torch
 from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.pending import DraftLoopCall, MeetingCall, Pending
 from decgraph.backends.torch.rows import TorchDist
-from decgraph.backends.torch.statements import watched
+from decgraph.backends.torch.watched import watched
 from decgraph.ir.values import Op
 from decgraph.runtime.recording import Timing
 

@@ -332,6 +332,12 @@ class Evaluator(Vectors):
             whole = value.type.elem == "int" and not value.type.dims and len(known) == len(tops)
             self.note(value, max(known) if whole else None)
 
+    def op_break(self, op: Op) -> Sequence[Operand]:
+        """Nothing: the lanes of `mask` that leave say so by what the loop or the rule yields."""
+        return ()
+
+    op_verdict = op_break
+
     def op_while(self, op: Op) -> Sequence[Operand]:
         carried = [self.env[v] for v in op.operands]
         limit = carried.pop(0) if op.attrs.get("limited") else None

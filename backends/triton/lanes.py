@@ -313,7 +313,7 @@ def wants(machine: Any) -> tuple[frozenset[str], Needs]:
     if machine.parent is not None or machine.until is not None or machine.externs or machine.recorder is not None:
         raise NotSteppable("it is a sub-run, is recorded, or calls functions of the caller")
     features = shaping.need(machine.request, machine.vocab_size)
-    room = len(machine.request.prompt) + machine.request.limit
+    room = len(machine.request.prompt) + machine.request.max_tokens
     whole = machine.window is None or room <= machine.window
     needs = needs_of(machine, features) if whole else None
     if needs is None or (machine.window is not None and room + needs.drafts > machine.window):

@@ -47,7 +47,7 @@ def graphs_of(
 ) -> Iterator[tuple[str, Graph]]:
     """The graphs of a program's decoding step, each with what it is: the whole step, or, where the host runs loops, the body of
     the innermost one. models: runtime models by parameter name. Raises NotSteppable where there is no step."""
-    machine = TritonMachine(module, function, models, params, Request(PROMPT, limit=LIMIT, temperature=1.0))
+    machine = TritonMachine(module, function, models, params, Request(PROMPT, max_tokens=LIMIT, temperature=1.0))
     job = Job(0, machine, *wants(machine))
     while True:
         try:

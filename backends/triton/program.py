@@ -105,7 +105,7 @@ def needs_of(m: Any, features: frozenset[str]) -> Needs:
 
 def _needs_key(m: Any, features: frozenset[str]) -> Any:
     """The program and its features; of a canvas the size too: it is computed whole, and some find out about it only there."""
-    room = len(m.request.prompt) + int(m.request.limit) if m.main.kind == "masked" else 0
+    room = len(m.request.prompt) + int(m.request.max_tokens) if m.main.kind == "masked" else 0
     return key_of(m), features, room
 
 
@@ -235,7 +235,7 @@ class Job:
     @property
     def size(self) -> int:
         """Tokens that its text may come to."""
-        return len(self.machine.request.prompt) + int(self.machine.request.limit)
+        return len(self.machine.request.prompt) + int(self.machine.request.max_tokens)
 
     @property
     def room(self) -> int:

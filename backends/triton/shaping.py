@@ -148,7 +148,7 @@ class Settings:
             raise NotSteppable("the request has settings that this program was not made for")
         values = {
             "begins": request.begins,
-            "limit": min(request.limit, 2**31 - 1),
+            "limit": min(request.max_tokens, 2**31 - 1),
             "min_length": request.min_length,
             "top_k": request.top_k or 0,
             "temperature": float(request.temperature),

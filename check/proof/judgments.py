@@ -9,6 +9,7 @@ from decgraph.check.proof.kernel import Judged, Kernel
 from decgraph.check.proof.lossless import Lossless
 from decgraph.check.proof.matching import POSITIVE, PROB, UNKNOWN, NoRule, Paths
 from decgraph.ir.values import Op, Region, Value
+from decgraph.ir.walk import EXITS
 
 LEMMAS: dict[str, str] = {
     "fabc886301c00b0b376bdfe92e5d679aeee01f1bfc0ceb45f6e1d6145eaf8d2b": "block_rejection",
@@ -61,13 +62,14 @@ def _outside(kernel: Kernel, v: Value) -> Any:
 
 
 def digest(op: Op) -> str:
-    """The hash of a rule's IR without names of values, sites and lines."""
+    """The hash of a rule's IR without names of values, sites and lines, and without the ops that say again by `verdict` and
+    `break` what its regions yield."""
     number: dict[Value, int] = {}
 
     def text(region: Region) -> Any:
         args = [number.setdefault(v, len(number)) for v in region.args]
         ops = []
-        for o in region.ops:
+        for o in (o for o in region.ops if o.opcode not in EXITS):
             attrs = sorted((k, str(v)) for k, v in o.attrs.items() if k not in ("site", "reads"))
             operands = [number.get(v, "outside") for v in o.operands]
             ops.append(

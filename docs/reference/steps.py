@@ -41,7 +41,7 @@ def reason(name: str) -> str | None:
         session.function.name,
         session.models,
         session.params,
-        Request((1, 2, 3), limit=6),
+        Request((1, 2, 3), max_tokens=6),
         externs=session.externs,
     )
     try:

@@ -26,6 +26,8 @@ LEAVES: dict[type[S.Node], tuple[str, ...]] = {
     S.Break: (STOP,),
 }
 """What a statement that leaves its suite sets."""
+VERDICT = ("%has_acc", "%acc", "%has_emit", "%emit")
+"""What a rule yields."""
 
 
 def assigned(body: Iterable[S.Node], drafting: str = "%tree") -> list[str]:
@@ -156,7 +158,7 @@ def suite(lw: Lowering, body: tuple[S.Stmt, ...]) -> None:
             return
         lw.statement(stmt)
         if isinstance(stmt, (S.Accept, S.Emit)):
-            lw.env[EXIT] = lw.const(True)
+            set_left(lw, EXIT)
         if not rest or not may_exit(stmt):
             continue
         _unless_left(lw, stmt, rest)
@@ -174,14 +176,42 @@ def _after_decision(lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...]) -> Non
         suite(lw, rest)
     lw.decided = outer
     if not outer or isinstance(stmt, S.Emit):
-        lw.env[EXIT] = lw.const(True)
+        set_left(lw, EXIT)
 
 
 def _unless_left(lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...]) -> None:
     flags = [lw.env[f] for f in (STOP, EXIT) if f in lw.env]
     left = flags[0] if len(flags) == 1 else lw.one("map", *flags, fn="or", span=stmt.span)
     go_on = lw.one("map", left, fn="not", span=stmt.span)
-    branch(lw, go_on, partial(suite, lw, rest), None, assigned(rest), stmt.span)
+    in_loop = bool(lw.exits) and lw.exits[-1] != VERDICT
+    otherwise = partial(_break, lw) if in_loop and _by_flag(stmt) else None
+    branch(lw, go_on, partial(suite, lw, rest), otherwise, assigned(rest), stmt.span)
+
+
+def set_left(lw: Lowering, flag: str) -> None:
+    """Say by a flag that this way leaves its loop (STOP), or its rule or helper (EXIT)."""
+    lw.env[flag] = lw.const(True)
+    lw.left.add(lw.env[flag])
+
+
+def _end_if_left(lw: Lowering) -> None:
+    """At the end of a branch: if all of it leaves, the op that ends the rule or the loop around it."""
+    exits, stops = (lw.env.get(flag) in lw.left for flag in (EXIT, STOP))
+    if exits and lw.exits[:1] == [VERDICT]:
+        lw.emit("verdict", *(lw.env[n] for n in VERDICT))
+    elif (exits or stops) and lw.exits:
+        _break(lw)
+
+
+def _break(lw: Lowering) -> None:
+    lw.emit("break", *(lw.env[n] for n in lw.exits[-1]))
+
+
+def _by_flag(n: S.Node) -> bool:
+    """Whether a statement that may leave its suite does so on a way that is no branch of its own."""
+    if isinstance(n, S.If):
+        return any(_by_flag(c) for part in (*(b.body for b in n.branches), n.orelse) for c in part)
+    return not isinstance(n, (S.Accept, S.Emit, S.Return)) and not (isinstance(n, S.Break) and n.cond is None) and may_exit(n)
 
 
 def decides(n: S.Node) -> bool:
@@ -207,6 +237,7 @@ def branch(
         lw.env = dict(saved)
         lw.b.open()
         body()
+        _end_if_left(lw)
         inner.append(lw.env)
         parts.append(lw.b.close())
     lw.env = saved
@@ -264,7 +295,9 @@ def loop(
             if stops:
                 lw.env[STOP] = lw.const(False)
             enter(i)
+            lw.exits.append(tuple(names))
             suite(lw, body)
+            lw.exits.pop()
             if not stops:
                 return []
             flags = [lw.env[f] for f in (STOP, EXIT) if f in lw.env]

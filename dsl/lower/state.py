@@ -60,6 +60,10 @@ class Program(Protocol):
         """Lower an algorithm that this one runs or refines. Raises DecError where it runs itself."""
 
 
+OWN = ("env", "states", "prefix", "trees", "source", "drafting", "decided", "counters", "exits")
+"""What a helper or a rule has of its own."""
+
+
 @dataclass
 class Lowering:
     """The state of lowering one function. `env` maps names to SSA values; regions copy it.
@@ -105,6 +109,8 @@ class Lowering:
     lane_names: set[str] = field(default_factory=set)
     in_batch: bool = False
     pure: str = ""  # what is lowered here, where nothing may be committed, returned or written to a state
+    exits: list[tuple[str, ...]] = field(default_factory=list)  # of the rule and loops around here: the names that they yield
+    left: set[Value] = field(default_factory=set)  # flags of ways that have left a loop, a rule or a helper
     decided: bool = False  # in a rule: an accept or emit of this suite, or of one around it, has run
     path_scope: list[Value] = field(default_factory=list)
     counts: list[Value] = field(default_factory=list)  # of the counted loops around here, the outermost first
@@ -131,9 +137,9 @@ class Lowering:
     def called(self, name: str, env: dict[str, Value], span: Span) -> Iterator[None]:
         """For the body of a helper or rule: names, states and sites of its own. It returns values, and does not grow its
         caller's trees. What the caller had comes back after it."""
-        kept = {n: getattr(self, n) for n in ("env", "states", "prefix", "trees", "source", "drafting", "decided", "counters")}
+        kept = {n: getattr(self, n) for n in OWN}
         self.prefix = [*self.prefix, f"{name}@{self.site_number(span)}"]
-        self.env, self.states, self.drafting, self.decided = env, {}, [], False
+        self.env, self.states, self.drafting, self.decided, self.exits = env, {}, [], False, []
         self.trees, self.counters = list(self.trees), list(self.counters)
         self.source = self.items.source(name) or self.source
         self.calls.append(name)

@@ -11,7 +11,7 @@ from decgraph.dsl.lower.access import tree_value
 from decgraph.dsl.lower.builtins_more import SEVERAL
 from decgraph.dsl.lower.declare import canvas_decl, model_decl, noise_decl
 from decgraph.dsl.lower.expr import element_type, iterable
-from decgraph.dsl.lower.flow import EXIT, STOP, assigned, branch, loop, suite
+from decgraph.dsl.lower.flow import EXIT, STOP, assigned, branch, loop, set_left, suite
 from decgraph.dsl.lower.policies import declare
 from decgraph.dsl.lower.progress import is_done, waits_for_cells
 from decgraph.dsl.lower.sizes import size
@@ -335,7 +335,7 @@ def return_(lw: Lowering, s: S.Return) -> None:
         if len(values) != 1:
             values = [lw.one("list", *values, span=s.span)]
         lw.env["%ret"] = values[0]
-        lw.env[EXIT] = lw.const(True)
+        set_left(lw, EXIT)
         return
     extra: list[Value] = []
     for v in values:
@@ -353,14 +353,17 @@ def return_(lw: Lowering, s: S.Return) -> None:
             extra = [tree_value(lw, v, s.span)]
     lw.emit("return", *values, *extra, span=s.span, has_tree=bool(extra))
     if EXIT in lw.env:
-        lw.env[EXIT] = lw.const(True)
+        set_left(lw, EXIT)
 
 
 def break_(lw: Lowering, s: S.Break) -> None:
     """`break` or `break if cond`."""
     if STOP not in lw.env:
         lw.fail(s.span, "break stands in a loop", code="E300")
-    lw.env[STOP] = condition(lw, s.cond, "break if") if s.cond is not None else lw.const(True)
+    if s.cond is not None:
+        lw.env[STOP] = condition(lw, s.cond, "break if")
+    else:
+        set_left(lw, STOP)
 
 
 CLAIMS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower.calls import bind
-from decgraph.dsl.lower.flow import EXIT, suite
+from decgraph.dsl.lower.flow import EXIT, VERDICT, suite
 from decgraph.dsl.lower.progress import check_rule
 from decgraph.dsl.lower.state import RULE, Lowering
 from decgraph.dsl.lower.wording import show
@@ -73,8 +73,9 @@ def verify(lw: Lowering, s: S.Verify) -> None:
             lw.env[flag] = lw.const(False)
         for value in ("%acc", "%emit"):
             lw.env[value] = lw.const(None, NONE)
+        lw.exits = [VERDICT]
         suite(lw, rule.body)
-        region = lw.b.close([lw.env[n] for n in ("%has_acc", "%acc", "%has_emit", "%emit")])
+        region = lw.b.close([lw.env[n] for n in VERDICT])
     path = lw.emit(
         "tree.walk",
         tree,

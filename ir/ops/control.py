@@ -221,6 +221,57 @@ class While:
     refusals = ()
 
 
+@op("break")
+class Break:
+    """This way through the body of the innermost loop ends it, with these values of what the loop carries. It stands at the end
+    of a branch. The loop's body yields the same values on this way, and that it stops, and computes nothing more: what writes
+    control flow leaves here, and what follows values from op to op passes over this one."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return ()
+
+    def meaning(m: Any, op: Any, *carried: Any) -> Any:
+        return ()
+
+    label, batch = labels.nothing, "region"
+    samples = (
+        (
+            (
+                "%z = for(%n, %i, %i, stops = true) (%k: int, %a: int) {\n%s = if(%b) {\nbreak(%k)\nyield %k\n} "
+                "{\nyield %a\n}\nyield %b, %s\n}"
+            ),
+            1,
+        ),
+    )
+    refusals = ()
+
+
+@op("verdict")
+class Verdict:
+    """This way through a verification rule ends it, as `break` ends a loop, with what the rule yields: (accepts, child or node,
+    emits, token)."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(len(types) == 4, "a verdict is (accepts, what, emits, token)")
+        return ()
+
+    def meaning(m: Any, op: Any, *verdict: Any) -> Any:
+        return ()
+
+    label, batch = labels.nothing, "region"
+    samples = (
+        (
+            (
+                '%z = tree.walk(%t, %at_t, scope = "node") (%d: int, %p: dist<V,shaped>, %xs: draw<V>[k]) {\n'
+                "%o = const(value = 0, type = !int)\n%first = gather(%xs, %o)\n%x = if(%b) {\n"
+                "verdict(%b, %first, %b, %first)\nyield %first\n} {\nyield %first\n}\nyield %b, %x, %b, %x\n}"
+            ),
+            [0],
+        ),
+    )
+    refusals = (("int", "verdict"),)
+
+
 @op("if")
 class If:
     """One of two regions, by a bool. Attribute reads names what the condition reads (for the checker's adversary); attribute

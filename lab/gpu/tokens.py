@@ -81,7 +81,7 @@ def door(lab: Lab, name: str, started: dict[str, Any]) -> Row:
         process.kill()
     took = time.perf_counter() - started[""]
     how: dict[str, Any] = {"device": "cpu", "dtype": "float32", "backend": "torch", **ALGORITHMS[one]}
-    want = decgraph.run(one, PROMPT, limit=8, temperature=temperature, **how).text
+    want = decgraph.run(one, PROMPT, max_tokens=8, temperature=temperature, **how).text
     mode, same = about.get("mode", "graph mode"), about["text"] == want
     right = same and about["device"].startswith(lab.device.type) and mode == "graph mode"
     told = f"{took:.1f} s; {about['device']}, {about['dtype']}, {mode}; text {'equal' if same else 'NOT equal'}"
@@ -105,7 +105,7 @@ def answered(server: Any) -> Row:
 def capture(lab: Lab) -> Items:
     """7. Another thread that allocates, lanes of two temperatures that are refilled, and the first token."""
     yield "another thread allocates", partial(beside, lab)
-    asked = [Request((5 + n, 9, 11), limit=4 + 3 * n, temperature=0.8 * (n % 2), seed=3, request_id=n) for n in range(5)]
+    asked = [Request((5 + n, 9, 11), max_tokens=4 + 3 * n, temperature=0.8 * (n % 2), seed=3, request_id=n) for n in range(5)]
     yield "5 requests, 2 lanes, 2 temperatures", partial(compared, lab, ["speculative"], asked, batch=2)
     yield "first token, cold and warm", partial(cold, lab)
 
@@ -195,7 +195,7 @@ def compared_tables(_: Lab | None, task: tuple[str, str]) -> tuple[list[str], li
     models, params = models_for(algorithm.function, 7, seed), params_for(algorithm.function, seed)
     given: dict[str, Any] = {"tokenizer": LETTERS, "externs": outside(algorithm.module)["externs"], **params}
     for temperature in (0, 1):
-        request = Request((1, 2, 3, 1, 2), limit=10, temperature=temperature, seed=seed)
+        request = Request((1, 2, 3, 1, 2), max_tokens=10, temperature=temperature, seed=seed)
         sessions = [algorithm.session(models, backend=backend, **given) for backend in ("reference", tried)]
         made = [session.run(request, keep_events=False) for session in sessions]
         ends = [str(r.error).split(" request ")[0] for r in made]  # the line of an error; backends say why in other words

@@ -72,14 +72,14 @@ class Runner:
         """Collects garbage before runs that are compared, so that no run pays for another's."""
         gc.collect()
 
-    def run(self, chosen: Setting, number: int, *, limit: int | None = None) -> Done:
+    def run(self, chosen: Setting, number: int, *, max_tokens: int | None = None) -> Done:
         """Run one request or batch, of at most `limit` tokens each if it is given. Raises what ended it early: a DecError,
         `Interrupted`."""
         session = self.session(chosen)
         session.shared.clear()  # as in `decgraph run`, no request starts with session state
         requests = [self.requests[n % len(self.requests)] for n in range(number, number + self.batch)]
-        if limit is not None:
-            requests = [replace(request, limit=min(limit, request.limit)) for request in requests]
+        if max_tokens is not None:
+            requests = [replace(request, max_tokens=min(max_tokens, request.max_tokens)) for request in requests]
         started = self.clock()
         if self.batch == 1:
             results = [session.run(requests[0], keep_events=False)]
@@ -211,17 +211,17 @@ class Trials:
                 for n, (ours, theirs) in enumerate(pairs, number):
                     self.compare(chosen, n % len(self.runner.requests), ours, theirs)
 
-    def run(self, chosen: Setting, number: int, *, limit: int | None = None) -> Done | None:
+    def run(self, chosen: Setting, number: int, *, max_tokens: int | None = None) -> Done | None:
         """One run; None for a setting that cannot. Raises DecError where that is the default."""
         started = time.monotonic()
         try:
-            made: Done = self.runner.run(chosen, number, limit=limit)
+            made: Done = self.runner.run(chosen, number, max_tokens=max_tokens)
         except DecError as error:
             if chosen == self.default:
                 raise
             self.of(chosen).failed = str(error).splitlines()[0].removeprefix("error: ")
             return None
-        if limit is None:
+        if max_tokens is None:
             self.spent, self.count = self.spent + time.monotonic() - started, self.count + 1
         return made
 
@@ -234,7 +234,7 @@ class Trials:
         """Run what was never run before for a few tokens, unmeasured: code is generated and memory allocated then."""
         for chosen in dict.fromkeys([self.default, *settings]):
             if not self.of(chosen).runs and not self.of(chosen).failed:
-                self.run(chosen, self.turn % len(self.runner.requests), limit=FEW)
+                self.run(chosen, self.turn % len(self.runner.requests), max_tokens=FEW)
 
     @staticmethod
     def _count(figures: Figures, made: Done) -> None:

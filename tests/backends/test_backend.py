@@ -83,7 +83,7 @@ def session(backend: str, model: TableModel) -> Session:
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 def test_what_one_run_raises_ends_that_run_alone(backend: str) -> None:
-    asked = [Request(prompt=(0,) * n, limit=3, request_id=n) for n in (1, 6, 2)]
+    asked = [Request(prompt=(0,) * n, max_tokens=3, request_id=n) for n in (1, 6, 2)]
     got = session(backend, Failing(6, lambda: ValueError("too long"))).generate(asked, batch=2, budget=1 << 20)
     assert [r.reason for r in got] == ["limit", "error", "limit"]
     assert "too long" in str(got[1].error) and "request 6" in str(got[1].error)
@@ -91,7 +91,7 @@ def test_what_one_run_raises_ends_that_run_alone(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 def test_an_interrupt_ends_all_runs(backend: str) -> None:
-    asked = [Request(prompt=(0,) * n, limit=3, request_id=n) for n in (1, 6, 2)]
+    asked = [Request(prompt=(0,) * n, max_tokens=3, request_id=n) for n in (1, 6, 2)]
     got = session(backend, Failing(6, KeyboardInterrupt)).generate(asked, batch=1)
     assert [r.reason for r in got] == ["limit", "interrupted", "interrupted"]
     assert len(got[0].tokens) == 3 and not got[2].tokens

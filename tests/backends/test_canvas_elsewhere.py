@@ -29,7 +29,7 @@ MODELS: dict[str, Any] = {
 
 def told(program: str, model: Model | str, backend: str, prompt: list[int], **given: Any) -> tuple[int, ...]:
     models = None if isinstance(model, str) else {"model": model}
-    done = decgraph.parse(program).run(prompt, models=models, backend=backend, limit=5, temperature=0, params=given)
+    done = decgraph.parse(program).run(prompt, models=models, backend=backend, max_tokens=5, temperature=0, params=given)
     assert done.error is None
     return done.tokens
 
@@ -56,7 +56,7 @@ def test_sequences_of_a_batch_read_their_own() -> None:
     session = decgraph.parse(AFTER).session({"model": FreeModel(6, V, 2, visibility="full")}, other=[4, 1])
     prompts = [[1], [2, 0, 1], [3, 3]]
     alone = {told(AFTER, FreeModel(6, V, 2, visibility="full"), "torch", p, other=[4, 1]) for p in prompts}
-    together = [r.tokens for r in session.generate(prompts, limit=5, temperature=0)]
+    together = [r.tokens for r in session.generate(prompts, max_tokens=5, temperature=0)]
     assert {*together} == alone and len(alone) == 1
 
 

@@ -58,7 +58,7 @@ def session(text: str, backend: str, **more: Any) -> Session:
 
 def ask(number: int = 0, **more: Any) -> Request:
     """A request for twelve tokens."""
-    return Request(**{"prompt": (1, 2, number % V), "limit": 12, "request_id": number, "seed": 5, **more})
+    return Request(**{"prompt": (1, 2, number % V), "max_tokens": 12, "request_id": number, "seed": 5, **more})
 
 
 def same(a: Result, b: Result) -> None:

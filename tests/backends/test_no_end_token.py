@@ -32,7 +32,7 @@ NEEDED = ("commit eos", "commit argmax(p.raw * (1 - onehot(eos)))", "commit 1 if
 def run(use: str, backend: str, eos: frozenset[int] = frozenset()) -> Result:
     module = load_text(f"{HEAD}        {use}\n", "ends.dec", check_labels=False)
     models = models_for(module.entry, 4, 3)
-    return Session(module, models, {}, machine=machine(backend)).run(Request(prompt=(0, 1, 2), limit=3, seed=1, eos=eos))
+    return Session(module, models, {}, machine=machine(backend)).run(Request(prompt=(0, 1, 2), max_tokens=3, seed=1, eos=eos))
 
 
 @pytest.mark.parametrize("backend", ("reference", "torch"))

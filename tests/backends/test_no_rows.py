@@ -26,7 +26,7 @@ algorithm none_then_one(target: causal):
 def test_no_rows(backend: str) -> None:
     session = decgraph.parse(TEXT).session({"target": TableModel(5, 1)}, backend=backend)
     events: list[Any] = []
-    result = session.run(Request((1, 2), limit=3), listener=events.append)
+    result = session.run(Request((1, 2), max_tokens=3), listener=events.append)
     assert result.error is None, result.error
     assert len(result.tokens) == 1
     assert sum(isinstance(e, ModelCall) for e in events) == 1

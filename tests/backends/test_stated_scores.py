@@ -34,7 +34,7 @@ CASES = {
 @pytest.mark.parametrize("more", [{}, {"bans": (2,)}, {"repetition_penalty": 2}], ids=["plain", "bans", "penalty"])
 def test_scores_without_a_token_are_refused_alike(scores: str, temperature: Fraction, more: dict[str, object]) -> None:
     algorithm = decgraph.parse(TEXT.format(scores))
-    request = decgraph.Request((0,), limit=1, temperature=temperature, seed=3, **more)  # type: ignore[arg-type]
+    request = decgraph.Request((0,), max_tokens=1, temperature=temperature, seed=3, **more)  # type: ignore[arg-type]
     model, said = TableModel(3, table=TABLE), {}
     for backend in ("reference", "torch"):
         said[backend] = str(algorithm.session(target=model, backend=backend).run(request).error or "")

@@ -50,7 +50,7 @@ def backends(text: str, temperature: Fraction, seed: int, names: tuple[str, ...]
     """The token that each backend draws, or why it draws none."""
     algorithm = decgraph.parse(text)
     models = {n: TableModel(5, table={(0,): row}, name=n) for n, row in (("target", P), ("drafter", Q))}
-    request = decgraph.Request((0,), limit=1, temperature=temperature, seed=seed)
+    request = decgraph.Request((0,), max_tokens=1, temperature=temperature, seed=seed)
     out: dict[str, object] = {}
     for backend in names:
         result = algorithm.session(**models, backend=backend).run(request)

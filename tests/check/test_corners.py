@@ -123,7 +123,7 @@ def test_a_text_that_is_certain_up_to_a_late_token_comes_to_it() -> None:
     cases = [(plan, world(module, claim, plan)) for plan in plans]
     assert any(plan.tight for plan in plans)
     for plan, case in cases:
-        assert len(case.request.prompt) + case.request.limit > plan.style.point_until and case.length == plan.length
+        assert len(case.request.prompt) + case.request.max_tokens > plan.style.point_until and case.length == plan.length
 
 
 def test_drafts_come_to_the_places_that_constants_name() -> None:

@@ -46,7 +46,7 @@ def test_a_draft_is_accepted_with_one_minus_the_total_variation() -> None:
 
     def run(choices: Choices) -> int:
         world.restart(choices)
-        return len(execute(a.machine(Request((0,), limit=9), world, 1)).committed_tokens())
+        return len(execute(a.machine(Request((0,), max_tokens=9), world, 1)).committed_tokens())
 
     for choices, tokens in runs(run, 1000):
         total += choices.weight()
@@ -57,14 +57,14 @@ def test_a_draft_is_accepted_with_one_minus_the_total_variation() -> None:
 
 
 def test_the_distribution_of_independent_tokens() -> None:
-    distribution = whole_distribution(program("autoregressive"), Request((0,), limit=2), 100, Tally())
+    distribution = whole_distribution(program("autoregressive"), Request((0,), max_tokens=2), 100, Tally())
     assert distribution == {((i, j), True): P[i] * P[j] for i in range(3) for j in range(3)}
 
 
 def test_whole_runs_and_steps_agree() -> None:
     """The distribution of a whole run, and of one step that the specification continues."""
     a, b = program("speculative", gamma=2), program("autoregressive")
-    request = Request((0,), limit=2)
+    request = Request((0,), max_tokens=2)
     whole = whole_distribution(a, request, 5000, Tally())
     step = continued_distribution(a, Spec(b, request, 1000, Tally()), request, 1, 2, 5000, Tally())
     assert whole == step == whole_distribution(b, request, 1000, Tally())

@@ -60,7 +60,7 @@ def program(name: str, seed: int, engine: type[ExactMachine]) -> CheckedProgram:
 
 def by_hand(seed: int, request: Request, done: tuple[int, ...] = ()) -> Distribution:
     """One token at a time from the target's table, to the limit or a token that ends the text."""
-    if len(done) == request.limit or (done and done[-1] in request.eos):
+    if len(done) == request.max_tokens or (done and done[-1] in request.eos):
         return {(done, True): F(1)}
     weights = [F(w) for w in models(seed)["target"].eval([(*request.prompt, *done)])[0].weights]
     if request.temperature == 0:
@@ -79,7 +79,7 @@ def by_hand(seed: int, request: Request, done: tuple[int, ...] = ()) -> Distribu
 def test_laws_with_and_without_the_cut(name: str, eos: tuple[int, ...], temperature: int) -> None:
     Cut.cuts = 0
     for limit in range(1, DEEPEST + 2):
-        request = Request(PROMPT, limit=limit, eos=frozenset(eos), temperature=temperature)
+        request = Request(PROMPT, max_tokens=limit, eos=frozenset(eos), temperature=temperature)
         wanted = by_hand(1, request)
         assert sum(wanted.values()) == 1
         for engine in (ExactMachine, Cut):

@@ -151,7 +151,7 @@ def outcome(text: str, machine: str = "exact") -> Any:
     """What a program commits in one world, or the DecError or NotSeparated that ends it."""
     module = load_text(text)
     model = TableModel(3, seed=4, name="target", zeros=True)
-    request = Request(prompt=(0, 1), limit=2, seed=0)
+    request = Request(prompt=(0, 1), max_tokens=2, seed=0)
     params = {"a": F(1, 2), "n": 3}
     try:
         if machine == "exact":

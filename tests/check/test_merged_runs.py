@@ -48,7 +48,7 @@ algorithm unsure(model: masked, length: int in 1..8 = 3):
 def outcome(text: str, merge: bool, monkeypatch: pytest.MonkeyPatch, world: int = 0) -> tuple[Failure | None, int, set]:
     module, _ = find(text)
     case = cases(module, module.entry.claims[0], vocab=3, models=world + 1, params=None)[world]
-    case = replace(case, ran=Ran.of(module, module.entry), limit=5000, request=replace(case.request, limit=2))
+    case = replace(case, ran=Ran.of(module, module.entry), limit=5000, request=replace(case.request, max_tokens=2))
     with monkeypatch.context() as patch:
         if not merge:
             patch.setattr(claims, "mergeable", lambda case: False)

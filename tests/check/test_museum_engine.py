@@ -56,18 +56,23 @@ def session(algorithm: str, target: str = "target", drafter: str | None = "near"
     return decgraph.load(algorithm).session(models=models, backend="torch", **params)
 
 
-def greedy(of: Any, prompt: Sequence[int], limit: int) -> tuple[int, ...]:
+def greedy(of: Any, prompt: Sequence[int], max_tokens: int) -> tuple[int, ...]:
     """What transformers' own loop says."""
     ids = torch.tensor([prompt])
     with torch.no_grad():
         out = of.generate(
-            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=limit, eos_token_id=None, pad_token_id=0
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=max_tokens,
+            eos_token_id=None,
+            pad_token_id=0,
         )
     return tuple(out[0, len(prompt) :].tolist())
 
 
 def ask(s: Session, prompt: Sequence[int] = PROMPTS[0], **request: Any) -> Result:
-    result = s.run(Request(prompt=tuple(prompt), **{"limit": 24, "temperature": 0, **request}))
+    result = s.run(Request(prompt=tuple(prompt), **{"max_tokens": 24, "temperature": 0, **request}))
     if result.error is not None:
         raise result.error
     return result
@@ -93,7 +98,7 @@ def test_any_number_of_drafts(gamma: int) -> None:
 
 def test_the_drafter_has_read_the_bonus_token() -> None:
     """A drafter that is the target is never rejected: not after a block of which everything was accepted, either."""
-    result = ask(session("speculative", drafter="twin", gamma=3), limit=25)
+    result = ask(session("speculative", drafter="twin", gamma=3), max_tokens=25)
     counts = (result.stats.target_calls, result.stats.accepted, result.stats.tested)
     assert counts == (7, (6, 6, 6), (6, 6, 6)), "the last step has room for one token, and drafts none"
 
@@ -126,7 +131,7 @@ def test_paths_of_trees(target: str) -> None:
     s = session("sequoia", target, "near" if target == "target" else "gpt2 near", shape=TREE)
     branches = 0
     for p in PROMPTS:
-        result = s.generate([Request(prompt=p, limit=24, temperature=0)], keep_events=True)[0]
+        result = s.generate([Request(prompt=p, max_tokens=24, temperature=0)], keep_events=True)[0]
         assert result.error is None and result.tokens == greedy(module(target), p, 24)
         steps = [e for e in result.events if type(e).__name__ == "Accepted" and e.depth == 1]
         branches += sum(e.node > 1 for e in steps)
@@ -150,7 +155,7 @@ def test_a_window_is_left() -> None:
     of = transformers.MistralForCausalLM(config).eval()
     models = {"target": from_module(of, name="windowed"), "drafter": model("near")}
     s = decgraph.load("speculative").session(models=models, backend="torch", gamma=4)
-    assert [ask(s, p, limit=30).tokens for p in PROMPTS] == [greedy(of, p, 30) for p in PROMPTS]
+    assert [ask(s, p, max_tokens=30).tokens for p in PROMPTS] == [greedy(of, p, 30) for p in PROMPTS]
 
 
 def test_a_recurrent_state_is_not_taken_back() -> None:
@@ -161,7 +166,7 @@ def test_a_recurrent_state_is_not_taken_back() -> None:
     models = {"target": from_module(of, name="odd"), "drafter": model("near")}
     s = decgraph.load("speculative").session(models=models, backend="torch", gamma=3)
     for prompt in PROMPTS:
-        result, path = ask(s, prompt, limit=12), list(prompt)
+        result, path = ask(s, prompt, max_tokens=12), list(prompt)
         for _ in range(12):  # without a cache
             path.append(int(of(torch.tensor([path]), use_cache=False).logits[0, -1].argmax()))
         assert result.tokens == tuple(path[len(prompt) :]) and result.stats.drafted > sum(result.stats.accepted)
@@ -171,7 +176,7 @@ def test_requests_of_all_lengths_in_one_session() -> None:
     """A short request, a long one, a short one again: storage that was made for one serves the others."""
     s = session("speculative", gamma=4)
     for limit, prompt in ((3, PROMPTS[1]), (100, PROMPTS[0]), (5, PROMPTS[2]), (60, PROMPTS[3])):
-        assert ask(s, prompt, limit=limit).tokens == greedy(module("target"), prompt, limit)
+        assert ask(s, prompt, max_tokens=limit).tokens == greedy(module("target"), prompt, limit)
 
 
 def test_left_in_the_middle() -> None:
@@ -191,10 +196,10 @@ def test_left_in_the_middle() -> None:
             if heard > n:
                 raise Enough
 
-        (left,) = s.generate([Request(prompt=PROMPTS[0], limit=12, temperature=0)], listener=listener)
+        (left,) = s.generate([Request(prompt=PROMPTS[0], max_tokens=12, temperature=0)], listener=listener)
         assert left.error is None or isinstance(left.error.__cause__, Enough)
         assert (left.error is None) == (heard <= n) and left.tokens == right[: len(left.tokens)]
-        assert ask(s, limit=12).tokens == right
+        assert ask(s, max_tokens=12).tokens == right
 
 
 def test_the_same_prompt_again() -> None:
@@ -203,7 +208,7 @@ def test_the_same_prompt_again() -> None:
     first, other, again = ask(s), ask(s, PROMPTS[2]), ask(s)
     assert (first.tokens, first.stats) == (again.tokens, again.stats)
     assert other.tokens == greedy(module("target"), PROMPTS[2], 24)
-    longer = ask(s, PROMPTS[0] + first.tokens[:7], limit=17)
+    longer = ask(s, PROMPTS[0] + first.tokens[:7], max_tokens=17)
     assert longer.tokens == first.tokens[7:]
 
 
@@ -214,7 +219,7 @@ def test_drafts_are_those_of_the_reference() -> None:
     runs = [
         decgraph.load("eagle2")
         .session(models=wanted, backend=b, depth=2, k=2, budget=4)
-        .run(Request(prompt=(2, 1, 0, 3), limit=20, temperature=0))
+        .run(Request(prompt=(2, 1, 0, 3), max_tokens=20, temperature=0))
         for b in ("reference", "torch")
     ]
     assert runs[0].tokens == runs[1].tokens and runs[0].stats == runs[1].stats
@@ -227,7 +232,7 @@ def test_draft_rows_are_those_of_the_reference() -> None:
     runs = [
         decgraph.load("speculative")
         .session(models=models, backend=b, gamma=4)
-        .run(Request(prompt=(0, 1, 2), limit=24, temperature=1, seed=5))
+        .run(Request(prompt=(0, 1, 2), max_tokens=24, temperature=1, seed=5))
         for b in ("reference", "torch")
     ]
     assert runs[0].tokens == runs[1].tokens and runs[0].stats == runs[1].stats
@@ -258,7 +263,9 @@ def test_the_end_of_the_context(name: str, backend: str) -> None:
     of = llama(1, max_position_embeddings=40)
     models = {"target": from_module(of, name="forty")} | ({"drafter": model("near")} if name == "speculative" else {})
     result = (
-        decgraph.load(name).session(models=models, backend=backend).run(Request(prompt=PROMPTS[0], limit=100, temperature=0))
+        decgraph.load(name)
+        .session(models=models, backend=backend)
+        .run(Request(prompt=PROMPTS[0], max_tokens=100, temperature=0))
     )
     assert result.error is None and result.reason == "context"
     assert len(result.tokens) >= 34 and result.tokens[:34] == greedy(of, PROMPTS[0], 34)
@@ -267,13 +274,13 @@ def test_the_end_of_the_context(name: str, backend: str) -> None:
 @pytest.mark.parametrize(("length", "limit"), [(900, 130), (1022, 8), (1023, 8)])
 def test_a_long_prompt_to_the_end_of_the_context(length: int, limit: int) -> None:
     """A prompt of hundreds of tokens, and as many new ones as fit behind it in the shipped model's 1024 positions."""
-    result = decgraph.run("autoregressive", [3 + i % 50 for i in range(length)], limit=limit, temperature=0)
+    result = decgraph.run("autoregressive", [3 + i % 50 for i in range(length)], max_tokens=limit, temperature=0)
     assert (result.error, result.reason) == (None, "context") and 1024 - length <= len(result.tokens) <= 1025 - length
 
 
 def test_a_drafter_with_a_shorter_context() -> None:
     """Nothing is read past the end of the drafter's positions: the text ends there, and says so."""
-    result = ask(session("speculative", drafter="short", gamma=4), limit=60)
+    result = ask(session("speculative", drafter="short", gamma=4), max_tokens=60)
     assert result.reason == "context" and len(result.tokens) >= 18
     assert result.tokens == greedy(module("target"), PROMPTS[0], len(result.tokens))
 
@@ -291,9 +298,11 @@ def mixed() -> list[Request]:
         {"temperature": 1.3, "top_p": 0.8, "bans": {5, 9}},
         {"temperature": 1, "min_length": 6, "eos": {3, 5, 9, 11, 20}},
         {"temperature": 1, "frequency_penalty": 0.8, "bias": {7: 2.0}},
-        {"temperature": 1, "limit": 3},
+        {"temperature": 1, "max_tokens": 3},
     ]
-    return [Request(**{"prompt": PROMPTS[i % 4], "limit": 16 + i, "seed": 3, "request_id": i, **h}) for i, h in enumerate(how)]
+    return [
+        Request(**{"prompt": PROMPTS[i % 4], "max_tokens": 16 + i, "seed": 3, "request_id": i, **h}) for i, h in enumerate(how)
+    ]
 
 
 @pytest.mark.quick(first=2)
@@ -311,7 +320,10 @@ def test_batch_equals_alone(name: str) -> None:
 
 def test_long_and_short_together() -> None:
     long = tuple(1 + (7 * i) % 59 for i in range(150))
-    requests = [Request(prompt=long, limit=20, temperature=0), Request(prompt=(1, 5), limit=40, temperature=0, request_id=1)]
+    requests = [
+        Request(prompt=long, max_tokens=20, temperature=0),
+        Request(prompt=(1, 5), max_tokens=40, temperature=0, request_id=1),
+    ]
     got = many(session("speculative", gamma=4), requests, batch=2)
     assert got == [greedy(module("target"), long, 20), greedy(module("target"), (1, 5), 40)]
 
@@ -343,7 +355,7 @@ def test_seeds() -> None:
 def test_a_row_without_drafts_draws_what_it_draws_alone() -> None:
     """Prompt lookup in a batch: one prompt repeats itself, the other gives no draft at all."""
     requests = [
-        Request(prompt=prompt, limit=16, seed=9, request_id=i)
+        Request(prompt=prompt, max_tokens=16, seed=9, request_id=i)
         for i, prompt in enumerate(((1, 5, 9, 5, 9, 5, 9), tuple(range(10, 20))))
     ]
     plain = many(session("autoregressive", drafter=None), requests, batch=2)
@@ -381,7 +393,7 @@ def test_a_drafted_end_is_no_end() -> None:
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 6, 7, 11])
 def test_never_more_than_asked_for(limit: int) -> None:
     for drafter in ("twin", "near"):
-        result = ask(session("speculative", drafter=drafter, gamma=5), limit=limit)
+        result = ask(session("speculative", drafter=drafter, gamma=5), max_tokens=limit)
         assert (result.tokens, result.reason) == (greedy(module("target"), PROMPTS[0], limit), "limit")
 
 
@@ -400,7 +412,7 @@ def test_numbers_of_a_run() -> None:
 def test_log_probabilities_are_those_of_their_rows() -> None:
     """With drafts accepted and rejected on the way, and a penalty that shapes what is drawn; a program's own are its laws'."""
     s = session("speculative", gamma=4)
-    result = s.run(Request(prompt=PROMPTS[0], limit=30, temperature=0, repetition_penalty=1.4, logprobs=1))
+    result = s.run(Request(prompt=PROMPTS[0], max_tokens=30, temperature=0, repetition_penalty=1.4, logprobs=1))
     assert result.logprobs is not None and 0 < sum(result.stats.accepted) < result.stats.drafted
     with torch.no_grad():
         rows = module("target")(torch.tensor([[*PROMPTS[0], *result.tokens]])).logits[0, len(PROMPTS[0]) - 1 : -1]
@@ -420,7 +432,7 @@ algorithm likeliest(target: causal):
             commit 0
 """
     models = {"target": tables()["target"]}
-    request = Request(prompt=(0, 1), limit=12, temperature=0)
+    request = Request(prompt=(0, 1), max_tokens=12, temperature=0)
     right = decgraph.load("autoregressive").session(models=models).run(request)
     assert decgraph.parse(text).session(models=models).run(request).tokens == right.tokens
 
@@ -471,7 +483,7 @@ def test_shaping_counts_each_nodes_path(asked: dict[str, Any]) -> None:
 def test_a_coin_of_probability_nothing() -> None:
     """The target excludes what the drafter drafts: not one draft is accepted, whatever the uniform is."""
     s = session("speculative", drafter="twin", gamma=2)
-    target = ask(s, temperature=1, top_k=1, limit=20)
+    target = ask(s, temperature=1, top_k=1, max_tokens=20)
     assert target.tokens == greedy(module("target"), PROMPTS[0], 20)
     from decgraph.runtime.models.table import TableModel
 
@@ -480,7 +492,7 @@ def test_a_coin_of_probability_nothing() -> None:
     for backend in ("reference", "torch"):
         only = decgraph.load("speculative").session(models={"target": never, "drafter": always}, backend=backend, gamma=2)
         for seed in range(40):
-            result = only.run(Request(prompt=(1,), limit=8, seed=seed))
+            result = only.run(Request(prompt=(1,), max_tokens=8, seed=seed))
             assert result.error is None and 0 not in result.tokens and sum(result.stats.accepted) == 0
 
 
@@ -490,7 +502,7 @@ def test_a_coin_of_probability_nothing() -> None:
 def test_nothing_is_left_of_p(name: str, temperature: float) -> None:
     """p is q, so that the residual would be 0/0: every draft is accepted, and nothing is no number."""
     for seed in range(10):
-        result = ask(session(name, drafter="twin", gamma=3), temperature=temperature, seed=seed, limit=16)
+        result = ask(session(name, drafter="twin", gamma=3), temperature=temperature, seed=seed, max_tokens=16)
         assert result.stats.acceptance == (1.0, 1.0, 1.0)
 
 

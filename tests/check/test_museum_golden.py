@@ -101,7 +101,7 @@ def test_skipping_a_repeated_token_is_off_by_what_was_recorded() -> None:
                 "target": TableModel(4, table={(): p}, window=0, name="target"),
                 "drafter": TableModel(4, table={(): q}, window=0, name="drafter"),
             }
-            m = execute(CheckedProgram(module, module.main, models, {}).machine(Request(START, limit=1), world, 1))
+            m = execute(CheckedProgram(module, module.main, models, {}).machine(Request(START, max_tokens=1), world, 1))
             return int(m.committed_tokens()[0])
 
         for choices, token in runs(program, 2000):

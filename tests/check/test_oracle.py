@@ -25,13 +25,13 @@ HERE = Path(__file__).parent / "oracle"
 BETWEEN = {"run.py", "replay.py"}  # where the oracle and decgraph meet
 
 
-def given(models: dict[str, tuple[F, ...]], limit: int = 1, **params: object) -> World:
+def given(models: dict[str, tuple[F, ...]], max_tokens: int = 1, **params: object) -> World:
     """A world in which every model has one row."""
     made = {}
     for name, row_ in models.items():
         made[name] = Model(name, 0, len(row_), window=1)
         made[name].row = lambda key, length=None, w=row_: w  # type: ignore[method-assign]
-    return World(len(next(iter(models.values()))), made, dict(params), (Request((0,), limit=limit),))
+    return World(len(next(iter(models.values()))), made, dict(params), (Request((0,), max_tokens=max_tokens),))
 
 
 def budget() -> Budget:
@@ -71,7 +71,7 @@ def test_the_forgotten_residual_of_the_tutorial() -> None:
 
 def test_rejection_is_exact_and_its_tokens_differ() -> None:
     chain = bases()["chain"]
-    w = given({"target": (F(1, 5), F(4, 5)), "drafter": TILTED}, limit=3, gamma=2)
+    w = given({"target": (F(1, 5), F(4, 5)), "drafter": TILTED}, max_tokens=3, gamma=2)
     assert decided(chain, w, chain.claims[0], budget()) == ""
     assert "the specification has" in decided(chain, w, L.Refines(chain.claims[0].spec, "tokens"), budget())
 
@@ -121,7 +121,7 @@ def test_shaping() -> None:
 
 def test_an_early_end_is_a_difference() -> None:
     text = TEXTS["chain"] + "        break if ctx.length > 2\n"
-    w = given({"target": HALF, "drafter": HALF}, limit=6, gamma=1)
+    w = given({"target": HALF, "drafter": HALF}, max_tokens=6, gamma=1)
     assert decided(program(text), w, program(text).claims[0], budget())
 
 
@@ -153,7 +153,7 @@ def test_a_second_request_sees_the_session() -> None:
 
 def test_too_much_is_said() -> None:
     with pytest.raises(TooMany):
-        law(bases()["chain"], given({"target": HALF, "drafter": TILTED}, limit=6, gamma=5), Budget(50, float("inf")))
+        law(bases()["chain"], given({"target": HALF, "drafter": TILTED}, max_tokens=6, gamma=5), Budget(50, float("inf")))
 
 
 # ---- the syntax

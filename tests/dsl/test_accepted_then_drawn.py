@@ -128,7 +128,8 @@ algorithm one(target: causal, drafter: causal):
         commit t.accepted
 """
 REQUESTS = [
-    Request(prompt=(0, 1, 2), limit=6, seed=s, temperature=temperature) for s, temperature in ((1, 1), (2, 1), (3, 0), (4, 0.7))
+    Request(prompt=(0, 1, 2), max_tokens=6, seed=s, temperature=temperature)
+    for s, temperature in ((1, 1), (2, 1), (3, 0), (4, 0.7))
 ]
 
 
@@ -145,7 +146,7 @@ def tokens(form: str, backend: str) -> list[tuple[int, ...]]:
     for request in REQUESTS:
         result = Session(module, models_for(module.entry, 4, 7), machine=machine(backend)).run(request)
         assert result.error is None, result.error
-        assert len(result.tokens) == request.limit
+        assert len(result.tokens) == request.max_tokens
         out.append(result.tokens)
     return out
 

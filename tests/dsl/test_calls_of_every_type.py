@@ -28,7 +28,7 @@ def wrong(line: str, text: str) -> str:
     except DecError as error:
         return "" if "called.dec:" in str(error) else f"{line}: no place: {error}"
     session = Session(module, models_for(module.entry, 4, 3), {}, machine=machine("reference"), tokenizer=Letters())
-    error = session.run(Request(prompt=(0, 1, 2), limit=1, seed=1)).error
+    error = session.run(Request(prompt=(0, 1, 2), max_tokens=1, seed=1)).error
     leak = LEAK.search(str(error)) if error is not None else None
     return f"{line}: {leak[0]}" if leak else ""
 

@@ -34,7 +34,7 @@ LOOP = (
 def result(text: str, backend: str, **params: Any) -> Any:
     model = TableModel(3, 2, kind="masked", name="model")
     session = decgraph.parse(text).session({"model": model}, plan=Plan(backend=backend), **params)
-    return session.run(Request((1, 2), limit=8, eos=frozenset(), temperature=0))
+    return session.run(Request((1, 2), max_tokens=8, eos=frozenset(), temperature=0))
 
 
 def calls(text: str, backend: str) -> int:
@@ -246,7 +246,7 @@ def test_what_a_canvas_has_beside_rows_of_open_cells_means_these_cells(condition
     text = f"{head}{body}        unmask c where {condition} with x\n    commit c\n"
     module = decgraph.parse(text).module
     models = models_for(module.entry, 5, 1)
-    request = Request(prompt=(1, 2), limit=8)
+    request = Request(prompt=(1, 2), max_tokens=8)
     done = [Session(module, models, {}, machine=machine(backend)).run(request) for backend in ("reference", "torch")]
     assert done[0].error is None, done[0].error
     assert done[0].tokens == done[1].tokens and len(done[0].tokens) == 6

@@ -185,7 +185,7 @@ def test_it_is_an_algorithm() -> None:
     """It runs and is checked like one that was loaded, and other captured functions can name it."""
     mine: Algorithm = captured.speculative
     theirs = decgraph.load("speculative")
-    options = {"limit": 6, "seed": 3, "temperature": 1.0}
+    options = {"max_tokens": 6, "seed": 3, "temperature": 1.0}
     assert mine.run("a b", backend="reference", **options).tokens == theirs.run("a b", backend="reference", **options).tokens
     assert mine.session(backend="reference", gamma=2).params["gamma"] == 2
     assert mine.check(models=1, mutants=False).verdict == "proved"

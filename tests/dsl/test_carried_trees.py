@@ -30,6 +30,8 @@ BODIES = {
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_verified_without_a_draft(body: str) -> None:
     models = {"target": TableModel(5, seed=1, name="target"), "drafter": TableModel(5, seed=2, name="drafter")}
-    m = ReferenceMachine(load_text(PROGRAM.format(body=body)), "waits", models, {}, Request(prompt=(1, 2), limit=6, seed=3))
+    m = ReferenceMachine(
+        load_text(PROGRAM.format(body=body)), "waits", models, {}, Request(prompt=(1, 2), max_tokens=6, seed=3)
+    )
     m.run()
     assert len(m.committed_tokens()) == 6

@@ -42,7 +42,7 @@ def test_the_claim_is_proved(form: str) -> None:
 def test_a_mixture_that_changes_nothing_draws_the_models_tokens(form: str) -> None:
     algorithm = program(form)
     model = TableModel(5, seed=3, window=2)
-    request = decgraph.Request((1, 2), limit=12, temperature=0.9, seed=4)
+    request = decgraph.Request((1, 2), max_tokens=12, temperature=0.9, seed=4)
     expected = decgraph.load("autoregressive").session(target=model).run(request).tokens
     assert len(set(expected)) > 2
     for backend in ("reference", "torch"):
@@ -61,5 +61,5 @@ algorithm drafts(target: causal, drafter: causal):
         commit t.accepted
 """
     session = decgraph.parse(text).session(target=TableModel(5, seed=3), drafter=TableModel(5, seed=4))
-    error = session.run(decgraph.Request((1, 2), limit=4, temperature=0.9, strict=True)).error
+    error = session.run(decgraph.Request((1, 2), max_tokens=4, temperature=0.9, strict=True)).error
     assert "has no place of its own" in str(error) and "warp(mixture, at = n)" in str(error)

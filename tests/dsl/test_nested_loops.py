@@ -36,7 +36,7 @@ def test_other_counts_end_the_request_at_their_line(backend: str, inner: str, en
     session = Session(
         decgraph.parse(text, path="a.dec").module, {"target": TableModel(4, 1, name="target")}, machine=machine(backend)
     )
-    result = session.run(Request(prompt=(0, 1), limit=2, seed=1, request_id=0))
+    result = session.run(Request(prompt=(0, 1), max_tokens=2, seed=1, request_id=0))
     if ends:
         assert "a.dec:5:13: request 0" in str(result.error) and "10,000,000" in str(result.error)
     else:
@@ -48,6 +48,6 @@ def test_squares_of_squares_are_not_written_out() -> None:
     lines = ["m = min(n, 9) + 1", *["m = m * m"] * 100, "k = min(m, 3)", "if k > 5:", "    commit argmax(target(ctx))"]
     module = decgraph.parse(program(*lines), path="a.dec").module
     result = Session(module, {"target": TableModel(4, 1, name="target")}, machine=machine("reference")).run(
-        Request(prompt=(0, 1), limit=2, seed=1, request_id=0)
+        Request(prompt=(0, 1), max_tokens=2, seed=1, request_id=0)
     )
     assert result.error is not None and "whole number" in str(result.error)

@@ -42,7 +42,7 @@ def test_positions_and_counts_name_the_same_cells(least: float, backend: str) ->
         text = HEAD.replace("        x ~ p\n", "        x ~ p\n        q = model(c)\n        z ~ q\n")
         text += f"            if {look} > {least}:\n                c[i] = x[i]\n            else:\n                c[i] = 6\n"
         session = decgraph.parse(text + TAIL).session({"model": model}, plan=Plan(backend=backend), length=8, block=3)
-        result = session.run(Request((1, 2), limit=8, eos=frozenset(), temperature=0))
+        result = session.run(Request((1, 2), max_tokens=8, eos=frozenset(), temperature=0))
         assert result.error is None, result.error
         found.append(result.tokens)
     assert found[0] == found[1] == found[2] and len(found[0]) == 8

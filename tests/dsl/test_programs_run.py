@@ -49,7 +49,7 @@ def run(module: Module, f: Function, seed: int, models: Any = None, params: Any 
     session = Session(
         replace(module, main=f.name), models or models_for(f, V, seed), small, machine=machine("reference"), externs=externs
     )
-    return session.run(Request(prompt=(0, 1, 2, 0, 1), limit=LIMIT, seed=seed + 10))
+    return session.run(Request(prompt=(0, 1, 2, 0, 1), max_tokens=LIMIT, seed=seed + 10))
 
 
 @pytest.mark.parametrize(("name", "function"), PAIRS)

@@ -54,7 +54,7 @@ def test_backends_agree_and_drafts_are_accepted(rule: str, mode: str) -> None:
         if backend != "reference":
             module = optimise(module)[0]
         session = Session(module, models_for(module.entry, 4, 3), {}, machine=machine(backend))
-        results = [session.run(Request(prompt=(0, 1), limit=8, seed=s)) for s in range(4)]
+        results = [session.run(Request(prompt=(0, 1), max_tokens=8, seed=s)) for s in range(4)]
         assert not any(r.error for r in results)
         found.append([(r.tokens, r.stats.drafted, r.stats.accepted) for r in results])
     assert found[0] == found[1]

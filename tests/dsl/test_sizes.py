@@ -122,7 +122,7 @@ def test_a_product_that_outgrows_64_bits_is_an_error_on_every_backend(line: str)
     found = []
     for backend in ("reference", "torch"):
         session = Session(module, models_for(module.entry, 4, 3), {}, machine=machine(backend))
-        found.append(session.run(Request(prompt=(1, 2), limit=30, seed=1)))
+        found.append(session.run(Request(prompt=(1, 2), max_tokens=30, seed=1)))
     want, got = found
     assert want.error is not None and "this whole number is a number of" in str(want.error)
     assert (str(got.error), got.tokens) == (str(want.error), want.tokens)

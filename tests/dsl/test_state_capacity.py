@@ -22,7 +22,7 @@ def run(text: str, backend: str, **params: Any) -> Result:
     if backend != "reference":
         module = optimise(module)[0]
     session = Session(module, models_for(module.entry, 4, 3), params, machine=machine(backend))
-    return session.run(Request(prompt=(0, 1), limit=6, seed=1))
+    return session.run(Request(prompt=(0, 1), max_tokens=6, seed=1))
 
 
 def program(state: str, write: str) -> str:

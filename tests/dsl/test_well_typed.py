@@ -37,7 +37,7 @@ def loaded(texts: list[str]) -> tuple[str, Module] | None:
 
 def run(module: Module, backend: str) -> Result:
     session = Session(module, models_for(module.entry, 4, 3), {}, machine=machine(backend))
-    return session.run(Request(prompt=(0, 1, 2), limit=2, seed=1))
+    return session.run(Request(prompt=(0, 1, 2), max_tokens=2, seed=1))
 
 
 def judged(text: str, module: Module) -> str:

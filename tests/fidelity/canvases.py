@@ -82,7 +82,7 @@ def run(
     events: list[Any] = []
     session.machine = watching(machine(backend), calls, noise)
     request = Request(
-        tuple(prompt), limit=length, eos=frozenset(() if eos is None else (eos,)), **(shaping or {"temperature": 0})
+        tuple(prompt), max_tokens=length, eos=frozenset(() if eos is None else (eos,)), **(shaping or {"temperature": 0})
     )
     with recorded_noise.given() if noise is not None else nullcontext():
         result = session.run(request, listener=events.append)

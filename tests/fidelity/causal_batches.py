@@ -28,7 +28,7 @@ def tetris(case: Case, backend: str) -> Outcome:
     """The recording ends while all sequences go on, so ours may generate more."""
     models = {name: str(MODELS / name) for name in ("target", "drafter")}
     session = decgraph.load("tetris").session(models, backend=backend, gamma=case["gamma"], capacity=case["capacity"])
-    requests = [Request(prompt=tuple(p), limit=60, temperature=0, request_id=n) for n, p in enumerate(case["prompts"])]
+    requests = [Request(prompt=tuple(p), max_tokens=60, temperature=0, request_id=n) for n, p in enumerate(case["prompts"])]
     got = session.generate(requests, batch=len(requests), keep_events=True)
     rows = [steps(r) for r in got]
     calls = range(len(case["steps"]))

@@ -10,7 +10,7 @@ from fidelity.watched import run
 
 def greedy(case: Case, backend: str) -> Outcome:
     n = len(case["output"]) - len(case["prompt"])
-    done = run("autoregressive", case["prompt"], {"target": models.causal(case["model"])}, backend, limit=n)
+    done = run("autoregressive", case["prompt"], {"target": models.causal(case["model"])}, backend, max_tokens=n)
     ours = {"tokens": done.tokens, "target calls": len(done.calls)}
     return Outcome({"tokens": tuple(case["output"]), "target calls": n}, ours)
 
@@ -20,7 +20,7 @@ def assisted(case: Case, backend: str) -> Outcome:
     eos = [case["eos_token_id"]] if "eos_token_id" in case else []
     both = {"target": models.causal("target"), "drafter": models.causal("drafter")}
     done = run(
-        "speculative", case["prompt"], both, backend, limit=p["max_new_tokens"], eos=eos, gamma=p["num_assistant_tokens"]
+        "speculative", case["prompt"], both, backend, max_tokens=p["max_new_tokens"], eos=eos, gamma=p["num_assistant_tokens"]
     )
     return compared(case, done, drafter=case["drafter_forwards"])
 
@@ -32,7 +32,7 @@ def lookup(case: Case, backend: str) -> Outcome:
         case["prompt"],
         {"target": models.causal("target")},
         backend,
-        limit=p["max_new_tokens"],
+        max_tokens=p["max_new_tokens"],
         k=p["prompt_lookup_num_tokens"],
         reach=p["max_matching_ngram_size"],
     )
@@ -49,7 +49,7 @@ def kangaroo(case: Case, backend: str) -> Outcome:
         prompt,
         both,
         backend,
-        limit=len(case["output"]) - len(prompt) + gamma,
+        max_tokens=len(case["output"]) - len(prompt) + gamma,
         gamma=gamma,
         eta=p["threshold"],
         exit=2,

@@ -35,7 +35,7 @@ def decoded(program: str, case: Case, backend: str, **params: Any) -> Watched:
     names = {"target": models.causal("target")}
     if program == "contrastive_decoding":
         names["drafter"] = models.causal("drafter")
-    return run(program, case["prompt"], names, backend, limit=limit, **params)
+    return run(program, case["prompt"], names, backend, max_tokens=limit, **params)
 
 
 def guidance(case: Case, backend: str) -> Outcome:

@@ -62,7 +62,7 @@ def space(case: Case, backend: str) -> Outcome:
     lengths = case["accept_length_list"]
     calls = [{**c, "paths": groups(f, many), "accepted": n - 1} for c, f, n in zip(case["calls"], fed, lengths, strict=True)]
     bound = {"target": models.causal("target")}
-    done = run("space", case["prompt"], bound, backend, limit=p["max_new_tokens"], mask=3, gamma=many)
+    done = run("space", case["prompt"], bound, backend, max_tokens=p["max_new_tokens"], mask=3, gamma=many)
     return compared(case, done, calls=calls)
 
 

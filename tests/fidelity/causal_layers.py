@@ -17,7 +17,7 @@ def dola(case: Case, backend: str) -> Outcome:
         case["prompt"],
         {"target": models.causal("target")},
         backend,
-        limit=p["max_new_tokens"],
+        max_tokens=p["max_new_tokens"],
         settings={"repetition_penalty": p["repetition_penalty"]},
         **layers,
     )

@@ -81,7 +81,7 @@ def phrases(case: Case, backend: str) -> Outcome:
             "needs": lambda path: progress(path).needs(),
             "complete": lambda path: progress(path).complete,
         },
-        limit=p["max_new_tokens"],
+        max_tokens=p["max_new_tokens"],
         k=p["num_beams"],
         kept=p["num_return_sequences"],
         stop=eos,

@@ -35,7 +35,7 @@ def copyspec(case: Case, backend: str) -> Outcome:
         prompt,
         both,
         backend,
-        limit=p["max_new_tokens"] - 1,
+        max_tokens=p["max_new_tokens"] - 1,
         gamma=p["gamma"],
         copy=p["number_copy"],
         delta=p["delta"] if p["use_specdec"] else 0,
@@ -62,7 +62,7 @@ def automaton(case: Case, backend: str) -> Outcome:
         prompt,
         {"target": models.causal("target")},
         backend,
-        limit=len(case["output"]) - len(prompt) + 40,
+        max_tokens=len(case["output"]) - len(prompt) + 40,
         shared={"next": successors(case["prompt"], 8)},
         least=p["len_threshold"],
         bias=p["len_bias"],
@@ -85,7 +85,7 @@ def datastore(case: Case, backend: str) -> Outcome:
         prompt,
         {"target": models.causal("target")},
         backend,
-        limit=len(case["output"]) - len(prompt) + 20,
+        max_tokens=len(case["output"]) - len(prompt) + 20,
         shared={"store": index},
         change=fixed,
         reach=p["token_spans"][0],
@@ -102,7 +102,7 @@ def ouroboros(case: Case, backend: str) -> Outcome:
     both = {"target": models.causal("target"), "drafter": models.causal("drafter")}
     limit = len(case["output"]) - len(case["prompt"])
     phrase = p["lookahead_level"] - 1
-    done = run("ouroboros", case["prompt"], both, backend, limit=limit, gamma=p["gamma"], k=p["topk"], phrase=phrase)
+    done = run("ouroboros", case["prompt"], both, backend, max_tokens=limit, gamma=p["gamma"], k=p["topk"], phrase=phrase)
     return Outcome({"tokens": tuple(case["output"])}, {"tokens": done.tokens})
 
 

@@ -95,7 +95,7 @@ def watermarked(case: Case, backend: str) -> Outcome:
         case["prompt"],
         {"target": models.causal("target")},
         backend,
-        limit=p["max_new_tokens"],
+        max_tokens=p["max_new_tokens"],
         externs={"green": green},
         delta=delta,
     )

@@ -25,7 +25,7 @@ def draft_and_verify(case: Case, backend: str) -> Outcome:
         prompt,
         {"target": models.causal("target")},
         backend,
-        limit=p["max_new_tokens"] - 1,
+        max_tokens=p["max_new_tokens"] - 1,
         gamma=p["max_step_draft"],
         eta=p["th_stop_draft"],
         adapts=p["auto_th_stop_draft"],
@@ -45,7 +45,7 @@ def swift(case: Case, backend: str) -> Outcome:
         {"target": models.causal("target")},
         backend,
         window=4096,
-        limit=len(case["output"]) - len(prompt) + 40,
+        max_tokens=len(case["output"]) - len(prompt) + 40,
         **halves(case),
     )
     cut(done, case, calls[-1])

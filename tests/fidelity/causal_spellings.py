@@ -41,7 +41,7 @@ def universal(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     have, spells = both(), lambda tokens: both()["drafter"].spelling.read(both()["target"].spelling.text(tokens), whole=False)
     settings = {"gamma": p["num_assistant_tokens"], "back": p["assistant_lookbehind"]}
-    whole = run("universal_assisted", case["prompt"], have, backend, limit=p["max_new_tokens"], **settings)
+    whole = run("universal_assisted", case["prompt"], have, backend, max_tokens=p["max_new_tokens"], **settings)
     recorded: dict[str, Any] = {"tokens": tuple(case["output"]), "drafted": [], "accepted": [], "committed": []}
     made: dict[str, Any] = {"tokens": whole.tokens, "drafted": [], "accepted": [], "committed": []}
     end = len(case["prompt"]) + p["max_new_tokens"]
@@ -56,7 +56,7 @@ def universal(case: Case, backend: str) -> Outcome:
             or len(own) < p["assistant_lookbehind"]
         ):
             continue
-        now = run("universal_assisted", context, have, backend, limit=end - len(context), **settings)
+        now = run("universal_assisted", context, have, backend, max_tokens=end - len(context), **settings)
         recorded["drafted"].append(shown([{d for d in chain_paths(call["proposed"]) if len(context) + len(d) < end}]))
         made["drafted"].append(shown([now.calls[0].drafted]))
         recorded["accepted"].append(call["accepted"])

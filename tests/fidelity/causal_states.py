@@ -18,7 +18,7 @@ def contrastive_search(case: Case, backend: str) -> Outcome:
         case["prompt"],
         {"target": models.causal("target")},
         backend,
-        limit=p["max_new_tokens"],
+        max_tokens=p["max_new_tokens"],
         eos=eos,
         settings=shaping(p, case["prompt"], eos, adjusts=True),
         k=p["top_k"],

@@ -34,7 +34,7 @@ def suffixes(case: Case, backend: str) -> Outcome:
                 text,
                 {"target": models.causal("target")},
                 backend,
-                limit=40,
+                max_tokens=40,
                 shared={"past": past},
                 budget=p["max_spec_tokens"],
                 factor=p["max_spec_factor"],

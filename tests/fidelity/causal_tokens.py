@@ -22,7 +22,7 @@ def lookahead(case: Case, backend: str) -> Outcome:
         case["prompt"],
         {"target": models.causal("target")},
         backend,
-        limit=n,
+        max_tokens=n,
         w=p["WINDOW_SIZE"],
         n=p["LEVEL"],
         g=p["GUESS_SET_SIZE"],
@@ -37,7 +37,7 @@ def jacobi(case: Case, backend: str) -> Outcome:
         case["prompt"],
         {"target": models.causal("target")},
         backend,
-        limit=n,
+        max_tokens=n,
         length=case["parameters"]["n_token_seq_length"],
     )
     return texts(case, done)
@@ -47,7 +47,7 @@ def early_exit(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     target = models.causal("target")
     both = {"target": target, "drafter": models.exit_of("target", p["assistant_early_exit"])}
-    done = run("speculative", case["prompt"], both, backend, limit=p["max_new_tokens"], gamma=p["num_assistant_tokens"])
+    done = run("speculative", case["prompt"], both, backend, max_tokens=p["max_new_tokens"], gamma=p["num_assistant_tokens"])
     return compared(case, done, drafter=case["drafter_forwards"])
 
 

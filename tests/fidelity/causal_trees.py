@@ -38,7 +38,7 @@ def beside(
     recorded tree."""
     trees = [c for c in case["calls"] if not c.get("prefill")] if trees is None else trees
     prompt = case["prompt"] if prompt is None else prompt
-    done = run(program, prompt, bound, backend, limit=len(case["output"]) - len(prompt) + ROOM, **params)
+    done = run(program, prompt, bound, backend, max_tokens=len(case["output"]) - len(prompt) + ROOM, **params)
     cut(done, case, trees[-1])
     return compared(case, done, calls=trees, target=before + len(trees), skip=before, length=len(case["output"]))
 

@@ -116,7 +116,7 @@ def step(text: str, p: Table, q: Table, size: int, script: Script, backend: str,
             START,
             models,
             backend,
-            limit=30,
+            max_tokens=30,
             temperature=1,
             text=text,
             change=lambda kind: on_reference(kind, script),
@@ -129,7 +129,7 @@ def step(text: str, p: Table, q: Table, size: int, script: Script, backend: str,
                 START,
                 models,
                 backend,
-                limit=30,
+                max_tokens=30,
                 temperature=1,
                 text=text,
                 change=lambda kind: on_torch(kind, script),
@@ -164,13 +164,13 @@ def laws(
             {"target": model},
             backend,
             text=text,
-            limit=len(tokens),
+            max_tokens=len(tokens),
             **shape,
             change=lambda kind: on_reference(kind, script),
         )
     else:
         with torch_draws(script):
-            run("", prompt, {"target": model}, backend, text=text, limit=len(tokens), **shape)
+            run("", prompt, {"target": model}, backend, text=text, max_tokens=len(tokens), **shape)
     assert len(script.laws) == len(tokens)
     return script.laws
 
@@ -254,7 +254,7 @@ def exactly(text: str, models: Mapping[str, Any], script: Script, params: Mappin
     named = {v.value.name: models[v.value.name] for v in module.functions[module.main].params if v.value.name in models}
     world = World(coupled=False)
     world.restart(Replay(script))
-    machine = execute(CheckedProgram(module, module.main, named, params).machine(Request(START, limit=30), world, 1))
+    machine = execute(CheckedProgram(module, module.main, named, params).machine(Request(START, max_tokens=30), world, 1))
     tokens = tuple(machine.committed_tokens())
     return Step(tokens, script.odds, script.last or {tokens[-1]: F(1)})
 

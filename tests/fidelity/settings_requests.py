@@ -145,7 +145,7 @@ def penalties(case: Case, backend: str) -> Outcome:
         case["prompt"],
         {"target": models.causal("target")},
         backend,
-        limit=p["max_new_tokens"],
+        max_tokens=p["max_new_tokens"],
         eos=eos,
         settings=shaping(p, case["prompt"], eos),
     )
@@ -203,7 +203,7 @@ def grammar(case: Case, backend: str) -> Outcome:
         case["prompt"],
         {"target": target},
         backend,
-        limit=p["max_new_tokens"],
+        max_tokens=p["max_new_tokens"],
         eos=[2],
         settings={**given, "allow": allowed(case)},
     )

@@ -62,7 +62,7 @@ def test_beams_with_settings_and_several_ends(ends: list[int], more: dict[str, A
     asked = {"max_new_tokens": 12, "num_beams": 3, "num_return_sequences": 3, "length_penalty": 2.0, **more}
     rows = theirs().generate(torch.tensor([PROMPT]), do_sample=False, pad_token_id=0, eos_token_id=ends, **asked).tolist()
     whole = {"k": 3, "alpha": 2.0, "patient": True, "settings": shaping(asked, PROMPT, ends, adjusts=True)}
-    done = run("beam", PROMPT, {"target": models.causal("target")}, "torch", limit=12, eos=ends, **whole)
+    done = run("beam", PROMPT, {"target": models.causal("target")}, "torch", max_tokens=12, eos=ends, **whole)
     for ours, row in zip(done.result.results, rows, strict=True):
         text = [*PROMPT, *map(int, ours)][: len(row)] if list(map(int, ours))[: len(PROMPT)] != PROMPT else list(map(int, ours))
         assert text == row[: len(text)] and set(row[len(text) :]) <= {0, ends[0]}  # rows are filled up behind an end
@@ -72,5 +72,5 @@ def test_guidance_with_settings() -> None:
     asked = {"max_new_tokens": 12, "guidance_scale": 2.0, **REPEATS}
     (row,) = theirs().generate(torch.tensor([PROMPT]), do_sample=False, pad_token_id=0, **asked).tolist()
     model = {"target": models.causal("target")}
-    done = run("cfg", PROMPT, model, "torch", limit=12, scale=2.0, negative=[], settings=shaping(asked, PROMPT))
+    done = run("cfg", PROMPT, model, "torch", max_tokens=12, scale=2.0, negative=[], settings=shaping(asked, PROMPT))
     assert list(done.tokens) == row

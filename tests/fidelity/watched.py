@@ -50,7 +50,7 @@ def run(
     models: Mapping[str, Any],
     backend: str,
     *,
-    limit: int,
+    max_tokens: int,
     eos: Sequence[int] = (),
     temperature: float = 0,
     shared: Mapping[str, Any] | None = None,
@@ -69,7 +69,7 @@ def run(
     session.machine = watching(change(machine(backend)), log)
     before = {(session.function.name, k): v for k, v in (shared or {}).items()}
     session.shared.update(before)
-    request = Request(tuple(prompt), limit=limit, eos=frozenset(eos), temperature=temperature, **(settings or {}))
+    request = Request(tuple(prompt), max_tokens=max_tokens, eos=frozenset(eos), temperature=temperature, **(settings or {}))
     result = session.run(request, listener=log.append)
     if result.error is not None:
         raise result.error

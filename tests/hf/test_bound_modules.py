@@ -18,7 +18,7 @@ TOKENS = tuple(PROMPT[0].tolist())
 
 def tokens_of(algorithm: str, models: dict[str, Any], backend: str, **more: Any) -> tuple[int, ...]:
     result = decgraph.run(
-        algorithm, TOKENS, models, backend=backend, seed=3, **{"limit": 12, "temperature": 1, "eos": (), **more}
+        algorithm, TOKENS, models, backend=backend, seed=3, **{"max_tokens": 12, "temperature": 1, "eos": (), **more}
     )
     assert result.error is None, result.error
     return result.tokens
@@ -47,7 +47,7 @@ def test_greedy_tokens_are_those_of_generate(backend: str, target: Any, gpt2: An
 def test_a_session_on_a_module_in_half_precision(backend: str) -> None:
     module = hf_models.llama(5).to(torch.bfloat16)
     session = decgraph.load("autoregressive").session({"target": module}, backend=backend)
-    results = session.generate([TOKENS, TOKENS[:3]], limit=6, temperature=0, eos=())
+    results = session.generate([TOKENS, TOKENS[:3]], max_tokens=6, temperature=0, eos=())
     assert [r.error for r in results] == [None, None]
     assert [len(r.tokens) for r in results] == [6, 6]
     assert next(module.parameters()).dtype == torch.bfloat16
@@ -59,7 +59,7 @@ def test_the_modules_own_end_of_text_ends_a_run(backend: str) -> None:
     module.generation_config.eos_token_id = [free[4]]
     again = hf_models.llama(1)
     again.generation_config.eos_token_id = [free[4]]
-    result = decgraph.run("autoregressive", TOKENS, {"target": again}, backend=backend, limit=12, temperature=0)
+    result = decgraph.run("autoregressive", TOKENS, {"target": again}, backend=backend, max_tokens=12, temperature=0)
     assert (result.reason, result.tokens) == ("eos", free[: free.index(free[4]) + 1])
 
 
@@ -75,8 +75,8 @@ def test_the_folder_of_a_module_gives_vocabulary_and_tokenizer() -> None:
 
     module = transformers.AutoModelForCausalLM.from_pretrained(zoo.path("target"), dtype=torch.float32)
     for algorithm in ("speculative", "eagle2", "medusa"):
-        live = decgraph.run(algorithm, "import os", {"target": module}, limit=8, temperature=0)
-        named = decgraph.run(algorithm, "import os", {"target": "target"}, limit=8, temperature=0)
+        live = decgraph.run(algorithm, "import os", {"target": module}, max_tokens=8, temperature=0)
+        named = decgraph.run(algorithm, "import os", {"target": "target"}, max_tokens=8, temperature=0)
         assert live.error is None
         assert (live.text, live.stats) == (named.text, named.stats), algorithm
 
@@ -109,7 +109,7 @@ def test_modules_that_do_not_fit(target: Any) -> None:
 
 def test_one_module_as_target_and_drafter(backend: str, target: Any) -> None:
     """Through both doors: the calls are those of two copies of the module, and its first layers draft as they do alone."""
-    gamma = {"params": {"gamma": 3}, "temperature": 0, "limit": 12, "eos": ()}
+    gamma = {"params": {"gamma": 3}, "temperature": 0, "max_tokens": 12, "eos": ()}
     runs = [
         decgraph.run("speculative", TOKENS, {"target": target, "drafter": d}, backend=backend, **gamma)
         for d in (target, hf_models.llama(1))
@@ -138,7 +138,7 @@ def test_a_model_derived_from_a_second_name_of_the_target_is_its_own(target: Any
     """The first layer drafts, not the whole model under its name."""
     early = decgraph.parse(EARLY)
     same, two = (early.session(target=target, drafter=d, backend="torch") for d in (target, hf_models.llama(1)))
-    runs = [s.run(decgraph.models.request_for(s, TOKENS, limit=12, eos=())) for s in (same, two)]
+    runs = [s.run(decgraph.models.request_for(s, TOKENS, max_tokens=12, eos=())) for s in (same, two)]
     assert runs[0].tokens == runs[1].tokens == tokens_of("autoregressive", {"target": target}, "torch", temperature=0)
     assert runs[0].stats == runs[1].stats
     assert sum(runs[0].stats.accepted) < sum(runs[0].stats.tested)

@@ -212,7 +212,7 @@ SESSIONS = (
 def test_a_session_sees_a_change(backend: str, change: str) -> None:
     m = llama(5)
     session = decgraph.load("autoregressive").session(target=m, backend=backend)
-    request = decgraph.Request(tuple(PROMPT[0].tolist()), limit=12, temperature=0, eos=())
+    request = decgraph.Request(tuple(PROMPT[0].tolist()), max_tokens=12, temperature=0, eos=())
 
     def same() -> bool:
         return [[*request.prompt, *session.run(request, cache_key="kept").tokens]] == right(m)

@@ -132,7 +132,7 @@ def test_tokens_are_those_of_generate(name: str, algorithm: str) -> None:
     wanted = model.generate(IDS, **settings).tolist()
     for backend in ("torch", "reference"):
         assert model.generate(IDS, custom_generate=decgraph.hf(algorithm, backend=backend), **settings).tolist() == wanted
-    result = decgraph.load(algorithm).run(IDS[0].tolist(), {"target": model}, limit=12)
+    result = decgraph.load(algorithm).run(IDS[0].tolist(), {"target": model}, max_tokens=12)
     assert result.error is None and list(result.tokens) == wanted[0][IDS.shape[1] :]
 
 
@@ -142,13 +142,13 @@ def test_folders_decode_like_their_modules(name: str, tmp_path: Path) -> None:
     model = module(name)
     model.save_pretrained(tmp_path / name)
     wanted = model.generate(IDS, max_new_tokens=8, do_sample=False)[0, IDS.shape[1] :].tolist()
-    result = decgraph.load("autoregressive").run(IDS[0].tolist(), {"target": tmp_path / name}, limit=8)
+    result = decgraph.load("autoregressive").run(IDS[0].tolist(), {"target": tmp_path / name}, max_tokens=8)
     assert result.error is None and list(result.tokens) == wanted
 
 
-def computed(algorithm: str, model: Any, prompt: list[int], limit: int) -> Any:
+def computed(algorithm: str, model: Any, prompt: list[int], max_tokens: int) -> Any:
     session = decgraph.load(algorithm).session({"target": model})
-    return session.run(request_for(session, prompt, limit=limit))
+    return session.run(request_for(session, prompt, max_tokens=max_tokens))
 
 
 @pytest.mark.quick("mamba", "rwkv")
@@ -162,7 +162,7 @@ def test_a_recurrent_state_is_computed_once(name: str, caplog: pytest.LogCapture
     result = computed("autoregressive", model, IDS[0].tolist(), 10)
     assert result.error is None and engine.counted.computed == IDS.shape[1] + 9  # the last token is not read
     # Drafts that are rejected leave the text's state as it was
-    drafted = decgraph.load("prompt_lookup").run(IDS[0].tolist(), {"target": model}, limit=10)
+    drafted = decgraph.load("prompt_lookup").run(IDS[0].tolist(), {"target": model}, max_tokens=10)
     assert drafted.tokens == result.tokens and (drafted.stats.drafted > 0 or name == "rwkv")
 
 

@@ -89,7 +89,7 @@ def test_processed_probabilities_are_equal(fields: dict[str, Any], prompt: list[
     reading = Reading(greedy=False, length=len(prompt), copies=1, eos=frozenset({2}), width=SIZE, size=SIZE, device="cpu")
     shaping = shaping_of(processors, reading, row)
     hooks = (shaping.hook,) if shaping.hook is not None else ()
-    request = Request(row.prompt, limit=9, eos=frozenset({2}), processors=hooks, **{"temperature": 1.0, **shaping.fields})
+    request = Request(row.prompt, max_tokens=9, eos=frozenset({2}), processors=hooks, **{"temperature": 1.0, **shaping.fields})
     path = (*prompt, *new)
     reference = shaped_probs(Scores(logits=logits), path, request)
     np.testing.assert_allclose(reference, want, rtol=1e-9 if not hooks else 1e-5, atol=1e-12 if not hooks else 1e-7)
@@ -125,7 +125,7 @@ def test_a_requests_own_order(fields: dict[str, Any], prompt: list[int], seed: i
     for step in steps:
         scores = step(torch.tensor([prompt]), scores)
     want = scores[0].softmax(-1).numpy()
-    request = Request(tuple(prompt), limit=9, **fields)
+    request = Request(tuple(prompt), max_tokens=9, **fields)
     got = shaped_probs(Scores(logits=logits), tuple(prompt), request)
     if ((got > 0) != (want > 0)).any():
         assume("top_p" not in fields or not np.isclose(np.cumsum(np.sort(got)[::-1]), fields["top_p"], atol=1e-9).any())

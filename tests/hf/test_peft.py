@@ -62,7 +62,7 @@ def test_adapters_that_change(algorithm: str, change: str) -> None:
     session = decgraph.load("autoregressive").session(target=m)
 
     def same() -> bool:
-        request = decgraph.Request(tuple(PROMPT[0].tolist()), limit=12, temperature=0, eos=())
+        request = decgraph.Request(tuple(PROMPT[0].tolist()), max_tokens=12, temperature=0, eos=())
         wanted = right(m)
         ours = m.generate(input_ids=PROMPT, custom_generate=door, **GREEDY).tolist()
         return ours == wanted == [[*request.prompt, *session.run(request).tokens]]
@@ -117,7 +117,9 @@ def test_soft_prompts(algorithm: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", SOFT)
 def test_soft_prompts_in_a_session(kind: str, backend: str) -> None:
     m = soft(kind)
-    made = decgraph.run("autoregressive", PROMPT[0].tolist(), {"target": m}, backend=backend, limit=12, temperature=0, eos=())
+    made = decgraph.run(
+        "autoregressive", PROMPT[0].tolist(), {"target": m}, backend=backend, max_tokens=12, temperature=0, eos=()
+    )
     assert [[*PROMPT[0].tolist(), *made.tokens]] == right(m)
 
 
@@ -131,4 +133,4 @@ def test_another_kind_of_soft_prompt_is_refused_by_name() -> None:
         llama(5), peft.MultitaskPromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4, num_tasks=2)
     ).eval()
     with pytest.raises(DecError, match="MULTITASK_PROMPT_TUNING"):
-        decgraph.run("autoregressive", [5, 9], {"target": made}, limit=4)
+        decgraph.run("autoregressive", [5, 9], {"target": made}, max_tokens=4)

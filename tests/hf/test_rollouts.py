@@ -101,8 +101,8 @@ def test_the_last_epochs_text_is_the_draft(policy: Any, tokenizer: Any) -> None:
     """With the same policy and the same noise the text is the same, and is verified in few calls."""
     ids = [tokenizer(p)["input_ids"] for p in PROMPTS]
     rollouts = Rollouts("predicted_outputs", draft="prediction")
-    first = rollouts.run(policy, ids, seed=3, limit=40)
-    again = rollouts.run(policy, ids, seed=3, limit=40)
+    first = rollouts.run(policy, ids, seed=3, max_tokens=40)
+    again = rollouts.run(policy, ids, seed=3, max_tokens=40)
     assert [r.tokens for r in first] == [r.tokens for r in again] and all(len(r.tokens) == 40 for r in first)
     assert [r.stats.target_calls for r in again] == [3, 3], "16 tokens a draft, its parameter k, and one behind each"
 
@@ -111,12 +111,12 @@ def test_spec_rl_keeps_the_last_text_of_an_unchanged_policy(policy: Any, tokeniz
     """Its old tokens are as likely as they were, so all are kept; the log-probabilities are the present policy's."""
     ids = [tokenizer(p)["input_ids"] for p in PROMPTS]
     rollouts = Rollouts("spec_rl", require=None, draft="before", drafter=copy.deepcopy(policy))
-    first = [r.tokens for r in rollouts.run(policy, ids, seed=1, limit=12)]
-    assert [r.tokens for r in rollouts.run(policy, ids, seed=2, limit=12)] == first
+    first = [r.tokens for r in rollouts.run(policy, ids, seed=1, max_tokens=12)]
+    assert [r.tokens for r in rollouts.run(policy, ids, seed=2, max_tokens=12)] == first
     assert all(r.stats.target_calls <= 2 for r in rollouts.last)
     with torch.no_grad():
         policy.lm_head.weight.mul_(3)
-    later = rollouts.run(policy, ids, seed=3, limit=12)
+    later = rollouts.run(policy, ids, seed=3, max_tokens=12)
     assert [r.tokens for r in later] != first
     for prompt, result in zip(ids, later, strict=True):
         assert result.logprobs is not None
@@ -137,7 +137,7 @@ def test_verl_asks_one_by_one_and_brings_weights(policy: Any, tokenizer: Any) ->
     ids, before, after = asyncio.run(asyncio.wait_for(session(), SECONDS))
     for prompt, answer in zip(ids, before, strict=True):
         assert answer.log_probs == pytest.approx(scored(old, prompt, answer.token_ids, 0.5), abs=1e-4)
-    greedy = decgraph.run("autoregressive", ids[0], {"target": policy}, limit=8, temperature=0, eos=())
+    greedy = decgraph.run("autoregressive", ids[0], {"target": policy}, max_tokens=8, temperature=0, eos=())
     assert after.log_probs is None and after.token_ids == list(greedy.tokens)
     assert torch.allclose(policy.lm_head.weight, old.lm_head.weight * 1.2)
 

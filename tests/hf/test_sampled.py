@@ -63,7 +63,7 @@ def test_it_is_the_session_run(target: Any, drafter: Any, backend: str, speculat
     settings = {**SAMPLED, "repetition_penalty": 1.2, "min_p": 0.02, "top_p": 0.9, "suppress_tokens": [7]}
     got = target.generate(RAGGED, attention_mask=MASK, custom_generate=speculative(seed=3), **settings)
     for row, prompt in enumerate([(1, 5, 9), (1, 5, 9, 11, 5, 9), (1, 44, 3, 20)]):
-        request = Request(prompt, limit=16, seed=3, request_id=row, temperature=0.9, top_k=20, top_p=0.9, min_p=0.02,
+        request = Request(prompt, max_tokens=16, seed=3, request_id=row, temperature=0.9, top_k=20, top_p=0.9, min_p=0.02,
                           repetition_penalty=1.2, bans=frozenset({7}))  # fmt: skip
         assert got[row, RAGGED.shape[1] :].tolist() == list(session.run(request).tokens)
 

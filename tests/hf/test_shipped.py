@@ -204,7 +204,9 @@ def test_a_masked_model_has_no_generate(masked: Any, backend: str) -> None:
     door = decgraph.hf("fast_dllm", backend=backend, seed=1)
     config = GenerationConfig(max_new_tokens=16, eos_token_id=tokenizer.eos_token_id, pad_token_id=0)
     out = door(masked, ids, generation_config=config)
-    plain = decgraph.run("fast_dllm", ids[0].tolist(), limit=16, temperature=0, eos=tokenizer.eos_token_id, backend=backend)
+    plain = decgraph.run(
+        "fast_dllm", ids[0].tolist(), max_tokens=16, temperature=0, eos=tokenizer.eos_token_id, backend=backend
+    )
     assert out[0, ids.shape[1] :].tolist() == list(plain.tokens)
     sampled = GenerationConfig(max_new_tokens=16, do_sample=True, temperature=0.7, top_k=0, suppress_tokens=[5])
     got = door(masked, ids, generation_config=sampled)

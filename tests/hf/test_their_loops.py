@@ -99,7 +99,7 @@ def test_tokens_and_calls_are_theirs(name: str, count: int, pair: tuple[Any, Any
 
     saved = 0
     for prompt in prompts(count):
-        mine = session.run(decgraph.Request(prompt=tuple(prompt), limit=LIMIT, temperature=0, eos={2}))
+        mine = session.run(decgraph.Request(prompt=tuple(prompt), max_tokens=LIMIT, temperature=0, eos={2}))
         assert mine.error is None
         ids = torch.tensor([prompt])
         calls = 0

@@ -84,7 +84,7 @@ KINDS = ("causal", "tree", "head", "masked", "lookup", "sampled")
 
 def request_of(kind: str, n: int) -> decgraph.Request:
     prompt = (5 + n % 40, 9, 50, 5 + n % 40, 9)
-    return decgraph.Request(prompt, limit=8, temperature=float(kind == "sampled"), eos=(), seed=n, request_id=n)
+    return decgraph.Request(prompt, max_tokens=8, temperature=float(kind == "sampled"), eos=(), seed=n, request_id=n)
 
 
 @pytest.mark.budget(16)

@@ -75,7 +75,7 @@ def tokens(text: str, backend: str) -> tuple[int, ...]:
     module = load_text(text)
     models = models_for(module.entry, 4, 2, free=True, context=C)
     run = module if backend == "reference" else optimise(module)[0]
-    result = Session(run, models, {}, machine=machine(backend)).run(Request(prompt=(1, 2), limit=50, temperature=0))
+    result = Session(run, models, {}, machine=machine(backend)).run(Request(prompt=(1, 2), max_tokens=50, temperature=0))
     assert result.error is None, str(result.error)
     return result.tokens
 

@@ -108,11 +108,11 @@ def test_text_is_scored_as_decgraph_scores_it() -> None:
     """transformers' forward of the folder, against the log-probabilities that a run returns."""
     session = decgraph.load("autoregressive").session()
     prompt = tuple(session.tokenizer.encode("def main():"))  # type: ignore[union-attr]
-    done = session.run(decgraph.Request(prompt, limit=8, temperature=1, logprobs=0))
+    done = session.run(decgraph.Request(prompt, max_tokens=8, temperature=1, logprobs=0))
     logp, best = measures.read("target", prompt, tuple(done.tokens))
     assert done.logprobs is not None
     assert logp == pytest.approx(done.logprobs.tokens, abs=1e-3)
-    greedy = session.run(decgraph.Request(prompt, limit=8, temperature=0))
+    greedy = session.run(decgraph.Request(prompt, max_tokens=8, temperature=0))
     assert all(measures.read("target", prompt, tuple(greedy.tokens))[1]) and not all(best)
 
 

@@ -32,7 +32,7 @@ class Step:
         return [c.computed or 0 for c in self.calls if c.model.startswith(model)]
 
 
-def steps(module: Module, name: str, limit: int = 24) -> Iterator[Step]:
+def steps(module: Module, name: str, max_tokens: int = 24) -> Iterator[Step]:
     """The steps of a run, the last one left out: it is cut."""
     models = {p.name: tables()[p.name] for p in module.entry.params if p.value.type.elem == "model"}
     events: list[object] = []
@@ -41,7 +41,7 @@ def steps(module: Module, name: str, limit: int = 24) -> Iterator[Step]:
         name,
         models,
         check_params(module.entry, parameters(name)),
-        Request(prompt=(0, 1, 2), limit=limit),
+        Request(prompt=(0, 1, 2), max_tokens=max_tokens),
         listener=events.append,
     )
     m.run()
@@ -136,7 +136,7 @@ def test_freedave_asks_for_no_canvas_twice() -> None:
             name,
             {"model": tables()["model"]},
             check_params(m.entry, parameters(name)),
-            Request(prompt=(0, 1), limit=12),
+            Request(prompt=(0, 1), max_tokens=12),
             listener=count.append,
         ).run()
         events.append(sum(isinstance(e, ModelCall) for e in count))

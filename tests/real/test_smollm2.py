@@ -54,7 +54,7 @@ def sessions(module: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("talk", TALKS)
 def test_chats_have_the_tokens_of_generate(algorithm: str, talk: str, sessions: Any, greedy: Any) -> None:
     session = sessions[algorithm]
-    result = session.run(request_for(session, TALKS[talk], limit=LIMIT, temperature=0))
+    result = session.run(request_for(session, TALKS[talk], max_tokens=LIMIT, temperature=0))
     assert list(result.tokens) == greedy[talk]
     if talk == "copy" and algorithm == "prompt_lookup":
         assert result.stats.tokens_per_call > 1.5
@@ -63,7 +63,7 @@ def test_chats_have_the_tokens_of_generate(algorithm: str, talk: str, sessions: 
 def test_an_answer_ends_with_the_templates_own_token(tokenizer: Any, greedy: Any, sessions: Any) -> None:
     assert greedy["fact"][-1] == tokenizer.convert_tokens_to_ids("<|im_end|>")
     session = sessions["autoregressive"]
-    result = session.run(request_for(session, TALKS["fact"], limit=LIMIT, temperature=0))
+    result = session.run(request_for(session, TALKS["fact"], max_tokens=LIMIT, temperature=0))
     assert result.reason == "eos" and result.text == "The capital of France is Paris."
 
 
@@ -82,7 +82,7 @@ def test_inside_generate(module: Any, tokenizer: Any, greedy: Any) -> None:
 
 
 def test_a_batch_of_four(sessions: Any, greedy: Any) -> None:
-    results = sessions["autoregressive"].generate(TALKS.values(), batch=4, limit=LIMIT, temperature=0)
+    results = sessions["autoregressive"].generate(TALKS.values(), batch=4, max_tokens=LIMIT, temperature=0)
     assert [list(result.tokens) for result in results] == list(greedy.values())
 
 
@@ -99,14 +99,16 @@ def test_a_context_of_two_thousand_tokens(module: Any, tokenizer: Any, sessions:
     assert 2000 <= len(ids) <= 2200
     out = module.generate(torch.tensor([ids]), max_new_tokens=16, do_sample=False)
     session = sessions["prompt_lookup"]
-    result = session.run(request_for(session, ids, limit=16, temperature=0))
+    result = session.run(request_for(session, ids, max_tokens=16, temperature=0))
     assert list(result.tokens) == out[0, len(ids) :].tolist()
 
 
 def test_sampling_is_reproducible(sessions: Any) -> None:
     """One seed, one text: alone, again, and beside others; another seed gives another."""
     session = sessions["autoregressive"]
-    asked = [request_for(session, TALKS["list"], limit=12, temperature=0.9, top_p=0.95, seed=seed) for seed in (1, 1, 2, 3)]
+    asked = [
+        request_for(session, TALKS["list"], max_tokens=12, temperature=0.9, top_p=0.95, seed=seed) for seed in (1, 1, 2, 3)
+    ]
     alone = [session.run(request).tokens for request in asked[:3]]
     assert alone[0] == alone[1] != alone[2]
     assert [r.tokens for r in session.generate(asked)][:3] == alone
@@ -116,14 +118,14 @@ def test_drafts_keep_sampled_tokens(sessions: Any) -> None:
     """Prompt lookup verifies by `match`: its sampled tokens are those of the target alone with the same seed."""
     tokens = {}
     for name, session in sessions.items():
-        tokens[name] = session.run(request_for(session, TALKS["copy"], limit=16, temperature=0.7, seed=5)).tokens
+        tokens[name] = session.run(request_for(session, TALKS["copy"], max_tokens=16, temperature=0.7, seed=5)).tokens
     assert tokens["prompt_lookup"] == tokens["autoregressive"]
 
 
 def test_text_streams(sessions: Any, greedy: Any, tokenizer: Any) -> None:
     session = sessions["autoregressive"]
     detokenizer, shown, pending = session.tokenizer.detokenizer, [], b""
-    for event in session.stream(request_for(session, TALKS["turns"], limit=LIMIT, temperature=0)):
+    for event in session.stream(request_for(session, TALKS["turns"], max_tokens=LIMIT, temperature=0)):
         if isinstance(event, Committed):
             for token in event.tokens:
                 pending, piece = detokenizer.feed(pending, token)
@@ -135,12 +137,12 @@ def test_text_streams(sessions: Any, greedy: Any, tokenizer: Any) -> None:
 def test_a_conversation_goes_on_in_the_cache(smollm2: Path) -> None:
     session = decgraph.load("prompt_lookup").session(target=str(smollm2))
     engine = engine_of(session.models["target"])
-    with session.chat("You answer briefly.", limit=40) as chat:
+    with session.chat("You answer briefly.", max_tokens=40) as chat:
         chat.say("Name three colours.")
         before = engine.counted.computed
         answer = chat.say("Which of them is the sky?")
         computed = engine.counted.computed - before
-    whole = request_for(session, chat.messages[:-1], limit=40)
+    whole = request_for(session, chat.messages[:-1], max_tokens=40)
     assert answer.tokens == session.run(whole).tokens
     assert computed < len(whole.prompt) / 2 + 3 * len(answer.tokens)
 
@@ -153,7 +155,7 @@ def test_the_shipped_head_drafts_for_it(module: Any, tokenizer: Any, greedy: dic
         tokens = calls = 0
         for talk, answer in greedy.items():
             ids = tokenizer.apply_chat_template(TALKS[talk], add_generation_prompt=True, return_dict=False)
-            result = session.run(request_for(session, ids, limit=LIMIT, temperature=0))
+            result = session.run(request_for(session, ids, max_tokens=LIMIT, temperature=0))
             assert result.error is None and list(result.tokens) == answer, (name, talk)
             tokens, calls = tokens + len(answer), calls + result.stats.target_calls
         per_call[name] = tokens / calls

@@ -55,7 +55,7 @@ def test_a_claim_is_decided() -> None:
 @pytest.mark.parametrize("backend", ["torch", "reference"])
 def test_assert_statements_have_no_effects(backend: str) -> None:
     words = ("-m", "decgraph", "run", "eagle2", "-p", "def main():", "-n", "12", "--backend", backend, "--json")
-    expected = decgraph.run("eagle2", "def main():", limit=12).tokens
+    expected = decgraph.run("eagle2", "def main():", max_tokens=12).tokens
     assert json.loads(said("-O", *words))["tokens"] == list(expected)
 
 

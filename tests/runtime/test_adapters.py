@@ -75,14 +75,15 @@ def test_a_program_chooses_at_every_call(base: Path, tmp_path: Path) -> None:
         "        commit x\n"
     )
     at = adapter(tmp_path / "lora", base)
-    done = program.run([1, 5, 9], models={"target": base, "writer": at}, limit=8, temperature=0)
+    done = program.run([1, 5, 9], models={"target": base, "writer": at}, max_tokens=8, temperature=0)
     text, models = [1, 5, 9], {0: loaded(at), 1: loaded(base)}
     for _ in range(8):
         text.append(int(models[len(text) % 2].eval([tuple(text)])[0].logits.argmax()))
     assert done.error is None and list(done.tokens) == text[3:]
-    drafted = decgraph.load("speculative").run([1, 5, 9], models={"target": base, "drafter": at}, limit=8, temperature=0)
+    drafted = decgraph.load("speculative").run([1, 5, 9], models={"target": base, "drafter": at}, max_tokens=8, temperature=0)
     assert (
-        drafted.tokens == decgraph.load("autoregressive").run([1, 5, 9], models={"target": base}, limit=8, temperature=0).tokens
+        drafted.tokens
+        == decgraph.load("autoregressive").run([1, 5, 9], models={"target": base}, max_tokens=8, temperature=0).tokens
     )
 
 

@@ -60,7 +60,7 @@ def test_until_ends_a_run_at_its_token() -> None:
         asked.append(path)
         return len(path) == 5
 
-    request = Request((7, 8), limit=9, until=(ends,))
+    request = Request((7, 8), max_tokens=9, until=(ends,))
     kept, state = StopMachine.cut(StopMachine.start(request), [1, 2, 3, 4, 5])
     assert (kept, state.reason) == ((1, 2, 3), "until")
     assert asked == [(7, 8, 1), (7, 8, 1, 2), (7, 8, 1, 2, 3)]
@@ -69,16 +69,18 @@ def test_until_ends_a_run_at_its_token() -> None:
 
 @pytest.mark.parametrize(("token", "reason"), [(5, "eos"), (3, "until")])
 def test_an_end_of_text_wins_over_until_and_until_over_the_limit(token: int, reason: str) -> None:
-    request = Request((7,), limit=1, eos=frozenset({5}), until=(lambda path: True,))
+    request = Request((7,), max_tokens=1, eos=frozenset({5}), until=(lambda path: True,))
     assert StopMachine.feed(StopMachine.start(request), token).reason == reason
 
 
 @pytest.mark.parametrize("name", ["autoregressive", "speculative", "eagle2", "pearl"])
 def test_algorithms_obey_both(name: str) -> None:
-    free = run(name, tables(), temperature=0, limit=20).tokens
-    cut = run(name, tables(), temperature=0, limit=20, until=(lambda path: len(path) >= 9,))
+    free = run(name, tables(), temperature=0, max_tokens=20).tokens
+    cut = run(name, tables(), temperature=0, max_tokens=20, until=(lambda path: len(path) >= 9,))
     assert (cut.tokens, cut.reason) == (free[:7], "until")
-    odd = run(name, tables(), limit=20, processors=(lambda path, x: np.where(np.arange(4) % 2 == len(path) % 2, x, -np.inf),))
+    odd = run(
+        name, tables(), max_tokens=20, processors=(lambda path, x: np.where(np.arange(4) % 2 == len(path) % 2, x, -np.inf),)
+    )
     assert all(token % 2 == place % 2 for place, token in enumerate(odd.tokens))
 
 
@@ -91,7 +93,7 @@ def test_backends_agree(name: str) -> None:
     have = tables()
     models = {p.name: have[p.name] for p in entry.params if p.value.type.elem == "model"}
     for temperature in (0, 1):
-        request = Request((0, 1), limit=12, temperature=temperature, seed=3, processors=(alternate,), until=(long_enough,))
+        request = Request((0, 1), max_tokens=12, temperature=temperature, seed=3, processors=(alternate,), until=(long_enough,))
         bound = [Session(module(name), models, parameters(name), machine=machine(b)) for b in ("reference", "torch")]
         runs = [session.run(request) for session in bound]
         assert [r.error for r in runs] == [None, None]

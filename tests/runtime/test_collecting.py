@@ -84,7 +84,7 @@ def test_a_process_that_grows_frees_what_was_dropped(ours: bool) -> None:
 def test_what_a_session_held_is_gone_after_it() -> None:
     """No table outside of them keeps a session's models, engines or decoders."""
     session = decgraph.load("autoregressive").session(target=hf_models.llama(1))
-    assert session.run(Request(prompt=(1, 2, 3), limit=4)).error is None
+    assert session.run(Request(prompt=(1, 2, 3), max_tokens=4)).error is None
     kept = [weakref.ref(x) for m in session.models.values() for x in (m, engine_of(m))]
     kept.append(weakref.ref(session))
     assert len(kept) == 3

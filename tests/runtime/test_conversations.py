@@ -45,13 +45,13 @@ def alone(session: Session, messages: list[dict[str, str]], **fields: Any) -> Re
 
 def test_answers_are_those_of_the_whole_conversation(session: Session) -> None:
     computed = []
-    with session.chat("Write code.", limit=24) as chat:
+    with session.chat("Write code.", max_tokens=24) as chat:
         for text in ("def add(a, b):", "def main():\n    for", "import os"):
             before, count = [dict(m) for m in chat.messages], engine(session).counted.computed
             result = chat.say(text)
             computed.append(engine(session).counted.computed - count)
             assert result.error is None and result.text
-            assert result.tokens == alone(session, [*before, {"role": "user", "content": text}], limit=24).tokens
+            assert result.tokens == alone(session, [*before, {"role": "user", "content": text}], max_tokens=24).tokens
             assert chat.messages == [*before, {"role": "user", "content": text}, {"role": "assistant", "content": result.text}]
         prompt = len(request_for(session, chat.messages[:-1]).prompt)
     assert not engine(session)._slots
@@ -59,14 +59,14 @@ def test_answers_are_those_of_the_whole_conversation(session: Session) -> None:
 
 
 def test_a_history_may_be_edited(session: Session) -> None:
-    chat = session.chat(limit=12)
+    chat = session.chat(max_tokens=12)
     chat.say("def add(a, b):")
     chat.messages[-1]["content"] = "    return a - b"
     asked = [*chat.messages, {"role": "user", "content": "class A:"}]
-    assert chat.say("class A:").tokens == alone(session, asked, limit=12).tokens
+    assert chat.say("class A:").tokens == alone(session, asked, max_tokens=12).tokens
     assert (
-        chat.say("x", limit=3, temperature=1, seed=5).tokens
-        == alone(session, chat.messages[:-1], limit=3, temperature=1, seed=5).tokens
+        chat.say("x", max_tokens=3, temperature=1, seed=5).tokens
+        == alone(session, chat.messages[:-1], max_tokens=3, temperature=1, seed=5).tokens
     )
     del chat
     gc.collect()
@@ -74,7 +74,7 @@ def test_a_history_may_be_edited(session: Session) -> None:
 
 
 def test_answers_stream(session: Session) -> None:
-    chat = session.chat(limit=10)
+    chat = session.chat(max_tokens=10)
     *events, result = chat.stream("def add(a, b):")
     assert events and isinstance(result, Result) and chat.messages[-1]["content"] == result.text
 
@@ -83,7 +83,7 @@ def test_an_error_leaves_the_conversation_as_it_was(session: Session) -> None:
     def bad(path: tuple[int, ...]) -> bool:
         raise ValueError("mine")
 
-    chat = session.chat(limit=10)
+    chat = session.chat(max_tokens=10)
     assert "mine" in str(chat.say("def", until=(bad,)).error) and chat.messages == []
     assert chat.say("def").error is None
     for text in ("", 3):

@@ -67,7 +67,7 @@ def test_a_model_whose_layers_are_not_reached_is_refused_with_the_reason(small: 
 def test_a_layer_that_the_model_lacks_is_refused_before_a_run(small: str, before: str, legal: int, backend: str) -> None:
     module = hf_models.llama(1, layers=3)
     session = program(small, before).session(target=module, depth=legal, backend=backend)
-    assert session.run(decgraph.models.request_for(session, (1, 5), limit=2, eos=())).error is None
+    assert session.run(decgraph.models.request_for(session, (1, 5), max_tokens=2, eos=())).error is None
     with pytest.raises(DecError, match="has 3 layers") as found:
         program(small, before).session(target=module, depth=legal + 1, backend=backend)
     assert f"1..{legal}" in found.value.hint
@@ -89,7 +89,7 @@ def test_what_stands_under_an_if_is_left_to_the_run() -> None:
         commit t.accepted
 """
     session = decgraph.parse(text).session(target=hf_models.llama(1), backend="torch")
-    request = decgraph.models.request_for(session, (1, 5), limit=3, eos=())
+    request = decgraph.models.request_for(session, (1, 5), max_tokens=3, eos=())
     assert session.run(request).error is None
 
 

@@ -20,7 +20,7 @@ def test_a_dropped_session_is_freed(name: str, backend: str) -> None:
     a = decgraph.load(name)
     session = a.session(backend=backend, externs=externs)
     gone = [weakref.ref(session), *(weakref.ref(m) for m in session.models.values())]
-    session.generate(["def main():\n", "import"], batch=2, limit=8, temperature=0.9)
+    session.generate(["def main():\n", "import"], batch=2, max_tokens=8, temperature=0.9)
     del session
     gc.collect()
     assert [w() for w in gone] == [None] * len(gone)

@@ -75,7 +75,7 @@ def test_self_contrast(folder: Path) -> None:
 
     def tokens(backend: str, **params: Any) -> tuple[int, ...]:
         session = decgraph.load("self_contrast_moe").session(models, backend=backend, **params)
-        done = session.run(decgraph.Request((5, 9, 3), limit=8, temperature=0))
+        done = session.run(decgraph.Request((5, 9, 3), max_tokens=8, temperature=0))
         assert done.error is None, done.error
         return tuple(done.tokens)
 
@@ -84,7 +84,7 @@ def test_self_contrast(folder: Path) -> None:
     plain = (
         decgraph.load("autoregressive")
         .session(models, backend="torch")
-        .run(decgraph.Request((5, 9, 3), limit=8, temperature=0))
+        .run(decgraph.Request((5, 9, 3), max_tokens=8, temperature=0))
     )
     assert tokens("torch", beta=0.0, alpha=0.0) == tuple(plain.tokens)
     strong, weak = models["target"], by_hand(folder, 2)

@@ -27,7 +27,7 @@ algorithm weighed(target: causal):
 def weighed(value: Any, backend: str) -> Result:
     models = {"target": tables(1)["target"]}
     session = Session(load_text(TEXT), models, {}, machine=machine(backend), externs={"weight": lambda n: value})
-    return session.run(Request(prompt=(0, 1), limit=3, seed=1))
+    return session.run(Request(prompt=(0, 1), max_tokens=3, seed=1))
 
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])

@@ -76,7 +76,7 @@ def session(name: str, backend: str, models: dict[str, Any], source: str = "", e
 
 
 def asked(bad: int = 2, count: int = 4) -> list[Request]:
-    return [Request(prompt=(BAD if i == bad else i % 3, 1, 2), limit=6, request_id=i, seed=9) for i in range(count)]
+    return [Request(prompt=(BAD if i == bad else i % 3, 1, 2), max_tokens=6, request_id=i, seed=9) for i in range(count)]
 
 
 def check(s: Session, sound: Session, *, cause: type[BaseException] | None = None, line: str, bad: int = 2) -> Result:
@@ -207,7 +207,7 @@ def test_a_processor_or_an_until_that_raises(backend: str) -> None:
 
     s = session("speculative", backend, models, gamma=2)
     for more in ({"processors": (processor,)}, {"until": (until,)}):
-        bad = Request(prompt=(1, 1, 2), limit=6, request_id=2, seed=9, **more)  # type: ignore[arg-type]
+        bad = Request(prompt=(1, 1, 2), max_tokens=6, request_id=2, seed=9, **more)  # type: ignore[arg-type]
         plain = [s.run(r) for r in asked()]
         for got in (s.run(bad), s.generate([*asked()[:2], bad], batch=3)[2]):
             assert isinstance(got.error, DecError) and isinstance(got.error.__cause__, Odd)
@@ -247,7 +247,7 @@ class Decoder:
 def test_a_tokenizer_that_raises(backend: str) -> None:
     module = load_text(text("autoregressive"), "autoregressive.dec")
     models = {"target": TableModel(V, seed=1, vocab="V")}
-    request = Request(prompt=(0, 1), limit=5, seed=4, stop=("never",))
+    request = Request(prompt=(0, 1), max_tokens=5, seed=4, stop=("never",))
     whole = Session(module, models, machine=machine(backend), tokenizer=Decoder()).run(request)
     assert whole.error is None and len(whole.text) == 5
     fed = Session(module, models, machine=machine(backend), tokenizer=Decoder(feed=3)).run(request)
@@ -329,7 +329,7 @@ def test_a_batch_that_does_not_fit_is_answered_one_by_one() -> None:
     """Memory for one sequence and not for four: nobody fails, and nobody's tokens change."""
     of = llama(3)
     s = session("autoregressive", "torch", {"target": from_module(of, name="small")})
-    requests = [Request(prompt=(1, 5 + i), limit=5, request_id=i, seed=9) for i in range(4)]
+    requests = [Request(prompt=(1, 5 + i), max_tokens=5, request_id=i, seed=9) for i in range(4)]
     whole = [s.run(r).tokens for r in requests]
     heads: list[int] = []
     from decgraph.runtime.models.engine.of import engine_of
@@ -356,7 +356,7 @@ def test_a_module_that_raises_from_some_forward_on(drafts: bool) -> None:
 
     target, drafter = from_module(llama(3), name="big"), from_module(llama(4), name="small")
     s = session("speculative", "torch", {"target": target, "drafter": drafter}, gamma=3)
-    requests = [Request(prompt=(1, 5 + i, 9), limit=12, request_id=i, seed=9) for i in range(3)]
+    requests = [Request(prompt=(1, 5 + i, 9), max_tokens=12, request_id=i, seed=9) for i in range(3)]
     whole = [s.run(r).tokens for r in requests]
     engine = engine_of(drafter if drafts else target)
     step, calls = engine.step, 0

@@ -30,7 +30,7 @@ class Doubling(torch.nn.Module):
 
 
 def ran(model: Any, **options: Any) -> dict[str, Forward]:
-    return decgraph.load("autoregressive").session(target=model, **options).run(decgraph.Request((1, 5), limit=3)).forwards
+    return decgraph.load("autoregressive").session(target=model, **options).run(decgraph.Request((1, 5), max_tokens=3)).forwards
 
 
 def test_by_the_decoder_and_not_run_yet() -> None:

@@ -128,7 +128,7 @@ def test_every_drafter_writes_the_grammars_texts(name: str) -> None:
     pattern = r" *return [a-z]{1,9}\([a-z]{1,9}\)"
     for temperature in (0, 1):
         done = decgraph.run(
-            name, "def mean(values):", limit=24, temperature=temperature, allow=decgraph.Grammar.regex(pattern), seed=1
+            name, "def mean(values):", max_tokens=24, temperature=temperature, allow=decgraph.Grammar.regex(pattern), seed=1
         )
         assert done.error is None, done.error
         assert re.fullmatch(pattern, done.text or ""), done.text
@@ -137,19 +137,19 @@ def test_every_drafter_writes_the_grammars_texts(name: str) -> None:
 def test_drafted_texts_are_those_of_one_token_at_a_time() -> None:
     allow = decgraph.Grammar.regex(r"(yes|no|perhaps)( (yes|no|perhaps)){4}")
     texts = {
-        n: decgraph.run(n, "Is it", limit=24, allow=allow).text for n in ("autoregressive", "speculative", "prompt_lookup")
+        n: decgraph.run(n, "Is it", max_tokens=24, allow=allow).text for n in ("autoregressive", "speculative", "prompt_lookup")
     }
     assert len(set(texts.values())) == 1
 
 
 def test_a_parameter(tmp_path: Path) -> None:
     """An automaton is handed over as a pattern, or as a file; JSON is a table or a schema."""
-    done = decgraph.run("grammar", "x = ", params={"g": "[0-9]{3}"}, limit=8)
+    done = decgraph.run("grammar", "x = ", params={"g": "[0-9]{3}"}, max_tokens=8)
     assert re.fullmatch("[0-9]{3}", done.text or "")
     file = tmp_path / "pattern.regex"
     file.write_text("[0-9]{3}\n", encoding="utf-8")
-    assert decgraph.run("grammar", "x = ", params={"g": str(file)}, limit=8).tokens == done.tokens
-    masked = decgraph.run("dingo", "3+4=", params={"g": "[0-9]{2}[a-z]*", "length": 6}, limit=6)
+    assert decgraph.run("grammar", "x = ", params={"g": str(file)}, max_tokens=8).tokens == done.tokens
+    masked = decgraph.run("dingo", "3+4=", params={"g": "[0-9]{2}[a-z]*", "length": 6}, max_tokens=6)
     assert re.match("[0-9]{2}[a-z]*$", masked.text or ""), masked.text
 
 
@@ -168,5 +168,5 @@ def test_a_grammar_without_a_tokenizer() -> None:
 def test_a_grammar_is_refused_where_it_would_not_bind(name: str) -> None:
     """A canvas is not decided from left to right."""
     with pytest.raises(DecError, match="does not decide the positions of a canvas from left to right") as error:
-        decgraph.run(name, "copy 12 =", limit=8, allow=decgraph.Grammar.regex("[0-9]+"))
+        decgraph.run(name, "copy 12 =", max_tokens=8, allow=decgraph.Grammar.regex("[0-9]+"))
     assert "dingo" in str(error.value)

@@ -28,7 +28,7 @@ PROMPT = (3, 1)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_node_has_its_own_heads(backend: str, seed: int) -> None:
     model = TableModel(6, seed, heads=2, name="target")
-    request = Request(PROMPT, limit=1, temperature=0, repetition_penalty=9)
+    request = Request(PROMPT, max_tokens=1, temperature=0, repetition_penalty=9)
     guesses = np.argsort(-model.eval([PROMPT])[0].to_float().logits, kind="stable")[:3]
     given, wanted = [], []
     for leaf, token in enumerate(guesses):

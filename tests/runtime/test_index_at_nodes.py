@@ -33,5 +33,5 @@ def test_what_followed_a_node_is_what_followed_its_text(ask: str, backend: str) 
     row: dict[Any, Any] = {(x,): [0, 0, 0, 0, 1] for x in range(5)}
     model = TableModel(5, table=row, window=1)
     session = decgraph.parse(PROGRAM.format(ask=ASKS[ask])).session({"target": model}, plan=Plan(backend=backend))
-    done = session.run(Request((1, 4, 3, 1, 2), limit=2, temperature=0))
+    done = session.run(Request((1, 4, 3, 1, 2), max_tokens=2, temperature=0))
     assert done.error is None and tuple(done.tokens) == (4, 3), (done.error, done.tokens)

@@ -35,7 +35,7 @@ def test_a_conversation(name: str, temperature: float) -> None:
     assert kept.tokenizer is not None
     drawn, prompt = random.Random(1), list(kept.tokenizer.encode(TEXT))
     for step in range(5):
-        fields: Any = {"limit": 20, "temperature": temperature, "seed": step}
+        fields: Any = {"max_tokens": 20, "temperature": temperature, "seed": step}
         result = kept.run(request_for(kept, prompt, **fields), cache_key="conversation")
         assert result.error is None, result.error
         assert result.tokens == fresh.run(request_for(fresh, prompt, **fields)).tokens, f"step {step}"
@@ -58,7 +58,7 @@ def test_a_conversation_is_what_generate_writes(name: str, theirs: Any) -> None:
     assert session.tokenizer is not None
     prompt, found = list(session.tokenizer.encode(TEXT)), Agreement(theirs)
     for turn in range(4):
-        result = session.run(request_for(session, prompt, limit=20, temperature=0, eos=()), cache_key="conversation")
+        result = session.run(request_for(session, prompt, max_tokens=20, temperature=0, eos=()), cache_key="conversation")
         ids = torch.tensor([prompt])
         with torch.inference_mode():
             made = theirs.generate(
@@ -81,13 +81,13 @@ def theirs() -> Any:
 def test_only_new_tokens_are_computed() -> None:
     session = decgraph.load("autoregressive").session()
     core = core_of(session)
-    first = session.run(decgraph.Request(tuple(range(5, 105)), limit=8, temperature=0), cache_key=1)
+    first = session.run(decgraph.Request(tuple(range(5, 105)), max_tokens=8, temperature=0), cache_key=1)
     before = core.counted.computed
     longer = (*range(5, 105), *first.tokens, 7, 8, 9)
-    session.run(decgraph.Request(longer, limit=1, temperature=0), cache_key=1)
+    session.run(decgraph.Request(longer, max_tokens=1, temperature=0), cache_key=1)
     assert core.counted.computed - before == 1 + 3  # the last committed token, which no call had read, and the new ones
     before = core.counted.computed
-    session.run(decgraph.Request(longer, limit=1, temperature=0), cache_key=2)
+    session.run(decgraph.Request(longer, max_tokens=1, temperature=0), cache_key=2)
     assert core.counted.computed - before == len(longer)
     session.forget(1)
     session.forget(2)

@@ -34,7 +34,7 @@ def expected(module: Any, tokens: tuple[int, ...]) -> torch.Tensor:
 def test_they_are_the_modules(target: Any, name: str, backend: str, temperature: float) -> None:
     drafter = {"drafter": hf_models.noisy(hf_models.llama(1), 0.03)} if name == "speculative" else {}
     session = decgraph.load(name).session({"target": target, **drafter}, backend=backend)
-    request = Request(PROMPT, limit=70, temperature=temperature, seed=1, repetition_penalty=1.1, logprobs=3)
+    request = Request(PROMPT, max_tokens=70, temperature=temperature, seed=1, repetition_penalty=1.1, logprobs=3)
     result = session.run(request)
     assert result.error is None and result.logprobs is not None and len(result.tokens) == 70
     rows = expected(target, result.tokens)
@@ -47,8 +47,8 @@ def test_they_are_the_modules(target: Any, name: str, backend: str, temperature:
 
 def test_asking_for_them_changes_nothing_else(target: Any) -> None:
     session = decgraph.load("prompt_lookup").session(target=target)
-    asked = session.generate([PROMPT, (9, 9, 2)], limit=20, logprobs=0)
-    plain = session.generate([PROMPT, (9, 9, 2)], limit=20)
+    asked = session.generate([PROMPT, (9, 9, 2)], max_tokens=20, logprobs=0)
+    plain = session.generate([PROMPT, (9, 9, 2)], max_tokens=20)
     assert [r.tokens for r in asked] == [r.tokens for r in plain] and [r.stats for r in asked] == [r.stats for r in plain]
     assert all(r.logprobs is None for r in plain)
     for result in asked:
@@ -59,7 +59,7 @@ def test_asking_for_them_changes_nothing_else(target: Any) -> None:
 
 def test_a_table_with_zeros() -> None:
     table = TableModel(3, seed=1, zeros=True)
-    result = decgraph.load("autoregressive").session(target=table).run(Request((0,), limit=12, logprobs=3))
+    result = decgraph.load("autoregressive").session(target=table).run(Request((0,), max_tokens=12, logprobs=3))
     assert result.logprobs is not None
     assert -math.inf in {p for best in result.logprobs.top for p in best.values()}, "no zero was met"
     for best in result.logprobs.top:
@@ -68,6 +68,6 @@ def test_a_table_with_zeros() -> None:
 
 def test_what_has_none_is_refused() -> None:
     with pytest.raises(decgraph.DecError, match="llada has no log-probabilities"):
-        decgraph.run("llada", (1, 2, 3), limit=4, logprobs=1)
+        decgraph.run("llada", (1, 2, 3), max_tokens=4, logprobs=1)
     with pytest.raises(decgraph.DecError, match="logprobs is -1"):
         Request((1,), logprobs=-1)

@@ -39,7 +39,7 @@ def test_what_is_computed_for_a_memory_is_counted(text: str, most: int, passes: 
         engine = engine_of(model)
         forwards, cells = engine.counted.calls, engine.counted.computed
         session = decgraph.parse(text).session({"model": model}, plan=Plan(backend=backend, passes=passes), length=8)
-        result = session.run(Request((5, 9, 2), limit=8, eos=frozenset(), temperature=0))
+        result = session.run(Request((5, 9, 2), max_tokens=8, eos=frozenset(), temperature=0))
         assert result.error is None, result.error
         told = [e for e in result.events if isinstance(e, trace.ModelCall)]
         found[backend] = (result.tokens, result.stats.calls)

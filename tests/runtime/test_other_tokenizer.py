@@ -55,13 +55,13 @@ def test_the_shared_tokens_are_those_that_transformers_finds(folder: Path) -> No
 def test_the_texts_are_the_targets(folder: Path, name: str) -> None:
     """Greedily the target's own tokens, and drawn ones are equal on both backends. The target may be left out: the drafter
     reads and writes text, so it goes with any."""
-    plain = decgraph.run("autoregressive", PROMPT, limit=10, temperature=0)
+    plain = decgraph.run("autoregressive", PROMPT, max_tokens=10, temperature=0)
     drawn = []
     for backend in ("torch", "reference"):
         session = decgraph.load(name).session({"drafter": str(folder)}, backend=backend, gamma=3)
         assert session.tokenizer is not None
         prompt = session.tokenizer.encode(PROMPT)
-        done = [session.run(decgraph.Request(prompt, limit=n, temperature=t, seed=4)) for n, t in ((10, 0), (6, 1))]
+        done = [session.run(decgraph.Request(prompt, max_tokens=n, temperature=t, seed=4)) for n, t in ((10, 0), (6, 1))]
         assert [r.error for r in done] == [None, None]
         assert done[0].tokens == plain.tokens
         drawn.append(done[1].tokens)

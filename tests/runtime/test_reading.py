@@ -37,7 +37,7 @@ def program(folder: Path, gives: str, stop: str, rule: str = "rejection") -> Pat
 
 def ran(path: Path, backend: str, **models: Any) -> tuple[Any, list[str]]:
     session = decgraph.load(path).session(backend=backend, models=models)
-    result = session.run(request_for(session, prompt="def mean(values):", limit=10, seed=3))
+    result = session.run(request_for(session, prompt="def mean(values):", max_tokens=10, seed=3))
     assert result.error is None, result.error
     return result.tokens, [type(e).__name__ + getattr(e, "model", "") for e in result.events]
 

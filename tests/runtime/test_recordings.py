@@ -29,8 +29,8 @@ def line(recording: Recording, name: str, kind: type[Event]) -> set[str]:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_recorded_run_is_the_same_run(name: str, backend: str) -> None:
     session = open_tables(name, backend)
-    plain = session.run(request_for(session, "ab", limit=10, temperature=1.0))
-    result, recording = recorded(open_tables(name, backend), limit=10)
+    plain = session.run(request_for(session, "ab", max_tokens=10, temperature=1.0))
+    result, recording = recorded(open_tables(name, backend), max_tokens=10)
     assert result.tokens == plain.tokens
     assert [s.event for s in recording.events] == plain.events
     assert result.stats == plain.stats
@@ -52,7 +52,7 @@ def test_events_have_seconds_lines_and_iterations(backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_probabilities_are_those_that_the_rule_compares(backend: str) -> None:
     """`rejection` accepts where p >= q, whatever its coin says."""
-    _, recording = recorded(open_tables("speculative", backend), limit=60)
+    _, recording = recorded(open_tables("speculative", backend), max_tokens=60)
     tests = [s for s in recording.events if isinstance(s.event, Accepted | Rejected)]
     assert any(isinstance(s.event, Rejected) for s in tests) and any(isinstance(s.event, Accepted) for s in tests)
     for s in tests:
@@ -63,7 +63,7 @@ def test_probabilities_are_those_that_the_rule_compares(backend: str) -> None:
 
 
 def test_two_backends_record_the_same_probabilities() -> None:
-    ours, theirs = (recorded(open_tables("sequoia", backend), limit=10)[1] for backend in BACKENDS)
+    ours, theirs = (recorded(open_tables("sequoia", backend), max_tokens=10)[1] for backend in BACKENDS)
     found = [
         [(s.event, s.p, s.q) for s in r.events if isinstance(s.event, Accepted | Rejected | Emitted)] for r in (ours, theirs)
     ]
@@ -89,7 +89,7 @@ def test_model_calls_have_a_start_and_an_end(name: str, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_cells_say_where_their_canvas_begins(backend: str) -> None:
-    _, recording = recorded(open_tables("llada", backend, length=6, block=3, steps=6), limit=6)
+    _, recording = recorded(open_tables("llada", backend, length=6, block=3, steps=6), max_tokens=6)
     cells = [s for s in recording.events if isinstance(s.event, Unmasked)]
     assert len(cells) == 6
     assert {s.canvas for s in cells} == {(2, 6)}
@@ -101,7 +101,7 @@ def test_a_recorder_hears_one_run_after_the_other() -> None:
 
     session, recorder = open_tables("autoregressive"), Recorder()
     for limit in (3, 5):
-        session.run(request_for(session, "ab", limit=limit), listener=recorder)
+        session.run(request_for(session, "ab", max_tokens=limit), listener=recorder)
         commits = [s for s in recorder.recording().events if isinstance(s.event, Committed)]
         assert len(commits) == limit
 
@@ -151,7 +151,7 @@ def test_lines_and_calls_are_the_same_everywhere(name: str) -> None:
     found = []
     for backend in BACKENDS:
         for plan in PASSES.values():
-            result, recording = recorded(open_tables(name, backend, plan=plan), limit=8)
+            result, recording = recorded(open_tables(name, backend, plan=plan), max_tokens=8)
             found.append([(type(s.event), s.line, s.rule) for s in recording.events])
             spans: Counter[str] = Counter()
             for span in recording.spans:
@@ -164,14 +164,14 @@ def test_lines_and_calls_are_the_same_everywhere(name: str) -> None:
 def test_what_a_cache_answers_is_no_call(backend: str) -> None:
     """A policy asks for the memory of the canvas that the call before has read; a loop that has ended reads it again."""
     for name, params in {"fast_dllm": {"length": 6, "block": 3}, "remdm_loop": {"length": 6, "rounds": 2}}.items():
-        result, recording = recorded(open_tables(name, backend, **params), limit=6)
+        result, recording = recorded(open_tables(name, backend, **params), max_tokens=6)
         heard = [s for s in recording.events if isinstance(s.event, ModelCall)]
         assert sum(span.calls for span in recording.spans) == len(heard) == result.stats.target_calls > 0
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_cache_policy_computes_a_block_and_reads_the_rest(backend: str) -> None:
-    _, recording = recorded(open_tables("fast_dllm", backend, length=8, block=4, tau=1.0), limit=8)
+    _, recording = recorded(open_tables("fast_dllm", backend, length=8, block=4, tau=1.0), max_tokens=8)
     calls = [s.event for s in recording.events if isinstance(s.event, ModelCall)]
     assert [call.cells for call in calls] == [10] * 8, "two tokens of the prompt, and the canvas"
     assert [call.cells if call.computed is None else call.computed for call in calls] == [10, 4, 4, 4] * 2
@@ -182,7 +182,7 @@ def test_a_cache_policy_computes_a_block_and_reads_the_rest(backend: str) -> Non
 @pytest.mark.parametrize("name", ["speculative", "sequoia", "recursive_sd", "eagle2", "prompt_lookup"])
 def test_a_draft_has_one_q(name: str, backend: str, temperature: float) -> None:
     """The event of a draft says what the rule reads: shaped, without earlier siblings; 1 of a draft that was chosen."""
-    _, recording = recorded(open_tables(name, backend), limit=10, temperature=temperature)
+    _, recording = recorded(open_tables(name, backend), max_tokens=10, temperature=temperature)
     drafts: dict[int, Drafted] = {}
     tested = 0
     for s in recording.events:
@@ -204,7 +204,7 @@ def test_a_draft_has_one_q(name: str, backend: str, temperature: float) -> None:
 
 def test_two_backends_say_the_same_of_drafts() -> None:
     for name in ("speculative", "sequoia", "eagle2", "freedave"):
-        ours, theirs = (recorded(open_tables(name, backend), limit=8, temperature=0.7)[1] for backend in BACKENDS)
+        ours, theirs = (recorded(open_tables(name, backend), max_tokens=8, temperature=0.7)[1] for backend in BACKENDS)
         found = [[s.event for s in r.events if isinstance(s.event, Drafted)] for r in (ours, theirs)]
         assert len(found[0]) == len(found[1]) > 0
         for a, b in zip(*found, strict=True):

@@ -49,8 +49,8 @@ def trained(at: Path) -> object:
 
 
 DOORS: dict[str, Callable[[Path], object]] = {
-    "a causal model": lambda at: decgraph.run("autoregressive", IDS, {"target": at}, limit=2),
-    "a masked model": lambda at: decgraph.run("fast_dllm", IDS, {"model": at, "model.mask_token": 3}, limit=2),
+    "a causal model": lambda at: decgraph.run("autoregressive", IDS, {"target": at}, max_tokens=2),
+    "a masked model": lambda at: decgraph.run("fast_dllm", IDS, {"model": at, "model.mask_token": 3}, max_tokens=2),
     "training": trained,
 }
 
@@ -71,7 +71,7 @@ def test_a_tokenizers_code_is_not_run(door: str, hostile: tuple[Path, Path]) -> 
     merge(at / "tokenizer_config.json", auto_map=named, tokenizer_class="X")
     (at / "chat_template.jinja").write_text("{{ messages[0].content }}", encoding="utf-8")
     try:
-        decgraph.run("autoregressive", CHAT, {"target": at}, limit=2) if door == "run" else trained(at)
+        decgraph.run("autoregressive", CHAT, {"target": at}, max_tokens=2) if door == "run" else trained(at)
     except DecError as refused:
         assert "tokenizer" in str(refused)
     assert not marker.exists()

@@ -96,11 +96,11 @@ def test_a_program_says_the_bits_of_keys_and_of_values(backend: str) -> None:
 
     def text(keys: int, values: int) -> tuple[int, ...]:
         params = {"bits": keys, "bits_v": values, "residual": 1}
-        return tuple(decgraph.run("kv_quantized", prompt, limit=limit, backend=backend, params=params).tokens)
+        return tuple(decgraph.run("kv_quantized", prompt, max_tokens=limit, backend=backend, params=params).tokens)
 
     one = text(1, 1)
     assert len({one, text(8, 1), text(1, 8)}) == 3
-    assert one == decgraph.parse(ONE).run(prompt, limit=limit, backend=backend).tokens
+    assert one == decgraph.parse(ONE).run(prompt, max_tokens=limit, backend=backend).tokens
 
 
 ONE = """

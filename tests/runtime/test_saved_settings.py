@@ -57,7 +57,7 @@ def test_a_prompt_a_chat_and_a_server_read_the_whole_text(truncating: Path) -> N
     out = module.generate(input_ids=ids, do_sample=False, max_new_tokens=8, eos_token_id=None, pad_token_id=0)
     expected = tuple(out[0, ids.shape[1] :].tolist())
     for prompt in (TEXT, [{"role": "user", "content": TEXT}]):
-        assert decgraph.run("autoregressive", prompt, {"target": truncating}, limit=8, eos=()).tokens == expected
+        assert decgraph.run("autoregressive", prompt, {"target": truncating}, max_tokens=8, eos=()).tokens == expected
     with served(Catalogue(("autoregressive",), str(truncating))) as server:
         api = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60)
         name = api.models.list().data[0].id
@@ -112,7 +112,7 @@ def test_a_stop_string_spells_special_tokens(written: tuple[Path, list[int]], na
     tokens = generated(24, stop_strings=list(stop), tokenizer=transformers.AutoTokenizer.from_pretrained(made))
     models = {"target": made, "drafter": made} if name == "speculative" else {"target": made}
     session = decgraph.load(name).session(models, backend=backend)
-    request = decgraph.Request(PROMPT, limit=24, temperature=0, bias=dict.fromkeys(BIASED, 100.0), eos=(), stop=stop)
+    request = decgraph.Request(PROMPT, max_tokens=24, temperature=0, bias=dict.fromkeys(BIASED, 100.0), eos=(), stop=stop)
     result = session.run(request)
     assert list(result.tokens) == tokens and result.reason == ("stop" if len(tokens) < 24 else "limit")
 

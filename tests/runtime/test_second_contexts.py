@@ -61,12 +61,14 @@ def session(text: str, models: Any, backend: str, **params: Any) -> Session:
 
 
 def requests(**more: Any) -> list[Request]:
-    return [Request(prompt=(3, 1, 2, 0)[:n], limit=9 - n, seed=n, **more) for n in (1, 4, 2)]
+    return [Request(prompt=(3, 1, 2, 0)[:n], max_tokens=9 - n, seed=n, **more) for n in (1, 4, 2)]
 
 
 def shifted(tokens: tuple[int, ...], request: Request) -> Request:
     """The request whose prompt is the second context of the first step."""
-    return Request(prompt=tokens + request.prompt, limit=request.limit, seed=request.seed, temperature=request.temperature)
+    return Request(
+        prompt=tokens + request.prompt, max_tokens=request.max_tokens, seed=request.seed, temperature=request.temperature
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -100,7 +102,7 @@ def test_what_was_read_is_not_computed_again() -> None:
     target = real()
     before = engine_of(target).counted.computed
     result = session(LAST, {"target": target}, "torch", other=[1, 2, 3, 1, 2]).run(
-        Request(prompt=(1, 2), limit=6, temperature=0)
+        Request(prompt=(1, 2), max_tokens=6, temperature=0)
     )
     assert result.error is None
     assert engine_of(target).counted.computed - before == 5 + 2 + 6 - 1
@@ -111,7 +113,7 @@ def test_the_request_constrains_what_is_drawn() -> None:
     for backend in BACKENDS:
         for other in ([], [1], [1, 2, 3, 1, 2, 3]):
             done = session(LAST, tables_target(), backend, other=other).run(
-                Request(prompt=(1, 2), limit=6, min_length=4, eos=frozenset({0, 1, 2}), seed=1)
+                Request(prompt=(1, 2), max_tokens=6, min_length=4, eos=frozenset({0, 1, 2}), seed=1)
             )
             assert done.error is None and len(done.tokens) > 4
             assert done.tokens[:4] == (3, 3, 3, 3)
@@ -124,9 +126,11 @@ def tables_target() -> dict[str, Any]:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_no_tokens_and_too_many(backend: str) -> None:
     empty = "algorithm empty(target: causal):\n    while not done:\n        x ~ target(prompt[:0])\n        commit x\n"
-    got = session(empty, tables_target(), backend).run(Request(prompt=(1, 2), limit=2))
+    got = session(empty, tables_target(), backend).run(Request(prompt=(1, 2), max_tokens=2))
     assert "at least one token" in str(got.error)
-    got = session(LAST, {"target": tables(context=4)["target"]}, backend, other=[1, 2, 3]).run(Request(prompt=(1, 2), limit=2))
+    got = session(LAST, {"target": tables(context=4)["target"]}, backend, other=[1, 2, 3]).run(
+        Request(prompt=(1, 2), max_tokens=2)
+    )
     assert "context length" in str(got.error)
 
 

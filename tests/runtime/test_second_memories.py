@@ -31,7 +31,7 @@ def target() -> Model:
 @pytest.mark.parametrize("edit", ["", ".without([1])", ".quantized(2)"])
 def test_tokens_after_a_memory_of_other_tokens(backend: str, edit: str) -> None:
     session = decgraph.parse(TEXT.replace("EDIT", edit)).session(backend=backend)
-    request = request_for(session, prompt="def mean(values):", limit=4, temperature=0.0)
+    request = request_for(session, prompt="def mean(values):", max_tokens=4, temperature=0.0)
     result = session.run(request)
     assert result.error is None
     model, text = target(), (*OTHER, *request.prompt)
@@ -48,7 +48,7 @@ def test_the_whole_memory_changes_nothing(backend: str) -> None:
     made: list[Any] = []
     for given in (", given = m", ""):
         text = TEXT.replace("EDIT", "").replace(", given = m", given)
-        made.append(decgraph.parse(text).run("import os\n", limit=8, seed=3, temperature=0.8, backend=backend).tokens)
+        made.append(decgraph.parse(text).run("import os\n", max_tokens=8, seed=3, temperature=0.8, backend=backend).tokens)
     assert made[0] == made[1]
 
 

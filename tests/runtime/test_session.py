@@ -44,7 +44,7 @@ class Broken(TableModel):
 
 
 def test_a_stream_is_the_run_as_it_happens() -> None:
-    request = Request(prompt=(0, 1), limit=9, seed=5)
+    request = Request(prompt=(0, 1), max_tokens=9, seed=5)
     items = list(session().stream(request))
     whole = session().run(request)
     assert isinstance(items[-1], Result) and items[-1].tokens == whole.tokens
@@ -55,20 +55,20 @@ def test_a_stream_is_the_run_as_it_happens() -> None:
 
 def test_a_stream_that_is_left_ends_its_run() -> None:
     s = session()
-    stream = s.stream(Request(prompt=(0, 1), limit=10_000, seed=5))
+    stream = s.stream(Request(prompt=(0, 1), max_tokens=10_000, seed=5))
     assert isinstance(next(e for e in stream if isinstance(e, Committed)), Committed)
     stream.close()  # type: ignore[attr-defined]
-    assert s.run(Request(prompt=(0, 1), limit=3, seed=5)).error is None
+    assert s.run(Request(prompt=(0, 1), max_tokens=3, seed=5)).error is None
 
 
 def test_nan_logits_end_a_run_and_keep_its_tokens() -> None:
     s = session(target=Broken(after=9))
-    result = s.run(Request(prompt=(0, 1), limit=30, seed=5))
+    result = s.run(Request(prompt=(0, 1), max_tokens=30, seed=5))
     assert result.error is not None and "'broken' gave logits that are not numbers" in str(result.error)
     assert 0 < len(result.tokens) < 30
-    sound = session().run(Request(prompt=(0, 1), limit=30, seed=5))
+    sound = session().run(Request(prompt=(0, 1), max_tokens=30, seed=5))
     assert sound.tokens[: len(result.tokens)] == result.tokens
-    assert isinstance(list(s.stream(Request(prompt=(0, 1), limit=30, seed=5)))[-1].error, DecError)
+    assert isinstance(list(s.stream(Request(prompt=(0, 1), max_tokens=30, seed=5)))[-1].error, DecError)
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,12 @@ def test_models_that_do_not_fit_are_refused() -> None:
     with pytest.raises(DecError, match="different vocabularies"):
         session(drafter=TableModel(5, seed=3))
     with pytest.raises(DecError, match="not in 0|below the vocabulary|vocabulary's size"):
-        session().run(Request(prompt=(0, 7), limit=3))
+        session().run(Request(prompt=(0, 7), max_tokens=3))
 
 
 def test_a_prompt_past_the_context_is_refused_and_a_run_stops_at_its_end() -> None:
     small = TableModel(4, seed=1, context=6, name="small")
     with pytest.raises(DecError, match="context length is 6"):
-        session(target=small).run(Request(prompt=(0,) * 7, limit=3))
-    result = session(target=small).run(Request(prompt=(0, 1), limit=30, seed=5))
+        session(target=small).run(Request(prompt=(0,) * 7, max_tokens=3))
+    result = session(target=small).run(Request(prompt=(0, 1), max_tokens=30, seed=5))
     assert result.error is None and result.reason == "context" and len(result.tokens) == 5

@@ -218,7 +218,7 @@ def test_whole_roots(n: int, k: int) -> None:
     ("fields", "words"),
     [
         ({"prompt": ()}, "prompt is empty"),
-        ({"limit": 0}, "limit is 0"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
         ({"seed": -1}, "seed"),
         ({"temperature": -1}, "temperature is -1"),
         ({"temperature": float("nan")}, "temperature is nan"),

@@ -17,7 +17,7 @@ import decgraph
 from decgraph.runtime.models import sharing
 from decgraph.runtime.models.engine.of import engine_of
 
-REQUEST = decgraph.Request((1, 5, 9), limit=12, temperature=0)
+REQUEST = decgraph.Request((1, 5, 9), max_tokens=12, temperature=0)
 MEGABYTE = 1 << 20
 
 
@@ -103,10 +103,10 @@ def test_precisions_and_compiled_sessions_have_models_of_their_own(folder: Path,
 def test_a_cache_key_is_a_session_s_own(folder: Path) -> None:
     one, two = session(folder), session(folder)
     first = one.run(REQUEST, cache_key="chat")
-    two.run(decgraph.Request((7, 8), limit=3, temperature=0), cache_key="chat")
+    two.run(decgraph.Request((7, 8), max_tokens=3, temperature=0), cache_key="chat")
     two.forget("chat")
     counted = engine_of(one.models["target"]).counted
-    longer = decgraph.Request((*REQUEST.prompt, *first.tokens, 4), limit=1, temperature=0)
+    longer = decgraph.Request((*REQUEST.prompt, *first.tokens, 4), max_tokens=1, temperature=0)
     before = counted.computed
     kept = one.run(longer, cache_key="chat")
     assert counted.computed - before == 2  # the last committed token, which no call had read, and the new one

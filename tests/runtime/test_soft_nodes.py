@@ -144,7 +144,7 @@ def test_torch_reads_what_the_reference_reads(kind: str) -> None:
     wanted = None
     for backend, made in (("reference", module), ("torch", module), ("torch", optimise(module)[0])):
         session = Session(made, bound, {}, machine=machine(backend))
-        requests = [Request(prompt=p, limit=10, seed=n, repetition_penalty=1.3) for n, p in enumerate([(1, 2, 3), (2,)])]
+        requests = [Request(prompt=p, max_tokens=10, seed=n, repetition_penalty=1.3) for n, p in enumerate([(1, 2, 3), (2,)])]
         results = [session.run(requests[0]), *session.generate(requests, batch=2)]
         assert all(r.error is None for r in results), [r.error for r in results]
         got = [(r.tokens, r.stats.draft_calls, r.stats.accepted) for r in results]
@@ -202,7 +202,7 @@ algorithm refused(target: causal):
     for backend in ("reference", "torch"):
         try:
             session = Session(load_text(text, "refused.dec"), {"target": tables()["target"]}, {}, machine=machine(backend))
-            result = session.run(Request(prompt=(1, 2), limit=3))
+            result = session.run(Request(prompt=(1, 2), max_tokens=3))
             said.append(str(result.error))
         except DecError as error:
             said.append(str(error))
@@ -212,5 +212,5 @@ algorithm refused(target: causal):
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 def test_a_grammar_goes_by_the_drafts_and_not_by_soft_nodes(backend: str) -> None:
     grammar = decgraph.Grammar.regex(r" *return [a-z]+\([a-z]+\)")
-    result = decgraph.run("superposed", "def mean(values):", limit=12, allow=grammar, backend=backend)
+    result = decgraph.run("superposed", "def mean(values):", max_tokens=12, allow=grammar, backend=backend)
     assert re.fullmatch(r" *return [a-z]+\([a-z]+\)", result.text), result.text

@@ -134,10 +134,10 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_folder_that_is_spoilt_is_refused_with_what_to_do(case: str, tmp_path: Path) -> None:
     spoil, word = SPOILT[case]
     at = folder(tmp_path)
-    assert len(decgraph.run("autoregressive", "Hello", {"target": at}, limit=2, eos=()).tokens) == 2
+    assert len(decgraph.run("autoregressive", "Hello", {"target": at}, max_tokens=2, eos=()).tokens) == 2
     spoil(at)
     with pytest.raises(DecError) as refused:
-        result = decgraph.run("autoregressive", "Hello", {"target": at}, limit=2)
+        result = decgraph.run("autoregressive", "Hello", {"target": at}, max_tokens=2)
         raise result.error or AssertionError(f"it decoded {result.tokens}")
     said = str(refused.value)
     assert word in said and ("= try:" in said or case in ("NaN", "a tokenizer cut off")), said
@@ -159,15 +159,15 @@ def test_what_transformers_decodes_is_decoded(case: str, tmp_path: Path) -> None
             (at / "optimizer.pt").write_bytes(b"x")
     module = transformers.AutoModelForCausalLM.from_pretrained(at)
     out = module.generate(input_ids=torch.tensor([IDS]), do_sample=False, max_new_tokens=12, pad_token_id=0)
-    result = decgraph.run("autoregressive", IDS, {"target": at}, limit=12)
+    result = decgraph.run("autoregressive", IDS, {"target": at}, max_tokens=12)
     assert list(result.tokens) == out[0, len(IDS) :].tolist()
 
 
 def test_ids_need_no_tokenizer(tmp_path: Path) -> None:
     at = folder(tmp_path, words=False)
-    assert len(decgraph.run("autoregressive", IDS, {"target": at}, limit=3, eos=()).tokens) == 3
+    assert len(decgraph.run("autoregressive", IDS, {"target": at}, max_tokens=3, eos=()).tokens) == 3
     with pytest.raises(DecError, match="need a tokenizer|needs a tokenizer"):
-        decgraph.run("autoregressive", [{"role": "user", "content": "Hello"}], {"target": at}, limit=3)
+        decgraph.run("autoregressive", [{"role": "user", "content": "Hello"}], {"target": at}, max_tokens=3)
 
 
 @pytest.mark.parametrize(
@@ -177,13 +177,13 @@ def test_a_file_is_no_folder(name: str, word: str, tmp_path: Path) -> None:
     at = folder(tmp_path)
     (at / "model.gguf").write_bytes(b"GGUF")
     with pytest.raises(DecError, match=word):
-        decgraph.run("autoregressive", IDS, {"target": at / name}, limit=2)
+        decgraph.run("autoregressive", IDS, {"target": at / name}, max_tokens=2)
 
 
 def test_a_folder_with_a_gguf_alone_says_to_give_that(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     with pytest.raises(DecError, match=r"did you mean .*model\.gguf"):
-        decgraph.run("autoregressive", IDS, {"target": tmp_path}, limit=2)
+        decgraph.run("autoregressive", IDS, {"target": tmp_path}, max_tokens=2)
 
 
 DOORS: dict[str, Callable[[Path], object]] = {

@@ -21,7 +21,7 @@ BACKENDS = ["reference", "torch", "triton"]
 ONE_CALL = ["autoregressive", "block_verification", "eagle2", "kangaroo", "prompt_lookup", "recursive_sd", "rsd_s",
             "sequoia", "speculative", "token_recycling"]  # fmt: skip
 """Algorithms whose every step is one call of the target, at the tree it verifies."""
-REQUESTS = [{"limit": 9, "seed": s, "temperature": t, "eos": e} for s, t, e in
+REQUESTS = [{"max_tokens": 9, "seed": s, "temperature": t, "eos": e} for s, t, e in
             ((1, 1.0, ()), (2, 0, ()), (3, 1.0, (2,)), (4, 1.0, (1,)), (5, 0, (0,)), (6, 1.0, (0, 3)))]  # fmt: skip
 
 
@@ -65,14 +65,14 @@ def test_calls_and_drafts_are_what_the_target_was_asked(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["eagle2"])
 def test_what_is_pruned_is_not_drafted(name: str) -> None:
-    events = bound(name, "reference").run(request(limit=9, seed=3)).events
+    events = bound(name, "reference").run(request(max_tokens=9, seed=3)).events
     first = next(i for i, e in enumerate(events) if isinstance(e, Pruned))
     pruned, grown = events[first], [e for e in events[:first] if isinstance(e, Drafted)]
     assert len(pruned.kept) == 5 and pruned.kept[0] == 0, "the budget of four, and the root"
     assert pruned.dropped and len(grown) == 4 + pruned.dropped, "two and four were grown"
     kept = sum(isinstance(e, Drafted) for e in events) - sum(e.dropped for e in events if isinstance(e, Pruned))
     for backend in BACKENDS:
-        assert bound(name, backend).run(request(limit=9, seed=3)).stats.drafted == kept
+        assert bound(name, backend).run(request(max_tokens=9, seed=3)).stats.drafted == kept
 
 
 @pytest.mark.quick(
@@ -100,7 +100,7 @@ def test_accepted_drafts_and_own_tokens_make_the_text(backend: str, name: str) -
 @pytest.mark.quick(*FEW)
 @pytest.mark.parametrize("name", NAMES)
 def test_backends_events_and_batches_say_the_same(name: str) -> None:
-    asked = [Request(prompt=(0, 1 + i % 2), limit=7, seed=s, temperature=t, request_id=i, eos=frozenset(e))
+    asked = [Request(prompt=(0, 1 + i % 2), max_tokens=7, seed=s, temperature=t, request_id=i, eos=frozenset(e))
              for i, (s, t, e) in enumerate([(1, 1.0, ()), (2, 0, (2,)), (3, 1.0, (1, 3))])]  # fmt: skip
     alone = [bound(name, "reference", passes=False).run(r).stats for r in asked]
     heard = [bound(name, "torch", passes=False).run(r) for r in asked]
@@ -144,7 +144,7 @@ def test_calls_of_sub_runs_are_counted_for_the_model_that_was_called(backend: st
             return answer(paths, given)
 
         model.eval = counting  # type: ignore[method-assign]
-    result: Result = s.run(Request(prompt=(0, 1), limit=9, seed=3), keep_events=False)
+    result: Result = s.run(Request(prompt=(0, 1), max_tokens=9, seed=3), keep_events=False)
     assert result.error is None
     assert (result.stats.target_calls, result.stats.draft_calls) == (3, 6) == (counts["target"], counts["drafter"])
     assert result.stats.calls == {"target": 3, "drafter": 6}
@@ -171,7 +171,7 @@ algorithm own(target: causal):
         target = FreeModel(1, V, 3, name="target")
         s = Session(algorithm.optimised() if backend == "torch" else algorithm.module, {"target": target}, params,
                     machine=machine(backend))  # fmt: skip
-        result = s.run(Request(prompt=(1, 3, 2), limit=9, seed=3))
+        result = s.run(Request(prompt=(1, 3, 2), max_tokens=9, seed=3))
         assert result.error is None, result.error
         steps = sum(isinstance(e, Committed) for e in result.events)
         assert result.stats.target_calls == steps and result.stats.draft_calls == result.stats.drafted
@@ -198,7 +198,7 @@ def test_the_cost_bounds_the_calls_that_are_made() -> None:
         assert calls["drafter"].times == "up to k" and calls["drafter"].most == 6
         models = {"target": TableModel(V, 1, name="target"), "drafter": TableModel(V, 2, name="drafter")}
         s = Session(algorithm.module, models, {"k": budget}, machine=machine("reference"))
-        result = s.run(Request(prompt=(0, 1), limit=12, seed=3))
+        result = s.run(Request(prompt=(0, 1), max_tokens=12, seed=3))
         steps = -(-12 // (budget + 1))
         assert 0 < result.stats.draft_calls <= budget * steps and 0 < result.stats.target_calls <= steps
 
@@ -212,7 +212,7 @@ def test_one_model_as_target_and_drafter_is_counted_as_both(backend: str) -> Non
 
     def run(drafter: Any) -> Result:
         session = Session(module, {"target": one, "drafter": drafter}, {"gamma": 3}, machine=machine(backend))
-        return session.run(request(limit=8, temperature=0), keep_events=backend != "triton")
+        return session.run(request(max_tokens=8, temperature=0), keep_events=backend != "triton")
 
     same, two = run(one), run(other)
     assert same.error is None and two.error is None
@@ -229,7 +229,7 @@ def test_the_target_on_a_memory_drafts(name: str, backend: str) -> None:
     free = FreeModel(1, V, 2, name="target")
     for heard in (True, False):
         session = Session(decgraph.load(name).module, {"target": free}, parameters(name), machine=machine(backend))
-        result = session.run(request(limit=9, seed=3), **({} if heard else {"keep_events": False}))
+        result = session.run(request(max_tokens=9, seed=3), **({} if heard else {"keep_events": False}))
         assert result.error is None
         stats = result.stats
         assert stats.calls == {"target": stats.target_calls, "target (drafting)": stats.draft_calls}
@@ -251,13 +251,13 @@ def test_a_verification_on_a_memory_is_a_call_of_the_target() -> None:
     )
     for backend in ("reference", "torch"):
         session = Session(algorithm.module, {"target": FreeModel(1, V, 2, name="target")}, {}, machine=machine(backend))
-        result = session.run(request(limit=5, seed=3))
+        result = session.run(request(max_tokens=5, seed=3))
         assert result.error is None and result.stats.draft_calls == 0 and list(result.stats.calls) == ["target"]
 
 
 def test_a_result_prints_in_a_line() -> None:
     """With thousands of events too."""
     session = open_tables("speculative")
-    result = session.run(Request(prompt=(0, 1), limit=60, temperature=1.0))
+    result = session.run(Request(prompt=(0, 1), max_tokens=60, temperature=1.0))
     assert len(result.events) > 100 and len(repr(result)) < 160 and "\n" not in repr(result)
     assert f"{len(result.tokens)} tokens" in repr(result)

@@ -72,7 +72,7 @@ def test_any_split_of_a_text_into_bytes_gives_it_back(text: str, data: st.DataOb
 def test_the_machine_stops_where_the_whole_text_says(
     ids: list[int], stop: tuple[str, ...], eos: frozenset[int], limit: int
 ) -> None:
-    request = Request(prompt=(0,), limit=limit, eos=eos, stop=stop)
+    request = Request(prompt=(0,), max_tokens=limit, eos=eos, stop=stop)
     end, reason = len(ids), ""
     for n in range(1, len(ids) + 1):
         text = "".join(c for c, _ in finished(ids[:n]))
@@ -98,7 +98,7 @@ def test_the_machine_stops_where_the_whole_text_says(
 
 @given(tokens, tokens, stops)
 def test_states_are_values_and_forks_do_not_disturb_each_other(ids: list[int], other: list[int], stop: tuple[str, ...]) -> None:
-    request = Request(prompt=(0,), limit=100, stop=stop)
+    request = Request(prompt=(0,), max_tokens=100, stop=stop)
     _, middle = StopMachine.cut(StopMachine.start(request, DETOKENIZER), ids)
     first = StopMachine.cut(middle, other)
     StopMachine.cut(middle, ids)
@@ -107,7 +107,7 @@ def test_states_are_values_and_forks_do_not_disturb_each_other(ids: list[int], o
 
 
 def test_nothing_is_fed_after_the_end() -> None:
-    request = Request(prompt=(0,), limit=3, eos=frozenset({2}))
+    request = Request(prompt=(0,), max_tokens=3, eos=frozenset({2}))
     kept, state = StopMachine.cut(StopMachine.start(request), [1, 2, 1])
     assert kept == (1, 2) and isinstance(state, StopState) and state.reason == "eos"
     with pytest.raises(ValueError, match="ended by 'eos'"):
@@ -118,9 +118,9 @@ def test_nothing_is_fed_after_the_end() -> None:
 
 
 def test_an_end_wins_over_a_stop_string_and_both_over_the_limit() -> None:
-    both = Request(prompt=(0,), limit=1, eos=frozenset({0}), stop=("a",))
+    both = Request(prompt=(0,), max_tokens=1, eos=frozenset({0}), stop=("a",))
     assert StopMachine.feed(StopMachine.start(both, DETOKENIZER), 0).reason == "eos"
-    string = Request(prompt=(0,), limit=1, stop=("a",))
+    string = Request(prompt=(0,), max_tokens=1, stop=("a",))
     assert StopMachine.feed(StopMachine.start(string, DETOKENIZER), 0).reason == "stop"
 
 

@@ -18,8 +18,8 @@ algorithm follows(target: causal, other: token[<= 16] = {}):
 
 @pytest.mark.parametrize("backend", ["torch", "reference"])
 def test_a_default_is_read_as_a_text_that_is_given(backend: str) -> None:
-    default = decgraph.parse(TEXT.format('"import os"')).run("x", limit=3, backend=backend)
-    given = decgraph.parse(TEXT.format("[]")).run("x", limit=3, params={"other": "import os"}, backend=backend)
+    default = decgraph.parse(TEXT.format('"import os"')).run("x", max_tokens=3, backend=backend)
+    given = decgraph.parse(TEXT.format("[]")).run("x", max_tokens=3, params={"other": "import os"}, backend=backend)
     assert default.tokens == given.tokens and default.text.startswith("import os")
-    other = decgraph.parse(TEXT.format('"import os"')).run("x", limit=2, params={"other": [5]}, backend=backend)
+    other = decgraph.parse(TEXT.format('"import os"')).run("x", max_tokens=2, params={"other": [5]}, backend=backend)
     assert other.tokens[0] == 5

@@ -29,7 +29,7 @@ def tokens(name: str, **asked: Any) -> tuple[int, ...]:
     s = Session(
         algorithm.module, models_for(f, V, 1, free=True), params_for(f, 1), machine=machine("reference"), externs=externs
     )
-    return s.run(Request(prompt=(6, 7), limit=6, temperature=0, **asked)).tokens
+    return s.run(Request(prompt=(6, 7), max_tokens=6, temperature=0, **asked)).tokens
 
 
 ASKED: dict[str, Any] = {

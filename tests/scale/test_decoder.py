@@ -33,7 +33,7 @@ def test_a_rows_tokens_depend_on_no_batch_order_or_process(decoder: Decoder) -> 
     assert decoded(other, ROWS[::-1]) == together
     assert decoded(decoder, ROWS[4:5])["r4"] == together["r4"]
     result = decoder.session.run(
-        decgraph.Request(ROWS[4].prompt.ids, request_id=noise_key("r4"), limit=6)  # type: ignore[union-attr]
+        decgraph.Request(ROWS[4].prompt.ids, request_id=noise_key("r4"), max_tokens=6)  # type: ignore[union-attr]
     )
     assert list(result.tokens) == together["r4"]["tokens"]
 

@@ -91,7 +91,7 @@ def test_a_replica_answers_as_the_command_line_does(port: int) -> None:
     import decgraph
 
     serve.run(deployed(["speculative"], replicas=(1, 1), name="tiny"), route_prefix="/", name="decgraph")
-    expected = decgraph.run("speculative", "def main():", limit=12, temperature=0)
+    expected = decgraph.run("speculative", "def main():", max_tokens=12, temperature=0)
     for model in ("tiny", "tiny:speculative"):
         body = {"model": model, "prompt": "def main():", "max_tokens": 12, "temperature": 0}
         answer = asked(f"http://127.0.0.1:{port}/v1/completions", body)
@@ -104,7 +104,7 @@ def test_a_replica_answers_as_the_command_line_does(port: int) -> None:
         answers = [pool.submit(asked, f"http://127.0.0.1:{port}/v1/completions", long | {"seed": n}) for n in range(4)]
         until("four answers are being computed", lambda: running(port) == 4)
         serve.delete("decgraph")
-    expected = decgraph.run("speculative", "import os", limit=300, temperature=0)
+    expected = decgraph.run("speculative", "import os", max_tokens=300, temperature=0)
     assert [one.result(SECONDS)["choices"][0]["text"] for one in answers] == [expected.text] * 4
 
 
@@ -120,7 +120,7 @@ def test_an_application_of_ones_own(port: int) -> None:
 
         from decgraph.scale.decoder import Decoder
 
-        decoder = Decoder("autoregressive", limit=4, backend="reference")
+        decoder = Decoder("autoregressive", max_tokens=4, backend="reference")
 
         async def answer(request: Any) -> Any:
             asked = await request.json()

@@ -61,7 +61,7 @@ def test_a_killed_worker_loses_nothing_and_doubles_nothing(ray: Any, tmp_path: P
             super().decode(given, count)
 
     plain = table_decoder()
-    killed = Killed(plain.algorithm, plain.models, plain.params, backend="reference", batch=2, limit=6, temperature=1.0)
+    killed = Killed(plain.algorithm, plain.models, plain.params, backend="reference", batch=2, max_tokens=6, temperature=1.0)
     expected: dict[Any, Any] = {}
     local.run(plain, ROWS, lambda record: expected.update({record["id"]: record}))
     records: list[dict[str, Any]] = []
@@ -84,13 +84,13 @@ def test_a_decoder_in_a_pipeline_of_ray_data(ray: Any) -> None:
     items = [{"id": row.id, "ids": list(row.prompt.ids)} for row in ROWS if row.prompt]
     dataset = ray.data.from_items(items, override_num_blocks=5)
     asked: dict[str, Any] = {"algorithm": plain.algorithm, "models": plain.models, "params": plain.params,
-                             "backend": "reference", "limit": 6, "temperature": 1.0}  # fmt: skip
+                             "backend": "reference", "max_tokens": 6, "temperature": 1.0}  # fmt: skip
     rows = dataset.map_batches(Decoder, fn_constructor_kwargs=asked, batch_size=8, concurrency=2).take_all()
     assert {row["id"]: list(row["tokens"]) for row in rows} == {id: record["tokens"] for id, record in expected.items()}
     assert len(rows) == len(ROWS) and {row["error"] for row in rows} == {""}
 
 
 def test_what_no_worker_can_make_a_session_of_is_said(ray: Any) -> None:
-    decoder = Decoder("speculative", {"target": "/nowhere"}, limit=3)
+    decoder = Decoder("speculative", {"target": "/nowhere"}, max_tokens=3)
     with pytest.raises(DecError, match="/nowhere"):
         on_ray.run(decoder, ROWS[:2], lambda record: None, on_ray.Pool(1))

@@ -10,7 +10,7 @@ import pytest
 from decgraph.errors import DecError
 from decgraph.scale.output import Output
 
-SETTINGS = {"limit": 3}
+SETTINGS = {"max_tokens": 3}
 
 
 def ids(file: Path) -> list[object]:
@@ -51,7 +51,7 @@ def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
     with pytest.raises(DecError, match="is there already"):
         Output(file, SETTINGS)
     with pytest.raises(DecError, match="another limit"):
-        Output(file, {"limit": 4}, resume=True)
+        Output(file, {"max_tokens": 4}, resume=True)
     (tmp_path / "out.jsonl.settings").unlink()
     with pytest.raises(DecError, match="nobody knows"):
         Output(file, SETTINGS, resume=True)

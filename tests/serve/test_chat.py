@@ -44,7 +44,7 @@ def test_a_conversation(chatting: Any) -> None:
         got = chatting.api.chat.completions.create(model="parrot", messages=messages, max_completion_tokens=12, **fields)
         (choice,) = got.choices
         assert choice.message.role == "assistant"
-        assert choice.message.content == alone(chatting.home, messages, limit=12, **fields)
+        assert choice.message.content == alone(chatting.home, messages, max_tokens=12, **fields)
         assert (got.usage.prompt_tokens_details.cached_tokens > 16) == (turn > 0)
         messages += [{"role": "assistant", "content": choice.message.content}, {"role": "user", "content": "and now?"}]
 

@@ -119,6 +119,6 @@ def test_heads_are_attached_to_the_model_that_others_use() -> None:
 
     made = Catalogue(["autoregressive", "medusa"])
     session = made.session("decgraph:medusa")
-    got = session.run(request_for(session, "def main():\n", limit=8))
-    assert got.error is None and got.tokens == decgraph.run("medusa", "def main():\n", limit=8).tokens
+    got = session.run(request_for(session, "def main():\n", max_tokens=8))
+    assert got.error is None and got.tokens == decgraph.run("medusa", "def main():\n", max_tokens=8).tokens
     assert len({id(getattr(m, "net", m)) for m in made.models()}) == 1

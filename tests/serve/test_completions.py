@@ -25,7 +25,7 @@ def text(algorithm: str, prompt: str = PROMPT, **fields: Any) -> str:
 def test_an_answer_is_the_command_lines(api: Any, algorithm: str) -> None:
     fields: Any = {"temperature": 0.8, "seed": 5, "top_p": 0.9}
     got = api.completions.create(model=f"target:{algorithm}", prompt=PROMPT, max_tokens=24, **fields)
-    assert got.choices[0].text == text(algorithm, limit=24, **fields)
+    assert got.choices[0].text == text(algorithm, max_tokens=24, **fields)
     assert (
         got.model == f"target:{algorithm}" and got.usage.total_tokens == got.usage.prompt_tokens + got.usage.completion_tokens
     )
@@ -34,7 +34,7 @@ def test_an_answer_is_the_command_lines(api: Any, algorithm: str) -> None:
 def test_the_algorithm_is_a_field_too_and_takes_parameters(api: Any) -> None:
     more = {"algorithm": "speculative", "params": {"gamma": 2}}
     got = api.completions.create(model="target", prompt=PROMPT, max_tokens=16, seed=3, extra_body=more)
-    assert got.choices[0].text == text("speculative", params={"gamma": 2}, limit=16, seed=3)
+    assert got.choices[0].text == text("speculative", params={"gamma": 2}, max_tokens=16, seed=3)
     assert got.decgraph[0]["algorithm"] == "speculative"
 
 
@@ -61,13 +61,13 @@ def test_n_answers_of_several_prompts(api: Any) -> None:
     prompts = [PROMPT, "import os\n"]
     got = api.completions.create(model="target", prompt=prompts, n=2, max_tokens=8, seed=9)
     assert [c.index for c in got.choices] == [0, 1, 2, 3]
-    wanted = [text("speculative", p, limit=8, seed=9, request_id=k) for p in prompts for k in range(2)]
+    wanted = [text("speculative", p, max_tokens=8, seed=9, request_id=k) for p in prompts for k in range(2)]
     assert [c.text for c in got.choices] == wanted
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_stop_strings_are_not_shown(api: Any, stream: bool) -> None:
-    free = text("speculative", limit=32, temperature=0)
+    free = text("speculative", max_tokens=32, temperature=0)
     stop = free[len(free) // 2 : len(free) // 2 + 3]
     fields: Any = {"model": "target", "prompt": PROMPT, "max_tokens": 32, "temperature": 0, "stop": ["never\x00", stop]}
     got = api.completions.create(stream=stream, **fields)
@@ -79,7 +79,7 @@ def test_stop_strings_are_not_shown(api: Any, stream: bool) -> None:
 def test_token_ids_echo_and_the_limit(api: Any, catalogue: Any) -> None:
     ids = list(catalogue.sessions["speculative"].tokenizer.encode(PROMPT))
     got = api.completions.create(model="target", prompt=ids, max_tokens=4, temperature=0, echo=True)
-    assert got.choices[0].text == PROMPT + text("speculative", limit=4, temperature=0)
+    assert got.choices[0].text == PROMPT + text("speculative", max_tokens=4, temperature=0)
     assert got.choices[0].finish_reason == "length" and got.usage.prompt_tokens == len(ids)
 
 
@@ -89,11 +89,11 @@ def test_penalties_and_biases(api: Any, catalogue: Any) -> None:
     got = api.completions.create(
         model="target", prompt=PROMPT, max_tokens=16, temperature=0, logit_bias={newline: -100}, **fields
     )
-    assert got.choices[0].text == text("speculative", limit=16, temperature=0, bias={newline: -100}, **fields)
+    assert got.choices[0].text == text("speculative", max_tokens=16, temperature=0, bias={newline: -100}, **fields)
     assert "\n" not in got.choices[0].text
     more = {"top_k": 5, "min_p": 0.01, "repetition_penalty": 1.3}
     got = api.completions.create(model="target", prompt=PROMPT, max_tokens=16, seed=1, extra_body=more)
-    assert got.choices[0].text == text("speculative", limit=16, seed=1, **more)
+    assert got.choices[0].text == text("speculative", max_tokens=16, seed=1, **more)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -101,7 +101,7 @@ def test_log_probabilities(api: Any, stream: bool) -> None:
     fields: Any = {"model": "target", "prompt": PROMPT, "max_tokens": 6, "temperature": 0, "logprobs": 2}
     got = api.completions.create(stream=stream, **fields)
     (told,) = [c.choices[0].logprobs for c in got if c.choices[0].logprobs] if stream else [got.choices[0].logprobs]
-    wanted = decgraph.run("speculative", PROMPT, {"target": "target", "drafter": "drafter"}, limit=6, logprobs=2).logprobs
+    wanted = decgraph.run("speculative", PROMPT, {"target": "target", "drafter": "drafter"}, max_tokens=6, logprobs=2).logprobs
     assert told.token_logprobs == pytest.approx(list(wanted.tokens), abs=1e-4)
     assert all(max(best.values()) == value for best, value in zip(told.top_logprobs, told.token_logprobs, strict=True))
     assert told.text_offset == [sum(map(len, told.tokens[:n])) for n in range(6)]
@@ -124,7 +124,7 @@ def test_clients_at_the_same_time_get_what_they_get_alone(api: Any) -> None:
     for thread in threads:
         thread.start()
     ended("the clients", *threads)
-    assert [got[seed] for _, _, seed in asked] == [text(a, p, limit=20, seed=seed) for a, p, seed in asked]
+    assert [got[seed] for _, _, seed in asked] == [text(a, p, max_tokens=20, seed=seed) for a, p, seed in asked]
 
 
 def test_a_json_schema_is_kept(api: Any) -> None:

@@ -32,7 +32,7 @@ def complete(http: httpx.Client, **fields: Any) -> dict[str, Any]:
 
 
 def run(**fields: Any) -> Any:
-    return decgraph.run("speculative", PROMPT, MODELS, limit=6, seed=1, **fields)
+    return decgraph.run("speculative", PROMPT, MODELS, max_tokens=6, seed=1, **fields)
 
 
 @pytest.mark.parametrize("most", [0, 1])
@@ -43,7 +43,7 @@ def test_a_prompt_is_scored(http: httpx.Client, catalogue: Any, most: int) -> No
     got = complete(http, prompt=[list(one) for one in prompts], max_tokens=most, echo=True, logprobs=1, temperature=0)
     assert got["usage"]["completion_tokens"] == most * 2
     for prompt, choice in zip(prompts, got["choices"], strict=True):
-        request = decgraph.Request(prompt, limit=1, temperature=0, logprobs=1)
+        request = decgraph.Request(prompt, max_tokens=1, temperature=0, logprobs=1)
         wanted = decgraph.load("autoregressive").session(backend="reference", target="target")
         alone, told = wanted.run(request), choice["logprobs"]
         rows = [wanted.models["target"].eval([prompt[:n]])[0].to_float().logits for n in (1, len(prompt) // 2, len(prompt) - 1)]
@@ -230,8 +230,8 @@ def test_one_default_at_every_door(settings: dict[str, Any], same: dict[str, Any
         if file.name != "generation_config.json":
             (home / file.name).symlink_to(file)
     (home / "generation_config.json").write_text(json.dumps({"eos_token_id": 0, **settings}))
-    wanted = decgraph.run("autoregressive", PROMPT, {"target": "target"}, limit=6, seed=1, eos=(0,), **same).text
-    assert decgraph.run("autoregressive", PROMPT, {"target": str(home)}, limit=6, seed=1).text == wanted
+    wanted = decgraph.run("autoregressive", PROMPT, {"target": "target"}, max_tokens=6, seed=1, eos=(0,), **same).text
+    assert decgraph.run("autoregressive", PROMPT, {"target": str(home)}, max_tokens=6, seed=1).text == wanted
     assert main(["run", "autoregressive", "-m", str(home), "-p", PROMPT, "-n", "6", "--seed", "1", "--quiet"]) == 0
     assert capsys.readouterr().out.rstrip("\n") == wanted.rstrip("\n")
     body = CompletionRequest.model_validate({"model": "own", "prompt": PROMPT, "max_tokens": 6, "seed": 1})

@@ -189,7 +189,7 @@ def test_values_of_parameters_do_not_pile_up(catalogue: Catalogue, monkeypatch: 
     functions, programs = [], []
     for gamma in range(10, 15):
         session = catalogue.session("target:speculative", None, {"gamma": gamma})
-        assert len(session.run(request_for(session, "def main():\n", limit=2)).tokens) == 2
+        assert len(session.run(request_for(session, "def main():\n", max_tokens=2)).tokens) == 2
         functions.append(weakref.ref(session.function))
         programs.append(program_of(session.module, session.function.name).filename)
     assert catalogue.session("target:speculative", None, {"gamma": 14}) is session

@@ -27,7 +27,7 @@ def test_the_next_turn_computes_what_is_new(api: Any, catalogue: Any, algorithm:
     assert reused >= first.usage.prompt_tokens - 2
     assert engine.counted.computed - before < 4 * 16 + second.usage.prompt_tokens - reused
     models = MODELS if algorithm == "speculative" else {"target": "target"}
-    alone = decgraph.run(algorithm, longer, models, limit=16, seed=4, bias={0: -100})
+    alone = decgraph.run(algorithm, longer, models, max_tokens=16, seed=4, bias={0: -100})
     assert second.choices[0].text == alone.text
 
 
@@ -36,7 +36,7 @@ def test_another_algorithm_reuses_what_one_left(api: Any) -> None:
     api.completions.create(model="target:autoregressive", prompt=prompt, max_tokens=4, temperature=0)
     got = api.completions.create(model="target:speculative", prompt=prompt + "        pass\n", max_tokens=8, temperature=0)
     assert got.usage.prompt_tokens_details.cached_tokens > LEAST
-    assert got.choices[0].text == decgraph.run("speculative", prompt + "        pass\n", MODELS, limit=8).text
+    assert got.choices[0].text == decgraph.run("speculative", prompt + "        pass\n", MODELS, max_tokens=8).text
 
 
 def test_the_budget_bounds_what_is_kept(server: Any, api: Any) -> None:
@@ -57,7 +57,7 @@ def test_a_text_in_which_an_early_token_changed(api: Any) -> None:
     api.completions.create(model="target", prompt=f"# early\n{TEXT}", max_tokens=4)
     changed = f"# early\n{TEXT.replace('size', 'count')}"
     got = api.completions.create(model="target", prompt=changed, max_tokens=12, temperature=0)
-    assert got.choices[0].text == decgraph.run("speculative", changed, MODELS, limit=12).text
+    assert got.choices[0].text == decgraph.run("speculative", changed, MODELS, max_tokens=12).text
 
 
 def test_how_much_two_texts_begin_alike() -> None:

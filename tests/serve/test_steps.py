@@ -52,7 +52,7 @@ def test_answers_of_mixed_algorithms_are_those_of_each_alone(api: Any) -> None:
     with ThreadPoolExecutor(7) as pool:
         texts = list(pool.map(ask, range(7)))
     for number, text in enumerate(texts):
-        fields: dict[str, Any] = {"temperature": 0.5 + number / 4, "seed": number, "limit": 4 + number}
+        fields: dict[str, Any] = {"temperature": 0.5 + number / 4, "seed": number, "max_tokens": 4 + number}
         if number % 2:
             fields |= {"top_p": 0.9, "presence_penalty": 0.5, "stop": ["e"]}
         assert text == alone(number, **fields).split("e")[0] if number % 2 else alone(number, **fields), number

@@ -20,7 +20,7 @@ STOPS = st.lists(PARTS, max_size=3)
 @settings(max_examples=examples(300), deadline=None)
 @given(TOKENS, STOPS, st.lists(st.integers(1, 4), min_size=20, max_size=20))
 def test_pieces_add_up_to_the_text_before_the_stop_string(tokens: list[int], stops: list[str], sizes: list[int]) -> None:
-    request = Request((0,), limit=1000, stop=tuple(stops))
+    request = Request((0,), max_tokens=1000, stop=tuple(stops))
     kept, state = StopMachine.cut(StopMachine.start(request, LETTERS), tokens)
     whole = LETTERS.text(kept)
     wanted = whole[: len(whole) - state.over] if state.reason == "stop" else whole

@@ -89,12 +89,12 @@ def requests(count: int) -> list[dict[str, Any]]:
 
 @cache
 def expected(i: int) -> tuple[int, ...]:
-    return tuple(run("autoregressive", limit=LIMIT, **requests(200)[i]).tokens)
+    return tuple(run("autoregressive", max_tokens=LIMIT, **requests(200)[i]).tokens)
 
 
 def commits_the_same(name: str, count: int) -> None:
     for i, request in enumerate(requests(200)[:count]):
-        assert tuple(run(name, limit=LIMIT, **request).tokens) == expected(i), request
+        assert tuple(run(name, max_tokens=LIMIT, **request).tokens) == expected(i), request
 
 
 @pytest.mark.parametrize("name", by_mode("tokens"))
@@ -113,7 +113,7 @@ def counts(name: str, runs: int) -> Counter[tuple[int, ...]]:
     out: Counter[tuple[int, ...]] = Counter()
     for seed in range(runs):
         offset = 0 if name == "autoregressive" else 10_000_019
-        out[tuple(run(name, prompt="return self._", limit=2, seed=seed + offset, temperature=0.5).tokens)] += 1
+        out[tuple(run(name, prompt="return self._", max_tokens=2, seed=seed + offset, temperature=0.5).tokens)] += 1
     return out
 
 

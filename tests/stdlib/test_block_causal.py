@@ -22,7 +22,7 @@ def decided(text: str, seed: int, visibility: Visibility, backend: str, **params
     """What a program decided, in order."""
     model = FreeModel(seed, 4, visibility=visibility, kind="masked", name="model")
     session = decgraph.parse(text).session({"model": model}, backend=backend, length=LENGTH, **params)
-    result = session.run(Request((1, 2, 0), limit=LENGTH, temperature=0, eos=frozenset()))
+    result = session.run(Request((1, 2, 0), max_tokens=LENGTH, temperature=0, eos=frozenset()))
     assert result.error is None and len(result.tokens) == LENGTH
     return [(e.position, e.token) for e in result.events if type(e).__name__ == "Unmasked"]
 

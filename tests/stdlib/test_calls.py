@@ -41,29 +41,29 @@ def target_calls(name: str, **request: object) -> list[int]:
 )
 def test_one_target_call_a_step(name: str) -> None:
     for seed in range(3):
-        assert set(target_calls(name, seed=seed, limit=20)) == {1}
+        assert set(target_calls(name, seed=seed, max_tokens=20)) == {1}
 
 
 @pytest.mark.parametrize("name", ["medusa", "medusa_match"])
 def test_heads_cost_a_call_for_the_first_token_and_one_a_step(name: str) -> None:
     """The heads ride in the call that verified: their rows are no call of the target."""
     for seed in range(3):
-        assert set(target_calls(name, seed=seed, limit=20)) == {1}
+        assert set(target_calls(name, seed=seed, max_tokens=20)) == {1}
 
 
 def test_lookahead_asks_at_two_trees_that_one_call_can_serve() -> None:
     """The window and the guesses do not depend on each other; tree fusion makes one call of them."""
-    steps = target_calls("lookahead", limit=20)
+    steps = target_calls("lookahead", max_tokens=20)
     assert set(steps) == {2}
 
 
 def test_speculative_drafts_gamma_tokens_a_step() -> None:
-    result = run("speculative", params={"gamma": 3}, limit=20)
+    result = run("speculative", params={"gamma": 3}, max_tokens=20)
     assert result.stats.draft_calls == 3 * result.stats.target_calls
 
 
 def test_kangaroo_stops_after_an_unsure_token_and_keeps_it() -> None:
-    events = run("kangaroo", params={"exit": 1, "gamma": 6, "eta": 1.0}, limit=20).events
+    events = run("kangaroo", params={"exit": 1, "gamma": 6, "eta": 1.0}, max_tokens=20).events
     kinds = [k for k, _ in groupby(type(e).__name__ for e in events if type(e).__name__ in ("Drafted", "Committed"))]
     drafted = sum(type(e).__name__ == "Drafted" for e in events)
     steps = sum(isinstance(e, Committed) for e in events)
@@ -72,7 +72,7 @@ def test_kangaroo_stops_after_an_unsure_token_and_keeps_it() -> None:
 
 
 def test_kangaroo_drafts_on_while_it_is_sure() -> None:
-    result = run("kangaroo", params={"exit": 1, "gamma": 4, "eta": 0.0}, limit=20)
+    result = run("kangaroo", params={"exit": 1, "gamma": 4, "eta": 0.0}, max_tokens=20)
     left, drafted = 20, 0
     for tokens in (e.tokens for e in result.events if isinstance(e, Committed)):
         drafted, left = drafted + min(4, left - 1), left - len(tokens)  # the last place is the target's
@@ -81,9 +81,9 @@ def test_kangaroo_drafts_on_while_it_is_sure() -> None:
 
 def test_jacobi_needs_no_more_iterations_than_tokens() -> None:
     for seed in range(5):
-        steps = target_calls("jacobi", seed=seed, limit=15)
+        steps = target_calls("jacobi", seed=seed, max_tokens=15)
         assert all(1 <= n <= parameters("jacobi")["length"] for n in steps)
-        assert run("jacobi", seed=seed, limit=15).stats.target_calls <= 15
+        assert run("jacobi", seed=seed, max_tokens=15).stats.target_calls <= 15
 
 
 def test_repetition_pays_for_prompt_lookup() -> None:
@@ -92,7 +92,7 @@ def test_repetition_pays_for_prompt_lookup() -> None:
 
     cycle = {(a,): [1 if v == (a + 1) % 4 else 0 for v in range(4)] for a in range(4)}
     target = TableModel(4, table=cycle, window=1, name="target")
-    result = run("prompt_lookup", {"target": target}, {"k": 3}, prompt=(0, 1, 2, 3, 0, 1, 2, 3), limit=12)
+    result = run("prompt_lookup", {"target": target}, {"k": 3}, prompt=(0, 1, 2, 3, 0, 1, 2, 3), max_tokens=12)
     assert result.tokens == (0, 1, 2, 3) * 3
     assert result.stats.target_calls == 3
 
@@ -103,7 +103,7 @@ def test_lookahead_finds_its_own_n_grams() -> None:
 
     cycle = {(a,): [1 if v == (a + 1) % 4 else 0 for v in range(4)] for a in range(4)}
     target = TableModel(4, table=cycle, window=1, name="target")
-    result = run("lookahead", {"target": target}, {"w": 4, "n": 4, "g": 3}, prompt=(0, 1), limit=40)
+    result = run("lookahead", {"target": target}, {"w": 4, "n": 4, "g": 3}, prompt=(0, 1), max_tokens=40)
     assert result.tokens == tuple((2 + i) % 4 for i in range(40))
     assert any(isinstance(e, Accepted) and e.depth == 3 for e in result.events)
     steps = [len(e.tokens) for e in result.events if isinstance(e, Committed)]
@@ -124,6 +124,8 @@ def test_freedave_takes_fewer_steps_than_one_at_a_time() -> None:
             return [Scores(weights=small_weights(f"cell {i}", 4)) for i in at]
 
     model = Apart(4, 1, kind="masked", name="model")
-    result = run("freedave", {"model": model}, {"length": 8, "block": 8, "d": 4}, limit=8, temperature=0)
-    assert result.tokens == run("static_masked", {"model": model}, {"length": 8, "block": 8}, limit=8, temperature=0).tokens
+    result = run("freedave", {"model": model}, {"length": 8, "block": 8, "d": 4}, max_tokens=8, temperature=0)
+    assert (
+        result.tokens == run("static_masked", {"model": model}, {"length": 8, "block": 8}, max_tokens=8, temperature=0).tokens
+    )
     assert result.stats.target_calls == 3

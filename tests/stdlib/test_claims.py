@@ -63,8 +63,8 @@ def test_whole_greedy_runs_at_a_setting_are_the_specifications() -> None:
         given = {k: float(v) if isinstance(v, Fraction) else list(v) if isinstance(v, tuple) else v for k, v in given.items()}
         assert holds(claim.setting, {**given, **request}), name
         drawn = next(value for _, (kind, value) in claim.args if kind == "param")
-        ours = run(name, models, given, prompt=PROMPT, temperature=0, limit=LIMIT)
-        theirs = run("autoregressive", {"target": models[drawn]}, {}, prompt=PROMPT, temperature=0, limit=LIMIT)
+        ours = run(name, models, given, prompt=PROMPT, temperature=0, max_tokens=LIMIT)
+        theirs = run("autoregressive", {"target": models[drawn]}, {}, prompt=PROMPT, temperature=0, max_tokens=LIMIT)
         assert ours.tokens == theirs.tokens, name
         compared += 1
     assert compared > 20

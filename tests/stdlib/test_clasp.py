@@ -51,7 +51,7 @@ def test_drafts_are_those_of_the_chosen_layers(skips: int, backend: str) -> None
     model, algorithm = TinyModel(3, 7, LAYERS, name="target"), decgraph.load("clasp")
     module = algorithm.module if backend == "reference" else algorithm.optimised()
     s = Session(module, {"target": model}, {"skips": skips, "gamma": 2, "eta": 0.0}, machine=machine(backend))
-    result = s.run(Request(prompt=(1, 2, 3), limit=3, temperature=0))
+    result = s.run(Request(prompt=(1, 2, 3), max_tokens=3, temperature=0))
     assert result.error is None
     text, drafts, calls = [1, 2, 3], [], 0
     for event in result.events:

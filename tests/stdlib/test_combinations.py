@@ -36,7 +36,7 @@ def test_torch_does_what_the_reference_does(n: int) -> None:
             algorithm.function,
             Request(
                 prompt=tuple(rng.randrange(V) for _ in range(size)),
-                limit=rng.randint(4, 10),
+                max_tokens=rng.randint(4, 10),
                 seed=c.seed,
                 request_id=i,
                 **c.settings,

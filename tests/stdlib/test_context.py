@@ -27,7 +27,7 @@ ASKED = [(1, LONG, 1.0), (2, 100, 0), (3, 100, 1.0), (C - 3, LONG, 1.0), (C - 1,
 
 
 def requests(context: int, asked: list[tuple[int, int, float]], size: int) -> list[Request]:
-    return [Request(prompt=tuple((1 + 3 * i) % size for i in range(n)), limit=limit, temperature=t, seed=4, request_id=i)
+    return [Request(prompt=tuple((1 + 3 * i) % size for i in range(n)), max_tokens=limit, temperature=t, seed=4, request_id=i)
             for i, (n, limit, t) in enumerate(asked)]  # fmt: skip
 
 

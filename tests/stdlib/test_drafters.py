@@ -18,7 +18,7 @@ def test_verification_from_the_leaves_accepts_more_of_the_same_trees() -> None:
     models = tables(5)
 
     def mean(name: str) -> float:
-        return per_call([run(name, models, {"shape": "2x2x1"}, seed=s, limit=30) for s in range(12)])
+        return per_call([run(name, models, {"shape": "2x2x1"}, seed=s, max_tokens=30) for s in range(12)])
 
     assert mean("traversal") > mean("recursive_sd") > 1
 

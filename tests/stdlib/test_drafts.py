@@ -42,11 +42,11 @@ def committed(events: list[Any]) -> list[Path]:
     return [tuple(e.tokens) for e in events if isinstance(e, Committed)]
 
 
-def steps(result: Any, depth: int, limit: int) -> list[tuple[list[tuple[int, int, int]], Path]]:
+def steps(result: Any, depth: int, max_tokens: int) -> list[tuple[list[tuple[int, int, int]], Path]]:
     """Drafts and new tokens of the steps whose whole trees, `depth` deep, are of use: the last ones draft less."""
     out, done = [], 0
     for tree, new in zip(drafts(result.events), committed(result.events), strict=True):
-        if done + depth < limit:
+        if done + depth < max_tokens:
             out.append((tree, new))
         done += len(new)
     assert out
@@ -57,7 +57,7 @@ def steps(result: Any, depth: int, limit: int) -> list[tuple[list[tuple[int, int
 def test_prompt_lookup_takes_the_first_match(seed: int) -> None:
     k, reach = 3, 2
     prompt = (0, 1, 2, 0, 1, 3, 0, 1)
-    result = run("prompt_lookup", tables(seed), {"k": k, "reach": reach}, prompt=prompt, seed=seed, limit=20)
+    result = run("prompt_lookup", tables(seed), {"k": k, "reach": reach}, prompt=prompt, seed=seed, max_tokens=20)
     text = prompt
     for tree, new in steps(result, k, 20):
         copied: Path = ()
@@ -98,7 +98,7 @@ def test_lookahead_draws_its_window_and_pool_as_published(seed: int) -> None:
     w, n, g = 4, 4, 2
     target = tables(seed)["target"]
     prompt = (0, 1, 3)
-    result = run("lookahead", {"target": target}, {"w": w, "n": n, "g": g}, prompt=prompt, seed=seed, limit=24)
+    result = run("lookahead", {"target": target}, {"w": w, "n": n, "g": g}, prompt=prompt, seed=seed, max_tokens=24)
     rows: list[list[int]] = [[prompt[i % len(prompt)] for i in range(w + n - 3)]]
     pool: dict[int, list[Path]] = {}
     text: Path = prompt
@@ -125,7 +125,7 @@ def test_lookahead_draws_its_window_and_pool_as_published(seed: int) -> None:
     assert pool
 
 
-def beam(model: Model, prompt: Path, eos: int, k: int, patience: float, alpha: float, limit: int) -> Path:
+def beam(model: Model, prompt: Path, eos: int, k: int, patience: float, alpha: float, max_tokens: int) -> Path:
     """Kasai et al., 2022, as their code has it: candidates from the best; an end counts among the first k of them."""
     beams: list[tuple[float, Path]] = [(0.0, ())]
     finished: list[tuple[float, Path]] = []
@@ -134,7 +134,7 @@ def beam(model: Model, prompt: Path, eos: int, k: int, patience: float, alpha: f
         every.sort(key=lambda c: -c[0])
         beams = []
         for place, (s, path) in enumerate(every[: 2 * k]):
-            if path[-1] == eos or len(path) == limit:
+            if path[-1] == eos or len(path) == max_tokens:
                 if place < k and len(finished) < k * patience:
                     finished.append((s, path))
             elif len(beams) < k:
@@ -148,7 +148,7 @@ def test_beam_with_patience(seed: int, patience: float) -> None:
     target = tables(seed)["target"]
     for k, alpha in product((1, 2, 3), (0, 1)):
         params = {"k": k, "patience": patience, "alpha": alpha}
-        result = run("beam_patience", {"target": target}, params, eos={2}, limit=7)
+        result = run("beam_patience", {"target": target}, params, eos={2}, max_tokens=7)
         assert result.tokens == beam(target, (0, 1), 2, k, patience, alpha, 7), (k, alpha)
         assert result.results[0] == result.tokens
 
@@ -170,7 +170,7 @@ def test_medusa_takes_the_longest_typical_path(seed: int) -> None:
     epsilon, delta, widths = 0.3, 0.8, (2, 2, 1)
     target = tables(seed)["target"]
     params = {"shape": "2x2x1", "epsilon": epsilon, "delta": delta}
-    result = run("medusa", {"target": target}, params, limit=15)
+    result = run("medusa", {"target": target}, params, max_tokens=15)
     text: Path = (0, 1, likeliest(target, (0, 1)))
     steps = committed(result.events)
     assert steps[0] == text[2:]
@@ -189,7 +189,7 @@ def test_medusa_takes_the_longest_typical_path(seed: int) -> None:
 
 
 def test_medusa_with_more_levels_than_heads_drafts_as_deep_as_there_are_heads() -> None:
-    result = run("medusa_match", tables(1), {"shape": "1x1x1x1x1"}, limit=12)
+    result = run("medusa_match", tables(1), {"shape": "1x1x1x1x1"}, max_tokens=12)
     assert {len(tree) for tree, _ in steps(result, 5, 12)[1:]} == {3}
 
 
@@ -197,7 +197,7 @@ def test_stochastic_beams_hold_the_width_and_differ() -> None:
     """RSD-S: every level of the tree has `width` different prefixes, wherever their parents stand."""
     widths: set[tuple[int, ...]] = set()
     for seed in range(12):
-        for tree, _ in steps(run("rsd_s", tables(4), {"width": 3, "depth": 2}, seed=seed, limit=6), 2, 6):
+        for tree, _ in steps(run("rsd_s", tables(4), {"width": 3, "depth": 2}, seed=seed, max_tokens=6), 2, 6):
             paths: dict[int, Path] = {0: ()}
             for node, parent, token in tree:
                 paths[node] = (*paths[parent], token)
@@ -213,7 +213,7 @@ def test_stochastic_beam_is_a_sample_of_sequences_without_replacement() -> None:
     pairs: dict[Path, int] = {}
     runs = 500
     for seed in range(runs):
-        tree = drafts(run("rsd_s", models, {"width": 2, "depth": 2}, seed=seed, limit=2).events)[0]
+        tree = drafts(run("rsd_s", models, {"width": 2, "depth": 2}, seed=seed, max_tokens=2).events)[0]
         paths: dict[int, Path] = {0: ()}
         for node, parent, token in tree:
             paths[node] = (*paths[parent], token)
@@ -235,12 +235,14 @@ def test_recursive_siblings_are_distinct() -> None:
 def test_pearl_drafts_on_below_what_is_pending() -> None:
     """Pre-verification commits one token or its correction; post-verification at most what was pending and one more."""
     gamma = 3
-    runs = [run("pearl", tables(2), {"gamma": gamma}, seed=seed, limit=30) for seed in range(10)]
+    runs = [run("pearl", tables(2), {"gamma": gamma}, seed=seed, max_tokens=30) for seed in range(10)]
     sizes = [len(t) for result in runs for t in committed(result.events)]
     assert min(sizes) == 1
     assert 1 < max(sizes) <= 2 * gamma
     same = TableModel(V, 5, name="target")
-    result = run("pearl", {"target": same, "drafter": TableModel(V, 5, name="drafter")}, {"gamma": gamma}, seed=1, limit=30)
+    result = run(
+        "pearl", {"target": same, "drafter": TableModel(V, 5, name="drafter")}, {"gamma": gamma}, seed=1, max_tokens=30
+    )
     assert committed(result.events)[0] == result.tokens[:1]
     assert [len(t) for t in committed(result.events)[1:-1]] == [gamma] * (len(committed(result.events)) - 2)
 
@@ -251,7 +253,7 @@ def test_eesd_learns_how_far_to_draft() -> None:
     lengths = {}
     for name, wrong in (("right", 0), ("wrong", 1)):
         target = TableModel(4, table=agree, window=0, name="target")
-        result = run("eesd", {"target": target, "tail": Tail(target, wrong)}, {"gamma": 8, "exit": 1}, limit=160, seed=3)
+        result = run("eesd", {"target": target, "tail": Tail(target, wrong)}, {"gamma": 8, "exit": 1}, max_tokens=160, seed=3)
         trees = drafts(result.events)
         lengths[name] = sum(map(len, trees[-10:])) / 10
     assert lengths["right"] > 5
@@ -276,7 +278,7 @@ def test_rsd_s_is_a_stochastic_beam(seed: int) -> None:
     """Every level has the prefixes whose Gumbel scores lead, each under its own parent's (Kool et al., 2019, algorithm 1)."""
     width, depth, prompt = 3, 3, (0, 1)
     models = tables(seed)
-    result = run("rsd_s", models, {"width": width, "depth": depth}, prompt=prompt, seed=seed, limit=9)
+    result = run("rsd_s", models, {"width": width, "depth": depth}, prompt=prompt, seed=seed, max_tokens=9)
     text = prompt
     for turn, (tree, new) in enumerate(steps(result, depth, 9)):
         # (node, path, log-probability, score) of a level, and what it should hold next

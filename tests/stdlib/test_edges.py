@@ -24,7 +24,7 @@ from decgraph.runtime.session import Session, check_params
 SIZES = (5, 31)
 """Vocabularies: one that is smaller than what most programs choose from, and one that is larger."""
 SHAPES = ("1", "16x1", [[n] for n in range(13)])
-REQUESTS = (Request(prompt=(1, 2, 3, 1, 2), limit=6, temperature=0), Request(prompt=(2,), limit=4, seed=3))
+REQUESTS = (Request(prompt=(1, 2, 3, 1, 2), max_tokens=6, temperature=0), Request(prompt=(2,), max_tokens=4, seed=3))
 QUICK = (("token_recycling", "31"), ("tr_jacobi", "5"), ("graft", "5"), ("medusa", "5"))
 
 

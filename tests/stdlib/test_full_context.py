@@ -40,7 +40,7 @@ def result(name: str, full: str, backend: str) -> Result | None:
     externs = outside(algorithm.module)["externs"]
     module = algorithm.module if backend == "reference" else algorithm.optimised(params, Plan())
     s = Session(module, models, params, machine=machine(backend), tokenizer=Letters(), externs=externs)
-    return s.run(Request(prompt=(1, 2), limit=30, temperature=0))
+    return s.run(Request(prompt=(1, 2), max_tokens=30, temperature=0))
 
 
 @pytest.mark.quick(("monitoring", "reference"), ("apd", "torch"), ("universal_assisted", "torch"), ("transfer_q", "reference"))

@@ -66,7 +66,7 @@ def compare(name: str, more: dict[str, Any], backend: str, *, free: bool = True)
     externs = outside(algorithm.module)["externs"]
     module = algorithm.module if backend == "reference" else algorithm.optimised(check_params(f, params), Plan())
     for limit in LIMITS:
-        request = Request(prompt=(1, 2), limit=limit, temperature=0)
+        request = Request(prompt=(1, 2), max_tokens=limit, temperature=0)
         wanted = Session(decgraph.load("autoregressive").module, {"target": models["target"]}, {}, machine=machine("reference"))
         s = Session(module, models, params, machine=machine(backend), tokenizer=Letters(), externs=externs)
         got, want = s.run(request), wanted.run(request)

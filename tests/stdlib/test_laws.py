@@ -42,7 +42,7 @@ def p_value(counts: Counter, expected: dict[tuple[int, ...], float], n: int) -> 
 @pytest.mark.parametrize("name", [n for n, _ in IN_LAW])
 def test_law_of_the_first_tokens(name: str) -> None:
     models, prompt = tables(11), (2, 0)
-    texts = Counter(run(name, models, prompt=prompt, seed=seed, limit=LENGTH).tokens for seed in range(RUNS))
+    texts = Counter(run(name, models, prompt=prompt, seed=seed, max_tokens=LENGTH).tokens for seed in range(RUNS))
     expected = law(prompt, models, LENGTH)
     assert set(texts) <= {text for text, p in expected.items() if p > 0}
     assert p_value(texts, expected, RUNS) > 1e-4
@@ -52,7 +52,7 @@ def test_the_counting_sees_a_wrong_law() -> None:
     """Drafts accepted without a test follow the drafter's law, and the count says so."""
     models = tables(11)
     wrong = {**models, "target": models["drafter"]}
-    texts = Counter(run("autoregressive", wrong, prompt=(2, 0), seed=seed, limit=LENGTH).tokens for seed in range(RUNS))
+    texts = Counter(run("autoregressive", wrong, prompt=(2, 0), seed=seed, max_tokens=LENGTH).tokens for seed in range(RUNS))
     assert p_value(texts, law((2, 0), models, LENGTH), RUNS) < 1e-9
 
 

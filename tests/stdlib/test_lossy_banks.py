@@ -27,7 +27,7 @@ def likelihood(model: Model, tokens: tuple[int, ...]) -> float:
 def test_a_wide_beam_finds_the_likeliest_text_with_the_words(words: list[int]) -> None:
     for seed in SEEDS:
         models = tables(seed)
-        found = session("constrained_beam", models, {"words": words, "k": 32})(seed=seed, limit=3).tokens
+        found = session("constrained_beam", models, {"words": words, "k": 32})(seed=seed, max_tokens=3).tokens
         have = [t for t in product(range(V), repeat=3) if set(words) <= set(t)]
         best = max(have, key=lambda t: likelihood(models["target"], t))
         assert likelihood(models["target"], tuple(found)) == pytest.approx(likelihood(models["target"], best))
@@ -36,7 +36,9 @@ def test_a_wide_beam_finds_the_likeliest_text_with_the_words(words: list[int]) -
 def test_a_narrow_beam_has_the_words_and_does_not_end_before_it_has() -> None:
     for seed in SEEDS:
         for k in (1, 2, 4):
-            found = session("constrained_beam", tables(seed), {"words": [1, 3], "k": k})(seed=seed, limit=6, eos={2}).tokens
+            found = session("constrained_beam", tables(seed), {"words": [1, 3], "k": k})(
+                seed=seed, max_tokens=6, eos={2}
+            ).tokens
             assert {1, 3} <= set(found)
 
 
@@ -44,5 +46,5 @@ def test_without_words_it_is_beam_search() -> None:
     for seed in SEEDS:
         for k in (1, 3):
             models = tables(seed)
-            ours = session("constrained_beam", models, {"words": [], "k": k})(seed=seed, limit=5)
-            assert ours.tokens == session("beam", models, {"k": k})(seed=seed, limit=5).tokens
+            ours = session("constrained_beam", models, {"words": [], "k": k})(seed=seed, max_tokens=5)
+            assert ours.tokens == session("beam", models, {"k": k})(seed=seed, max_tokens=5).tokens

@@ -20,7 +20,7 @@ from decgraph.runtime.text import detokenizer_of
 
 def after(model: Model, tokens: Sequence[int]) -> int:
     """The likeliest token after a text."""
-    return run("autoregressive", {"target": model}, {}, prompt=tuple(tokens), limit=1, temperature=0).tokens[0]
+    return run("autoregressive", {"target": model}, {}, prompt=tuple(tokens), max_tokens=1, temperature=0).tokens[0]
 
 
 def until(model: Model, tokens: Sequence[int], stops: set[int], most: int) -> list[int]:
@@ -84,7 +84,7 @@ def skeleton(target: Model, drafter: Model, points: int, reach: int) -> Result:
         tokenizer=Letters(),
         externs={"needs": needs, "hard": hard},
     )
-    result = session.run(Request(prompt=(0, 2), limit=100, temperature=0))
+    result = session.run(Request(prompt=(0, 2), max_tokens=100, temperature=0))
     assert result.error is None, result.error
     return result
 

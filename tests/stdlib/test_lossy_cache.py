@@ -36,7 +36,9 @@ def test_what_is_not_read_shows(name: str) -> None:
 
 def test_a_sparse_draft_is_as_good_as_what_it_reads() -> None:
     """Drafts from everything are all accepted; from one position of the prompt fewer are, and the tokens stay the target's."""
-    made = {n: decgraph.run("sparse_to_dense", PROMPTS[1], limit=16, params={"budget": n, "question": 1}) for n in (4096, 1)}
+    made = {
+        n: decgraph.run("sparse_to_dense", PROMPTS[1], max_tokens=16, params={"budget": n, "question": 1}) for n in (4096, 1)
+    }
     assert sum(made[4096].stats.accepted) == made[4096].stats.drafted > 0
     assert sum(made[1].stats.accepted) < made[1].stats.drafted
-    assert made[1].tokens == made[4096].tokens == decgraph.run("autoregressive", PROMPTS[1], limit=16).tokens
+    assert made[1].tokens == made[4096].tokens == decgraph.run("autoregressive", PROMPTS[1], max_tokens=16).tokens

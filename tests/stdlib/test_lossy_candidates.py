@@ -111,7 +111,7 @@ def foreseen(seed: int, alike: Any, temperature: int = 1, **params: Any) -> Resu
         tokenizer=Words(),
         externs={"alike": alike},
     )
-    result = bound.run(Request(prompt=(0, 1), limit=12, seed=seed, temperature=temperature))
+    result = bound.run(Request(prompt=(0, 1), max_tokens=12, seed=seed, temperature=temperature))
     assert result.error is None, result.error
     return result
 

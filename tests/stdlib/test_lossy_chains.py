@@ -26,7 +26,7 @@ def chained(model: Model, text: tuple[int, ...], order: int) -> float:
 
 
 def text(seed: int, **params: int) -> tuple[int, ...]:
-    return tuple(session("cascaded", tables(seed), {"length": N, **params})(seed=seed, limit=N).tokens)
+    return tuple(session("cascaded", tables(seed), {"length": N, **params})(seed=seed, max_tokens=N).tokens)
 
 
 @pytest.mark.parametrize("seed", range(5))

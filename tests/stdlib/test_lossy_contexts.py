@@ -19,21 +19,21 @@ PROMPTS = [(0, 1), (3,), (2, 2, 1)]
 @pytest.mark.parametrize("temperature", [0, 1])
 def test_wait_k_is_the_model_behind_the_source_where_all_of_it_is_read(temperature: float) -> None:
     for prompt in PROMPTS:
-        done = run("wait_k", None, {"source": SOURCE, "k": 6}, prompt=prompt, limit=5, temperature=0)
-        assert done.tokens == run("autoregressive", prompt=(*SOURCE, *prompt), limit=5, temperature=0).tokens
-        none = run("wait_k", None, {"source": [], "k": 1}, prompt=prompt, limit=5, temperature=temperature)
-        assert none.tokens == run("autoregressive", prompt=prompt, limit=5, temperature=temperature).tokens
+        done = run("wait_k", None, {"source": SOURCE, "k": 6}, prompt=prompt, max_tokens=5, temperature=0)
+        assert done.tokens == run("autoregressive", prompt=(*SOURCE, *prompt), max_tokens=5, temperature=0).tokens
+        none = run("wait_k", None, {"source": [], "k": 1}, prompt=prompt, max_tokens=5, temperature=temperature)
+        assert none.tokens == run("autoregressive", prompt=prompt, max_tokens=5, temperature=temperature).tokens
 
 
 def test_wait_k_writes_each_token_from_one_more_of_the_source() -> None:
     model = tables()["target"]
     for k in (1, 3):
-        done = run("wait_k", {"target": model}, {"source": SOURCE, "k": k}, prompt=(0, 1), limit=5, temperature=0)
+        done = run("wait_k", {"target": model}, {"source": SOURCE, "k": k}, prompt=(0, 1), max_tokens=5, temperature=0)
         for n, token in enumerate(done.tokens):
             row = model.eval([(*SOURCE[: k + n], 0, 1, *done.tokens[:n])])[0].weights
             assert row is not None
             assert token == max(range(4), key=lambda t: row[t])
-    texts = [run("wait_k", None, {"source": SOURCE, "k": k}, prompt=(0, 1), limit=5, temperature=0).tokens for k in (1, 6)]
+    texts = [run("wait_k", None, {"source": SOURCE, "k": k}, prompt=(0, 1), max_tokens=5, temperature=0).tokens for k in (1, 6)]
     assert texts[0] != texts[1]
 
 
@@ -60,7 +60,7 @@ def refined(reward: Any, prompt: tuple[int, ...], **params: Any) -> tuple[int, .
         tokenizer=letters,
         externs={"reward": reward},
     )
-    done = bound.run(Request(prompt=prompt, limit=4, seed=5, temperature=params.pop("temperature", 1)))
+    done = bound.run(Request(prompt=prompt, max_tokens=4, seed=5, temperature=params.pop("temperature", 1)))
     assert done.error is None, done.error
     return done.tokens
 

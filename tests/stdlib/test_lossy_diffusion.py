@@ -66,7 +66,7 @@ def decided(name: str, params: Mapping[str, Any], seed: int) -> tuple[list[list[
 
     known = {p.name for p in decgraph.load(name).module.entry.params}
     small = {k: v for k, v in {"length": LENGTH, "block": BLOCK, **params}.items() if k in known}
-    result = run(name, tables(seed), small, limit=LENGTH, temperature=0)
+    result = run(name, tables(seed), small, max_tokens=LENGTH, temperature=0)
     order: list[list[int]] = []
     for event in result.events:
         if isinstance(event, ModelCall):

@@ -33,7 +33,7 @@ PROMPTS = [(0, 1, 2), (3, 3), (1, 0, 2, 1), (2, 2, 1)]
 def texts(name: str, models: dict[str, Model] | None = None, **params: Any) -> list[tuple[int, ...]]:
     """Drawn ones, then greedy ones."""
     asked = [(p, n, t) for t in (1, 0) for n, p in enumerate(PROMPTS)]
-    return [run(name, models, params, prompt=p, limit=7, seed=n, temperature=t).tokens for p, n, t in asked]
+    return [run(name, models, params, prompt=p, max_tokens=7, seed=n, temperature=t).tokens for p, n, t in asked]
 
 
 @pytest.mark.parametrize("name", EQUAL)
@@ -74,7 +74,7 @@ def test_a_ranking_has_every_candidate_once(items: list[int], place: int) -> Non
         externs={"asked": lambda left: [3, *map(int, left)], "named": lambda reply, left: place},
     )
     for prompt in PROMPTS:
-        done = bound.run(Request(prompt=prompt, limit=8))
+        done = bound.run(Request(prompt=prompt, max_tokens=8))
         assert done.error is None, done.error
         assert sorted(done.tokens) == sorted(items)
         assert (
@@ -89,7 +89,7 @@ def scored(name: str, score: Any, temperature: float = 1, **params: Any) -> list
     models = {p.name: have[p.name] for p in module(name).entry.params if p.value.type.elem == "model"}
     letters: Any = Letters()
     bound = Session(module(name), models, params, machine=machine("reference"), tokenizer=letters, externs={extern: score})
-    done = [bound.run(Request(prompt=p, limit=9, seed=n, temperature=temperature)) for n, p in enumerate(PROMPTS)]
+    done = [bound.run(Request(prompt=p, max_tokens=9, seed=n, temperature=temperature)) for n, p in enumerate(PROMPTS)]
     assert all(d.error is None for d in done), [str(d.error) for d in done]
     return [d.tokens for d in done]
 
@@ -107,7 +107,7 @@ def test_a_score_chooses_the_block() -> None:
 
 def test_a_reward_tilts_the_next_token() -> None:
     """Without a reward the likeliest stays so, a large one is followed, and only the k likeliest are ever drawn."""
-    greedy = [run("autoregressive", None, {}, prompt=p, limit=9, temperature=0).tokens for p in PROMPTS]
+    greedy = [run("autoregressive", None, {}, prompt=p, max_tokens=9, temperature=0).tokens for p in PROMPTS]
     assert scored("transfer_q", lambda text: 0.0, 0, k=3, horizon=2) == greedy
     with_it = {t for t in range(4) if Letters().decode([1]) in Letters().decode([t])}
     assert all(set(t) <= with_it != {0, 1, 2, 3} for t in scored("transfer_q", counts(1), 0, k=4, horizon=0, alpha=0.05))

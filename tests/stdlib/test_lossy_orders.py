@@ -31,7 +31,7 @@ def models(seed: int) -> dict[str, Model]:
 
 def decided(name: str, params: Mapping[str, Any], seed: int = 0, **request: Any) -> tuple[list[list[int]], tuple[int, ...]]:
     """The cells that each call decides, calls that decide none left out, and the tokens."""
-    result = run(name, models(seed), params, **{"seed": seed, "limit": 64, **request})
+    result = run(name, models(seed), params, **{"seed": seed, "max_tokens": 64, **request})
     calls: list[list[int]] = []
     for event in result.events:
         if isinstance(event, ModelCall):
@@ -62,7 +62,7 @@ def test_without_delay_frames_are_decided_whole_and_one_codebook_is_one_token_a_
     for seed in range(4):
         for books, delay in ((3, 0), (1, 2)):
             calls, tokens = decided("codebook_delay", {"frames": 4, "books": books, "delay": delay}, seed, **GREEDY)
-            _, window = decided("sdlm", {"d": books, "tau": 0}, seed, limit=4 * books, **GREEDY)
+            _, window = decided("sdlm", {"d": books, "tau": 0}, seed, max_tokens=4 * books, **GREEDY)
             assert (len(calls), tokens) == (4, window), seed
 
 
@@ -141,16 +141,16 @@ def test_groups_are_near_what_is_decided_and_far_from_one_another(
 def test_all_scales_drafted_is_the_large_model_and_none_the_small_one() -> None:
     for seed in range(4):
         have = models(seed)
-        large = run("code_var", have, {"scales": 3, "drafted": 3}, limit=14, seed=seed)
+        large = run("code_var", have, {"scales": 3, "drafted": 3}, max_tokens=14, seed=seed)
         swapped = run(
             "code_var",
             have | {"model": have["refiner"], "refiner": have["model"]},
             {"scales": 3, "drafted": 0},
-            limit=14,
+            max_tokens=14,
             seed=seed,
         )
         assert large.tokens == swapped.tokens
-        both = run("code_var", have, {"scales": 3, "drafted": 2}, limit=14, seed=seed)
+        both = run("code_var", have, {"scales": 3, "drafted": 2}, max_tokens=14, seed=seed)
         assert [e.model for e in both.events if isinstance(e, ModelCall)] == ["model", "model", "refiner"]
         assert both.tokens[:5] == large.tokens[:5] and len(both.tokens) == 14
     assert [len(c) for c in decided("code_var", {"scales": 4, "drafted": 2})[0]] == [1, 4, 9, 16]
@@ -161,4 +161,4 @@ def test_a_memory_that_no_call_computed_before_is_a_call_on_both_backends() -> N
     have = {"model": FreeModel(6, V, 2, visibility="full")}
     for backend in ("reference", "torch"):
         bound = Session(module("arpg"), have, {"length": 9, "steps": 3}, machine=machine(backend))
-        assert bound.run(Request(prompt=(0, 1), limit=9)).stats.target_calls == 6, backend
+        assert bound.run(Request(prompt=(0, 1), max_tokens=9)).stats.target_calls == 6, backend

@@ -62,7 +62,7 @@ def tokens(
         tokenizer=Letters(),
         externs=outside(module(name))["externs"],
     )
-    result = bound.run(Request(**{"prompt": (0, 1), "limit": 12, "seed": seed, **request}))
+    result = bound.run(Request(**{"prompt": (0, 1), "max_tokens": 12, "seed": seed, **request}))
     assert result.error is None, result.error
     return tuple(result.tokens)
 
@@ -88,7 +88,7 @@ EQUAL = [
     ("kgw_watermark", {"delta": 0}, {}),
     ("lookahead_reasoning", {"mark": ".", "depth": 0}, GREEDY),
     ("superposed", {"k": 1, "alpha": 0}, GREEDY),
-    ("superposed", {"k": 1, "alpha": 0}, {"eos": (2, 3), "min_length": 5, "limit": 5, **GREEDY}),
+    ("superposed", {"k": 1, "alpha": 0}, {"eos": (2, 3), "min_length": 5, "max_tokens": 5, **GREEDY}),
 ]
 """A program, parameters, and a request: it commits what the target alone does."""
 
@@ -153,7 +153,7 @@ def rewarded(params: dict[str, Any], reward: Any) -> list[tuple[int, ...]]:
             tokenizer=Letters(),
             externs={"reward": reward},
         )
-        result = bound.run(Request(prompt=(0, 1), limit=8, seed=seed))
+        result = bound.run(Request(prompt=(0, 1), max_tokens=8, seed=seed))
         assert result.error is None, result.error
         out.append(tuple(result.tokens))
     return out

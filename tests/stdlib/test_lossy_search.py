@@ -39,7 +39,7 @@ def result(name: str, seed: int, temperature: float = 0, externs: dict[str, Any]
         tokenizer=Letters(),  # type: ignore[arg-type]
         externs={**FUNCTIONS, **(externs or {})},
     )
-    done = bound.run(Request((0, 1), limit=7, eos=frozenset({3}), temperature=temperature, seed=seed))
+    done = bound.run(Request((0, 1), max_tokens=7, eos=frozenset({3}), temperature=temperature, seed=seed))
     assert done.error is None, done.error
     return done
 

@@ -59,7 +59,7 @@ def quotas(masks: int, steps: int) -> list[int]:
 
 def steps_of(name: str, model: Model, **params: object) -> tuple[list[list[int]], tuple[int, ...], int]:
     """What a run decides, call by call, its tokens and its number of calls."""
-    result = run(name, {"model": model}, params, prompt=PROMPT, limit=LENGTH, temperature=0)
+    result = run(name, {"model": model}, params, prompt=PROMPT, max_tokens=LENGTH, temperature=0)
     order: list[list[int]] = []
     for event in result.events:
         if isinstance(event, ModelCall):
@@ -249,7 +249,7 @@ class Sharp(Model):
 def test_limit_cuts_the_canvas() -> None:
     """A canvas longer than the request's limit has the limit's length; no cell past it is computed."""
     for name in ("llada", "dream", "fast_dllm_uncached", "prophet", "static_masked"):
-        result = run(name, tables(3), None, limit=5)
+        result = run(name, tables(3), None, max_tokens=5)
         assert len(result.tokens) == 5
         assert {e.cells for e in result.events if isinstance(e, ModelCall)} == {7}
         assert {e.position for e in result.events if isinstance(e, Unmasked)} == set(range(5))

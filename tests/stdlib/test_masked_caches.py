@@ -23,7 +23,7 @@ def tokens(module: Module, name: str, backend: str) -> tuple[int, ...]:
     params = {p.name: p.default for p in module.functions[name].params if p.has_default}
     params.update({k: v for k, v in {"length": 6, "block": 3, "steps": 4, "width": 2}.items() if k in params})
     model = TableModel(3, 4, kind="masked", name="model")
-    request = Request((1, 2), limit=6, eos=frozenset(), temperature=0.7, seed=3)
+    request = Request((1, 2), max_tokens=6, eos=frozenset(), temperature=0.7, seed=3)
     m = machine(backend)(module, name, {"model": model}, params, request)
     m.run()
     committed: tuple[int, ...] = tuple(m.committed_tokens())
@@ -54,7 +54,7 @@ def test_freedave_says_what_it_did(backend: str) -> None:
 
     model = TableModel(3, 4, kind="masked", name="model")
     session = decgraph.load("freedave").session({"model": model}, plan=Plan(backend=backend), length=8, block=4, d=3)
-    result = session.run(Request((1, 2), limit=8, eos=frozenset(), temperature=0))
+    result = session.run(Request((1, 2), max_tokens=8, eos=frozenset(), temperature=0))
     kinds = [type(e).__name__ for e in result.events]
     s = result.stats
     assert s.unmasked == kinds.count("Unmasked") == 8 == s.tokens

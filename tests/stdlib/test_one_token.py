@@ -29,7 +29,7 @@ def results(algorithm: decgraph.Algorithm, *, free: bool, **asked: object) -> li
     return [
         Session(
             text, models, params, machine=machine(backend), tokenizer=Letters(), externs=outside(algorithm.module)["externs"]
-        ).run(Request(prompt=(1,), limit=4, seed=5, **asked))  # type: ignore[arg-type]
+        ).run(Request(prompt=(1,), max_tokens=4, seed=5, **asked))  # type: ignore[arg-type]
         for backend, text in (("reference", algorithm.module), ("torch", optimised))
     ]
 

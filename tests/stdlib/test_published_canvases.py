@@ -46,7 +46,7 @@ def test_saber_spares_the_first_tokens_of_a_block(length: int, block: int, n: in
     for seed in range(2):
         for prompt in PROMPTS:
             model = canvases(seed)
-            done = run("saber", {"model": model}, prompt, {"length": length, "block": block, "n": n}, limit=length)
+            done = run("saber", {"model": model}, prompt, {"length": length, "block": block, "n": n}, max_tokens=length)
             assert steps(done, length) == saber(model, prompt, length, block, n), (seed, prompt)
 
 
@@ -84,7 +84,7 @@ def test_a_short_exploration_averages_what_it_has(explore: int, window: int) -> 
     for seed in range(3):
         model, far = canvases(seed), 0.9
         params = {"length": 12, "block": 12, "explore": explore, "window": window, "far": far, "tau": 1.0}
-        done = run("slow_fast", {"model": model}, PROMPTS[0], params, limit=12)
+        done = run("slow_fast", {"model": model}, PROMPTS[0], params, max_tokens=12)
         assert steps(done, 12) == slow_fast(model, PROMPTS[0], 12, explore, window, far), seed
 
 
@@ -95,7 +95,7 @@ def test_cells_that_are_equally_far_from_the_group_go_by_what_is_decided_around_
     chosen_far = 0
     for seed in range(3):
         params = {"length": width * width, "width": width, "steps": sizes, "apart": 1}
-        done = run("lpd", {"model": canvases(seed)}, (0, 3), params, limit=width * width, seed=seed)
+        done = run("lpd", {"model": canvases(seed)}, (0, 3), params, max_tokens=width * width, seed=seed)
         groups: list[list[int]] = []
         for event in done.events:
             if isinstance(event, ModelCall):

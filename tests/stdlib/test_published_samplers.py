@@ -49,7 +49,7 @@ class Judges(Reading):
 def spoken(name: str, models: dict[str, Any], params: dict[str, Any], **request: Any) -> Result:
     """A program that reads texts."""
     bound = Session(module(name), models, params, machine=machine("reference"), tokenizer=Letters())  # type: ignore[arg-type]
-    done = bound.run(Request(**{"prompt": (0, 3), "limit": LIMIT, "temperature": 0, **request}))
+    done = bound.run(Request(**{"prompt": (0, 3), "max_tokens": LIMIT, "temperature": 0, **request}))
     assert done.error is None, done.error
     return done
 
@@ -78,14 +78,14 @@ def test_a_text_shorter_than_the_n_gram_is_not_penalised(n: int, alpha: float, b
         for prompt in ((2,), (5, 5), (1, 4, 1, 4, 1)):
             model = causal(seed)
             params = {"k": 6, "alpha": alpha, "n": n, "beta": beta}
-            done = run("frustratingly_simple", {"target": model}, prompt, params, limit=LIMIT)
+            done = run("frustratingly_simple", {"target": model}, prompt, params, max_tokens=LIMIT)
             assert done.tokens == frustratingly_simple(said(model), prompt, 6, alpha, n, beta), (seed, prompt)
 
 
-def adadec(after: Any, prompt: Text, k: int, length: int, tau: float, limit: int) -> Text:
+def adadec(after: Any, prompt: Text, k: int, length: int, tau: float, max_tokens: int) -> Text:
     """Where the entropy is tau or more, the mean log-probability of a token and the greedy ones after it decides."""
     text = prompt
-    while len(text) - len(prompt) < limit:
+    while len(text) - len(prompt) < max_tokens:
         p = after(text)
         if -(p * np.log(p)).sum() < tau:
             text = (*text, int(p.argmax()))
@@ -105,7 +105,7 @@ def adadec(after: Any, prompt: Text, k: int, length: int, tau: float, limit: int
 def test_an_unsure_token_is_chosen_by_what_follows_it(k: int, length: int, tau: float) -> None:
     for seed in range(2):
         model = causal(seed)
-        done = run("adadec", {"target": model}, (0, 3), {"k": k, "length": length, "tau": tau}, limit=8 + length)
+        done = run("adadec", {"target": model}, (0, 3), {"k": k, "length": length, "tau": tau}, max_tokens=8 + length)
         assert done.tokens[:8] == adadec(said(model), (0, 3), k, length, tau, 8), seed
 
 
@@ -113,7 +113,7 @@ def test_a_cautious_trial_ends_at_any_mark() -> None:
     """What is committed at once is one token, or a trial: no mark before its end, and one there."""
     long = set()
     for seed in range(4):
-        done = spoken("cautious", {"target": causal(seed)}, {"most": 3}, temperature=1, seed=seed, limit=20)
+        done = spoken("cautious", {"target": causal(seed)}, {"most": 3}, temperature=1, seed=seed, max_tokens=20)
         *chunks, _ = [e.tokens for e in done.events if isinstance(e, Committed)]
         for chunk in chunks:
             assert not MARKS & set(chunk[:-1])
@@ -128,7 +128,7 @@ def test_a_step_is_written_again_from_the_threshold_on(says: float, writer: str)
         models = {"target": causal(seed), "drafter": causal(seed + 9), "reader": causal(seed)}
         router = Judges(models["reader"], lambda text: says)
         done = spoken("arbitrage", models | {"router": router}, {"tau": 0.5, "mark": "?", "reach": 4})
-        assert done.tokens == run("autoregressive", {"target": models[writer]}, (0, 3), {}, limit=LIMIT).tokens
+        assert done.tokens == run("autoregressive", {"target": models[writer]}, (0, 3), {}, max_tokens=LIMIT).tokens
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])

@@ -19,13 +19,13 @@ def ranked(p: np.ndarray, k: int) -> list[int]:
     return [int(v) for v in np.argsort(-p, kind="stable")[:k]]
 
 
-def duodecoding(target: After, drafter: After, prompt: Text, budget: int, limit: int) -> list[int]:
+def duodecoding(target: After, drafter: After, prompt: Text, budget: int, max_tokens: int) -> list[int]:
     """How many tokens each call of the target settles: one token is drafted while it reads the prompt; the number of sequences
     is rounded down to one that divides the budget."""
     pending: Text = ()
     found: list[int] = []
     text, size = prompt, 1
-    while len(text) - len(prompt) < limit:
+    while len(text) - len(prompt) < max_tokens:
         start = (*text, *pending)
         q = drafter(start)
         bar = q.max() * drafter((*start, int(q.argmax()))).max()
@@ -54,7 +54,7 @@ def test_the_sequences_of_duodecoding_divide_its_budget(budget: int) -> None:
     for seed in range(3):
         target, drafter = causal(seed), causal(seed + 20)
         for prompt in PROMPTS:
-            done = run("duodecoding", {"target": target, "drafter": drafter}, prompt, {"budget": budget}, limit=LIMIT)
+            done = run("duodecoding", {"target": target, "drafter": drafter}, prompt, {"budget": budget}, max_tokens=LIMIT)
             want = duodecoding(said(target), said(drafter), prompt, budget, LIMIT)
             ours = committed(done)
             assert ours[:-1] == want[: len(ours) - 1], (seed, prompt)
@@ -63,11 +63,11 @@ def test_the_sequences_of_duodecoding_divide_its_budget(budget: int) -> None:
     assert rounded == 6, "the first call settles the one token that was drafted, or another in its place"
 
 
-def best_first(target: After, prompt: Text, k: int, eos: int, limit: int) -> tuple[Text, int] | None:
+def best_first(target: After, prompt: Text, k: int, eos: int, max_tokens: int) -> tuple[Text, int] | None:
     """The first ended text at the head of all queues, one for each length, and how many texts were extended; a length
     of which k were followed drops all shorter ones. None: none has ended."""
-    queues: list[list[tuple[float, Text]]] = [[(0.0, ())], *([] for _ in range(limit + 1))]
-    left, calls = [1] + [k] * (limit + 1), 0
+    queues: list[list[tuple[float, Text]]] = [[(0.0, ())], *([] for _ in range(max_tokens + 1))]
+    left, calls = [1] + [k] * (max_tokens + 1), 0
     while any(queues):
         score, n = max((max(q)[0], i) for i, q in enumerate(queues) if q)
         text = max(queues[n])[1]
@@ -75,7 +75,7 @@ def best_first(target: After, prompt: Text, k: int, eos: int, limit: int) -> tup
         left[n] -= 1
         if text and text[-1] == eos:
             return text, calls
-        if n < limit:
+        if n < max_tokens:
             calls += 1
             p = target((*prompt, *text))
             new = [(score + float(np.log(p[v])), (*text, v)) for v in ranked(p, k)]
@@ -92,7 +92,7 @@ def test_best_first_beams_drop_shorter_texts_when_a_length_is_full(k: int) -> No
         model = causal(seed)
         for eos in range(0, V, 2):
             want = best_first(said(model), PROMPTS[0], k, eos, 10)
-            done = run("best_first_beam", {"target": model}, PROMPTS[0], {"k": k}, limit=10, eos=frozenset({eos}))
+            done = run("best_first_beam", {"target": model}, PROMPTS[0], {"k": k}, max_tokens=10, eos=frozenset({eos}))
             if want is not None and done.tokens[-1] == eos:  # at the limit the program may return a text that has not ended
                 assert (done.tokens, done.stats.target_calls) == want, (seed, eos)
                 longer += len(want[0]) > 1
@@ -139,18 +139,18 @@ def test_a_lattice_merges_within_a_completion_where_lengths_are_near(k: int, gra
         model = causal(seed)
         for prompt in PROMPTS:
             params = {"k": k, "grams": grams, "near": near, "budget": 6}
-            done = run("lattice", {"target": model}, prompt, params, limit=LIMIT, eos=frozenset({2}))
+            done = run("lattice", {"target": model}, prompt, params, max_tokens=LIMIT, eos=frozenset({2}))
             want = lattice(said(model), prompt, k, grams, near, 6, 2)
             assert ([tuple(r) for r in done.results], done.stats.target_calls) == want, (seed, prompt)
 
 
-def superposed(after: After, prompt: Text, eos: int, limit: int) -> Text:
+def superposed(after: After, prompt: Text, eos: int, max_tokens: int) -> Text:
     """With one draft, whose embedding is its token's: it goes on greedily, and of each call's two likeliest tokens an end is
     kept, the likeliest; of both the likelier one is the result."""
     text: Text = ()
     ended: tuple[float, Text] = (-np.inf, ())
     score = 0.0
-    while len(text) < limit and score > ended[0]:
+    while len(text) < max_tokens and score > ended[0]:
         p = np.log(after((*prompt, *text)))
         first, second = ranked(p, 2)
         ended = max(ended, *((score + float(p[v]), (*text, v)) for v in (first, second) if v == eos), (-np.inf, ()))
@@ -165,7 +165,7 @@ def test_superposed_drafts_that_ended_stay_beside_those_that_go_on() -> None:
         model = embedded(seed)
         for eos in range(V):
             params = {"k": 1, "pool": V, "heat": 1.0, "alpha": 0}
-            done = run("superposed", {"target": model}, (0, 3), params, limit=6, eos=frozenset({eos}))
+            done = run("superposed", {"target": model}, (0, 3), params, max_tokens=6, eos=frozenset({eos}))
             want = superposed(said(model), (0, 3), eos, 6)
             assert done.tokens == want, (seed, eos)
             ends += want[-1] == eos

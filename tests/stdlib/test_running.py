@@ -14,7 +14,7 @@ WITH_LAYERS = [(n, k) for n in NAMES for k in ("free", "tiny") if k == "free" or
 def test_runs_on_models_with_layers(name: str, kind: str, temperature: int) -> None:
     models = layered(kind)
     params = parameters(name, length=6, block=3)
-    result = run(name, models, params, limit=6, temperature=temperature)
+    result = run(name, models, params, max_tokens=6, temperature=temperature)
     assert len(result.tokens) == 6
     assert set(result.tokens) <= set(range(V))
 
@@ -28,13 +28,13 @@ def test_sampled_from_tables_with_holes(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_limit_of_one(name: str) -> None:
-    assert len(run(name, limit=1).tokens) == 1
+    assert len(run(name, max_tokens=1).tokens) == 1
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_limit_cuts_in_mid_path(name: str) -> None:
     for limit in range(2, 8):
-        assert len(run(name, limit=limit).tokens) == limit
+        assert len(run(name, max_tokens=limit).tokens) == limit
 
 
 @pytest.mark.quick(*FEW)
@@ -61,7 +61,7 @@ def test_context_window(name: str) -> None:
     one_more = "causal" in str(module(name).entry.params[0].value.type)
     for context in range(3, 9):
         for temperature in (0, 1):
-            tokens = run(name, tables(context=context), limit=40, temperature=temperature).tokens
+            tokens = run(name, tables(context=context), max_tokens=40, temperature=temperature).tokens
             assert len(tokens) == context - 2 + one_more
 
 

@@ -82,7 +82,7 @@ def test_the_first_draft_is_that_of_the_search(text: Path, setting: tuple[int, i
         text,
         {"target": tables()["target"]},
         "reference",
-        limit=8,
+        max_tokens=8,
         shared=known,
         **dict(zip(names, setting, strict=True)),
     )

@@ -53,7 +53,7 @@ def compare(name: str, claim: Claim, seed: int) -> None:
         (theirs if spec.param(parameter).value.type.elem == "model" else given)[parameter] = got
     externs = outside(module)["externs"]
     for asked in SHAPED:
-        request = Request(prompt=(1, 2), limit=6, temperature=0, **asked)
+        request = Request(prompt=(1, 2), max_tokens=6, temperature=0, **asked)
         got, want = (
             run(module, f.name, models, params, request, externs),
             run(module, spec.name, theirs, given, request, externs),

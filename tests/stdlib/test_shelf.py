@@ -60,7 +60,7 @@ def test_on_shipped_models(name: str) -> None:
     got: dict[str, Any] = {}
     for backend in ("reference", "torch"):
         session = algorithm.session(backend=backend, externs=outside(algorithm.module)["externs"])
-        got[backend] = session.run(request_for(session, prompt="def mean(values):\n    ", limit=6, seed=3))
+        got[backend] = session.run(request_for(session, prompt="def mean(values):\n    ", max_tokens=6, seed=3))
         assert got[backend].error is None, got[backend].error
     assert got["torch"].tokens == got["reference"].tokens
     assert got["torch"].tokens

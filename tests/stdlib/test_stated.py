@@ -62,7 +62,7 @@ def runs(text: str, backend: str, **request: Any) -> list[tuple[tuple[int, ...],
     if backend != "reference":
         module = optimise(module)[0]
     session = Session(module, models_for(module.entry, 4, 3), {}, machine=machine(backend))
-    results = [session.run(Request(prompt=(0, 1), limit=8, seed=s, **request)) for s in range(4)]
+    results = [session.run(Request(prompt=(0, 1), max_tokens=8, seed=s, **request)) for s in range(4)]
     for error in (r.error for r in results if r.error):
         raise error
     return [(tuple(r.tokens), tuple(r.stats.accepted)) for r in results]

@@ -34,7 +34,7 @@ def runs(backend: str, **request: Any) -> list[tuple[int, ...]]:
     if backend != "reference":
         module = optimise(module)[0]
     session = Session(module, models_for(module.entry, 4, 3), {}, machine=machine(backend))
-    results = [session.run(Request(prompt=(0, 1), limit=8, seed=s, **request)) for s in range(4)]
+    results = [session.run(Request(prompt=(0, 1), max_tokens=8, seed=s, **request)) for s in range(4)]
     assert not any(r.error for r in results)
     return [tuple(r.tokens) for r in results]
 

@@ -41,7 +41,7 @@ def test_which_refine_in_tokens() -> None:
 def test_fifty_tables(name: str, claim: Claim) -> None:
     masked = claim.spec != "autoregressive"
     for seed in range(50):
-        request: dict[str, Any] = {"seed": seed, "limit": 7 if masked else 12, "prompt": (seed % 4, 1, 2)}
+        request: dict[str, Any] = {"seed": seed, "max_tokens": 7 if masked else 12, "prompt": (seed % 4, 1, 2)}
         request["temperature"] = TEMPERATURES[seed % 4]
         ours, theirs = both(name, claim, tables(seed, zeros=seed % 3 == 0), **request)
         assert ours == theirs, (seed, request)
@@ -59,14 +59,14 @@ def test_shaped_requests(name: str, claim: Claim) -> None:
         {"bias": {1: 2.0}, "eos": {0}},
     ]
     for seed, shape in enumerate(shapes):
-        ours, theirs = both(name, claim, tables(seed), seed=seed, limit=7, **shape)
+        ours, theirs = both(name, claim, tables(seed), seed=seed, max_tokens=7, **shape)
         assert ours == theirs, shape
 
 
 @pytest.mark.parametrize(("name", "claim"), IN_TOKENS, ids=[n for n, _ in IN_TOKENS])
 def test_free_models(name: str, claim: Claim) -> None:
     for seed in range(3):
-        ours, theirs = both(name, claim, layered("free"), seed=seed, limit=6)
+        ours, theirs = both(name, claim, layered("free"), seed=seed, max_tokens=6)
         assert ours == theirs
 
 

@@ -55,7 +55,7 @@ def test_rows_with_zeros_are_decoded(name: str) -> None:
             models = models_for(algorithm.function, V, seed, style=replace(style, shared=seed))
             for temperature in (0, 1):
                 request = Request(
-                    (1, 2), limit=LIMIT, temperature=temperature, seed=seed, bans={6} if style.sort == "zeros" else ()
+                    (1, 2), max_tokens=LIMIT, temperature=temperature, seed=seed, bans={6} if style.sort == "zeros" else ()
                 )
                 said = {}
                 for backend in ("reference", "torch"):
@@ -95,5 +95,5 @@ def test_a_tree_below_an_accepted_draft_without_probability_keeps_its_order(back
         "drafter": TableModel(3, table={(): [3, 1, 0]}, window=0, name="drafter"),
     }
     session = decgraph.parse(CARRIED).session(models, plan=Plan(backend=backend))
-    result = session.run(Request((0,), limit=2, temperature=0))
+    result = session.run(Request((0,), max_tokens=2, temperature=0))
     assert result.error is None and result.tokens == (2, 1)

@@ -38,8 +38,8 @@ class Machine:
     def settle(self) -> None:
         pass
 
-    def run(self, chosen: Setting, number: int, *, limit: int | None = None) -> Done:
-        if limit is None:
+    def run(self, chosen: Setting, number: int, *, max_tokens: int | None = None) -> Done:
+        if max_tokens is None:
             self.ran.append(chosen)
         self.drift *= self.rng.lognormvariate(0, 0.02)
         took = self.seconds(dict(chosen)) * self.drift * self.rng.lognormvariate(0, self.noise) * (1 + number)

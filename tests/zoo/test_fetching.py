@@ -162,14 +162,14 @@ def test_what_is_kept_beside_the_weights(tiny: Path) -> None:
 
 def test_its_name_is_a_model(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DecError, match="decgraph zoo fetch tiny"):
-        decgraph.run("autoregressive", "the", {"target": "tiny"}, limit=4)
+        decgraph.run("autoregressive", "the", {"target": "tiny"}, max_tokens=4)
     assert main(["run", "autoregressive", "-p", "the", "-m", "target=tiny", "-n", "4", "--json"]) == 1
     assert "decgraph zoo fetch tiny" in capsys.readouterr().err
     assert main(["zoo", "fetch", "tiny"]) == 0
     assert main(["zoo", "path", "tiny"]) == 0
     fetch, path = capsys.readouterr().out.split()
     assert fetch == path == str(zoo.path("tiny"))
-    result = decgraph.run("autoregressive", "the", {"target": "tiny"}, limit=4)
+    result = decgraph.run("autoregressive", "the", {"target": "tiny"}, max_tokens=4)
     assert main(["run", "autoregressive", "-p", "the", "-m", "target=tiny", "-n", "4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tokens"] == list(result.tokens)
     decode = decgraph.hf("speculative", drafter="tiny")

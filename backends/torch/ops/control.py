@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from decgraph.backends.torch.lowering import written
 
-written("for", "while", "if", "each", "run", "const", "unfailing")
+written("for", "while", "if", "break", "verdict", "each", "run", "const", "unfailing")

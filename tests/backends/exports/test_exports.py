@@ -58,9 +58,9 @@ class Target:
         (row,) = self.models["target"].eval([tuple(text)])
         return int(np.argmax(row.to_float().logits))
 
-    def continued(self, prompt: tuple[int, ...], limit: int) -> list[int]:
+    def continued(self, prompt: tuple[int, ...], max_tokens: int) -> list[int]:
         session = self.algorithm.session(self.models, backend="reference")
-        return list(session.run(Request(prompt=prompt, limit=limit, temperature=0)).tokens)
+        return list(session.run(Request(prompt=prompt, max_tokens=max_tokens, temperature=0)).tokens)
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +256,7 @@ def test_drafts_are_those_of_decgraphs_own_run(name: str, target: Target) -> Non
     session = algorithm.session(target.models, backend="reference")
     events: list[Any] = []
     prompt, limit = PROMPTS[2], 40
-    session.run(Request(prompt=prompt, limit=limit), listener=events.append)
+    session.run(Request(prompt=prompt, max_tokens=limit), listener=events.append)
     drafter = Drafter(carried(algorithm.module))
     text, drafted, compared = list(prompt), list[int](), 0
     for event in events:

@@ -32,7 +32,7 @@ def test_a_column_of_distributions_is_what_was_grown_from(backend: str) -> None:
     models = {k: v for k, v in tables(3).items() if k in ("target", "drafter")}
     for seed in range(4):
         runs = [
-            decgraph.parse(text).session(models, plan=Plan(backend=backend)).run(Request((0, 1), limit=6, seed=seed))
+            decgraph.parse(text).session(models, plan=Plan(backend=backend)).run(Request((0, 1), max_tokens=6, seed=seed))
             for text in (TEXT, direct)
         ]
         assert runs[0].error is None and runs[1].error is None, (runs[0].error, runs[1].error)

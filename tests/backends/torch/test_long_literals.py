@@ -34,7 +34,7 @@ algorithm reads(target: causal, mark: text = "{0}"):
 def decoded(text: str | None, backend: str, name: str = "", **params: Any) -> tuple[int, ...]:
     algorithm = decgraph.load(name) if text is None else decgraph.parse(text)
     session = algorithm.session(target=TableModel(80, 3, heads=5, name="target"), backend=backend, **params)
-    result = session.run(Request((1, 2), limit=4, temperature=0))
+    result = session.run(Request((1, 2), max_tokens=4, temperature=0))
     assert result.error is None, result.error
     return result.tokens
 

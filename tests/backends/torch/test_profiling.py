@@ -39,7 +39,7 @@ def timed(session: Session, request: Request, clock: Clock) -> Result:
 def test_a_profiled_run_commits_the_same_tokens_and_loses_no_time(name: str) -> None:
     algorithm = decgraph.load(name)
     session = session_of(algorithm)
-    request = Request(prompt=(1, 2, 1, 2, 3, 1), limit=12, temperature=1.0, seed=3)
+    request = Request(prompt=(1, 2, 1, 2, 3, 1), max_tokens=12, temperature=1.0, seed=3)
     plain = session.run(request, keep_events=False)
     clock = Clock(traced=True)
     before = time.perf_counter_ns()
@@ -60,7 +60,7 @@ def test_a_profiled_run_commits_the_same_tokens_and_loses_no_time(name: str) -> 
 def test_forwards_are_counted_at_the_lines_of_their_calls() -> None:
     session = session_of(decgraph.load("speculative"), gamma=3)
     clock = Clock()
-    result = timed(session, Request(prompt=(1, 2), limit=10, temperature=1.0), clock)
+    result = timed(session, Request(prompt=(1, 2), max_tokens=10, temperature=1.0), clock)
     forwards = {p: n for p, n in clock.times.items() if p.kind == profiling.FORWARD}
     target = Place("stdlib/speculative.dec", 12, profiling.FORWARD, "target")
     assert forwards[target] == result.stats.target_calls
@@ -95,9 +95,9 @@ def test_time_of_a_host_function_is_at_its_line() -> None:
     spent = {}
     for slow in (spin, lambda _: True):
         session = session_of(decgraph.parse(SLOW, path="asks.dec"), externs={"slow": slow})
-        timed(session, Request(prompt=(1, 2), limit=1), Clock())  # what is made once is made
+        timed(session, Request(prompt=(1, 2), max_tokens=1), Clock())  # what is made once is made
         clock = Clock()
-        result = timed(session, Request(prompt=(1, 2), limit=6), clock)
+        result = timed(session, Request(prompt=(1, 2), max_tokens=6), clock)
         assert len(result.tokens) == 6
         (host,) = (p for p in clock.wall if p.kind == profiling.HOST and p.line == 6)
         spent[slow is spin] = clock.cpu[host]
@@ -108,7 +108,7 @@ def test_a_copy_from_a_device_is_waiting(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(transfer, "remote", lambda t: True)
     session = session_of(decgraph.load("speculative"))
     clock = Clock()
-    timed(session, Request(prompt=(1, 2), limit=6, temperature=1.0), clock)
+    timed(session, Request(prompt=(1, 2), max_tokens=6, temperature=1.0), clock)
     waiting = [p for p in clock.wall if p.kind == profiling.WAITING]
     assert waiting and all(clock.times[p] > 0 for p in waiting)
 

@@ -44,7 +44,7 @@ def test_grammars(name: str) -> None:
     w = world(name, *WORLDS[0])
     masked = "masked" in w.algorithm.models.values()
     for seed in range(3):
-        request = Request(prompt=(1, 2, 3), limit=9, seed=seed, allow=GRAMMAR, temperature=(1, 0, 0.5)[seed])
+        request = Request(prompt=(1, 2, 3), max_tokens=9, seed=seed, allow=GRAMMAR, temperature=(1, 0, 0.5)[seed])
         want = w.session("reference").run(request)
         for plan in (Plan(passes=()), Plan()):
             got = w.session("torch", plan).run(request)

@@ -47,7 +47,7 @@ def sessions() -> dict[str, Any]:
 def test_a_roll_is_the_loop(name: str, fields: dict[str, Any], sessions: dict[str, Any],
                             monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     session = sessions[name]
-    requests = [request_for(session, text, **{"limit": 14 + n, "eos": (), "request_id": n, **fields})
+    requests = [request_for(session, text, **{"max_tokens": 14 + n, "eos": (), "request_id": n, **fields})
                 for n, text in enumerate(["def f(x):", "import os", "Once"])]  # fmt: skip
     drafter = engine_of(session.models["drafter"])
 

@@ -55,7 +55,9 @@ def session(name: str, target: Any = None, **params: Any) -> Session:
 
 
 def requests(count: int = 8, bad: int | None = None, **more: Any) -> list[Request]:
-    return [Request(prompt=(BAD if i == bad else i % 3, 1, 2), limit=6 + i, request_id=i, seed=9, **more) for i in range(count)]
+    return [
+        Request(prompt=(BAD if i == bad else i % 3, 1, 2), max_tokens=6 + i, request_id=i, seed=9, **more) for i in range(count)
+    ]
 
 
 def tokens(results: Sequence[Result]) -> list[tuple[int, ...]]:
@@ -69,7 +71,7 @@ def test_numbers_that_are_none_end_one_run(name: str) -> None:
     s = session(name, Broken(after=7))
     alone = s.run(asked[4])
     assert alone.error is not None and "'broken' gave logits that are not numbers" in str(alone.error)
-    assert 0 < len(alone.tokens) < asked[4].limit and sound[4].tokens[: len(alone.tokens)] == alone.tokens
+    assert 0 < len(alone.tokens) < asked[4].max_tokens and sound[4].tokens[: len(alone.tokens)] == alone.tokens
     got = s.generate(asked)
     assert [r.error is not None for r in got] == [i == 4 for i in range(8)]
     assert tokens(got[:4]) == tokens(sound[:4]) and tokens(got[5:]) == tokens(sound[5:])
@@ -91,7 +93,7 @@ def test_a_canvas_that_fails_leaves_the_others() -> None:
 
 def test_a_prompt_longer_than_the_context() -> None:
     s = session("speculative", TableModel(V, seed=1, context=4, vocab="V"))
-    long = Request(prompt=(0, 1, 2, 0, 1), limit=3)
+    long = Request(prompt=(0, 1, 2, 0, 1), max_tokens=3)
     with pytest.raises(DecError, match="5 tokens, the context length is 4"):
         s.run(long)
     asked = [*requests(3), long, *requests(4)]
@@ -117,7 +119,7 @@ class Interrupting:
 @pytest.mark.parametrize("name", ["autoregressive", "speculative"])
 def test_an_interrupt_gives_what_there_is(name: str, at: int) -> None:
     s = session(name)
-    asked = [Request(prompt=(0, 1), limit=1 if i % 3 == 0 else 20, request_id=i, seed=9) for i in range(8)]
+    asked = [Request(prompt=(0, 1), max_tokens=1 if i % 3 == 0 else 20, request_id=i, seed=9) for i in range(8)]
     whole = s.generate(asked)
     told: list[int] = []
     got = s.generate(asked, batch=4, listener=Interrupting(at), finished=lambda n, r: told.append(n))
@@ -134,7 +136,7 @@ def test_an_interrupt_gives_what_there_is(name: str, at: int) -> None:
 
 def test_an_interrupt_alone() -> None:
     s = session("speculative")
-    request = Request(prompt=(0, 1), limit=20, seed=4)
+    request = Request(prompt=(0, 1), max_tokens=20, seed=4)
     whole = s.run(request)
     left = Interrupting(3)
     got = s.run(request, listener=lambda e: left(0, e))
@@ -167,7 +169,9 @@ def test_engines_are_empty_after_errors_and_interrupts() -> None:
     s = Session(load_algorithm("prompt_lookup").optimised(), {"target": model}, {"k": 3}, machine=machine("torch"))
     engine = engine_of(model)
     bans = frozenset({POISON})  # drawn by nobody
-    asked = [Request(prompt=(5, 9, 11, 5, POISON if i == 3 else 9), limit=8, request_id=i, seed=2, bans=bans) for i in range(8)]
+    asked = [
+        Request(prompt=(5, 9, 11, 5, POISON if i == 3 else 9), max_tokens=8, request_id=i, seed=2, bans=bans) for i in range(8)
+    ]
     whole = s.generate(asked)
     assert [r.error is not None for r in whole] == [i == 3 for i in range(8)]
     assert "request 3" in str(whole[3].error) and not engine._slots
@@ -206,5 +210,5 @@ def test_a_mistake_in_arithmetic_is_an_error_at_its_line() -> None:
         commit point(argmax(d[0]))
 """.replace("'''", '"' * 3)
     s = Session(load_text(text, "mine.dec"), {"target": TableModel(V, seed=1)}, machine=machine("torch"))
-    result = s.run(Request(prompt=(0, 1), limit=3))
+    result = s.run(Request(prompt=(0, 1), max_tokens=3))
     assert result.error is not None and str(result.error).startswith("error: mine.dec:7:"), result.error

@@ -31,7 +31,9 @@ def batch(
 ) -> list[Result]:
     have = tables(5)
     bound = Session(program, {n: have[n] for n in models}, params, machine=machine(backend))
-    requests = [Request(prompt=(0, 1, 2)[: 1 + n % 3], limit=limit, seed=n, request_id=n) for n, limit in enumerate(limits)]
+    requests = [
+        Request(prompt=(0, 1, 2)[: 1 + n % 3], max_tokens=limit, seed=n, request_id=n) for n, limit in enumerate(limits)
+    ]
     got = bound.generate(requests, batch=width, keep_events=True)
     assert all(r.error is None for r in got), [r.error for r in got]
     return got

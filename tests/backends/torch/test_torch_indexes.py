@@ -119,7 +119,7 @@ algorithm shared(target: causal):
 
 def test_requests_of_a_batch_learn_texts_of_their_own() -> None:
     session = decgraph.parse(SHARED).session({"target": TableModel(5, 2)}, backend="torch")
-    requests = [Request((1, 2, n), limit=9, seed=n, request_id=n) for n in range(3)]
+    requests = [Request((1, 2, n), max_tokens=9, seed=n, request_id=n) for n in range(3)]
     found = session.generate(requests, batch=3)
     texts = {text for _, text in session.shared["shared", "past"].texts()}
     assert texts == {tuple(r.tokens) for r in found}

@@ -54,7 +54,7 @@ CASES = [
     if text not in NO_TABLE
 ]
 HOSTED = [(name, n) for name in lowering.HOSTED for n, (text, _) in enumerate(TABLE[name].samples) if text not in NO_TABLE]
-REQUEST = Request(prompt=(1, 0, 2), limit=9, seed=5, eos=frozenset({2}), min_length=3)
+REQUEST = Request(prompt=(1, 0, 2), max_tokens=9, seed=5, eos=frozenset({2}), min_length=3)
 SHAPED = replace(REQUEST, temperature=0.7, top_k=2, repetition_penalty=1.5, bias={0: 0.5})
 GREEDY = replace(REQUEST, temperature=0)
 

@@ -24,9 +24,9 @@ from decgraph.runtime.session import Result, Session
 
 V = 4
 REQUESTS = [
-    Request(prompt=(0, 1, 2, 0, 1), limit=5, seed=11),
-    Request(prompt=(2, 1, 3), limit=4, seed=12, temperature=0),
-    Request(prompt=(2, 1, 3, 1, 3), limit=6, seed=13, temperature=0.7, top_p=0.9, eos=frozenset({3}), min_length=2),
+    Request(prompt=(0, 1, 2, 0, 1), max_tokens=5, seed=11),
+    Request(prompt=(2, 1, 3), max_tokens=4, seed=12, temperature=0),
+    Request(prompt=(2, 1, 3, 1, 3), max_tokens=6, seed=13, temperature=0.7, top_p=0.9, eos=frozenset({3}), min_length=2),
 ]
 LATER = {"clasp", "tli", "elastic_cache", "lookahead_reasoning", "everything"}
 """Programs that the front end does not take yet (tests/dsl/test_programs_run.py has the same list)."""

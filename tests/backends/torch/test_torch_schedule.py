@@ -44,7 +44,7 @@ def slots(sessions: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("chunk", [None, 24])
 def test_algorithms_join_in_mid_run_and_commit_what_they_commit_alone(sessions: dict[str, Any], chunk: int | None) -> None:
-    asked = [(NAMES[n % 3], TEXT[: 20 + 9 * n], {"limit": 10 + n, "temperature": 0.8, "seed": n}) for n in range(6)]
+    asked = [(NAMES[n % 3], TEXT[: 20 + 9 * n], {"max_tokens": 10 + n, "temperature": 0.8, "seed": n}) for n in range(6)]
     got: dict[int, Any] = {}
 
     def ended(number: int, machine: Any, error: BaseException | None) -> None:
@@ -64,7 +64,7 @@ def test_algorithms_join_in_mid_run_and_commit_what_they_commit_alone(sessions: 
 def test_a_cancelled_run_leaves_nothing_and_harms_nobody(sessions: dict[str, Any]) -> None:
     told: list[int] = []
     schedule = Schedule(lambda number, machine, error: told.append(number))
-    machines = [machine_of(sessions["speculative"], TEXT, limit=16, seed=n) for n in range(2)]
+    machines = [machine_of(sessions["speculative"], TEXT, max_tokens=16, seed=n) for n in range(2)]
     for number, machine in enumerate(machines):
         schedule.join(number, machine)
     for _ in range(5):
@@ -74,13 +74,13 @@ def test_a_cancelled_run_leaves_nothing_and_harms_nobody(sessions: dict[str, Any
     while schedule.advance():
         pass
     assert told == [1] and slots(sessions) == 0
-    assert machines[1].committed_tokens() == alone(sessions["speculative"], TEXT, limit=16, seed=1)
+    assert machines[1].committed_tokens() == alone(sessions["speculative"], TEXT, max_tokens=16, seed=1)
 
 
 def test_while_a_long_prompt_is_computed_in_chunks_others_go_on(sessions: dict[str, Any]) -> None:
     session = sessions["autoregressive"]
-    short = machine_of(session, "import os", limit=40)
-    long = machine_of(session, TEXT * 4, limit=4)
+    short = machine_of(session, "import os", max_tokens=40)
+    long = machine_of(session, TEXT * 4, max_tokens=4)
     schedule = Schedule(lambda *_: None, chunk=32)
     schedule.join(0, short)
     schedule.advance()
@@ -99,7 +99,7 @@ def test_while_a_long_prompt_is_computed_in_chunks_others_go_on(sessions: dict[s
 
 def test_two_long_prompts_take_turns(sessions: dict[str, Any]) -> None:
     session = sessions["autoregressive"]
-    machines = [machine_of(session, TEXT * 2, limit=2, seed=n) for n in range(2)]
+    machines = [machine_of(session, TEXT * 2, max_tokens=2, seed=n) for n in range(2)]
     schedule = Schedule(lambda *_: None, chunk=16)
     for number, machine in enumerate(machines):
         schedule.join(number, machine)
@@ -113,7 +113,7 @@ def test_two_long_prompts_take_turns(sessions: dict[str, Any]) -> None:
 def test_what_one_chunk_raises_ends_its_run_alone(sessions: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     session = sessions["autoregressive"]
     engine, told = engine_of(session.models["target"]), {}
-    good, bad = machine_of(session, "import os", limit=6), machine_of(session, TEXT, limit=6)
+    good, bad = machine_of(session, "import os", max_tokens=6), machine_of(session, TEXT, max_tokens=6)
     compute = engine._compute_plans
 
     def failing(plans: Any) -> None:
@@ -136,7 +136,7 @@ def test_folds_of_a_batch_see_each_run_alone_where_asked(sessions: dict[str, Any
     bass = decgraph.load("bass").session(
         dict(sessions["speculative"].models), backend="torch", tokenizer=sessions["speculative"].tokenizer
     )
-    asked = [{"limit": 12 + 5 * n, "temperature": 1, "seed": n} for n in range(3)]
+    asked = [{"max_tokens": 12 + 5 * n, "temperature": 1, "seed": n} for n in range(3)]
     got: dict[int, Any] = {}
     schedule = Schedule(lambda n, machine, error: got.update({n: (machine.committed_tokens(), machine.stats())}), apart=True)
     for n, fields in enumerate(asked):
@@ -155,12 +155,12 @@ def test_a_lone_run_goes_on_whatever_joins(sessions: dict[str, Any], lone: str) 
     made, busy = decgraph.load(lone).session(backend="torch"), sessions["autoregressive"]
     over: list[int] = []
     schedule = Schedule(lambda number, machine, error: over.append(number))
-    schedule.join(0, machine_of(made, TEXT, limit=12, seed=1))
+    schedule.join(0, machine_of(made, TEXT, max_tokens=12, seed=1))
     joined = 0
     for _ in range(100):
         while len(schedule) < 3 + (0 not in over):
             joined += 1
-            schedule.join(joined, machine_of(busy, TEXT, limit=9 + joined % 4, seed=joined))
+            schedule.join(joined, machine_of(busy, TEXT, max_tokens=9 + joined % 4, seed=joined))
         schedule.advance()
         if 0 in over:
             break

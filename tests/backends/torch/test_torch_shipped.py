@@ -55,7 +55,7 @@ def test_near_ties_are_found(temperature: int) -> None:
             return [Scores(weights=tie if len(p) == 3 else sure) for p in paths]
 
     sure = tuple(Fraction(n, 10) for n in (7, 1, 1, 1))
-    request = Request(prompt=(0, 1), limit=2, seed=3, temperature=temperature)
+    request = Request(prompt=(0, 1), max_tokens=2, seed=3, temperature=temperature)
     times = exponentials(output_key(3, 0, 3), 4) if temperature else np.ones(4)
     near = times / times.sum()  # as likely as they are late: everyone arrives at once
     near[0] *= 1 + 1e-5
@@ -74,7 +74,7 @@ def test_commits_the_references_tokens_but_for_near_ties(name: str, capsys: Any)
             reference,
             prompt=PROMPTS[i % 4],
             seed=i,
-            limit=20,
+            max_tokens=20,
             temperature=(1, 0, 0.7, 1)[i % 4],
             repetition_penalty=1.2 if i == 4 else 1,
         )

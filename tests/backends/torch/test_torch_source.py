@@ -165,7 +165,7 @@ def test_a_graph_computes_what_a_rule_takes_its_residual_from() -> None:
 
 def run_program(text: str, **more: Any) -> Any:
     session = Session(load_text(text, "mine.dec"), {"target": TableModel(4, 1, name="target")}, machine=machine("torch"))
-    return session.run(Request(prompt=(0, 1), limit=6, **more))
+    return session.run(Request(prompt=(0, 1), max_tokens=6, **more))
 
 
 FAILS = '''algorithm fails(target: causal):
@@ -223,7 +223,7 @@ def test_names_of_the_author_hide_nothing() -> None:
     result = run_program(SHADOWS)
     assert result.error is None and len(result.tokens) == 6
     reference = Session(load_text(SHADOWS), {"target": TableModel(4, 1, name="target")}, machine=machine("reference"))
-    assert result.tokens == reference.run(Request(prompt=(0, 1), limit=6)).tokens
+    assert result.tokens == reference.run(Request(prompt=(0, 1), max_tokens=6)).tokens
 
 
 def test_a_program_that_asks_no_model_runs() -> None:
@@ -236,7 +236,7 @@ def test_the_driver_is_seen_by_profiles_debuggers_and_tracebacks() -> None:
     session = Session(load_algorithm("speculative").optimised(), models, parameters("speculative"), machine=machine("torch"))
     p = program_of(session.module, "speculative")
     profile = cProfile.Profile()
-    profile.runcall(session.run, Request(prompt=(0, 1), limit=8))
+    profile.runcall(session.run, Request(prompt=(0, 1), max_tokens=8))
     seen = {(file, name) for file, _, name in pstats.Stats(profile).stats}  # type: ignore[attr-defined]
     assert (p.filename, "speculative") in seen and (p.filename, "rejection") in seen
 
@@ -252,7 +252,7 @@ def test_the_driver_is_seen_by_profiles_debuggers_and_tracebacks() -> None:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        session.run(Request(prompt=(0, 1), limit=4))
+        session.run(Request(prompt=(0, 1), max_tokens=4))
     finally:
         sys.settrace(before)
     assert any(line.startswith("p_target = yield") for line in stepped) and any("commit(" in line for line in stepped)

@@ -42,7 +42,7 @@ def run(name: str, params: dict[str, Any], batch: int = 0, **request: Any) -> tu
     algorithm = load_algorithm(name)
     module = algorithm.optimised()
     session = Session(module, models_for(algorithm.function, 7, 0), params, machine=Watched)
-    asked = [Request(prompt=(1, 2, 3), limit=12, request_id=i, seed=1, **request) for i in range(max(1, batch))]
+    asked = [Request(prompt=(1, 2, 3), max_tokens=12, request_id=i, seed=1, **request) for i in range(max(1, batch))]
     results = session.generate(asked, batch=batch) if batch else [session.run(asked[0], keep_events=False)]
     assert all(r.error is None for r in results)
     return [m.syncs for m in made], results, module

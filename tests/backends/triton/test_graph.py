@@ -156,7 +156,7 @@ def test_what_follows_from_constants_is_computed_once_and_what_is_written_is_not
 # -- steps of programs
 def running(session: Session, requests: Sequence[Request]) -> Step:
     """The step of a session's program after an iteration, with a lane for every request."""
-    made = begun([session.begin(r).machine for r in requests], max(len(r.prompt) + int(r.limit) for r in requests))
+    made = begun([session.begin(r).machine for r in requests], max(len(r.prompt) + int(r.max_tokens) for r in requests))
     made.run()
     return made.step
 
@@ -165,7 +165,7 @@ def stepping(name: str) -> tuple[Step, list[Request], list[Any]]:
     """A step of an algorithm on table models, greedy and sampled; and what the reference commits."""
     algorithm = decgraph.load(name)
     models, params = models_for(algorithm.function, 7, 3), params_for(algorithm.function, 3)
-    requests = [Request((1, 2, 3, 1, 2), limit=9, temperature=t, seed=5, request_id=t) for t in (0, 1)]
+    requests = [Request((1, 2, 3, 1, 2), max_tokens=9, temperature=t, seed=5, request_id=t) for t in (0, 1)]
     reference, steps = (algorithm.session(models, backend=b, **params) for b in ("reference", "triton"))
     return running(steps, requests), requests, [reference.run(r, keep_events=False).tokens for r in requests]
 
@@ -289,7 +289,7 @@ def test_kernels_by_hand_in_a_recorded_step(monkeypatch: pytest.MonkeyPatch) -> 
     plain, session = (
         decgraph.load("autoregressive").session(device="cpu", dtype="float32", backend=b) for b in ("torch", "triton")
     )
-    request = decgraph.models.request_for(session, prompt="def main():", limit=6)
+    request = decgraph.models.request_for(session, prompt="def main():", max_tokens=6)
     step = running(session, [request])
     made = traced(step.body, step)
     while not bool(step.done):

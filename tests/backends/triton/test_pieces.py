@@ -65,7 +65,7 @@ def test_replayed_bodies_commit_the_same(name: str, monkeypatch: pytest.MonkeyPa
     runs = [
         [
             algorithm.session(models, backend=backend, **params).run(
-                Request((1, 2, 3), limit=24, temperature=t, seed=5), keep_events=False
+                Request((1, 2, 3), max_tokens=24, temperature=t, seed=5), keep_events=False
             )
             for t in (0, 1)
         ]

@@ -168,8 +168,8 @@ def recording(method: Any) -> Any:
 
 
 REQUESTS = [
-    Request((1, 2, 3, 1, 2), limit=8, seed=9, temperature=1, eos=frozenset({4})),
-    Request((3, 1), limit=6, seed=8, temperature=0, request_id=1),
+    Request((1, 2, 3, 1, 2), max_tokens=8, seed=9, temperature=1, eos=frozenset({4})),
+    Request((3, 1), max_tokens=6, seed=8, temperature=0, request_id=1),
 ]
 
 

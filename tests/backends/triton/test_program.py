@@ -42,10 +42,10 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 """Every setting of a request that is a row of tensors."""
 RAGGED = [
-    Request(tuple((i * 3 + j * 2 + 1) % V for j in range(1 + i % 4)), limit=5 + i % 5, seed=11, request_id=i, **fields)
+    Request(tuple((i * 3 + j * 2 + 1) % V for j in range(1 + i % 4)), max_tokens=5 + i % 5, seed=11, request_id=i, **fields)
     for i, fields in enumerate(SETTINGS)
 ]
-ASKED = [Request(prompt=(1, 2, 3)[: i + 1], limit=6, seed=5, request_id=i) for i in range(3)]
+ASKED = [Request(prompt=(1, 2, 3)[: i + 1], max_tokens=6, seed=5, request_id=i) for i in range(3)]
 
 
 def session(backend: str, name: str = "autoregressive", **params: Any) -> Session:
@@ -105,7 +105,7 @@ def test_streams_tell_every_token_once() -> None:
 
 def test_a_consumer_that_stops_early_ends_the_run() -> None:
     made = session("triton")
-    items: Any = made.stream(replace(ASKED[0], limit=40), commits_only=True)
+    items: Any = made.stream(replace(ASKED[0], max_tokens=40), commits_only=True)
     first = next(items)
     items.close()
     assert made.run(ASKED[0], keep_events=False).tokens[: len(first.tokens)] == first.tokens
@@ -129,7 +129,7 @@ def test_the_driver_runs_what_has_no_step_and_says_why() -> None:
 @pytest.mark.budget(5)
 def test_ends_that_the_host_finds_cut_where_the_reference_does() -> None:
     """`until`, which is the caller's, and stop strings, which are text's."""
-    request = replace(ASKED[0], limit=30, until=(lambda path: len(path) >= 7 and path[-1] != 0,))
+    request = replace(ASKED[0], max_tokens=30, until=(lambda path: len(path) >= 7 and path[-1] != 0,))
     want, heard = session("reference", "speculative").run(request), []
     got = session("triton", "speculative").run(request, listener=Commits(heard.append), keep_events=False)
     assert (got.mode, got.tokens, got.reason) == ("graph mode", want.tokens, "until")
@@ -139,7 +139,7 @@ def test_ends_that_the_host_finds_cut_where_the_reference_does() -> None:
     one, two = session("triton").generate([broken, ASKED[1]])
     assert "division by zero" in str(one.error) and two.error is None
     zoo = {b: load("speculative").session(backend=b) for b in ("torch", "triton")}
-    fields: dict[str, Any] = {"stop": ["e", "the"], "limit": 10, "temperature": 0.8, "logprobs": 2}
+    fields: dict[str, Any] = {"stop": ["e", "the"], "max_tokens": 10, "temperature": 0.8, "logprobs": 2}
     prompts = ["The quick brown fox", "def main(", "Once upon a time"]
     for have, wanted in zip(*(zoo[b].generate(prompts, **fields) for b in ("triton", "torch")), strict=True):
         assert have.mode == "graph mode" and (have.text, have.reason) == (wanted.text, wanted.reason)
@@ -149,9 +149,9 @@ def test_ends_that_the_host_finds_cut_where_the_reference_does() -> None:
 
 def test_a_grammar_is_a_table_on_the_device_or_the_driver_s() -> None:
     made = load("autoregressive").session(backend="triton")
-    got = made.generate(["It is "], allow=Grammar.regex("[0-9]{2}:[0-9]{2}"), limit=12, temperature=1.0)[0]
+    got = made.generate(["It is "], allow=Grammar.regex("[0-9]{2}:[0-9]{2}"), max_tokens=12, temperature=1.0)[0]
     assert got.mode == "graph mode" and got.text[2] == ":" and got.text.replace(":", "").isdigit()
-    parsed = made.generate(["It is "], allow=Grammar.json_schema({"type": "boolean"}), limit=12)[0]
+    parsed = made.generate(["It is "], allow=Grammar.json_schema({"type": "boolean"}), max_tokens=12)[0]
     assert "parsed on the host" in parsed.mode and parsed.text in ("true", "false")
 
 
@@ -208,12 +208,12 @@ def filled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 def test_a_prompt_that_a_lane_knows_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     long = tuple(n * n % V for n in range(50))
     made, wanted = session("triton"), session("reference")
-    first = made.run(Request(long, limit=8), keep_events=False)
+    first = made.run(Request(long, max_tokens=8), keep_events=False)
     seen = filled(monkeypatch)
-    again = Request((*long, *first.tokens[:6], 1, 2), limit=8, seed=9)
+    again = Request((*long, *first.tokens[:6], 1, 2), max_tokens=8, seed=9)
     assert made.run(again, keep_events=False).tokens == wanted.run(again).tokens
     assert len(seen) == 1 and seen[0][0] > 50, "though its text needs a larger program"
-    copies = [Request((*long, n), limit=4, request_id=n) for n in range(3)]  # of lanes beside it
+    copies = [Request((*long, n), max_tokens=4, request_id=n) for n in range(3)]  # of lanes beside it
     assert [g.tokens for g in made.generate(copies)] == [wanted.run(r).tokens for r in copies]
 
 
@@ -221,9 +221,9 @@ def test_algorithms_share_a_model_s_keys_and_values(monkeypatch: pytest.MonkeyPa
     long, target = tuple(n * n % V for n in range(50)), TableModel(V, 3, window=2)
     drafts = load("speculative").session(target=target, drafter=TableModel(V, 4, window=1), backend="triton")
     plain = load("autoregressive").session(target=target, backend="triton")
-    drafts.run(Request(long, limit=4), keep_events=False)
+    drafts.run(Request(long, max_tokens=4), keep_events=False)
     seen = filled(monkeypatch)
-    assert plain.run(Request((*long, 1, 2, 3, 1), limit=4), keep_events=False).mode == "graph mode"
+    assert plain.run(Request((*long, 1, 2, 3, 1), max_tokens=4), keep_events=False).mode == "graph mode"
     assert len(seen) == 1 and 40 < seen[0][0] <= 52
 
 
@@ -251,7 +251,7 @@ def test_memory_is_bounded_and_lanes_give_way(monkeypatch: pytest.MonkeyPatch) -
     target = TableModel(V, 3, window=2)
     both = [load("speculative").session(target=target, drafter=TableModel(V, 4, window=1), backend="triton")]
     both.append(load("autoregressive").session(target=target, backend="triton"))
-    asked = [Request((1, 2), limit=40, seed=3), Request((2,), limit=20, seed=4, repetition_penalty=1.2)]
+    asked = [Request((1, 2), max_tokens=40, seed=3), Request((2,), max_tokens=20, seed=4, repetition_penalty=1.2)]
     needs = [lanes.wants(s.begin(r).machine)[1] for s, r in zip(both, asked, strict=True)]
     budget = max(n.bytes * (64 + n.ahead) for n in needs)
     machine("triton").limit_memory({"target": target}, budget)
@@ -266,7 +266,7 @@ def test_memory_is_bounded_and_lanes_give_way(monkeypatch: pytest.MonkeyPatch) -
 def test_a_long_text_grows_out_of_its_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "GROWTH", 16)
     made, wanted, seen = session("triton", "speculative"), session("reference", "speculative"), filled(monkeypatch)
-    asked = [replace(r, limit=150 + i, temperature=1, allow=None, eos=frozenset()) for i, r in enumerate(RAGGED[:3])]
+    asked = [replace(r, max_tokens=150 + i, temperature=1, allow=None, eos=frozenset()) for i, r in enumerate(RAGGED[:3])]
     results = made.generate(asked)
     assert [g.tokens for g in results] == [wanted.run(r).tokens for r in asked]
     assert {g.mode for g in results} == {"graph mode"}
@@ -278,7 +278,7 @@ def test_long_prompts_are_computed_in_chunks_between_steps(monkeypatch: pytest.M
     made, steps, run = session("triton"), [0], Program.run
     monkeypatch.setattr(Program, "run", lambda self: steps.append(steps[-1] + 1) or run(self))
     seen = filled(monkeypatch)
-    asked = [Request((1, 2), limit=30), Request(tuple(n % V for n in range(60)), limit=4)]
+    asked = [Request((1, 2), max_tokens=30), Request(tuple(n % V for n in range(60)), max_tokens=4)]
     got = flown([made, made], asked, chunk=16)
     assert [g.tokens for g in got] == [session("reference").run(r).tokens for r in asked]
     assert [count for _, count in seen] == [1, 15, 16, 16, 12] and steps[-1] <= 31, "the first one never waited"
@@ -297,7 +297,7 @@ def test_a_step_may_begin_before_the_last_one_is_read(monkeypatch: pytest.Monkey
     made_with(monkeypatch, lambda made: setattr(made, "unread", 1))
     monkeypatch.setattr(program, "GROWTH", 8)
     reference, steps = both(name)
-    fields: dict[str, Any] = {"until": (lambda path: path[-1] == 3 and len(path) > 20,), "limit": 60}
+    fields: dict[str, Any] = {"until": (lambda path: path[-1] == 3 and len(path) > 20,), "max_tokens": 60}
     asked = [replace(r, **fields, allow=None, bans=frozenset(), min_length=0) for r in RAGGED]
     got = steps.generate(asked, batch=3)
     assert [(g.tokens, g.reason) for g in got] == [(w.tokens, w.reason) for w in map(reference.run, asked)]
@@ -338,7 +338,7 @@ def test_a_graph_that_recorded_nothing_is_an_error(monkeypatch: pytest.MonkeyPat
 def test_a_cancelled_request_frees_its_lane() -> None:
     made, ended = session("triton"), []
     flight = machine("triton").schedule(lambda number, *_: ended.append(number), width=1)  # type: ignore[attr-defined]
-    runs = [made.begin(replace(ASKED[0], limit=30)), made.begin(ASKED[1])]
+    runs = [made.begin(replace(ASKED[0], max_tokens=30)), made.begin(ASKED[1])]
     for number, begun in enumerate(runs):
         flight.join(number, begun.machine)
     flight.advance()
@@ -484,7 +484,7 @@ def test_drafts_that_a_driver_does_not_make(text: str) -> None:
     algorithm = parse(text)
     models = models_for(algorithm.function, 7, 1)
     reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
-    requests = [Request((1, 2, 3, 1, 2), limit=16, seed=n, eos=frozenset({n} if n % 2 else ())) for n in range(6)]
+    requests = [Request((1, 2, 3, 1, 2), max_tokens=16, seed=n, eos=frozenset({n} if n % 2 else ())) for n in range(6)]
     for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
         assert (got.mode, got.tokens, str(got.error)) == ("graph mode", want.tokens, str(want.error))
         told = ("drafted", "tested", "accepted")
@@ -497,7 +497,7 @@ def test_an_index_of_a_session_is_the_driver_s() -> None:
     models = models_for(algorithm.function, 7, 1)
     reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
     for seed in range(4):
-        request = Request((1, 2, 3), limit=16, seed=seed)
+        request = Request((1, 2, 3), max_tokens=16, seed=seed)
         got, want = steps.run(request, keep_events=False), reference.run(request)
         assert got.tokens == want.tokens and "of what a session has read" in got.mode
 
@@ -541,7 +541,7 @@ def test_what_small_programs_commit(text: str) -> None:
     algorithm = parse(text)
     models = models_for(algorithm.function, 7, 1)
     reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
-    requests = [Request((1, 2, 3, 1, 2), limit=16, seed=n, eos=frozenset(range(7)[-n:] if n else ())) for n in range(6)]
+    requests = [Request((1, 2, 3, 1, 2), max_tokens=16, seed=n, eos=frozenset(range(7)[-n:] if n else ())) for n in range(6)]
     for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
         assert (got.mode, got.tokens, got.reason) == ("graph mode", want.tokens, want.reason)
         assert got.results == want.results
@@ -552,7 +552,7 @@ def test_a_distribution_without_a_token_is_an_error_where_nothing_is_drawn() -> 
     algorithm = parse("algorithm likeliest(target: causal):\n    while not done:\n        commit argmax(target(ctx).raw)\n")
     models = models_for(algorithm.function, 7, 1)
     reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
-    request = Request((1, 2, 3), limit=6, eos=frozenset(range(7)), min_length=2)
+    request = Request((1, 2, 3), max_tokens=6, eos=frozenset(range(7)), min_length=2)
     got, want = steps.run(request, keep_events=False), reference.run(request)
     assert "leave no token" in str(want.error) and (got.tokens, got.reason) == (want.tokens, want.reason)
     assert "leave no token" in str(got.error)
@@ -565,6 +565,6 @@ def test_what_some_lanes_alone_have(text: str) -> None:
     algorithm = parse(text)
     models = models_for(algorithm.function, 7, 1)
     reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
-    requests = [Request((1, 2, 3, 1, 2), limit=16, temperature=1, seed=seed) for seed in range(6)]
+    requests = [Request((1, 2, 3, 1, 2), max_tokens=16, temperature=1, seed=seed) for seed in range(6)]
     for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
         assert (got.mode, got.tokens) == ("graph mode", want.tokens)

@@ -81,7 +81,7 @@ def shares(name: str) -> bool:
 def test_steps_commit_the_reference_s_tokens(name: str) -> None:
     reference, steps = sessions(name)
     made = [
-        Request(prompt, limit=10 if n % 2 else 7, seed=9, request_id=n * (2**31 + 1), **fields)
+        Request(prompt, max_tokens=10 if n % 2 else 7, seed=9, request_id=n * (2**31 + 1), **fields)
         for n, (prompt, fields) in enumerate(zip(PROMPTS, SETTINGS, strict=True))
     ]
     requests, want = wanted(reference, made)

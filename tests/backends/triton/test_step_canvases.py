@@ -26,11 +26,13 @@ SMALL: dict[str, Any] = {
 """Parameters with which a canvas has several blocks, the last of which is short in some lanes."""
 GRAMMAR = Automaton(((1, 2, 0, -1), (0, 1, 2, 2), (1, -1, 0, 2)), frozenset({0, 1, 2}))
 REQUESTS = [
-    Request((1, 2, 3, 1), limit=9, temperature=0, seed=3),
-    Request((2,), limit=12, seed=3, request_id=1),
-    Request((3, 1), limit=6, temperature=0.7, top_k=3, eos=frozenset({2}), seed=3, request_id=2),
-    Request((0, 2, 1, 3, 3), limit=9, temperature=1.3, top_p=0.9, eos=frozenset({0, 1}), seed=4, request_id=2**33 + 1),
-    Request((1, 1), limit=3, repetition_penalty=1.3, presence_penalty=0.3, frequency_penalty=0.2, bans=frozenset({3}), seed=5),
+    Request((1, 2, 3, 1), max_tokens=9, temperature=0, seed=3),
+    Request((2,), max_tokens=12, seed=3, request_id=1),
+    Request((3, 1), max_tokens=6, temperature=0.7, top_k=3, eos=frozenset({2}), seed=3, request_id=2),
+    Request((0, 2, 1, 3, 3), max_tokens=9, temperature=1.3, top_p=0.9, eos=frozenset({0, 1}), seed=4, request_id=2**33 + 1),
+    Request(
+        (1, 1), max_tokens=3, repetition_penalty=1.3, presence_penalty=0.3, frequency_penalty=0.2, bans=frozenset({3}), seed=5
+    ),
 ]
 """Ragged prompts and rooms, and settings of their own."""
 TOLD = ("target_calls", "draft_calls", "drafted", "unmasked", "remasked", "tested", "accepted")
@@ -79,7 +81,7 @@ def sessions(
 
 def same(reference: Session, steps: Session, requests: list[Request], mode: str = "graph mode") -> None:
     """What steps give for requests in one batch is what the reference gives each. Fields that are not read are left out."""
-    plain = Request((1,), limit=1)
+    plain = Request((1,), max_tokens=1)
     requests = [replace(r, **{name: getattr(plain, name) for name in steps.unread}) for r in requests]
     for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
         assert want.error is None and got.error is None, (want.error, got.error)
@@ -106,7 +108,7 @@ def test_algorithms_without_a_step_are_known() -> None:
 @pytest.mark.parametrize("name", ["dream", "fast_dllm", "static_masked"])
 def test_grammars_constrain_cells_by_what_is_decided_before_them(name: str) -> None:
     reference, steps = sessions(load(name))
-    requests = [Request((1, 2), limit=5 + i, seed=i, request_id=i, allow=GRAMMAR, temperature=i % 2) for i in range(4)]
+    requests = [Request((1, 2), max_tokens=5 + i, seed=i, request_id=i, allow=GRAMMAR, temperature=i % 2) for i in range(4)]
     for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
         assert (got.tokens, got.reason, str(got.error)) == (want.tokens, want.reason, str(want.error))
 
@@ -202,11 +204,11 @@ def test_random_programs_that_found_something(number: int) -> None:
         for b in ("reference", "triton")
     )
     window = min((m.context for m in made.models(algorithm.function).values() if m.context is not None), default=99)
-    same(reference, steps, [r for r in made.requests if not r.until and len(r.prompt) + r.limit <= window])
+    same(reference, steps, [r for r in made.requests if not r.until and len(r.prompt) + r.max_tokens <= window])
 
 
 def test_positions_of_every_sort() -> None:
-    ragged = [replace(r, limit=4 + 2 * i) for i, r in enumerate(REQUESTS)]
+    ragged = [replace(r, max_tokens=4 + 2 * i) for i, r in enumerate(REQUESTS)]
     same(*sessions(parse(TOUR)), ragged)
 
 
@@ -232,7 +234,7 @@ def test_a_call_on_a_memory_computes_its_own_cells(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(PathModel, "forward", spy)
     reference, steps = sessions(load("fast_dllm"), length=40, block=8, tau=1)
-    requests = [Request((1, 2, 3), limit=40, seed=i, request_id=i) for i in range(2)]
+    requests = [Request((1, 2, 3), max_tokens=40, seed=i, request_id=i) for i in range(2)]
     same(reference, steps, requests)
     whole, part = max(widths), min(widths)
     assert part == 16 and whole >= 43

@@ -46,7 +46,7 @@ def test_grammars(name: str) -> None:
     w = world(name, *WORLDS[0])
     masked = "masked" in w.algorithm.models.values()
     for seed in range(2):
-        request = Request(prompt=(1, 2, 3), limit=7, seed=seed, allow=GRAMMAR, temperature=(1, 0)[seed])
+        request = Request(prompt=(1, 2, 3), max_tokens=7, seed=seed, allow=GRAMMAR, temperature=(1, 0)[seed])
         want = w.session("reference").run(request)
         got = w.session("triton", Plan()).run(request)
         assert (got.tokens, got.reason) == (want.tokens, want.reason), (got.error, want.error)

@@ -76,7 +76,7 @@ def models(module: Module, name: str, world: World) -> dict[str, Any]:
 
 
 def request(world: World, seed: int, **more: Any) -> Request:
-    return Request(**{"prompt": world.prompt, "limit": world.limit, "seed": seed, **world.request, **more})
+    return Request(**{"prompt": world.prompt, "max_tokens": world.limit, "seed": seed, **world.request, **more})
 
 
 def tokens_of(session: Session, world: World, seed: int, **more: Any) -> tuple[tuple[int, ...], str]:

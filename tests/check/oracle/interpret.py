@@ -127,7 +127,7 @@ class Machine:
             case L.Emit(value):
                 raise Verdict(None, token_of(self.value(value)))
             case L.Canvas(name, size):
-                room = self.request.limit - len(self.new)
+                room = self.request.max_tokens - len(self.new)
                 self.env[name] = Canvas(self.context, [None] * max(0, min(int(self.value(size)), room)))
             case L.Unmask():
                 trees.unmask(self, s)

@@ -201,7 +201,7 @@ def decided(program: L.Program, w: World, claim: Any, budget: Budget) -> str:
     if isinstance(claim, L.Refines):
         masked = claim.spec.func.id == "static_masked"
         if claim.greedy:
-            w.requests = tuple(replace(r, temperature=Fraction(0), limit=max(r.limit, 7)) for r in w.requests)
+            w.requests = tuple(replace(r, temperature=Fraction(0), max_tokens=max(r.max_tokens, 7)) for r in w.requests)
         if not masked and (claim.greedy or claim.mode == "tokens"):
             return tokens_differ(program, w, budget, claim.spec)
         if masked and claim.mode == "tokens":

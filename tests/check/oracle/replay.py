@@ -42,7 +42,7 @@ def request_of(r: Request, seed: int) -> theirs.Request:
     """One of the oracle's requests as decgraph's."""
     return theirs.Request(
         prompt=r.prompt,
-        limit=r.limit,
+        max_tokens=r.max_tokens,
         seed=seed,
         temperature=r.temperature,
         top_k=r.top_k,

@@ -58,7 +58,7 @@ def static(w: World, spec: Any, request: Request, output: Output, choices: Choic
     model = w.models[spec.args[0].id]
     reader = Machine(L.Program("", (), (), (), ()), w, request, choices, output)
     length, block = (int(reader.value(a)) for a in spec.args[1:])
-    length = min(length, request.limit)
+    length = min(length, request.max_tokens)
     cells: list[Any] = [None] * length
     for start in range(0, length, block):
         part = range(start, min(start + block, length))

@@ -136,7 +136,7 @@ def _root(w: Fraction) -> Fraction:
 
 def ended(tokens: tuple[int, ...], request: Request) -> bool:
     """Whether a text of these new tokens is over."""
-    return len(tokens) >= request.limit or any(t in request.eos for t in tokens)
+    return len(tokens) >= request.max_tokens or any(t in request.eos for t in tokens)
 
 
 def params_of(program: Any, r: random.Random, deep: bool) -> dict[str, Any]:
@@ -180,24 +180,24 @@ def world(program: Any, seed: int, masked: bool) -> World:
         if p.model:
             own = "peaked" if kind == 6 and r.random() < 0.5 else style
             models[p.name] = Model(p.name, seed, vocab, own, length + ahead if deep else 0, window)
-    request = Request(prompt, limit=r.choice([1, 2, 2, 3]) if not deep else ahead + r.choice([1, 1, 2]))
+    request = Request(prompt, max_tokens=r.choice([1, 2, 2, 3]) if not deep else ahead + r.choice([1, 1, 2]))
     if masked:  # a canvas is cut at the limit
         request = replace(
-            request, limit=r.choice([1, 2, 2, 3] if vocab == 2 else [1, 2, 2]) if not deep else r.choice([3, 5, 8])
+            request, max_tokens=r.choice([1, 2, 2, 3] if vocab == 2 else [1, 2, 2]) if not deep else r.choice([3, 5, 8])
         )
         for m in models.values():
-            m.window, m.corridor = 0, length + request.limit - r.choice([1, 2, 2]) if deep else 0
+            m.window, m.corridor = 0, length + request.max_tokens - r.choice([1, 2, 2]) if deep else 0
         if kind == 3 or kind == 6 and r.random() < 0.5:
             request = replace(request, temperature=Fraction(0))
             for m in models.values():
                 m.corridor = 0
     if kind == 3 and not masked and r.random() < 0.6:  # temperature 0 has one run however long it is
-        request = replace(request, temperature=Fraction(0), limit=r.randint(6, 12))
+        request = replace(request, temperature=Fraction(0), max_tokens=r.randint(6, 12))
         for m in models.values():
             m.corridor = 0
     if kind == 5:
         request = replace(
-            request, temperature=r.choice([Fraction(2), Fraction(1, 2), Fraction(0)]), limit=min(2, request.limit)
+            request, temperature=r.choice([Fraction(2), Fraction(1, 2), Fraction(0)]), max_tokens=min(2, request.max_tokens)
         )
     if kind == 1:
         odd = r.randrange(6)
@@ -218,7 +218,9 @@ def world(program: Any, seed: int, masked: bool) -> World:
     requests: tuple[Request, ...] = (request,)
     if any(s.scope == "session" for s in program.states) and seed % 2:
         first = (
-            replace(request, limit=r.randint(1, 2)) if r.random() < 0.5 else replace(request, temperature=Fraction(0), limit=5)
+            replace(request, max_tokens=r.randint(1, 2))
+            if r.random() < 0.5
+            else replace(request, temperature=Fraction(0), max_tokens=5)
         )
-        requests = (first, replace(request, limit=min(2, request.limit)) if not deep else request)
+        requests = (first, replace(request, max_tokens=min(2, request.max_tokens)) if not deep else request)
     return World(vocab, models, params_of(program, r, deep), requests, seed)

@@ -49,7 +49,7 @@ def values(module: Module, claim: Claim) -> dict[str, Any]:
 @pytest.mark.parametrize(("module", "claim"), claims())
 def test_claims_hold_where_a_request_allows_fewer_cells(module: Module, claim: Claim) -> None:
     model = TableModel(2, 1, kind="masked", name="model")
-    request = Request(prompt=(0,), limit=ROOM, temperature=0 if claim.for_greedy else 1)
+    request = Request(prompt=(0,), max_tokens=ROOM, temperature=0 if claim.for_greedy else 1)
     params = values(module, claim)
     case = Case(module, module.entry, claim, {"model": model}, params, request, steps=None, length=ROOM, limit=3000)
     compare = in_tokens if claim.mode == "tokens" else in_distribution

@@ -88,7 +88,7 @@ def watching(noted: Noted, seen: list[str], wrong: list[str]) -> type[ReferenceM
 
         def start_run(self) -> None:
             super().start_run()
-            self.symbols: dict[Hashable, int] = {PROMPT: len(self.request.prompt), ROOM: self.request.limit}
+            self.symbols: dict[Hashable, int] = {PROMPT: len(self.request.prompt), ROOM: self.request.max_tokens}
 
         def value(self, s: Hashable, j: int) -> Any:
             if s == INDEX:
@@ -148,7 +148,7 @@ def run(module: Module, claim: Claim, seed: int, machine: type[ReferenceMachine]
     if claim.setting:
         params |= r.choice(settings(function, claim.setting, of_request(prompt, room)))
     models = models_for(function, size, seed, free=True, layers=r.randrange(3, 6), counted=True)
-    request = Request(tuple(r.randrange(size) for _ in range(prompt)), limit=room, seed=seed)
+    request = Request(tuple(r.randrange(size) for _ in range(prompt)), max_tokens=room, seed=seed)
     Session(module, models, params, machine=machine, externs=functions_for(module.externs, {}, size, seed=seed)).run(request)
 
 

@@ -93,7 +93,7 @@ def ours(case: Mapping[str, Any], backend: str) -> Columns:
     params = {name: case[name] for name in ("interval", "warmup")}
     params |= {"capacity": GAMMA, "gamma": GAMMA, "least": LEAST}
     externs = {"milliseconds": milliseconds(case)}
-    return columns(run("adaptive_verification", PROMPT, models(case), backend, limit=LIMIT, externs=externs, **params))
+    return columns(run("adaptive_verification", PROMPT, models(case), backend, max_tokens=LIMIT, externs=externs, **params))
 
 
 CASES = {

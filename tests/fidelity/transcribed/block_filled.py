@@ -53,7 +53,7 @@ def gad(case: Mapping[str, Any]) -> Columns:
 
 def ours(case: Mapping[str, Any], backend: str) -> Columns:
     params = {name: case[name] for name in ("block", "beta", "tau")}
-    return columns(run("generalized_aggressive", case["prompt"], models(case), backend, limit=case["limit"], **params))
+    return columns(run("generalized_aggressive", case["prompt"], models(case), backend, max_tokens=case["limit"], **params))
 
 
 COMPARED = [

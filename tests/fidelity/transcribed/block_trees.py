@@ -95,7 +95,7 @@ def marginals(head: Any, text: list[int], block: int) -> list[np.ndarray]:
 def ours(program: str, *names: str) -> Callable[[Mapping[str, Any], str], Columns]:
     def replay(case: Mapping[str, Any], backend: str) -> Columns:
         params = {name: case[name] for name in names}
-        return columns(run(program, case["prompt"], models(case), backend, limit=case["limit"], **params))
+        return columns(run(program, case["prompt"], models(case), backend, max_tokens=case["limit"], **params))
 
     return replay
 
@@ -164,10 +164,10 @@ def ours_dspark(case: Mapping[str, Any], backend: str) -> Columns:
     table = markov_table(case)
     if "eta" not in case:
         given["markov"] = table
-        return columns(run("dspark", case["prompt"], given, backend, limit=case["limit"], block=case["block"]))
+        return columns(run("dspark", case["prompt"], given, backend, max_tokens=case["limit"], block=case["block"]))
     given |= {"markov": Gated(given["head"], table), "sure": Sure(given["head"], "prob", "sure")}
     asked = {"block": case["block"], "eta": case["eta"]}
-    return columns(run("dspark_confident", case["prompt"], given, backend, limit=case["limit"], **asked))
+    return columns(run("dspark_confident", case["prompt"], given, backend, max_tokens=case["limit"], **asked))
 
 
 COMPARED = [

@@ -43,7 +43,7 @@ def chain(program: str, *names: str) -> Any:
 
     def ours(case: Mapping[str, Any], backend: str) -> Columns:
         params = {name: case[name] for name in names}
-        done = run(program, case["prompt"], models(case), backend, limit=case["limit"], **params)
+        done = run(program, case["prompt"], models(case), backend, max_tokens=case["limit"], **params)
         return {
             "tokens": done.tokens,
             "drafted": [sorted(c.drafted) for c in done.calls],

@@ -64,7 +64,7 @@ def ours(case: Mapping[str, Any], backend: str) -> Columns:
             case["prompt"],
             models(case),
             backend,
-            limit=case["limit"],
+            max_tokens=case["limit"],
             eos=(EOS,),
             temperature=case["temperature"],
             tokenizer=Pieces(),

@@ -53,7 +53,7 @@ def ours(program: str, *names: str) -> Callable[[Mapping[str, Any], str], Column
 
     def replay(case: Mapping[str, Any], backend: str) -> Columns:
         params = {name: case[name] for name in names if name in case}
-        return columns(run(program, case["prompt"], {"target": model(case)}, backend, limit=case["limit"], **params))
+        return columns(run(program, case["prompt"], {"target": model(case)}, backend, max_tokens=case["limit"], **params))
 
     return replay
 

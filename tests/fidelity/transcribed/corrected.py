@@ -112,7 +112,7 @@ def dflash2(case: Mapping[str, Any]) -> Columns:
 
 def to_the_end(case: Mapping[str, Any], backend: str) -> Columns:
     """Ours, in a request that ends where the case does."""
-    asked = {name: case[name] for name in ("limit", "block", "k")}
+    asked = {name: case[name] for name in ("max_tokens", "block", "k")}
     return columns(run("dflash2", case["prompt"], heads("selector")(case), backend, **asked))
 
 
@@ -178,7 +178,7 @@ COMPARED = [
                 case["prompt"],
                 heads("selector")(case),
                 backend,
-                limit=case["limit"],
+                max_tokens=case["limit"],
                 block=case["block"],
                 k=case["k"],
             )

@@ -43,7 +43,9 @@ def tokens(program: str, *names: str) -> Any:
 
     def ours(case: Mapping[str, Any], backend: str) -> Columns:
         params = {name: case[name] for name in names}
-        return {"tokens": run(program, case["prompt"], {"target": target(case)}, backend, limit=case["limit"], **params).tokens}
+        return {
+            "tokens": run(program, case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"], **params).tokens
+        }
 
     return ours
 
@@ -65,7 +67,7 @@ def free(case: Mapping[str, Any]) -> Columns:
 
 def free_ours(case: Mapping[str, Any], backend: str) -> Columns:
     params = {name: case[name] for name in ("exit", "tau")}
-    done = run("free", case["prompt"], {"target": target(case)}, backend, limit=case["limit"], **params)
+    done = run("free", case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"], **params)
     return {"tokens": done.tokens, "deep": [len(c.rows[0]) for c in done.calls]}
 
 

@@ -104,7 +104,7 @@ def ours(program: str, models: Callable[[Mapping[str, Any]], dict[str, Any]], *n
 
     def made(case: Mapping[str, Any], backend: str) -> Columns:
         params = {name: case[name] for name in names}
-        return columns(run(program, case["prompt"], models(case), backend, limit=case["limit"] + 16, **params), case)
+        return columns(run(program, case["prompt"], models(case), backend, max_tokens=case["limit"] + 16, **params), case)
 
     return made
 

@@ -93,7 +93,7 @@ def del_(case: Mapping[str, Any]) -> Columns:
 
 def ours(case: Mapping[str, Any], backend: str) -> Columns:
     params = {name: case[name] for name in ("most", "omega", "past")}
-    done = run("del", case["prompt"], {"target": target(case)}, backend, limit=case["limit"], **params)
+    done = run("del", case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"], **params)
     done.calls = [c for c in done.calls if c.past >= len(case["prompt"])]  # the prompt's places are asked before
     return columns(done)
 

@@ -27,7 +27,7 @@ def ours(program: str, *names: str, models: Callable[[Mapping[str, Any]], dict[s
                 case["prompt"],
                 models(case),
                 backend,
-                limit=case["limit"] + 16,
+                max_tokens=case["limit"] + 16,
                 temperature=case["temperature"],
                 change=(lambda kind: kind) if u is None else (lambda kind: handed(kind, u)),
                 **params,

@@ -20,7 +20,7 @@ def target(case: Mapping[str, Any]) -> TableModel:
 
 def watched(case: Mapping[str, Any], backend: str) -> Watched:
     models = {"target": target(case)}
-    return run("consistency_llm", case["prompt"], models, backend, limit=case["limit"], length=case["length"])
+    return run("consistency_llm", case["prompt"], models, backend, max_tokens=case["limit"], length=case["length"])
 
 
 def columns(done: Watched) -> list[tuple[int, Text]]:

@@ -48,7 +48,7 @@ def gs_jacobi_ours(case: Mapping[str, Any], backend: str) -> Columns:
     """Nothing is verified by a rule, so there is nothing accepted."""
     models = {"target": target(case)}
     params = {name: case[name] for name in ("block", "rounds")}
-    done = run("gs_jacobi", case["prompt"], models, backend, limit=case["limit"], **params)
+    done = run("gs_jacobi", case["prompt"], models, backend, max_tokens=case["limit"], **params)
     return {"tokens": done.tokens, "drafted": [sorted(c.drafted) for c in done.calls]}
 
 
@@ -101,7 +101,7 @@ def speculative_jacobi_ours(case: Mapping[str, Any], backend: str) -> Columns:
     with recorded_noise.given():
         done = run(
             "speculative_jacobi", case["prompt"], {"target": target(case)}, backend,
-            limit=case["limit"], temperature=1, change=reading, w=case["w"],
+            max_tokens=case["limit"], temperature=1, change=reading, w=case["w"],
         )  # fmt: skip
     return {
         "tokens": done.tokens,

@@ -68,7 +68,9 @@ def ours(case: Mapping[str, Any], backend: str) -> Columns:
         events.clear()
         prompt = (*case["prompt"], request % 10)
         with draws(u if case["temperature"] else None):
-            done = session.run(Request(prompt, limit=case["limit"], temperature=case["temperature"]), listener=events.append)
+            done = session.run(
+                Request(prompt, max_tokens=case["limit"], temperature=case["temperature"]), listener=events.append
+            )
         assert done.error is None, done.error
         out["tokens"].append((*prompt, *done.tokens))
         out["drafted"].append([sorted(e.drafted, key=len) for e in events if isinstance(e, Call)])

@@ -90,7 +90,7 @@ def relaxed(case: Mapping[str, Any]) -> Columns:
 def ours(program: str, *names: str) -> Callable[[Mapping[str, Any], str], Columns]:
     def replay(case: Mapping[str, Any], backend: str) -> Columns:
         params = {name: case[name] for name in names}
-        return columns(run(program, case["prompt"], models(case), backend, limit=case["limit"], **params))
+        return columns(run(program, case["prompt"], models(case), backend, max_tokens=case["limit"], **params))
 
     return replay
 

@@ -90,7 +90,7 @@ def ours(program: str, model: Any, *names: str) -> Any:
 
     def made(case: Mapping[str, Any], backend: str) -> Columns:
         params = {name: case[name] for name in names}
-        done = run(program, case["prompt"], {"target": model(case)}, backend, limit=case["limit"] + 16, **params)
+        done = run(program, case["prompt"], {"target": model(case)}, backend, max_tokens=case["limit"] + 16, **params)
         return columns(done, case)
 
     return made

@@ -40,7 +40,7 @@ def pe_rank(case: Mapping[str, Any]) -> Columns:
 def ours(program: str, names: tuple[str, ...], *params: str) -> Callable[[Mapping[str, Any], str], Columns]:
     def replay(case: Mapping[str, Any], backend: str) -> Columns:
         bound = {name: models(case)[name] for name in names}
-        done = run(program, case["prompt"], bound, backend, limit=case["limit"], **{p: case[p] for p in params})
+        done = run(program, case["prompt"], bound, backend, max_tokens=case["limit"], **{p: case[p] for p in params})
         return {"tokens": done.tokens}
 
     return replay

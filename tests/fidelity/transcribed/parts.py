@@ -26,7 +26,7 @@ def parts(program: str, *names: str) -> Any:
                 case["prompt"],
                 {"target": target(case)},
                 backend,
-                limit=case["limit"],
+                max_tokens=case["limit"],
                 eos=case["eos"],
                 temperature=case.get("temperature", 0),
                 **{name: case[name] for name in names},

@@ -68,13 +68,13 @@ def flexdraft(case: Mapping[str, Any]) -> Columns:
 
 def flexdraft_ours(case: Mapping[str, Any], backend: str) -> Columns:
     params = {name: case[name] for name in ("gamma", "tau")}
-    done = run("flexdraft", case["prompt"], {"target": target(case)}, backend, limit=case["limit"] + 16, **params)
+    done = run("flexdraft", case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"] + 16, **params)
     return columns(done, case)
 
 
 def ours(case: Mapping[str, Any], backend: str) -> Columns:
     params = {name: case[name] for name in ("first", "k", "two", "three", "far_two", "far_three")}
-    done = run("ppd", case["prompt"], {"target": target(case)}, backend, limit=case["limit"] + 16, **params)
+    done = run("ppd", case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"] + 16, **params)
     return columns(done, case)
 
 

@@ -48,7 +48,7 @@ def eqspec(case: Mapping[str, Any]) -> Columns:
 def ours(case: Mapping[str, Any], backend: str) -> Columns:
     session = decgraph.load("exspec").session(models(case), backend=backend, gamma=case["gamma"])
     pairs = zip(case["prompts"], case["limits"], strict=True)
-    requests = [Request(prompt=tuple(p), limit=n, temperature=0, request_id=i) for i, (p, n) in enumerate(pairs)]
+    requests = [Request(prompt=tuple(p), max_tokens=n, temperature=0, request_id=i) for i, (p, n) in enumerate(pairs)]
     got = session.generate(requests, batch=len(requests), keep_events=True)
     texts = [[*q.prompt, *r.tokens] for q, r in zip(requests, got, strict=True)]
     return {"texts": texts, "verified and accepted": [steps(r) for r in got]}

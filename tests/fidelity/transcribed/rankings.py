@@ -48,7 +48,7 @@ def ours(case: Mapping[str, Any], backend: str) -> Columns:
         case["prompt"],
         {"target": target(case)},
         backend,
-        limit=16,
+        max_tokens=16,
         eos=case["eos"],
         externs={"asked": asked, "named": named},
         tokenizer=Letters(),

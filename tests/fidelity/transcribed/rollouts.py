@@ -23,7 +23,9 @@ def models(case: Mapping[str, Any]) -> dict[str, Any]:
 def watched(case: Mapping[str, Any], backend: str) -> Watched:
     given = {"before": list(case["before"]), "lenience": case["lenience"]}
     seed = {"seed": case["seed"]}
-    return run("spec_rl", case["prompt"], models(case), backend, limit=case["limit"], temperature=1, settings=seed, **given)
+    return run(
+        "spec_rl", case["prompt"], models(case), backend, max_tokens=case["limit"], temperature=1, settings=seed, **given
+    )
 
 
 def spec_cut(case: Mapping[str, Any]) -> Columns:

@@ -28,7 +28,7 @@ def text_of(program: str, *names: str) -> Any:
 
     def ours(case: Mapping[str, Any], backend: str) -> Columns:
         params = {name: case[name] for name in names}
-        done = run(program, case["prompt"], {"target": target(case)}, backend, limit=case["limit"], **params)
+        done = run(program, case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"], **params)
         return {"tokens": done.tokens, "target calls": len(done.calls)}
 
     return ours
@@ -73,7 +73,7 @@ def chosen(program: str, *names: str, using: tuple[str, ...] = ("target",), **mo
                 case["prompt"],
                 {name: two(case)[name] for name in using},
                 backend,
-                limit=case["limit"],
+                max_tokens=case["limit"],
                 temperature=case.get("temperature", 0),
                 **{name: case[name] for name in names},
                 **more,
@@ -166,7 +166,7 @@ def experts(case: Mapping[str, Any], backend: str) -> Columns:
             case["prompt"],
             {"target": model},
             backend,
-            limit=case["limit"],
+            max_tokens=case["limit"],
             temperature=case.get("temperature", 0),
             **params,
         )

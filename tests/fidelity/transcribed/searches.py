@@ -32,7 +32,7 @@ def beams_of(program: str, *names: str) -> Any:
         params = {name: case[name] for name in names}
         with given(case["seed"]):
             done = run(
-                program, case["prompt"], {"target": target(case)}, backend, limit=case["limit"], eos=case["eos"], **params
+                program, case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"], eos=case["eos"], **params
             )
         n = len(case["prompt"])
         return {
@@ -127,7 +127,7 @@ def seen(program: str, *names: str, asked: str, **more: Any) -> Any:
                 case["prompt"],
                 {"target": target(case)},
                 backend,
-                limit=case["limit"],
+                max_tokens=case["limit"],
                 eos=case["eos"],
                 temperature=case.get("temperature", 0),
                 externs={asked: said, **more},
@@ -293,7 +293,7 @@ def drafts(case: Mapping[str, Any], backend: str) -> Columns:
     """Ours: the texts and how many calls. It is not watched: a mixture has no token."""
     params = {name: case[name] for name in ("k", "pool", "heat", "alpha", "penalty")}
     session = decgraph.load("superposed").session({"target": target(case)}, plan=Plan(backend=backend), **params)
-    request = Request(tuple(case["prompt"]), limit=case["limit"], eos=frozenset(case["eos"]), temperature=0)
+    request = Request(tuple(case["prompt"]), max_tokens=case["limit"], eos=frozenset(case["eos"]), temperature=0)
     result = session.run(request)
     assert result.error is None, result.error
     return {"texts": [tuple(path) for path in result.results], "calls": result.stats.target_calls}
@@ -304,7 +304,9 @@ def best_text(program: str, *names: str) -> Any:
 
     def ours(case: Mapping[str, Any], backend: str) -> Columns:
         params = {name: case[name] for name in names}
-        done = run(program, case["prompt"], {"target": target(case)}, backend, limit=case["limit"], eos=case["eos"], **params)
+        done = run(
+            program, case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"], eos=case["eos"], **params
+        )
         n = len(case["prompt"])
         return {"texts": done.tokens[n:], "calls": [sorted({row[n:] for row in c.rows}) for c in done.calls]}
 

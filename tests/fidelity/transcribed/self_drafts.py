@@ -53,7 +53,7 @@ def ours(program: str, *names: str, target: Callable[[Mapping[str, Any]], Any] =
 
     def replay(case: Mapping[str, Any], backend: str) -> Columns:
         params = {name: case[name] for name in names}
-        done = run(program, case["prompt"], {"target": target(case)}, backend, limit=case["limit"], **params)
+        done = run(program, case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"], **params)
         calls = [c for c in done.calls if c.drafted]  # the target's own drafting calls have none
         return {"tokens": done.tokens, "drafted": [sorted(c.drafted) for c in calls], "accepted": [c.accepted for c in calls]}
 

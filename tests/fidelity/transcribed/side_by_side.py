@@ -89,7 +89,7 @@ def ours(program: str, *names: str) -> Any:
         u = Uniforms(case["seed"]) if case.get("temperature") else None
         kind = machine(backend)
         session.machine = watching(kind if u is None else handed(kind, u), events)
-        request = Request(tuple(case["prompt"]), limit=case["limit"] + 60, temperature=case.get("temperature", 0))
+        request = Request(tuple(case["prompt"]), max_tokens=case["limit"] + 60, temperature=case.get("temperature", 0))
         with draws(u):
             result = session.run(request, listener=events.append)
         assert result.error is None, result.error

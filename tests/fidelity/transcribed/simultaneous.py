@@ -30,7 +30,7 @@ def wait_k(case: Mapping[str, Any]) -> Columns:
 
 def ours(case: Mapping[str, Any], backend: str) -> Columns:
     models = {"target": target(case)}
-    done = run("wait_k", case["prompt"], models, backend, limit=case["limit"], source=list(case["source"]), k=case["k"])
+    done = run("wait_k", case["prompt"], models, backend, max_tokens=case["limit"], source=list(case["source"]), k=case["k"])
     return {"tokens": done.tokens, "read": [row for c in done.calls for row in c.rows]}
 
 

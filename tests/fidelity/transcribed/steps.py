@@ -33,7 +33,7 @@ def pieces(program: str, *names: str, using: tuple[str, ...] = ("target", "draft
                 case["prompt"],
                 {name: models(case)[name] for name in using},
                 backend,
-                limit=case["limit"],
+                max_tokens=case["limit"],
                 eos=case.get("eos", ()),
                 temperature=case.get("temperature", 0),
                 **params,

@@ -85,7 +85,7 @@ def ours(case: Mapping[str, Any], backend: str) -> Columns:
         prompt,
         models(case),
         backend,
-        limit=case["limit"],
+        max_tokens=case["limit"],
         externs=externs,
         tokenizer=Letters(),
         **params,

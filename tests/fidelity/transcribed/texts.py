@@ -18,7 +18,7 @@ def only_target(program: str, *names: str) -> Any:
     def made(case: Mapping[str, Any], backend: str) -> Columns:
         params = {name: case[name] for name in names}
         return columns(
-            run(program, case["prompt"], {"target": target(case)}, backend, limit=case["limit"] + 16, **params), case
+            run(program, case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"] + 16, **params), case
         )
 
     return made

@@ -44,7 +44,7 @@ def watched(case: Mapping[str, Any], backend: str) -> Watched:
         case["prompt"],
         {"target": TableModel(5, case["seed"], window=2, vocab="t", name="target")},
         backend,
-        limit=case["limit"],
+        max_tokens=case["limit"],
         eos=(END,),
         temperature=1,
         settings={"seed": case["seed"]},

@@ -58,6 +58,8 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
             "while",
             "if",
             "unfailing",
+            "break",
+            "verdict",
             "each",
             "run",
             "const",

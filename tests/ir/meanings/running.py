@@ -21,7 +21,7 @@ from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 
-REQUEST = Request(prompt=(1, 0, 2), limit=9, seed=5, eos=frozenset({2}))
+REQUEST = Request(prompt=(1, 0, 2), max_tokens=9, seed=5, eos=frozenset({2}))
 
 
 class Letters:

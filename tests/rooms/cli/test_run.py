@@ -49,8 +49,8 @@ def test_text_then_summary(tables: None, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_one_default_of_sampling_in_python_and_here(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
     here = as_json(capsys, "autoregressive", "-p", "ab", "-n", "12")["tokens"]
-    unsaid, greedy = (decgraph.run("autoregressive", "ab", limit=12, **how).tokens for how in ({}, {"temperature": 0}))
-    (many,) = decgraph.load("autoregressive").session().generate(["ab"], limit=12)
+    unsaid, greedy = (decgraph.run("autoregressive", "ab", max_tokens=12, **how).tokens for how in ({}, {"temperature": 0}))
+    (many,) = decgraph.load("autoregressive").session().generate(["ab"], max_tokens=12)
     assert tuple(here) == unsaid == greedy == many.tokens
     assert here != as_json(capsys, "autoregressive", "-p", "ab", "-n", "12", "-t", "1")["tokens"], "a table is no point mass"
 
@@ -212,7 +212,7 @@ def test_an_interruption_shows_what_there_is(tables: None, tmp_path: Path, capsy
         (["speculative", "-p", "a", "more"], "no argument more"),
         (["speculative", "-p", "a", "--set", "gamma"], "--set name=value"),
         (["speculative", "-p", "a", "-t", "-1"], "temperature"),
-        (["speculative", "-p", "a", "-n", "0"], "limit"),
+        (["speculative", "-p", "a", "-n", "0"], "max_tokens"),
         (["speculative", "-p", "a", "--eos", "ab"], "2 tokens, not one"),
         (["speculative", "-p", "a", "--backend", "torhc"], "no backend called"),
         (["speculative", "-p", ""], "prompt is empty"),

@@ -49,7 +49,7 @@ def test_the_first_call_is_apart_from_decoding(name: str, kind: str, backend: st
     models: dict[str, Any] = {model: TableModel(5, seed=2, name=model) for model in algorithm.models}
     session = algorithm.session({**models, first: slow}, backend=backend, **({"length": 8} if kind == "masked" else {}))
     heard: list[Any] = []
-    asked = decgraph.Request((1, 2), limit=8)
+    asked = decgraph.Request((1, 2), max_tokens=8)
     result = session.run(asked, listener=heard.append if listening else None, keep_events=False)
     assert result.first_call_seconds is not None and result.first_call_seconds >= FIRST
     assert result.seconds == pytest.approx(result.first_call_seconds + result.decoding_seconds)
@@ -64,7 +64,9 @@ def test_the_first_call_is_apart_from_decoding(name: str, kind: str, backend: st
 
 
 def test_one_call_alone_decodes_nothing() -> None:
-    result = decgraph.load("autoregressive").session({"target": TableModel(5, seed=1)}).run(decgraph.Request((1,), limit=1))
+    result = (
+        decgraph.load("autoregressive").session({"target": TableModel(5, seed=1)}).run(decgraph.Request((1,), max_tokens=1))
+    )
     assert (result.first_call_seconds, result.decoding_tokens, result.tokens_per_second) == (result.seconds, 0, None)
     assert "decoding" not in told(1.0, result.first_call_seconds, result.decoding_tokens, result.decoding_seconds)
 

@@ -294,7 +294,7 @@ def test_near_ties_are_judged_by_what_the_token_was_chosen_by(temperature: float
     from decgraph.models import bind, request_for
 
     algorithm = decgraph.load("gs_jacobi")  # in tokens: the target's own draw is what is committed
-    job = Job(algorithm, ["ab", "cab"], {}, [], {}, {"limit": 20, "temperature": temperature, "seed": 5})
+    job = Job(algorithm, ["ab", "cab"], {}, [], {}, {"max_tokens": 20, "temperature": temperature, "seed": 5})
     bound = bind(algorithm.function, {})
     job.models = bound.models
     session = algorithm.session(bound.models, tokenizer=bound.tokenizer)

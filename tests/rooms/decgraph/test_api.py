@@ -55,8 +55,8 @@ def test_a_decorated_function_is_an_algorithm_too() -> None:
     one = api.of(speculative)
     assert one.name == "speculative"
     assert "gamma times" in one.explain()
-    result = decgraph.run(speculative, (0, 1), {"target": table(), "drafter": table(2)}, limit=5)
-    assert result.tokens == decgraph.run("speculative", (0, 1), {"target": table(), "drafter": table(2)}, limit=5).tokens
+    result = decgraph.run(speculative, (0, 1), {"target": table(), "drafter": table(2)}, max_tokens=5)
+    assert result.tokens == decgraph.run("speculative", (0, 1), {"target": table(), "drafter": table(2)}, max_tokens=5).tokens
 
 
 def test_what_cannot_be_loaded(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_what_cannot_be_loaded(tmp_path: Path) -> None:
 
 
 def test_run_with_models_of_ones_own() -> None:
-    result = decgraph.run("autoregressive", (0, 1), {"target": table()}, limit=6, seed=3)
-    again = decgraph.load("autoregressive").run((0, 1), {"target": table()}, limit=6, seed=3)
+    result = decgraph.run("autoregressive", (0, 1), {"target": table()}, max_tokens=6, seed=3)
+    again = decgraph.load("autoregressive").run((0, 1), {"target": table()}, max_tokens=6, seed=3)
     assert len(result.tokens) == 6
     assert result.tokens == again.tokens
     assert (result.text, result.reason, result.error) == ("", "limit", None)
@@ -82,14 +82,14 @@ def test_run_with_models_of_ones_own() -> None:
 
 def test_events_are_heard_as_they_happen() -> None:
     heard: list[object] = []
-    result = decgraph.run("autoregressive", (0,), {"target": table()}, limit=3, listener=heard.append)
+    result = decgraph.run("autoregressive", (0,), {"target": table()}, max_tokens=3, listener=heard.append)
     assert heard == result.events
     assert len(heard) > 3
 
 
 def test_a_session_keeps_its_state_between_requests() -> None:
     session = decgraph.load("token_recycling").session({"target": table()}, shape="2x2", k=2)
-    first, second = (session.run(binding.request_for(session, (0, 1), limit=12, temperature=0)) for _ in range(2))
+    first, second = (session.run(binding.request_for(session, (0, 1), max_tokens=12, temperature=0)) for _ in range(2))
     assert first.tokens == second.tokens
     assert second.stats.target_calls <= first.stats.target_calls
 

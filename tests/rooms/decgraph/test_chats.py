@@ -62,8 +62,8 @@ def test_an_answer_that_has_begun_goes_on(session: Any, tokenizer: Any) -> None:
 
 def test_several_chats_at_once(session: Any) -> None:
     talks = [TALK, TALK[1:], [{"role": "user", "content": "import os"}]]
-    alone = [session.run(request_for(session, talk, limit=6)).tokens for talk in talks]
-    assert [r.tokens for r in session.generate(talks, limit=6)] == alone
+    alone = [session.run(request_for(session, talk, max_tokens=6)).tokens for talk in talks]
+    assert [r.tokens for r in session.generate(talks, max_tokens=6)] == alone
 
 
 @pytest.mark.parametrize("given", ["folder", "transformers", "decgraph"])
@@ -98,7 +98,7 @@ def test_a_model_without_a_template(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_chat_on_the_command_line(folder: Path, session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ["run", "autoregressive", "-m", f"target={folder}", "-n", "6", "--chat", "--system", "Short.", "--json"]
-    expected = list(session.run(request_for(session, TALK, limit=6)).tokens)
+    expected = list(session.run(request_for(session, TALK, max_tokens=6)).tokens)
     assert main([*run, "-p", "def main():"]) == 0
     assert json.loads(capsys.readouterr().out)["tokens"] == expected
     (tmp_path / "prompts").write_text("def main():\n")

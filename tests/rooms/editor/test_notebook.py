@@ -171,7 +171,7 @@ def test_values_show_themselves() -> None:
 
 @pytest.mark.budget(10)
 def test_a_result_is_coloured_by_origin() -> None:
-    result = decgraph.run("speculative", "def main():", limit=12, temperature=0, backend="reference")
+    result = decgraph.run("speculative", "def main():", max_tokens=12, temperature=0, backend="reference")
     assert "".join(result.pieces) == result.text
     html = result._repr_html_()
     page = Wellformed(html)
@@ -257,7 +257,7 @@ def test_the_model_calls_of_a_step_are_shown(name: str) -> None:
 @pytest.mark.parametrize(("name", "said"), [("beam", "no verified draft"), ("speculative", "accepted draft")])
 def test_a_result_calls_nothing_verified_that_was_not(name: str, said: str) -> None:
     session = open_tables(name)
-    result, _ = recorded(session, limit=6)
+    result, _ = recorded(session, max_tokens=6)
     page = Wellformed(result._repr_html_())
     assert said in page.text
     assert (name == "beam") == ("the target's own token" not in page.text and "bonus" not in page.text)

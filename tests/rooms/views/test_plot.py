@@ -12,7 +12,7 @@ from decgraph.views import plot
 @pytest.mark.parametrize("limit", [2, 6, 12])
 def test_ticks_of_steps_tokens_and_positions_are_whole(name: str, limit: int) -> None:
     pytest.importorskip("matplotlib")
-    run = traced(name, limit=limit, **({"length": limit, "block": limit, "steps": limit} if name == "llada" else {}))
+    run = traced(name, max_tokens=limit, **({"length": limit, "block": limit, "steps": limit} if name == "llada" else {}))
     figure, axes = plot.pyplot().subplots(1, 2)
     try:
         drawn = (plot.cells, plot.decided) if run.stats.unmasked else (plot.tokens,)
@@ -29,7 +29,7 @@ def test_ticks_of_steps_tokens_and_positions_are_whole(name: str, limit: int) ->
 def test_a_plot_does_not_mislead(name: str) -> None:
     """Positions are counted from none to all; nothing that was decided is white; every share has its count and its interval."""
     pytest.importorskip("matplotlib")
-    run = traced(name, limit=12, **({"length": 12, "block": 12} if name == "fast_dllm" else {}))
+    run = traced(name, max_tokens=12, **({"length": 12, "block": 12} if name == "fast_dllm" else {}))
     figure, axes = plot.pyplot().subplots(1, 2)
     try:
         if name == "fast_dllm":

@@ -76,7 +76,7 @@ def check_perfetto_counts(run: Trace) -> None:
 @pytest.mark.parametrize("name", [name for name in stdlib.names() if name not in OTHER_MODELS])
 def test_every_algorithm_has_steps(name: str) -> None:
     """Whatever an algorithm does to its trees; a search goes back to nodes of steps long past."""
-    run = traced(name, limit=8)
+    run = traced(name, max_tokens=8)
     data = document(run)
     check_perfetto_counts(run)
     assert sum(step["n"] for step in data["steps"]) == len(run.tokens)
@@ -102,7 +102,7 @@ def test_a_draft_hangs_below_the_node_it_was_grown_at() -> None:
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 def test_a_search_has_a_step_for_each_roll_and_what_its_nodes_hold(backend: str) -> None:
     """Every roll adds one visit to the root's children, and each of the answer's nodes is marked as committed."""
-    run = traced("mcts", backend, limit=6, rolls=9)
+    run = traced("mcts", backend, max_tokens=6, rolls=9)
     assert len(run.steps) == 9
     (tree,) = {id(tree): tree for step in run.steps for tree in step.trees}.values()
     visits = [
@@ -111,7 +111,7 @@ def test_a_search_has_a_step_for_each_roll_and_what_its_nodes_hold(backend: str)
     ]
     assert visits == list(range(9)), "the first roll ends at the root"
     assert [node.token for node in tree.nodes if node.state == "committed"] == list(run.tokens)
-    beams = traced("beam", backend, limit=5)
+    beams = traced("beam", backend, max_tokens=5)
     (tree,) = {id(tree): tree for step in beams.steps for tree in step.trees}.values()
     for node in tree.nodes:
         above = tree.nodes[node.parent].columns["logprob"][-1][1] if node.parent >= 0 else 0.0
@@ -132,7 +132,7 @@ def test_probabilities_before_the_requests_shaping(backend: str) -> None:
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 @pytest.mark.parametrize("name", ["speculative", "fast_dllm", "remdm_loop"])
 def test_header_time_line_and_perfetto_count_the_same_calls(name: str, backend: str) -> None:
-    run = traced(name, backend, limit=6)
+    run = traced(name, backend, max_tokens=6)
     data = document(run)
     shown = {kind: sum(span[3] for span in data["spans"] if data["roles"][span[0]] == kind) for kind in ("target", "draft")}
     assert shown == {"target": data["stats"]["target_calls"], "draft": data["stats"]["draft_calls"]}

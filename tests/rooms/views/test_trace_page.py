@@ -29,7 +29,7 @@ def opened(page: Any, tmp_path: Path, *runs: Trace) -> Any:  # noqa: F811
 
 
 def test_text_tree_and_line_of_a_step(page: Any, tmp_path: Path) -> None:  # noqa: F811
-    run = traced("speculative", limit=30)
+    run = traced("speculative", max_tokens=30)
     opened(page, tmp_path, run)
     assert page.locator(".text").inner_text().replace("\n", "") == ("ab" + run.detokenizer.text(run.tokens)).replace("\n", "")
     page.keyboard.press("Home")
@@ -76,7 +76,7 @@ def test_tree_and_table_have_one_q(page: Any, tmp_path: Path) -> None:  # noqa: 
 def test_spaces_are_seen_everywhere(page: Any, tmp_path: Path) -> None:  # noqa: F811
     """A newline and two spaces, or four, are not the same token, in the tree, in the list of events and in the difference."""
     pieces = ["a", "\n    ", "\n  ", "b  c"]
-    opened(page, tmp_path, traced("speculative", pieces=pieces, prompt="a", limit=24))
+    opened(page, tmp_path, traced("speculative", pieces=pieces, prompt="a", max_tokens=24))
     log = ""
     for _ in range(6):
         log += page.inner_text(".log")
@@ -99,7 +99,7 @@ def test_a_narrow_window_does_not_scroll_sideways(page: Any, tmp_path: Path, nam
 def test_a_dark_page_is_printed_light(page: Any, tmp_path: Path) -> None:  # noqa: F811
     """Ink is dark on light paper, in the text and in the canvases, and the page is dark again afterwards."""
     page.emulate_media(color_scheme="dark")
-    opened(page, tmp_path, traced("remdm_loop", length=8, rounds=4, limit=8))
+    opened(page, tmp_path, traced("remdm_loop", length=8, rounds=4, max_tokens=8))
     paint = "[getComputedStyle(document.body).color, page.views[0].time.toDataURL()]"
     ink, drawn = page.evaluate(paint)
     page.emulate_media(media="print", color_scheme="dark")
@@ -118,7 +118,7 @@ def test_a_decided_token_that_is_replaced(page: Any, tmp_path: Path) -> None:  #
         "algorithm edits(model: masked, length: int in 1..32 = 8):\n    canvas c: length\n    repeat 4:\n"
         "        p = model(c)\n        x ~ p\n        c[c.all] = x\n    commit c\n"
     )
-    run = traced(str(file), limit=8)
+    run = traced(str(file), max_tokens=8)
     opened(page, tmp_path, run)
     page.keyboard.press("Home")
     cells: dict[int, int] = {}
@@ -135,14 +135,14 @@ def test_a_decided_token_that_is_replaced(page: Any, tmp_path: Path) -> None:  #
 
 
 def test_the_page_says_how_a_run_ended_as_the_command_line_does(page: Any, tmp_path: Path) -> None:  # noqa: F811
-    run = traced("autoregressive", limit=2)
+    run = traced("autoregressive", max_tokens=2)
     opened(page, tmp_path, run)
     assert page.evaluate("ENDED") == WHY
     assert f"ended by {WHY[run.reason]}" in page.inner_text("article > div")
 
 
 def test_one_is_singular(page: Any, tmp_path: Path) -> None:  # noqa: F811
-    run = traced("autoregressive", limit=6)
+    run = traced("autoregressive", max_tokens=6)
     for same, said in (
         (0, "First difference at token 1"),
         (1, "The first token is the same. "),
@@ -151,14 +151,14 @@ def test_one_is_singular(page: Any, tmp_path: Path) -> None:  # noqa: F811
         changed = tuple((t + (i == same)) % 4 for i, t in enumerate(run.tokens))
         opened(page, tmp_path, run, replace(run, tokens=changed))
         assert page.inner_text("#difference").startswith(said)
-    opened(page, tmp_path, traced("llada", "torch", limit=1, length=1, block=1, steps=1))
+    opened(page, tmp_path, traced("llada", "torch", max_tokens=1, length=1, block=1, steps=1))
     assert "1 token in 1 step, 1 model call, 1 token a call" in page.inner_text("article > div")
     assert "masked: 1 call," in page.locator("section[aria-label='Model calls over time']").inner_text()
 
 
 def test_the_share_that_was_computed_anew(page: Any, tmp_path: Path) -> None:  # noqa: F811
     """A policy that caches what is outside of a block of four computes four of ten positions in three calls of four."""
-    opened(page, tmp_path, traced("fast_dllm", "torch", length=8, block=4, tau=1.0, limit=8))
+    opened(page, tmp_path, traced("fast_dllm", "torch", length=8, block=4, tau=1.0, max_tokens=8))
     shares = page.evaluate("""(() => {
         const { cells, cellSize, run } = page.views[0], ratio = devicePixelRatio, wide = 38 * ratio;
         const bars = cells.getContext("2d").getImageData((LABEL - 44) * ratio, 0, wide, cells.height).data;
@@ -171,7 +171,7 @@ def test_the_share_that_was_computed_anew(page: Any, tmp_path: Path) -> None:  #
 
 
 def test_keys(page: Any, tmp_path: Path) -> None:  # noqa: F811
-    run = traced("speculative", limit=40)
+    run = traced("speculative", max_tokens=40)
     opened(page, tmp_path, run)
     said = lambda: page.inner_text("#count")
     last = len(run.steps)
@@ -206,7 +206,7 @@ def test_every_control_and_drawing_has_a_name(page: Any, tmp_path: Path) -> None
 
 
 def test_a_canvas_is_shown_as_it_was_at_each_step(page: Any, tmp_path: Path) -> None:  # noqa: F811
-    run = traced("remdm_loop", length=8, rounds=4, limit=8)
+    run = traced("remdm_loop", length=8, rounds=4, max_tokens=8)
     opened(page, tmp_path, run)
     page.keyboard.press("Home")
     cells: dict[int, int] = {}
@@ -226,7 +226,7 @@ def test_a_canvas_is_shown_as_it_was_at_each_step(page: Any, tmp_path: Path) -> 
 
 
 def test_two_runs_beside_each_other(page: Any, tmp_path: Path) -> None:  # noqa: F811
-    one, two = traced("speculative", limit=30), traced("autoregressive", limit=30, seed=3)
+    one, two = traced("speculative", max_tokens=30), traced("autoregressive", max_tokens=30, seed=3)
     first = next(i for i, (a, b) in enumerate(zip(one.tokens, two.tokens)) if a != b)
     opened(page, tmp_path, one, two)
     assert f"First difference at token {first + 1}" in page.inner_text("#difference")
@@ -280,7 +280,7 @@ def test_a_tree_fits_zooms_and_moves(page: Any, tmp_path: Path) -> None:  # noqa
 
 
 def test_a_search_is_one_tree_with_what_it_searches_by(page: Any, tmp_path: Path) -> None:  # noqa: F811
-    run = traced("mcts", limit=6, rolls=9)
+    run = traced("mcts", max_tokens=6, rolls=9)
     opened(page, tmp_path, run)
     assert page.inner_text("#count") == "step 9 of 9"
     (tree,) = {id(tree): tree for step in run.steps for tree in step.trees}.values()
@@ -298,19 +298,19 @@ def test_a_search_is_one_tree_with_what_it_searches_by(page: Any, tmp_path: Path
 
 
 def test_a_difference_alarms_only_where_tokens_must_be_equal(page: Any, tmp_path: Path) -> None:  # noqa: F811
-    one, two = traced("speculative", limit=8), traced("autoregressive", limit=8, seed=3)
+    one, two = traced("speculative", max_tokens=8), traced("autoregressive", max_tokens=8, seed=3)
     for temperature, must in ((1.0, False), (0.0, True)):
         opened(page, tmp_path, *(replace(run, temperature=temperature) for run in (one, two)))
         assert ("They must be equal" in page.inner_text("#difference")) == must
         assert ("This is expected" in page.inner_text("#difference")) == (not must)
         assert (page.locator("#difference").get_attribute("role") == "alert") == must
-    opened(page, tmp_path, traced("beam", limit=4), traced("speculative", limit=4, seed=5))
+    opened(page, tmp_path, traced("beam", max_tokens=4), traced("speculative", max_tokens=4, seed=5))
     assert "No claim says" in page.inner_text("#difference")
 
 
 def test_a_page_of_a_run_that_goes_on_is_read_again(page: Any, tmp_path: Path) -> None:  # noqa: F811
     """It follows the last step, stays where one has gone, and rests when the run has ended."""
-    run = traced("speculative", limit=30)
+    run = traced("speculative", max_tokens=30)
     opened(page, tmp_path, replace(run, live=True))
     assert page.inner_text("#count") == f"step {len(run.steps)} of {len(run.steps)}" and "still going on" in page.inner_text(
         "article"
@@ -322,7 +322,7 @@ def test_a_page_of_a_run_that_goes_on_is_read_again(page: Any, tmp_path: Path) -
 
 
 def test_acceptance_has_counts_and_intervals(page: Any, tmp_path: Path) -> None:  # noqa: F811
-    run = traced("speculative", limit=30)
+    run = traced("speculative", max_tokens=30)
     opened(page, tmp_path, run)
     said = page.locator("svg.fit").get_attribute("aria-label")
     for accepted, tested, (low, high) in zip(run.stats.accepted, run.stats.tested, run.stats.intervals, strict=True):
@@ -335,7 +335,7 @@ def test_acceptance_has_counts_and_intervals(page: Any, tmp_path: Path) -> None:
 
 def test_a_notebook_shows_the_page_in_a_frame(page: Any, tmp_path: Path) -> None:  # noqa: F811
     """Without a server and apart from the notebook: its script runs, and cannot reach the page around it."""
-    run = traced("speculative", limit=12)
+    run = traced("speculative", max_tokens=12)
     file = tmp_path / "notebook.html"
     file.write_text(f"<!doctype html><title>notebook</title>{run._repr_html_()}", encoding="utf-8")
     page.goto(file.as_uri())
@@ -358,7 +358,7 @@ def test_the_vendored_d3_is_the_pinned_one() -> None:
 
 @pytest.mark.parametrize("name", ["speculative", "llada"])
 def test_hostile_tokens_are_text(page: Any, tmp_path: Path, name: str) -> None:  # noqa: F811
-    run = replace(traced(name, pieces=HOSTILE, prompt="a", limit=24), error="<b id=bold>", models={"<i>": "<script>"})
+    run = replace(traced(name, pieces=HOSTILE, prompt="a", max_tokens=24), error="<b id=bold>", models={"<i>": "<script>"})
     assert set(run.tokens) & {1, 2}
     opened(page, tmp_path, run)
     page.keyboard.press("End")
@@ -370,7 +370,7 @@ def test_hostile_tokens_are_text(page: Any, tmp_path: Path, name: str) -> None: 
 @pytest.mark.nightly
 def test_two_thousand_tokens_stay_fluid(page: Any, tmp_path: Path) -> None:  # noqa: F811
     """A key costs well under 50 ms by the page's own clock; the bound is wide, since this machine has other work."""
-    run = traced("speculative", limit=2000)
+    run = traced("speculative", max_tokens=2000)
     assert len(run.tokens) == 2000
     opened(page, tmp_path, run)
     times = []
@@ -385,7 +385,7 @@ def test_two_thousand_tokens_stay_fluid(page: Any, tmp_path: Path) -> None:  # n
 def test_pictures_for_the_documentation(page: Any, tmp_path: Path, pytestconfig: pytest.Config) -> None:  # noqa: F811
     """Written with --update-golden alone: text is drawn a little differently everywhere."""
     if not pytestconfig.getoption("--update-golden"):
-        opened(page, tmp_path, traced("sequoia", limit=20))
+        opened(page, tmp_path, traced("sequoia", max_tokens=20))
         assert page.screenshot()[:4] == b"\x89PNG"
         return
     from decgraph.cli.main import main

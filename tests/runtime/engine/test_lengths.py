@@ -79,7 +79,7 @@ def test_neighbours_in_a_batch_change_nothing(backend: str, tmp_path: Path) -> N
     phi().save_pretrained(tmp_path)
     session = decgraph.load("prompt_lookup").session(target=tmp_path, backend=backend)
     prompts = [prompt(n, seed=n) for n in (5, 28, 32, 45)]
-    found = session.generate([p[0].tolist() for p in prompts], batch=4, limit=14, eos=())
+    found = session.generate([p[0].tolist() for p in prompts], batch=4, max_tokens=14, eos=())
     assert [r.error for r in found] == [None] * 4
     assert [list(r.tokens) for r in found] == [theirs(phi(), p, 14) for p in prompts]
 
@@ -95,7 +95,7 @@ def test_a_long_call_of_the_module_itself_changes_nothing() -> None:
 def test_what_reads_states_is_refused_by_name(tmp_path: Path) -> None:
     phi().save_pretrained(tmp_path)
     with pytest.raises(DecError, match="longrope"):
-        decgraph.load("draft_and_verify").session(target=tmp_path).run(decgraph.Request((1, 5, 9), limit=4))
+        decgraph.load("draft_and_verify").session(target=tmp_path).run(decgraph.Request((1, 5, 9), max_tokens=4))
 
 
 KINDS = {
@@ -115,7 +115,7 @@ def test_other_kinds_are_generate_up_to_the_boundary_and_refused_past_it(kind: s
             ours(model, prompt(length), new + 1, name)
     model.save_pretrained(tmp_path)
     session = decgraph.load(name).session(target=tmp_path)
-    result = session.run(decgraph.Request(tuple(ids[0].tolist()), limit=30, temperature=0))
+    result = session.run(decgraph.Request(tuple(ids[0].tolist()), max_tokens=30, temperature=0))
     assert result.error is not None and kind in str(result.error)
     assert list(result.tokens) == theirs(KINDS[kind](), ids, 30)[: len(result.tokens)]
 

@@ -32,7 +32,7 @@ def agree(path: Path, theirs: Any) -> None:
     assert (torch.from_numpy(exact.logits) - want[-1, : found.shape[1]]).abs().max() < 1e-5 * want.abs().max()
     for dtype in ("auto", "float32"):
         session = decgraph.load("autoregressive").session(str(path), device="cpu", dtype=dtype)
-        assert session.run(Request(IDS, limit=12, temperature=0)).tokens == tuple(made.tolist())
+        assert session.run(Request(IDS, max_tokens=12, temperature=0)).tokens == tuple(made.tolist())
 
 
 @pytest.mark.budget(14)
@@ -87,7 +87,9 @@ def test_architectures_are_as_llama_cpp_reads_them(architecture: str, tmp_path: 
     module = written.module_of(model_type, tie_word_embeddings="gemma" in architecture, **config)
     path = written.write(tmp_path / "a.gguf", architecture, module, "F32", **settings)
     made = engines.ENGINES["llama.cpp"]({"model": str(path), "weights": "F32", "context": 64, "threads": 1})(list(IDS), 24)
-    mine = decgraph.load("autoregressive").session(str(path), device="cpu").run(Request(IDS, limit=24, temperature=0)).tokens
+    mine = (
+        decgraph.load("autoregressive").session(str(path), device="cpu").run(Request(IDS, max_tokens=24, temperature=0)).tokens
+    )
     same = next((n for n in range(24) if mine[n] != made[n]), 24)
     if same < 24:
         two = torch.from_numpy(load_causal(path).eval([(*IDS, *mine[:same])])[0].logits).topk(2)
@@ -115,12 +117,12 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("algorithm", ["speculative", "prompt_lookup", "draft_and_verify", "swift"])
 def test_algorithms_have_its_tokens(algorithm: str, file: Path) -> None:
     """The drafter of `speculative` is the same file; the others draft by a part of the model, or by none."""
-    plain = decgraph.load("autoregressive").session(file, device="cpu").run(Request(IDS, limit=16, temperature=0)).tokens
+    plain = decgraph.load("autoregressive").session(file, device="cpu").run(Request(IDS, max_tokens=16, temperature=0)).tokens
     chosen = decgraph.load(algorithm)
     session = chosen.session(dict.fromkeys(chosen.models, str(file)), device="cpu")
-    assert session.run(Request(IDS, limit=16, temperature=0)).tokens == plain
+    assert session.run(Request(IDS, max_tokens=16, temperature=0)).tokens == plain
     reference = decgraph.load("autoregressive").session(file, device="cpu", backend="reference")
-    assert reference.run(Request(IDS, limit=4, temperature=0)).tokens == plain[:4]
+    assert reference.run(Request(IDS, max_tokens=4, temperature=0)).tokens == plain[:4]
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("bfloat16", 0.2), ("float16", 0.02), ("int8", 1e-5), ("int4", 0.9)])
@@ -142,7 +144,7 @@ def test_a_table_of_embeddings_is_read_row_by_row(file: Path, monkeypatch: pytes
         return many(data, form)
 
     monkeypatch.setattr(decgraph.runtime.native.formats, "reals", few)
-    assert len(session.run(Request(IDS, limit=8, temperature=0)).tokens) == 8
+    assert len(session.run(Request(IDS, max_tokens=8, temperature=0)).tokens) == 8
 
 
 def test_the_commands_take_a_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

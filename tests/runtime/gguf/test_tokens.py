@@ -115,9 +115,9 @@ def test_messages_go_through_the_files_template(tmp_path: Path) -> None:
 def test_a_file_without_a_tokenizer_takes_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written.write(tmp_path / "a.gguf", "llama", written.module_of("llama"), vocabulary=lambda out: None)
     session = decgraph.load("autoregressive").session(str(path), device="cpu")
-    assert len(session.generate([[5, 6, 7]], limit=3)[0].tokens) == 3
+    assert len(session.generate([[5, 6, 7]], max_tokens=3)[0].tokens) == 3
     with pytest.raises(DecError, match="tokenizer"):
-        session.generate(["hi"], limit=3)
+        session.generate(["hi"], max_tokens=3)
 
 
 def test_splits_of_texts_differ() -> None:

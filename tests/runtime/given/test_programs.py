@@ -70,7 +70,7 @@ def runs(text: str, folder: Path, params: dict[str, Any], backend: str, temperat
     algorithm = decgraph.parse(text)
     plan = Plan(backend=backend) if passes else Plan(backend=backend, passes=())
     session = algorithm.session({"target": hf.load_causal(folder, reuse=True)}, plan=plan, **params)
-    asked = [Request(p, limit=9 + 3 * n, temperature=temperature, seed=4, request_id=n) for n, p in enumerate(PROMPTS)]
+    asked = [Request(p, max_tokens=9 + 3 * n, temperature=temperature, seed=4, request_id=n) for n, p in enumerate(PROMPTS)]
     results = session.run_many(asked) if hasattr(session, "run_many") else [session.run(r) for r in asked]
     for r in results:
         if r.error is not None:

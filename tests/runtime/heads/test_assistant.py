@@ -100,7 +100,7 @@ def test_gemma_4_as_it_is_published(official: Any, tmp_path: Path) -> None:
     official(False).save_pretrained(tmp_path / "assistant")
     wanted = module.generate(torch.tensor([IDS]), do_sample=False, max_new_tokens=6, eos_token_id=None, pad_token_id=0)
     models = {"target": tmp_path / "target", "head": tmp_path / "assistant"}
-    result = decgraph.load("glide_cape").run(list(IDS), models, temperature=0, limit=6)
+    result = decgraph.load("glide_cape").run(list(IDS), models, temperature=0, max_tokens=6)
     assert result.error is None and list(result.tokens)[:6] == wanted[0, len(IDS) :].tolist()
 
 

@@ -86,7 +86,7 @@ def test_the_markov_head_reads_the_last_token(draft: int, tmp_path: Path) -> Non
 def test_dspark_commits_what_the_target_does(draft: int, backend: str, target: Path, tmp_path: Path) -> None:
     at = folder(tmp_path / "head", draft=draft)
     models = {"target": target, "head": at, "markov": at}
-    settings: dict[str, Any] = {"temperature": 0, "limit": 12, "backend": backend, "eos": frozenset()}
+    settings: dict[str, Any] = {"temperature": 0, "max_tokens": 12, "backend": backend, "eos": frozenset()}
     plain = decgraph.load("autoregressive").run(list(TEXT), {"target": target}, **settings)
     found = decgraph.load("dspark").run(list(TEXT), models, params={"block": 4}, **settings)
     assert found.error is None and found.tokens == plain.tokens and found.stats.drafted > 0

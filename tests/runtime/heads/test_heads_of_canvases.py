@@ -32,7 +32,7 @@ def masked(name: str) -> Any:
 
 
 def told(program: str, models: Any, backend: str, prompt: tuple[int, ...] = (1, 2), **params: Any) -> tuple[int, ...]:
-    done = decgraph.load(program).run(prompt, models=models, backend=backend, limit=8, params={"length": 8, **params})
+    done = decgraph.load(program).run(prompt, models=models, backend=backend, max_tokens=8, params={"length": 8, **params})
     assert done.error is None
     return done.tokens
 

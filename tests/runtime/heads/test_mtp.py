@@ -219,7 +219,7 @@ def test_decoding(name: str, built: Any) -> None:
         list(IDS),
         models={"target": one.at, "head": one.at},
         temperature=0,
-        limit=16,
+        max_tokens=16,
         params={"depth": 3, "k": 2, "budget": 6},
     )
     assert list(result.tokens)[:16] == want[0, len(IDS) :].tolist()
@@ -261,7 +261,7 @@ def test_an_mtp_layer_of_a_model_of_images_and_text(built: Any, tmp_path: Path) 
     one.write(at, weights)
     whole = {"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": one.config}
     (at / "config.json").write_text(json.dumps(whole))
-    result = decgraph.load("eagle2").run(list(IDS), models={"target": at, "head": at}, temperature=0, limit=8)
+    result = decgraph.load("eagle2").run(list(IDS), models={"target": at, "head": at}, temperature=0, max_tokens=8)
     assert list(result.tokens)[:8] == want[0, len(IDS) :].tolist() and result.stats.drafted > 0
 
 

@@ -70,7 +70,11 @@ def test_as_if_the_rows_were_written(draft: int, folder: Path, target: HFCausal,
     eagle2 = decgraph.load("eagle2")
     results = [
         eagle2.run(
-            list(IDS), models={"target": folder, "head": at}, temperature=0, limit=16, params={"depth": 3, "k": 2, "budget": 5}
+            list(IDS),
+            models={"target": folder, "head": at},
+            temperature=0,
+            max_tokens=16,
+            params={"depth": 3, "k": 2, "budget": 5},
         )
         for at in both
     ]
@@ -87,7 +91,7 @@ def test_constraints_that_leave_nothing_of_the_draft_vocabulary_end_no_run(
     drafted = {int(t) for t in weights["d2t"] + torch.arange(24)}
     others = [t for t in range(V) if t not in drafted]
     models = {"target": folder, "head": written(tmp_path / "head", config, weights)}
-    asked: dict[str, Any] = {"temperature": temperature, "limit": 8, "bans": drafted, "seed": 3}
+    asked: dict[str, Any] = {"temperature": temperature, "max_tokens": 8, "bans": drafted, "seed": 3}
     for backend in ("reference", "torch"):
         found = decgraph.load("eagle2").run(
             list(IDS), models=models, params={"depth": 2, "k": 2, "budget": 3}, backend=backend, **asked

@@ -81,11 +81,11 @@ def test_a_second_head_reads_state_and_token(name: str, target: HFCausal, tmp_pa
         sure = Confidence(target.vocab.size)
         sure.asked.clear()
         done = decgraph.parse(PROGRAM).run(
-            [1, 5, 9], models={"target": target, "head": folder, "sure": sure}, backend=backend, limit=8, temperature=0
+            [1, 5, 9], models={"target": target, "head": folder, "sure": sure}, backend=backend, max_tokens=8, temperature=0
         )
         assert done.error is None
         found[backend] = (done.tokens, torch.cat([t for _, t in sure.asked]), torch.cat([s for s, _ in sure.asked]))
-    plain = decgraph.load("autoregressive").run([1, 5, 9], models={"target": target}, limit=8, temperature=0)
+    plain = decgraph.load("autoregressive").run([1, 5, 9], models={"target": target}, max_tokens=8, temperature=0)
     (a, tokens, states), (b, tokens_, states_) = found.values()
     assert a == b == plain.tokens and tokens.tolist() == tokens_.tolist() and len(tokens) > 3
     torch.testing.assert_close(states, states_, atol=1e-4, rtol=1e-3)
@@ -95,7 +95,7 @@ def test_what_has_no_state_to_read_says_so(target: HFCausal, tmp_path: Path) -> 
     folder = written(tmp_path / "redrafter", *heads.redrafter())
     with pytest.raises(decgraph.DecError, match="no state that it could give"):
         models = {"target": target, "head": folder, "sure": Confidence(target.vocab.size)}
-        done = decgraph.parse(PROGRAM).run([1, 5, 9], models=models, limit=4, temperature=0)
+        done = decgraph.parse(PROGRAM).run([1, 5, 9], models=models, max_tokens=4, temperature=0)
         raise done.error or AssertionError("it ran")
 
 

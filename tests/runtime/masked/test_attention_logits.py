@@ -17,7 +17,7 @@ from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.models.tiny import TinyModel
 from decgraph.runtime.request import Request
 
-REQUEST = Request((5, 9, 2), limit=6, eos=frozenset(), temperature=0)
+REQUEST = Request((5, 9, 2), max_tokens=6, eos=frozenset(), temperature=0)
 CELLS = (5, 9, MASK, 2, MASK, 7, 3)
 
 
@@ -98,7 +98,7 @@ def test_a_memory_without_queries_says_so() -> None:
     commit c
 """
     model: Model = TableModel(V, 1, kind="masked", name="model")
-    result = decgraph.parse(text).run([1, 2], {"model": model}, limit=4)
+    result = decgraph.parse(text).run([1, 2], {"model": model}, max_tokens=4)
     assert isinstance(result.error, DecError) and "queries = yes" in str(result.error)
 
 

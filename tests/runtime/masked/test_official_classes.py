@@ -123,7 +123,7 @@ def test_modules_decode_what_was_recorded_of_them(
     params = {ours: case["parameters"][theirs] for theirs, ours in names.items() if theirs in case["parameters"]}
     known = {name: value for name, value in params.items() if name in algorithm.params}
     prompt = case["prompt"][0]
-    result = algorithm.run(prompt, {"model": CLASSES[module]()}, params=known, limit=200, backend=backend, eos=frozenset())
+    result = algorithm.run(prompt, {"model": CLASSES[module]()}, params=known, max_tokens=200, backend=backend, eos=frozenset())
     assert result.error is None and list(result.tokens) == case["output"][0][len(prompt) :]
 
 
@@ -287,7 +287,7 @@ def test_mixtures_decode_alone_and_in_a_batch(kind: Any, algorithm: str) -> None
     """What the reference decodes by whole forwards; canvases of a batch share calls, and a call decides several positions."""
     module, program = masked_modules.mixture(kind), decgraph.load(algorithm)
     params = {name: value for name, value in PROGRAMS[algorithm].items() if name in program.params}
-    settings: dict[str, Any] = {"limit": 8, "temperature": 0, "eos": frozenset()}
+    settings: dict[str, Any] = {"max_tokens": 8, "temperature": 0, "eos": frozenset()}
     prompts = [[3, 5, 8], [20, 1], [7, 7, 9, 30]]
     alone = [program.run(p, {"model": module}, backend="reference", params=params, **settings) for p in prompts]
     session = program.session({"model": module}, **params)

@@ -123,7 +123,7 @@ def test_every_python_door_takes_the_settings(door: str, kind: str) -> None:
     source: Any = QWEN if kind == "folder" else transformers.AutoModelForCausalLM.from_pretrained(QWEN)
     settings = {"model.shift": "true", "model.visibility": "full", "model.mask_token": "127"}
     prompt, algorithm = CASE["prompt"][0], decgraph.load("dream")
-    request: dict[str, Any] = {"limit": 100, "eos": frozenset()}
+    request: dict[str, Any] = {"max_tokens": 100, "eos": frozenset()}
     if door == "session":
         session = algorithm.session({"model": source, **settings}, **PARAMS)
         result = session.run(decgraph.models.request_for(session, prompt, **request))

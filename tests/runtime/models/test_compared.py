@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 def ran(folder: Path) -> tuple[Forward, tuple[int, ...]]:
     """The way that a new session's model ran, and its tokens."""
     sharing.forget()
-    result = decgraph.load("autoregressive").session(target=folder).run(decgraph.Request((1, 5), limit=4, temperature=0))
+    result = decgraph.load("autoregressive").session(target=folder).run(decgraph.Request((1, 5), max_tokens=4, temperature=0))
     return result.forwards["target"], result.tokens
 
 

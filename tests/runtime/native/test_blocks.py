@@ -61,7 +61,7 @@ def test_tokens_are_those_of_the_model_that_the_blocks_stand_for(precision: str,
     for seed in range(3):
         prompt = torch.randint(1, made.config.vocab_size, (1, 9), generator=torch.Generator().manual_seed(seed))
         want = made.generate(prompt, max_new_tokens=24, do_sample=False, eos_token_id=None)[0, 9:].tolist()
-        got = session.run(decgraph.Request(tuple(prompt[0].tolist()), limit=24, temperature=0)).tokens
+        got = session.run(decgraph.Request(tuple(prompt[0].tolist()), max_tokens=24, temperature=0)).tokens
         assert list(got) == want
 
 

@@ -19,12 +19,12 @@ def test_autocast_is_refused_at_every_door_and_leaves_no_trace() -> None:
     module = llama(1)
     plain = module.generate(PROMPT, **KEPT).tolist()
     made, door = decgraph.load("autoregressive").session(target=module), decgraph.hf("autoregressive")
-    run = {"limit": 8, "eos": ()}
+    run = {"max_tokens": 8, "eos": ()}
     with torch.autocast("cpu", dtype=torch.bfloat16):
         for call in (
             lambda: module.generate(PROMPT, custom_generate=door, **KEPT),
             lambda: decgraph.run("autoregressive", PROMPT[0].tolist(), {"target": module}, **run),  # type: ignore[arg-type]
-            lambda: made.run(decgraph.Request(tuple(PROMPT[0].tolist()), limit=8)),
+            lambda: made.run(decgraph.Request(tuple(PROMPT[0].tolist()), max_tokens=8)),
         ):
             with pytest.raises(DecError, match="torch.autocast"):
                 call()

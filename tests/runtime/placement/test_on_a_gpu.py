@@ -20,7 +20,7 @@ from decgraph.runtime.placement import Placement
 from decgraph.serve.catalogue import Catalogue
 
 PROMPTS = ["def f(x):", "import os\n"]
-SAMPLED: dict[str, Any] = {"limit": 10, "temperature": 0.8, "seed": 3}
+SAMPLED: dict[str, Any] = {"max_tokens": 10, "temperature": 0.8, "seed": 3}
 FLOAT32 = "float32"  # the CPU's own; in the folders' bfloat16 near-ties would be decided otherwise
 
 CAUSAL = ("autoregressive", "speculative", "prompt_lookup", "lookahead", "jacobi", "token_recycling", "staged_speculative",
@@ -39,7 +39,7 @@ def test_sessions(name: str) -> None:
 
     def tokens(device: str) -> list[Any]:
         made = decgraph.load(name).session(device=device, dtype=FLOAT32)
-        found = made.generate(PROMPTS, **SAMPLED) + made.generate(PROMPTS[:1], limit=10, temperature=0)
+        found = made.generate(PROMPTS, **SAMPLED) + made.generate(PROMPTS[:1], max_tokens=10, temperature=0)
         assert all(one.error is None for one in found), [str(one.error) for one in found]
         assert {one.placement for one in found} == {Placement("cuda:0" if device == "auto" else "cpu", FLOAT32)}
         return [one.tokens for one in found]
@@ -54,7 +54,7 @@ def test_sessions(name: str) -> None:
 @pytest.mark.parametrize("name", ["speculative", "eagle2", "medusa", "kangaroo", "fast_dllm", "specdiff", "dola"])
 def test_the_reference(name: str) -> None:
     def tokens(device: str) -> Any:
-        found = decgraph.run(name, PROMPTS[0], backend="reference", device=device, dtype=FLOAT32, limit=5)
+        found = decgraph.run(name, PROMPTS[0], backend="reference", device=device, dtype=FLOAT32, max_tokens=5)
         assert found.error is None, str(found.error)
         return found.tokens
 

@@ -118,7 +118,7 @@ def test_a_dtype_is_honoured_on_the_cpu(make: Any, stored: str, asked: str, tmp_
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=dtype).eval()
     for name, models in {"autoregressive": {}, "speculative": {"drafter": str(tmp_path)}}.items():
         given = {"target": str(tmp_path), **models}
-        got = decgraph.run(name, PROMPT[0].tolist(), given, limit=24, eos=(), dtype=asked)
+        got = decgraph.run(name, PROMPT[0].tolist(), given, max_tokens=24, eos=(), dtype=asked)
         assert got.error is None and (got.device, got.dtype) == ("cpu", asked)
         read = torch.cat([PROMPT[0], torch.tensor(got.tokens)])
         with torch.no_grad():

@@ -193,7 +193,7 @@ def test_a_program_sees_what_the_policy_says(policy: str, block: int, tau: float
     seen: Seen = []
     session = program.session({"model": model}, plan=Plan(backend=backend), length=LENGTH, block=block, tau=tau)
     session.machine = watching(machine(backend), seen)
-    result = session.run(Request(PROMPT, limit=LENGTH, eos=frozenset(), temperature=0))
+    result = session.run(Request(PROMPT, max_tokens=LENGTH, eos=frozenset(), temperature=0))
     assert result.error is None, result.error
     tokens, laws = truth(plain, says, block, tau)
     for n, (ours, want) in enumerate(zip(seen, laws, strict=True)):
@@ -211,7 +211,7 @@ def test_the_shelfs_programs_have_the_policies_that_they_name(name: str, backend
     says = dual if name == "fast_dllm" else prefix
     for block, tau in ((4, 0.3), (5, 0.6), (3, 0.9)):
         session = decgraph.load(name).session({"model": model}, plan=Plan(backend=backend), length=LENGTH, block=block, tau=tau)
-        result = session.run(Request(PROMPT, limit=LENGTH, eos=frozenset(), temperature=0))
+        result = session.run(Request(PROMPT, max_tokens=LENGTH, eos=frozenset(), temperature=0))
         tokens, laws = truth(plain, says, block, tau)
         assert result.error is None and result.tokens == tokens and result.stats.calls["eurobert"] == len(laws)
 
