@@ -8,15 +8,16 @@ it would be committed. Where an accepted path stands elsewhere its keys and valu
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.models.interface import Seen
+from decgraph.backends.triton.models.interface import DeviceModel, Seen
+from decgraph.backends.triton.state import Slots, Step
 from decgraph.backends.triton.support import MoreSlots, NotSteppable
-from decgraph.backends.triton.values import Nodes, Path, Tree
+from decgraph.backends.triton.values import Array, Nodes, NodeSet, Path, Tree
 
 
 def _gathered(rows: Tensor, at: Tensor) -> Tensor:
@@ -25,11 +26,11 @@ def _gathered(rows: Tensor, at: Tensor) -> Tensor:
     return rows.expand(b, -1).gather(1, at.expand(b, -1))
 
 
-class Cache:
+class Cache(Slots):
     """behind: how many of the last committed tokens are not computed when an iteration begins; peak: the most slots that a step
     used behind the committed ones."""
 
-    def __init__(self, s: Any, name: str, model: Any) -> None:
+    def __init__(self, s: Step, name: str, model: DeviceModel) -> None:
         self.s, self.name, self.model = s, name, model
         self.features = model.kind == "features"
         self.behind, self.least, self.peak = 1, 1, 0
@@ -39,11 +40,11 @@ class Cache:
         """Nothing is computed behind the committed tokens."""
         self.used = 0
         self.asked = False
-        self.slots: Any = np.zeros(0, dtype=np.int64)
+        self.slots: Array = np.zeros(0, dtype=np.int64)
         """By uid: how many slots behind the committed tokens a node stands, -1: not computed. NumPy [U] or int64[B, U]."""
         self.whole = np.zeros(0, dtype=bool)
         """By uid: whether a node is computed in every lane."""
-        self.chosen: list[Any] = []
+        self.chosen: list[Tensor] = []
         """Nodes that data chose and that were computed, int64[B, F]; recent: the keys below which those of the last ones
         are."""
         self.recent = 0
@@ -51,7 +52,7 @@ class Cache:
         """By uid of a node of a tree of static structure (-1: the root): the states of a forward, and their row."""
 
     # -- calls
-    def states(self, tree: Tree | None, nodes: Any, known: Tensor | None = None) -> Tensor:
+    def states(self, tree: Tree | None, nodes: NodeSet | Array, known: Tensor | None = None) -> Tensor:
         """Last states [B, F, W] after nodes."""
         if isinstance(nodes, Nodes):
             return self._chosen(tree, nodes, known)
@@ -100,7 +101,7 @@ class Cache:
             assert tree is not None
             self.rows[int(tree.uid[n])] = (states, lead + j)
 
-    def _above(self, tree: Tree, nodes: Any) -> set[int]:
+    def _above(self, tree: Tree, nodes: Sequence[int]) -> set[int]:
         """All that may be ancestors of nodes, but the root."""
         found: set[int] = set()
         if tree.fixed:
@@ -138,7 +139,7 @@ class Cache:
         self._extend(self.s.uids)
         states = self._forward(tree, self.s.steps(tree.size - 1)[None] + 1, known)
         lead = int(states.shape[1]) - (tree.size - 1)
-        self.chosen.append(tree.uid)
+        self.chosen.append(self.s.tensor(tree.uid))
         self.recent = self.s.uids
         if lead:
             self.rows[-1] = (states, lead - 1)
@@ -160,7 +161,7 @@ class Cache:
             else:
                 self.slots = np.concatenate([self.slots, none])
 
-    def _forward(self, tree: Tree | None, nodes: Any, known: Tensor | None) -> Tensor:
+    def _forward(self, tree: Tree | None, nodes: Array, known: Tensor | None) -> Tensor:
         """States [B, lead + n, W] of one forward over the committed tokens that are not computed, if none has been before in
         this step, and n nodes (NumPy int64[n], or int64[B or 1, n])."""
         s, b = self.s, self.s.frame.batch
@@ -190,20 +191,20 @@ class Cache:
                 place = length[:, None] + self.slot_of(tree).expand(b, -1).gather(1, up)
                 parents.append(torch.where(up == 0, length[:, None] - 1, place))
         tokens, positions, slots, below = (torch.cat(parts, 1) for parts in zip(*rows, strict=True))
-        more: dict[str, Any] = {"known": known} if self.features or self.model.following else {}
-        if self.features:
-            more["parents"] = torch.cat(parents, 1)
         seen = Seen(below, tail, None if tail is None else length)
-        out: Tensor = self.model.forward(tokens, positions, slots.clamp(max=self.model.capacity - 2), seen, **more)
-        return out
+        return self.model.forward(
+            tokens, positions, slots.clamp(max=self.model.capacity - 2), seen,
+            parents=torch.cat(parents, 1) if self.features else None,
+            known=known if self.features or self.model.following else None,
+        )  # fmt: skip
 
-    def _at(self, column: Any, nodes: Any) -> Tensor:
+    def _at(self, column: Array, nodes: Array) -> Tensor:
         """A column of a tree (NumPy [N] or [B, N]) at nodes (NumPy [n] or [B, n])."""
         if isinstance(nodes, Tensor):
             return _gathered(self.s.tensor(column), nodes)
         return column[:, self.s.constant(nodes)] if isinstance(column, Tensor) else self.s.constant(column[nodes])[None]
 
-    def _placed(self, tree: Tree, nodes: Any, first: int, n: int) -> None:
+    def _placed(self, tree: Tree, nodes: Array, first: int, n: int) -> None:
         """Note the slots of nodes."""
         s = self.s
         uid = self._uid(tree, nodes)
@@ -217,7 +218,7 @@ class Cache:
         table = torch.cat([s.lanes(self.slots), values[:, :1]], 1)  # the last column is that of nodes that are not there
         self.slots = table.scatter(1, torch.where(uid < 0, int(table.shape[1]) - 1, uid).expand(b, -1), values)[:, :-1]
 
-    def _uid(self, tree: Tree, nodes: Any) -> Any:
+    def _uid(self, tree: Tree, nodes: Array) -> Array:
         if isinstance(tree.uid, np.ndarray) and isinstance(nodes, np.ndarray):
             return tree.uid[nodes]
         return self._at(tree.uid, nodes)
@@ -233,7 +234,7 @@ class Cache:
         uid = self.s.tensor(tree.uid)
         return torch.where(uid >= 0, _gathered(self.s.tensor(self.slots), uid.clamp(min=0)), -1)
 
-    def ancestors(self, tree: Tree, nodes: Any) -> Tensor:
+    def ancestors(self, tree: Tree, nodes: Array) -> Tensor:
         """bool[B or 1, n, used]: the slots behind the committed tokens that nodes see: their own and those of their
         ancestors."""
         s, slot = self.s, self.slot_of(tree)
@@ -307,3 +308,6 @@ class Cache:
         if covered and all(self.whole[tree.uid[n]] for n in inner):
             return min(1, levels)  # all that something hangs from is computed
         return min(tree.height, levels)
+
+
+Step.slots[""] = Cache

@@ -8,27 +8,27 @@ notes it. A lane whose memory has slots that a later call has written again is t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.models.interface import Seen, at_slots
+from decgraph.backends.triton.models.interface import DeviceModel, Seen, at_slots
+from decgraph.backends.triton.state import Slots, Step
 from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.values import Canvas, OnDevice, Operand, Path
 
 LEAST = 16
 """The fewest cells that a call computes: of few cells those of several programs are the same."""
 
 
 @dataclass(frozen=True)
-class CanvasMemory:
+class CanvasMemory(OnDevice):
     """live: bool[B, S], the slots that it has; when: int64[B, S], their counters. base: int64[B], where the canvas begins."""
 
-    cache: Any
+    cache: CanvasCache
     base: Tensor
     live: Tensor
     when: Tensor
-    on_device = True
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,11 @@ class Call:
     """bool[B]: where a call on a memory computes everything, as one without does; None: it is without."""
 
 
-class CanvasCache:
+class CanvasCache(Slots):
     """The slots of one masked model in a program. Nothing of the text waits to be computed, and nothing stands behind it: a
     canvas has the slots that the tokens will have."""
 
-    features = False
-
-    def __init__(self, s: Any, name: str, model: Any) -> None:
+    def __init__(self, s: Step, name: str, model: DeviceModel) -> None:
         self.s, self.name, self.model = s, name, model
         self.width = s.frame.capacity
         if self.width > model.capacity - 1:
@@ -64,12 +62,12 @@ class CanvasCache:
 
     def start(self) -> None:
         """Nothing of before is used again."""
-        self.last: list[tuple[tuple[Any, ...], Call]] = []
+        self.last: list[tuple[tuple[Canvas, Operand, CanvasMemory | None], Call]] = []
 
-    def committed(self, before: Tensor, kept: Tensor, most: int, path: Any) -> None:
+    def committed(self, before: Tensor, kept: Tensor, most: int, path: Path | None) -> None:
         """Canvases keep what they are behind. before, kept: int64[B]."""
 
-    def call(self, canvas: Any, at: Any, given: CanvasMemory | None, counts: bool = True) -> Call:
+    def call(self, canvas: Canvas, at: Operand, given: CanvasMemory | None, counts: bool = True) -> Call:
         """The forward of a canvas for some positions on a memory; the last ones are remembered. counts: whether one on a memory
         is a call of its own."""
         key = (canvas, None if given is None else at, given, self.s.mask)
@@ -80,7 +78,7 @@ class CanvasCache:
         self.last = [*self.last, (key, out)][-2:]
         return out
 
-    def _whole(self, canvas: Any) -> Call:
+    def _whole(self, canvas: Canvas) -> Call:
         s, slot = self.s, self.s.steps(self.width)
         live = (slot < (canvas.base + canvas.size)[:, None]) & s.active()[:, None]
         at = s.lanes(slot[None])
@@ -88,7 +86,7 @@ class CanvasCache:
         states = self._forward(canvas, at, live, Seen(end))
         return Call(states, None, live, self.when[:, :-1].clone())
 
-    def count(self, canvases: list[Any], rows: Tensor | None, there: Tensor | None = None) -> None:
+    def count(self, canvases: list[Canvas], rows: Tensor | None, there: Tensor | None = None) -> None:
         """Count a call without a memory at canvases, where the scores of cells bool[B, S] are read (None: it is for their
         memory). there: bool[B, n], the canvases of every lane. What one of the last two calls has computed is no call."""
         s, m = self.s, len(canvases)
@@ -116,22 +114,22 @@ class CanvasCache:
         latest = s.lanes(cells)[:, None].expand(-1, int(self.fed.shape[2]), -1)
         self.scored.copy_(torch.where(active, torch.stack([self.scored[:, 1], latest], 1), self.scored))
 
-    def _part(self, canvas: Any, at: Any, given: CanvasMemory, counts: bool) -> Call:
+    def _part(self, canvas: Canvas, at: Operand, given: CanvasMemory, counts: bool) -> Call:
         s, slot = self.s, self.s.steps(self.width)
         here = s.active()[:, None]
         end = canvas.base + canvas.size
-        fresh = ((slot < canvas.base[:, None]) & ~given.live) | self.marked(canvas, at)
+        fresh = ((slot < canvas.base[:, None]) & ~given.live) | self.marked(canvas.base, at)
         fresh = fresh & here
         s.flag((given.when != self.when[:, :-1]) & given.live & ~fresh)
         seen = given.live | fresh
         inside = slot < end[:, None]
         gaps = inside & ~seen & here
-        known = s.decided.get(("cells", s.place))
+        known = s.decided.cells.get(s.place)
         if not s.recording:  # how many cells are computed, and whether slots between are missing
             read = s.reads((fresh.sum(1) * 2).amax() + gaps.any())
             most, some = min(self.width, max(LEAST, 1 << max(0, read // 2 - 1).bit_length())), bool(read % 2)
             old, gone = known or (0, False)
-            s.decided["cells", s.place] = max(most, old), some or gone
+            s.decided.cells[s.place] = max(most, old), some or gone
         else:  # as many as ever
             most, some = known or (self.width, True)
             s.odd.append((fresh.sum(1) > most).any())
@@ -153,10 +151,10 @@ class CanvasCache:
         row = None if most == self.width else (fresh.long().cumsum(1) - 1).clamp(0, most - 1)
         return Call(states, row, seen, torch.where(fresh, self.when[:, :-1], given.when), every)
 
-    def marked(self, canvas: Any, at: Any) -> Tensor:
-        """bool[B, S]: the slots of positions of a canvas."""
+    def marked(self, base: Tensor, at: Operand) -> Tensor:
+        """bool[B, S]: the slots of positions of a canvas behind int64[B] tokens."""
         ids, live = self.s.places(at)
-        where = canvas.base[:, None] + ids
+        where = base[:, None] + ids
         live = live & (where >= 0) & (where < self.width)
         out = torch.zeros((self.s.frame.batch, self.width + 1), dtype=torch.bool, device=self.s.device)
         return (
@@ -165,24 +163,26 @@ class CanvasCache:
             else out[:, : self.width]
         )
 
-    def _forward(self, canvas: Any, at: Tensor, live: Tensor, seen: Seen) -> Tensor:
+    def _forward(self, canvas: Canvas, at: Tensor, live: Tensor, seen: Seen) -> Tensor:
         """States of the cells at slots int64[B, T], of which `live` are computed and kept."""
         s, model, tokens = self.s, self.model, self.read(canvas, at)
         model.prompts.copy_(torch.where(s.active(), canvas.base, model.prompts))
         self.clock.add_(1)
         self.when.scatter_(1, torch.where(live, at, self.width), self.clock.expand(at.shape[0], at.shape[1]))
-        out: Tensor = model.forward(tokens, at, torch.where(live, at, model.capacity - 1), seen)
-        return out
+        return model.forward(tokens, at, torch.where(live, at, model.capacity - 1), seen)
 
-    def read(self, canvas: Any, at: Tensor) -> Tensor:
+    def read(self, canvas: Canvas, at: Tensor) -> Tensor:
         """int64[B, T]: the tokens at slots int64[B, T] of a text and a canvas behind it."""
-        base = canvas.base[:, None]
+        base, mask = canvas.base[:, None], self.model.mask
+        assert mask is not None
         cell = canvas.cells.gather(1, (at - base).clamp(0, canvas.most - 1)) if canvas.most else torch.full_like(at, -1)
-        return torch.where(at < base, self.s.tokens.gather(1, at), torch.where(cell < 0, self.model.mask, cell))
+        return torch.where(at < base, self.s.tokens.gather(1, at), torch.where(cell < 0, mask, cell))
 
-    def rows(self, made: Call, canvas: Any, at: Tensor) -> Tensor:
+    def rows(self, made: Call, canvas: Canvas, at: Tensor) -> Tensor:
         """Scores [B, n, V] at positions int64[B, n] of a canvas."""
         slots = (canvas.base[:, None] + at).clamp(0, self.width - 1)
         found = slots if made.row is None else made.row.gather(1, slots)
-        out: Tensor = self.model.read(at_slots(made.states, found))
-        return out
+        return self.model.read(at_slots(made.states, found))
+
+
+Step.slots["masked"] = CanvasCache

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import torch
 
 from decgraph.errors import InternalError
+
+if TYPE_CHECKING:
+    from torch.cuda.graphs import _POOL_HANDLE
 
 
 class NothingRecorded(InternalError):
@@ -29,7 +32,7 @@ def _side(index: int) -> tuple[torch.cuda.Stream, torch.cuda.MemPool]:
         return torch.cuda.Stream(), torch.cuda.MemPool()
 
 
-def aside(step: Callable[[], Any], device: torch.device) -> None:
+def aside(step: Callable[[], object], device: torch.device) -> None:
     """Run a step on the stream of captures: what is compiled or allocated at a first run is ready when the step is captured."""
     stream, _ = _side(torch.cuda.current_device() if device.index is None else device.index)
     with _ONE, torch.cuda.device(device):
@@ -39,7 +42,7 @@ def aside(step: Callable[[], Any], device: torch.device) -> None:
         torch.cuda.current_stream().wait_stream(stream)
 
 
-def captured(step: Callable[[], Any], device: torch.device) -> Callable[[], None]:
+def captured(step: Callable[[], object], device: torch.device) -> Callable[[], None]:
     """A function that replays a step on a CUDA device, which ran before (`aside`). Other threads may use the device meanwhile.
     The first replay raises NothingRecorded where what the step does was not recorded: replays of it would never end."""
     done = torch.zeros(1, dtype=torch.int64, device=device)
@@ -48,7 +51,7 @@ def captured(step: Callable[[], Any], device: torch.device) -> Callable[[], None
     try:
         with _ONE, torch.cuda.device(device):
             torch.cuda.synchronize()
-            with torch.cuda.graph(graph, pool=pool.id, stream=stream, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool=cast("_POOL_HANDLE", pool.id), stream=stream, capture_error_mode="thread_local"):
                 step()
                 done += 1
     except Exception:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 import torch
@@ -18,16 +20,21 @@ from torch import Tensor
 
 from decgraph.backends.torch.lowering import TEMPLATES, lower, not_
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Draws, Nodes, Vec, is_static
+from decgraph.backends.triton.values import Edit, Operand, Static, Vec, is_static
 from decgraph.backends.triton.vectors import Vectors, both
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
 
-STEP: dict[str, Callable[..., Any]] = {}
+if TYPE_CHECKING:
+    from decgraph.backends.triton.pieces import Pieces
+
+F = TypeVar("F", bound=Callable[..., "Operand"])
+
+STEP: dict[str, Callable[..., Operand]] = {}
 """By opcode: `f(s, op, *operands)`, where `s` is the step's state (state.py)."""
 FOLDED: set[str] = set()
 """The opcodes that are the host's where all operands are static."""
-JOINS: dict[type, Callable[..., Any]] = {}
+JOINS: dict[type, Callable[..., Operand]] = {}
 """By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
 TOPICS = (
     "numbers", "distributions", "draws", "selection", "sequences", "trees", "walk",
@@ -35,11 +42,11 @@ TOPICS = (
 )  # fmt: skip
 
 
-def step(*opcodes: str, folded: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def step(*opcodes: str, folded: bool = False) -> Callable[[F], F]:
     """Register the function below as the step's form of ops. folded: static operands alone give a static result, which the host
     computes. Raises TypeError for an op registered before."""
 
-    def register(f: Callable[..., Any]) -> Callable[..., Any]:
+    def register(f: F) -> F:
         for name in opcodes:
             if name in STEP:
                 raise TypeError(f"op {name} stands in backends/triton/ops twice")
@@ -50,10 +57,10 @@ def step(*opcodes: str, folded: bool = False) -> Callable[[Callable[..., Any]], 
     return register
 
 
-def joins(*types: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def joins(*types: type) -> Callable[[F], F]:
     """Register the function below as the selection between values of a type."""
 
-    def register(f: Callable[..., Any]) -> Callable[..., Any]:
+    def register(f: F) -> F:
         JOINS.update((t, f) for t in types)
         return f
 
@@ -62,46 +69,44 @@ def joins(*types: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 @lru_cache(maxsize=1)
 def load() -> None:
-    """Import the files that register ops."""
-    for topic in TOPICS:
-        import_module(f"decgraph.backends.triton.ops.{topic}")
+    """Import the files that register ops and slots."""
+    for file in (*(f"ops.{topic}" for topic in TOPICS), "cache", "canvas_cache"):
+        import_module(f"decgraph.backends.triton.{file}")
+
+
+@dataclass
+class Decided:
+    """What the host decided the last time, by place: whether a condition holds; how many cells of a canvas are computed, and
+    whether slots between are missing."""
+
+    conditions: dict[Op | None, bool | None] = field(default_factory=dict)
+    cells: dict[Op | None, tuple[int, bool]] = field(default_factory=dict)
 
 
 class Evaluator(Vectors):
-    """Runs regions. env: the current value of every IR value; mask: bool[B], the lanes that are here, or None: all."""
+    """Runs regions. env: the current value of every IR value."""
 
     longest = 4096
     """The most iterations that a loop is unrolled to."""
 
     def __init__(self, batch: int, device: torch.device) -> None:
         load()
-        self.batch, self.device = batch, device
-        self.done = torch.ones(batch, dtype=torch.bool, device=device)
-        """The lanes that are at their end, or without a request."""
-        self.lost = torch.zeros_like(self.done)
-        """The lanes with a case that only the driver handles."""
-        self._constants: dict[Any, Tensor] = {}
-        self.env: dict[Value, Any] = {}
-        self.mask: Tensor | None = None
+        super().__init__(batch, device)
+        self.env: dict[Value, Operand] = {}
         self.sizes: dict[Value, float] = {}
         """The most that numbers can be that are not negative, where it is known."""
         self.tops: dict[Value, float] = {}
         """The most that other numbers can be."""
-        self.leading: dict[int, Tensor] = {}
-        """Masks of this iteration whose elements that are there are known to stand before the others, by id."""
-        self.decided: dict[Any, Any] = {}
-        """What the host decided the last time, by place."""
+        self.decided = Decided()
         self.odd: list[Tensor] = []
-        self.pieces: Any = None
+        self.pieces: Pieces | None = None
         """The recorded bodies of loops (pieces.py); None: they are run as they are."""
         self.measuring = False
         """Whether it is found out what an iteration needs."""
         self.recording = False
         """Whether a graph is being recorded: nothing may be read then, and the host runs no loop."""
-        self.place: Op | None = None
-        """The op that is being evaluated, for the listing."""
 
-    def region(self, region: Region, args: Sequence[Any]) -> tuple[Any, ...]:
+    def region(self, region: Region, args: Sequence[Operand]) -> tuple[Operand, ...]:
         """The yields of a region for its arguments."""
         self.env.update(zip(region.args, args, strict=True))
         for op in region.ops:
@@ -123,11 +128,11 @@ class Evaluator(Vectors):
                 out = self.hosted(op, operands)
             else:
                 raise NotSteppable(f"`{op.opcode}` has no form in a step", op)
-            out = (out,) if len(op.results) == 1 else out
+            out = (out,) if len(op.results) == 1 else cast(Sequence[Operand], out)
         self.env.update(zip(op.results, out, strict=True) if op.results else ())
         self.place = before
 
-    def hosted(self, op: Op, operands: Sequence[Any]) -> Any:
+    def hosted(self, op: Op, operands: Sequence[Operand]) -> Operand:
         """An op over static values: its NumPy meaning. Forms in ops/ call this too where all operands are static."""
         if op.regions or lookup(op.opcode).batch == "host":
             raise NotSteppable(f"`{op.opcode}` is the host's", op)
@@ -151,25 +156,16 @@ class Evaluator(Vectors):
         """Whether a condition bool[B] holds in all lanes that are here, or in none; None: in some. The host reads it. In a
         graph it is what it was the last time, and `odd` says whether it was not (pieces.py runs the body again then)."""
         here = self.active()
-        if self.recording and self.place in self.decided:
-            known = self.decided[self.place]
+        if self.recording and self.place in self.decided.conditions:
+            known = self.decided.conditions[self.place]
             if known is not None:
                 self.odd.append(((lanes != known) & here).any())
             return known
         some = self.reads((lanes & here).any().long() + 2 * (~lanes & here).any().long())
-        self.decided[self.place] = None if some == 3 else some != 2
-        return self.decided[self.place]
+        known = self.decided.conditions[self.place] = None if some == 3 else some != 2
+        return known
 
     # -- masks
-    def over(self) -> Tensor:
-        """bool[B]: the lanes that are over and do not change."""
-        return self.done | self.lost
-
-    def active(self) -> Tensor:
-        """bool[B]: the lanes in which effects happen now."""
-        live = ~self.over()
-        return live if self.mask is None else live & self.mask
-
     @contextmanager
     def within(self, lanes: Tensor | None) -> Iterator[None]:
         """A block in which only some of the lanes are. lanes: bool[B], or None: all."""
@@ -179,12 +175,14 @@ class Evaluator(Vectors):
         finally:
             self.mask = before
 
-    def join(self, lanes: Tensor, a: Any, b: Any) -> Any:
+    def join(self, lanes: Tensor, a: Operand, b: Operand) -> Operand:
         """a in the lanes bool[B], b in the others. What one side lacks (none) is the other's: nothing reads it there."""
         if a is b:
             return a
-        if (a is None or b is None) and not getattr(a if b is None else b, "optional", False):
-            return a if b is None else b
+        if a is None or b is None:
+            there = a if b is None else b
+            if not isinstance(there, Edit):
+                return there
         if is_static(a) and is_static(b) and _same(a, b):
             return a
         if isinstance(a, list) and isinstance(b, list) and len(a) != len(b) and not (is_static(a) and is_static(b)):
@@ -203,65 +201,23 @@ class Evaluator(Vectors):
             return JOINS[Vec](self, lanes, a, b)
         return torch.where(lanes.reshape(-1, *([1] * (x.ndim - 1))), x, y)
 
-    def vector(self, q: Dist) -> Tensor:
-        """Probabilities [B, *shape, V] (state.py)."""
-        raise NotImplementedError
-
-    # -- buffers and constants
-    def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Zeros that last."""
-        return torch.zeros(shape, dtype=dtype, device=self.device)
-
-    def constant(self, value: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """A static value as a tensor, created once and used by later steps."""
-        a = np.ascontiguousarray(value).reshape(np.shape(value))
-        key = (a.tobytes(), a.shape, a.dtype.str, dtype)
-        if key not in self._constants:
-            self._constants[key] = torch.from_numpy(a.copy()).to(device=self.device, dtype=dtype)
-        return self._constants[key]
-
-    def steps(self, n: int) -> Tensor:
-        """int64[n]: 0 .. n - 1."""
-        return self.constant(np.arange(n))
-
-    def tensor(self, x: Any) -> Tensor:
-        """A value as numbers, [B or 1, *dims]. Raises NotSteppable for what is none."""
-        if isinstance(x, Tensor):
-            return x
-        if isinstance(x, Vec):
-            return x.data
-        if isinstance(x, Dist):
-            return self.vector(x)
-        if isinstance(x, Draws):
-            return x.tokens
-        if isinstance(x, Nodes):
-            return x.ids
-        if not is_static(x) or isinstance(x, str) or x is None:
-            raise NotSteppable(f"a {type(x).__name__.lower()} as numbers", self.place)
-        return self.constant(np.asarray(x))[None]
-
-    def lanes(self, x: Any) -> Tensor:
-        """A value as numbers of every lane, [B, *dims]."""
-        a = self.tensor(x)
-        return a if a.shape[0] == self.batch else a.expand(self.batch, *a.shape[1:])
-
     # -- control flow
-    def truth(self, value: Any) -> bool | None:
+    def truth(self, value: Operand) -> bool | None:
         """A condition that is static; None where data decides."""
         return bool(value) if is_static(value) else None
 
     # Each gives the results of its op, one after the other.
-    def op_const(self, op: Op) -> Sequence[Any]:
+    def op_const(self, op: Op) -> Sequence[Operand]:
         v = op.attrs["value"]
         if isinstance(v, list | tuple):
             return [np.array([number(x) for x in v]) if v else []]
         return [float(v) if v in ("inf", "-inf") and op.attrs["type"].elem != "text" else number(v)]
 
-    def op_unfailing(self, op: Op) -> Sequence[Any]:
+    def op_unfailing(self, op: Op) -> Sequence[Operand]:
         """True: an error in a draft makes the lane one for the driver, as any other error does."""
         return [True]
 
-    def op_segment(self, op: Op) -> Sequence[Any]:
+    def op_segment(self, op: Op) -> Sequence[Operand]:
         """A segment is its region: values from outside keep their names."""
         out = self.region(op.regions[0], ())
         for outside, inside in zip(op.results, op.regions[0].yields, strict=True):
@@ -280,7 +236,7 @@ class Evaluator(Vectors):
         if top is not None:
             (self.sizes if natural else self.tops)[value] = top
 
-    def op_if(self, op: Op) -> Sequence[Any]:
+    def op_if(self, op: Op) -> Sequence[Operand]:
         cond = self.env[op.operands[0]]
         known = self.truth(cond)
         if known is None and any(v.type.elem == "memory" for v in op.results):
@@ -295,7 +251,7 @@ class Evaluator(Vectors):
         self.bounds_of_either(op)
         return [self.join(lanes, x, y) for x, y in zip(a, b, strict=True)]
 
-    def op_for(self, op: Op) -> Sequence[Any]:
+    def op_for(self, op: Op) -> Sequence[Operand]:
         lo, hi, *carried = (self.env[v] for v in op.operands)
         if is_static(lo) and is_static(hi):
             return self.loop_of(op, range(int(lo), int(hi)), carried, lambda i: None)
@@ -334,7 +290,7 @@ class Evaluator(Vectors):
 
     def top(self, value: Value) -> float | None:
         """The most that a number can be, None: not known."""
-        now: Any = self.env.get(value)
+        now = self.env.get(value)
         if isinstance(now, int | float | np.integer):
             return float(now) if abs(float(now)) < 2**31 else None
         return self.sizes.get(value, self.tops.get(value))
@@ -371,17 +327,18 @@ class Evaluator(Vectors):
     def bounds_of_either(self, op: Op) -> None:
         """Note the most that numbers can be which one of two regions gives."""
         for value, *sides in zip(op.results, *(r.yields for r in op.regions), strict=True):
-            tops: list[Any] = [self.top(v) for v in sides]
-            whole = value.type.elem == "int" and not value.type.dims and None not in tops
-            self.note(value, max(tops) if whole else None)
+            tops = [self.top(v) for v in sides]
+            known = [top for top in tops if top is not None]
+            whole = value.type.elem == "int" and not value.type.dims and len(known) == len(tops)
+            self.note(value, max(known) if whole else None)
 
-    def op_break(self, op: Op) -> Sequence[Any]:
+    def op_break(self, op: Op) -> Sequence[Operand]:
         """Nothing: the lanes of `mask` that leave say so by what the loop or the rule yields."""
         return ()
 
     op_verdict = op_break
 
-    def op_while(self, op: Op) -> Sequence[Any]:
+    def op_while(self, op: Op) -> Sequence[Operand]:
         carried = [self.env[v] for v in op.operands]
         limit = carried.pop(0) if op.attrs.get("limited") else None
         within = None if limit is None or is_static(limit) else self.tensor(limit)
@@ -392,7 +349,7 @@ class Evaluator(Vectors):
             op, numbers, carried, lambda i: None if within is None else within > i, cond=op.regions[0], hosted=hosted
         )
 
-    def body_of(self, region: Region, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    def body_of(self, region: Region, arguments: Sequence[Operand]) -> tuple[Operand, ...]:
         """An iteration of a loop that the host runs (program.py has graphs of them)."""
         if self.pieces is None or self.recording:
             return self.region(region, arguments)
@@ -401,9 +358,9 @@ class Evaluator(Vectors):
         return self.pieces.run(region, (0 if counted else number, *arguments[1:]))
 
     def loop_of(
-        self, op: Op, numbers: range, carried: Sequence[Any], inside: Callable[[int], Tensor | None], *,
+        self, op: Op, numbers: range, carried: Sequence[Operand], inside: Callable[[int], Tensor | None], *,
         cond: Region | None = None, start: Tensor | None = None, hosted: bool = False,
-    ) -> Sequence[Any]:  # fmt: skip
+    ) -> Sequence[Operand]:  # fmt: skip
         """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all.
         cond: what is evaluated before each. start: int64[B], what the numbers are counted from. hosted: whether the host runs
         the loop; one with a condition ends then when no lane is in it."""
@@ -411,11 +368,11 @@ class Evaluator(Vectors):
         if len(numbers) > self.longest and not until_over:
             raise NotSteppable(f"a loop of {len(numbers)} iterations", op)
         stops, going, quiet = bool(op.attrs.get("stops")), None, self.quiet(op)
-        out: list[tuple[Tensor, Sequence[Any]]] = []  # the lanes that leave, and what they leave with
+        out: list[tuple[Tensor, Sequence[Operand]]] = []  # the lanes that leave, and what they leave with
         for n, i in enumerate(numbers):
             if n > self.longest:
                 raise NotSteppable("a loop that does not end", op)
-            counter: Any = i if start is None else start + i
+            counter: Operand = i if start is None else start + i
             lanes = both(going, inside(i))
             if quiet and n and lanes is not None and self.idle(lanes):
                 break
@@ -447,12 +404,12 @@ class Evaluator(Vectors):
         return carried
 
 
-def number(x: Any) -> Any:
+def number(x: Static | Fraction) -> Static:
     """A number of the IR as Python computes with it: fractions as floats."""
-    return float(x) if hasattr(x, "numerator") and not isinstance(x, bool | int) else x
+    return float(x) if isinstance(x, Fraction) else x
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Static, b: Static) -> bool:
     """Whether two static values are equal."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.shape(a) == np.shape(b) and bool(np.all(np.asarray(a) == np.asarray(b)))

@@ -12,23 +12,31 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor, fx
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.node import Argument
 from torch.fx.passes.split_module import split_module
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from decgraph.backends.triton.capture import aside, captured
+from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
+from decgraph.ir.values import Op
 
 OPAQUE = ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution", "sort", "topk", "_scaled_dot_product", "decgraph::")
 """Beginnings of the names of operations that are launched as they are: products, sorts and the kernels by hand."""
+
+
+Compiled: TypeAlias = Callable[..., object]
+"""A function of a graph's tensors."""
 
 
 @dataclass
@@ -40,7 +48,7 @@ class Graph:
     tensors: dict[str, Tensor]
     constants: frozenset[str]
 
-    def __call__(self) -> Any:
+    def __call__(self) -> object:
         """Run the step once, as it was recorded."""
         with torch.no_grad():
             return self.module(*self.tensors.values())
@@ -50,7 +58,7 @@ class Graph:
         return (n for n in self.module.graph.nodes if n.op == "call_function")
 
 
-def traced(run: Callable[[], Any], step: Any = None, roots: Mapping[str, Any] | None = None) -> Graph:
+def traced(run: Callable[[], object], step: Step | None = None, roots: Mapping[str, object] | None = None) -> Graph:
     """Record one run of a function over tensors that it has from elsewhere.
 
     step: the state (state.py) of the program that it is a step of: its places are noted, its constants are taken for constants,
@@ -82,7 +90,9 @@ class Recorder(TorchDispatchMode):
         self.kept: list[Tensor] = []  # so that their ids stay theirs
         self.given: dict[fx.Node, Tensor] = {}
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         if func in READS:
             raise NotSteppable("a value is read, or a size depends on data")
         out = func(*args, **(kwargs or {}))
@@ -131,14 +141,14 @@ def _argument(graph: fx.Graph, name: str, value: Tensor) -> fx.Node:
 
 
 @contextmanager
-def _noted(step: Any, recorder: Recorder) -> Iterator[None]:
+def _noted(step: Step | None, recorder: Recorder) -> Iterator[None]:
     """While it is entered, nodes are marked with the op of the program that an evaluator is at."""
     if step is None:
         yield
         return
     inner, nodes = step.op, recorder.graph.nodes
 
-    def op(o: Any) -> None:
+    def op(o: Op) -> None:
         last = next(iter(reversed(nodes)), None)
         inner(o)
         for node in reversed(nodes) if o.loc.line else ():
@@ -146,19 +156,20 @@ def _noted(step: Any, recorder: Recorder) -> Iterator[None]:
                 break
             node.meta.setdefault("dec", (o.loc.path, o.loc.line))
 
-    step.recording, step.op = True, op
+    step.recording = True
+    vars(step)["op"] = op
     try:
         yield
     finally:
         step.recording = False
-        del step.op
+        del vars(step)["op"]
 
 
 BESIDE = ("model", "s", "function", "module", "env", "origin")
 """Attributes of steps and device models that lead to the program and to the models as they were loaded."""
 
 
-def tensors_of(step: Any = None, roots: Mapping[str, Any] | None = None, deepest: int = 8) -> dict[str, Tensor]:
+def tensors_of(step: Step | None = None, roots: Mapping[str, object] | None = None, deepest: int = 8) -> dict[str, Tensor]:
     """The tensors that can be reached from objects (by default a step and its models) through attributes, mappings and lists,
     by the first of their shortest names. They have any shape."""
     if roots is None:
@@ -167,7 +178,7 @@ def tensors_of(step: Any = None, roots: Mapping[str, Any] | None = None, deepest
     seen: set[int] = set()
     level = list(roots.items())
     for _ in range(deepest):
-        deeper: list[tuple[str, Any]] = []
+        deeper: list[tuple[str, object]] = []
         for name, value in level:
             if id(value) not in seen:
                 seen.add(id(value))
@@ -179,7 +190,7 @@ def tensors_of(step: Any = None, roots: Mapping[str, Any] | None = None, deepest
     return out
 
 
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+def _parts(value: object) -> Iterator[tuple[str, object]]:
     """What a mapping, a list or an object has, by name."""
     if isinstance(value, torch.nn.Module):
         yield from [*value.named_parameters(), *value.named_buffers()]
@@ -245,13 +256,15 @@ def _repeatable(node: fx.Node) -> bool:
 def _folded(graph: fx.Graph, tensors: dict[str, Tensor], constants: set[str]) -> set[str]:
     """Compute what follows from constants alone, once. Returns the names of the new constants."""
     root, written = _roots(graph)
-    values: dict[fx.Node, Any] = {n: tensors[n.target] for n in graph.find_nodes(op="placeholder") if n.target in constants}
+    values: dict[fx.Node, Argument] = {
+        n: tensors[n.target] for n in graph.find_nodes(op="placeholder") if n.target in constants
+    }
     for node in graph.nodes:
         inputs = node.all_input_nodes
         if _repeatable(node) and root[node] not in written and all(n in values for n in inputs):
             args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
             values[node] = node.target(*args, **kwargs)
-    known: dict[Any, fx.Node] = {}
+    known: dict[Hashable, fx.Node] = {}
     names: set[str] = set()
     for node, value in list(values.items()):
         if node.op == "placeholder" or not isinstance(value, Tensor) or all(user in values for user in node.users):
@@ -270,7 +283,7 @@ def _folded(graph: fx.Graph, tensors: dict[str, Tensor], constants: set[str]) ->
 def _shared(graph: fx.Graph) -> None:
     """What is computed twice from the same values is computed once."""
     root, written = _roots(graph)
-    found: dict[Any, fx.Node] = {}
+    found: dict[Hashable, fx.Node] = {}
     for node in graph.nodes:
         if not _repeatable(node) or any(root[n] in written for n in (node, *node.all_input_nodes)):
             continue
@@ -293,7 +306,7 @@ def is_opaque(node: fx.Node) -> bool:
 
 
 # -- regions and replays
-def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]) -> Callable[..., Any]:
+def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Tensor]], Compiled]) -> Compiled:
     """A function of the graph's tensors, in which every run of operations that can be fused is what `compiled` makes of it and
     of its arguments (fake tensors). Equal runs are compiled once, so that the layers of a model share theirs."""
     copied = fx.Graph()
@@ -312,10 +325,11 @@ def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Any]], Callab
         parts[node] = part
     _viewed(whole.graph, parts)
     split = split_module(whole, whole, lambda n: parts.get(n, part), keep_original_order=True)
-    made: dict[Any, Callable[..., Any]] = {}
+    made: dict[Hashable, Compiled] = {}
     mode = FakeTensorMode()
     for call in split.graph.find_nodes(op="call_module"):
-        inner = split.get_submodule(call.target)
+        inner = split.get_submodule(str(call.target))
+        assert isinstance(inner, fx.GraphModule)
         work = [n for n in inner.graph.nodes if n.op == "call_function"]
         if any(is_opaque(n) for n in work) or all(is_view(n) for n in work) or _overlaps(graph, call, work):
             continue
@@ -341,7 +355,7 @@ def _viewed(graph: fx.Graph, parts: dict[fx.Node, int]) -> None:
 
     def here(node: fx.Node, user: fx.Node) -> fx.Node:
         part = parts[user]
-        taken = node.target is operator.getitem and not is_view(node.args[0])
+        taken = node.target is operator.getitem and not is_view(cast(fx.Node, node.args[0]))
         if node.op != "call_function" or parts[node] == part or taken or not is_view(node):
             return node
         if (node, part) not in again:
@@ -359,16 +373,16 @@ def _viewed(graph: fx.Graph, parts: dict[fx.Node, int]) -> None:
 
 def _overlaps(graph: Graph, call: fx.Node, work: list[fx.Node]) -> bool:
     """Whether a region writes one of the graph's tensors and another one of its arguments shares that memory."""
-    given = [graph.tensors[n.target].untyped_storage().data_ptr() for n in call.args if n.op == "placeholder"]
+    given = [graph.tensors[str(n.target)].untyped_storage().data_ptr() for n in call.all_input_nodes if n.op == "placeholder"]
     return len(set(given)) < len(given) and any(writes(n) for n in work)
 
 
-def inductor(module: fx.GraphModule, given: list[Any]) -> Callable[..., Any]:
+def inductor(module: fx.GraphModule, given: list[Tensor]) -> Compiled:
     """What Inductor makes of a region, without running it."""
     from torch._inductor.compile_fx import compile_fx
 
     with torch.no_grad():
-        return compile_fx(module, given)
+        return cast(Compiled, compile_fx(module, given))
 
 
 class Replayed:
@@ -382,7 +396,7 @@ class Replayed:
         self.graph, self.device, self.mode = graph, device, "eager"
         self.failed: Exception | None = None
         self._replay: Callable[[], None] | None = None
-        self._compiled: Callable[..., Any] | None = None
+        self._compiled: Compiled | None = None
         if device.type == "cuda" and compile:
             threading.Thread(target=self._compile, daemon=True).start()
 
@@ -392,7 +406,7 @@ class Replayed:
         except Exception as error:  # whatever the compiler raises: torch's own kernels do the same
             self.failed = error
 
-    def _run(self, function: Callable[..., Any]) -> None:
+    def _run(self, function: Compiled) -> None:
         with torch.no_grad():
             function(*self.graph.tensors.values())
 
@@ -408,7 +422,7 @@ class Replayed:
         else:
             self._replay()
 
-    def _record(self, function: Callable[..., Any], mode: str) -> None:
+    def _record(self, function: Compiled, mode: str) -> None:
         """Run one step, and record another."""
         self._replay, self._compiled, self.mode = None, None, mode
         aside(lambda: self._run(function), self.device)

@@ -284,7 +284,9 @@ class Steps:
             self._count(m, name, program.once.get(name, 0) + many)
         for state in m.function.states:
             if state.scope != "sequence" and isinstance(program.step.states.get(state.name), Tensor):
-                m.shared[(m.function.name, state.name)] = program.step.states[state.name][job.lane].cpu().numpy()
+                m.shared[(m.function.name, state.name)] = (
+                    program.step.tensor(program.step.states[state.name])[job.lane].cpu().numpy()
+                )
         problem: Exception | None = None
         try:
             program.close(job)

@@ -7,23 +7,28 @@ with; what it hands on is copied out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.evaluate import Decided
+from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.values import Operand
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Region, Value
 
-Recorder = Callable[[Callable[[], Any], torch.device], Callable[[], None]]
+Recorder = Callable[[Callable[[], object], torch.device], Callable[[], None]]
 """Records a function that reads and writes tensors of before: `capture.captured` on a CUDA device."""
+Inputs: TypeAlias = tuple[Tensor | None, list[Operand], list[Operand]]
+"""What a body reads: the mask of its lanes, its arguments, and values from outside."""
 
 
-def flattened(value: Any, tensors: list[Tensor]) -> Any:
+def flattened(value: object, tensors: list[Tensor]) -> tuple[Hashable, ...]:
     """What a value is but for its tensors, which are appended; two values with equal results have the same structure.
     Tensors of any shape."""
     if isinstance(value, Tensor):
@@ -42,14 +47,17 @@ def flattened(value: Any, tensors: list[Tensor]) -> Any:
     return ("object", id(value))
 
 
-def rebuilt(value: Any, tensors: Any) -> Any:
+X = TypeVar("X")
+
+
+def rebuilt(value: X, tensors: Iterator[Tensor]) -> X:
     """The same value with other tensors, taken from an iterator in the order of `flattened`."""
     if isinstance(value, Tensor):
-        return next(tensors)
+        return cast(X, next(tensors))
     if isinstance(value, list | tuple):
         return type(value)(rebuilt(v, tensors) for v in value)
     if isinstance(value, dict):
-        return {k: rebuilt(v, tensors) for k, v in value.items()}
+        return cast(X, {k: rebuilt(v, tensors) for k, v in value.items()})
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{f.name: rebuilt(getattr(value, f.name), tensors) for f in fields(value)})
     return value
@@ -62,7 +70,7 @@ class Piece:
 
     given: list[Tensor]
     replay: Callable[[], None]
-    out: Any
+    out: tuple[Operand, ...]
     odd: list[Tensor]
     calls: dict[str, int]
 
@@ -73,14 +81,14 @@ class Pieces:
     most = 16
     """Recordings of one program; a body that is different in every iteration is run as it is."""
 
-    def __init__(self, s: Any, record: Recorder) -> None:
+    def __init__(self, s: Step, record: Recorder) -> None:
         self.s, self.record = s, record
-        self.known: dict[Any, Piece | None] = {}
-        self.seen: set[Any] = set()
-        self.decided: dict[Any, dict[Any, bool | None]] = {}
+        self.known: dict[Hashable, Piece | None] = {}
+        self.seen: set[Hashable] = set()
+        self.decided: dict[Hashable, Decided] = {}
         """What the host decided in a body the last time that it ran it."""
 
-    def run(self, region: Region, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    def run(self, region: Region, arguments: Sequence[Operand]) -> tuple[Operand, ...]:
         """The yields of a loop's body for its arguments, in the lanes that are here."""
         before = self.s.decided
         try:
@@ -88,14 +96,14 @@ class Pieces:
         finally:
             self.s.decided = before
 
-    def _run(self, region: Region, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    def _run(self, region: Region, arguments: Sequence[Operand]) -> tuple[Operand, ...]:
         s = self.s
         outside = {v: s.env[v] for v in free(region) if v in s.env}
         given: list[Tensor] = []
         inputs = (s.mask, list(arguments), list(outside.values()))
         key = (region, flattened(inputs, given))
         piece = self.known.get(key)
-        s.decided = self.decided.setdefault(key, {})
+        s.decided = self.decided.setdefault(key, Decided())
         if piece is None:
             if key not in self.seen or key in self.known or len(self.known) >= self.most or not self.idle():
                 self.seen.add(key)
@@ -113,29 +121,28 @@ class Pieces:
             s.counts.calls[name] = s.counts.calls.get(name, 0) + n
         tensors: list[Tensor] = []
         flattened(piece.out, tensors)
-        made: tuple[Any, ...] = rebuilt(piece.out, iter([t.clone() for t in tensors]))
-        return made
+        return rebuilt(piece.out, iter([t.clone() for t in tensors]))
 
     def idle(self) -> bool:
         """Whether no model has slots in use that only Python knows of: bodies that draft are run as they are."""
-        return all(not getattr(c, "used", 0) and not getattr(c, "asked", False) for c in self.s.caches.values())
+        return all(not c.used and not c.asked for c in self.s.caches.values())
 
-    def recorded(self, region: Region, inputs: Any, given: list[Tensor], outside: list[Value]) -> Piece | None:
+    def recorded(self, region: Region, inputs: Inputs, given: list[Tensor], outside: list[Value]) -> Piece | None:
         """Record a body; None where it cannot be, as where the host has to read something inside.
         given: tensors of any shape."""
         s = self.s
         kept = [t.clone() for t in given]
         mask, arguments, values = rebuilt(inputs, iter(kept))
         before, env, counts, outer = dict(s.counts.calls), dict(s.env), s.counts.calls, s.mask
-        made: list[Any] = []
-        uids = s.uids
+        uids, made = s.uids, ((), [])
         effects = any(lookup(op.opcode).effects in ("commit", "state") for op in region.walk())
 
-        def body() -> Any:
+        def body() -> tuple[tuple[Operand, ...], list[Tensor]]:
+            nonlocal made
             s.env.update(zip(outside, values, strict=True))
             s.mask = mask
             s.odd = []
-            made[:] = [s.region(region, arguments), s.odd]
+            made = s.region(region, arguments), s.odd
             if s.odd and effects:
                 raise NotSteppable("a body with effects that the host decides about", s.place)
             if s.uids != uids:  # a replay would not number its nodes

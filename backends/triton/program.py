@@ -21,7 +21,6 @@ from decgraph.backends.triton.capture import captured
 from decgraph.backends.triton.graph import Replayed, traced
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import CHUNK, Part
-from decgraph.backends.triton.ops.models import SecondText
 from decgraph.backends.triton.pieces import Pieces
 from decgraph.backends.triton.state import Frame, Step
 from decgraph.backends.triton.support import NotSteppable
@@ -266,7 +265,7 @@ class Program:
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
         self.loops = settle(self.step)
         reads = any(getattr(c.model, "exact", False) and getattr(c.model, "rows", 0) is None for c in self.step.caches.values())
-        reads = reads or any(isinstance(made, SecondText) for made in self.step.made.values())
+        reads = reads or bool(self.step.texts)
         self.hosted = self.loops or reads  # tables of whole paths and other texts are read on the host: no graph has them
         if self.hosted and not reads and device.type == "cuda":
             self.step.pieces = Pieces(self.step, captured)

@@ -8,27 +8,29 @@ request between two steps (`admit`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from decgraph.backends.triton import noise, shaping
-from decgraph.backends.triton.cache import Cache
-from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator, number
 from decgraph.backends.triton.kernels import race
 from decgraph.backends.triton.looks import looked_at, stopping
-from decgraph.backends.triton.ops.request import copied, written
+from decgraph.backends.triton.models.interface import DeviceModel, Part, Seen
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Noise, Rows, Vec, is_static
+from decgraph.backends.triton.values import Dist, Noise, Operand, Path, Rows, Static, Vec, is_static
+from decgraph.backends.triton.vectors import alike, beside, count_of, fitted, live_of, made
 from decgraph.ir.data.numbers import FLOAT
-from decgraph.ir.data.topology import Topology
+from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.ops.common import plain
-from decgraph.ir.values import Function, Module, Op
+from decgraph.ir.values import Function, Module, Op, Param, StateDecl
+from decgraph.runtime.arguments import ParamValue
+from decgraph.runtime.automaton import Automaton
+from decgraph.runtime.grammars import Parsed
 from decgraph.runtime.models.derive import halves
 from decgraph.runtime.request import Request
 
@@ -44,13 +46,34 @@ class Frame:
     features: frozenset[str] = frozenset()
 
 
-class Step(Evaluator):
-    """One program. models: `DeviceModel`s by parameter name."""
+class Slots:
+    """The slots of one model in a program (cache.py, canvas_cache.py): name, what statistics call it; model; features: whether
+    it reads states of another model."""
 
-    num: Any = FLOAT
+    name: str
+    model: DeviceModel
+    features = False
+    used = 0
+    asked = False
+
+    def start(self) -> None:
+        """A new iteration: no node has slots."""
+
+    def committed(self, before: Tensor, kept: Tensor, most: int, path: Path | None) -> None:
+        """After a commit of kept int64[B] tokens, at most `most`, behind `before` int64[B] ones. path: the verified path of
+        this step's tree, where it was committed."""
+        raise NotImplementedError
+
+
+class Step(Evaluator):
+    """One program. models: `DeviceModel`s by parameter name. slots: what makes the slots of a model, by its kind ("" is that of
+    all other kinds)."""
+
+    num = FLOAT
+    slots: ClassVar[dict[str, Callable[[Step, str, DeviceModel], Slots]]] = {}
 
     def __init__(
-        self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], frame: Frame
+        self, module: Module, function: str, models: Mapping[str, DeviceModel], params: Mapping[str, ParamValue], frame: Frame
     ) -> None:
         super().__init__(frame.batch, frame.device)
         self.module, self.function, self.params = module, module.functions[function], dict(params)
@@ -58,9 +81,9 @@ class Step(Evaluator):
         b = frame.batch
         self.tokens = self.buffer((b, frame.capacity + 1), torch.int64)  # the last column takes what is not committed
         self.length, self.base, self.iteration = (self.buffer((b,), torch.int64) for _ in range(3))
-        self.states: dict[str, Any] = {}
+        self.states: dict[str, Operand] = {}
         self.counts = Counts(self)
-        self.caches: dict[int, Any] = {}
+        self.caches: dict[int, Slots] = {}
         self.names: dict[int, str] = {}
         self.taken: set[int] = set()
         """The lanes that have a request."""
@@ -80,7 +103,7 @@ class Step(Evaluator):
             raise NotSteppable("no model is called")
         main = models[self.main]
         self.vocab_size = int(main.vocab_size)
-        masks = (getattr(models[p.name], "mask", None) for p in self.function.params if p.value.type.elem == "model")
+        masks = (models[p.name].mask for p in self.function.params if p.value.type.elem == "model")
         self.mask_token = next((m for m in masks if m is not None), None)
         self.exact = bool(main.exact)
         self.settings = shaping.Settings(frame.features, b, self.vocab_size, self.device, self.tokens)
@@ -90,11 +113,12 @@ class Step(Evaluator):
         """How the program looks at which nodes of its trees there are."""
         self.stopping = stopping(self.function)
         """The ids of growths that are not made where nothing fits."""
-        self.carried: list[Any] = []
-        self.results: list[Any] = []
+        self.carried: list[Operand] = []
+        self.results: list[tuple[Tensor, Tensor | None, Tensor]] = []
         """What `return` gave: (tokens int64[B, n, D] padded with -1, bool[B, n] or None, bool[B] the lanes)."""
-        self.made: dict[Any, Any] = {}
-        self.readers: list[Any] = []
+        self.texts: dict[Op, SecondText] = {}
+        """The other texts that models read."""
+        self.readers: list[Table] = []
         """What reads tokens as they are committed (automata)."""
         self.growths: Counter[str] = Counter({state_title(s): 2 for s in self.function.states if s.scope == "session"})
         """How often buffers grew; what a session has kept may have any length."""
@@ -119,7 +143,7 @@ class Step(Evaluator):
         return noise.Keys(*self.settings.rng)
 
     # -- states
-    def start_states(self, lanes: Sequence[int], shared: Mapping[Any, Any] | None = None) -> None:
+    def start_states(self, lanes: Sequence[int], shared: Mapping[tuple[str, str], Operand] | None = None) -> None:
         """Set the initial states of lanes: the session's, where it has them, else the program's. Raises NotSteppable for a
         state that is no tensor."""
         for reader in self.readers:
@@ -136,7 +160,7 @@ class Step(Evaluator):
                 continue
             dims = state.type.dims
             new, old = made if isinstance(made, Vec) else self.lanes(made), self.states.get(state.name)
-            if old is None:
+            if not isinstance(old, Tensor | Vec):
                 self.states[state.name] = copied(new)
             else:
                 here = torch.zeros_like(self.done)
@@ -145,7 +169,7 @@ class Step(Evaluator):
                 self.states[state.name] = written(self, old, new, here, dims[0].bound if dims else None, state_title(state))
                 self.lost.copy_(lost)
 
-    def level_field(self, level: Any, field: str) -> Any:
+    def level_field(self, level: Level | Topology, field: str) -> Operand:
         """A field of a level of a topology."""
         if isinstance(level, Topology):
             return level.width
@@ -157,27 +181,27 @@ class Step(Evaluator):
         return any(op.opcode == "tree.get" and op.attrs["column"] == name for op in self.function.body.walk())
 
     # -- a step
-    def cache_of(self, model: Any) -> Any:
+    def cache_of(self, model: DeviceModel) -> Slots:
         """The slots of a model that is called. At its first call it computes the texts of all lanes."""
         if id(model) not in self.caches:
-            made = CanvasCache if model.kind == "masked" else Cache
+            made = self.slots.get(model.kind, self.slots[""])
             self.caches[id(model)] = made(self, self.names.get(id(model), model.name), model)
             for lane in sorted(self.taken):
                 self.fill(self.caches[id(model)], lane)
         return self.caches[id(model)]
 
-    def fill(self, cache: Any, lane: int) -> None:
+    def fill(self, cache: Slots, lane: int) -> None:
         """Compute a lane's text but for its last token. Runs on the host, outside of graphs."""
         n = int(self.length[lane])
         if cache.model.kind != "masked":
             cache.model.fill(lane, self.tokens[lane, :n].tolist(), 0, max(0, n - 1))
 
-    def derived(self, op: Op, model: Any, args: Sequence[Any]) -> Any:
+    def derived(self, op: Op, model: Part, args: Sequence[Operand]) -> Part:
         """A model that the program derives, the same one for the same arguments."""
-        if not all(is_static(a) or hasattr(a, "forward") or hasattr(a, "model") for a in args):
+        if not all(is_static(a) for a in args):
             raise NotSteppable("a model that is derived by data", op)
         how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
-        return model.derive(how, *[plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))])
+        return model.derive(how, *[a if isinstance(a, Part) else plain(a) for a in halves(args, op.attrs.get("named", ()))])
 
     def prologue(self, lanes: Tensor) -> None:
         """The ops before `while not done` (all of them, in a program without that loop), in some lanes bool[B]."""
@@ -210,7 +234,7 @@ class Step(Evaluator):
                 self.done.logical_or_(self.lanes(stop) & live)
         self.iteration.add_(live.long())
 
-    def carry(self, live: Tensor, after: Sequence[Any]) -> None:
+    def carry(self, live: Tensor, after: Sequence[Operand]) -> None:
         """Keep the values that one iteration hands to the next, in buffers. live: bool[B]."""
         assert self.loop is not None
         for n, (old, new, arg) in enumerate(zip(self.carried, after, self.loop.operands, strict=True)):
@@ -236,11 +260,6 @@ class Step(Evaluator):
         for cache in self.caches.values():
             cache.start()
 
-    def flag(self, wrong: Tensor) -> None:
-        """Mark lanes (bool[B, ...]) with a case that only the driver handles: it runs them again."""
-        wrong = wrong.flatten(1).any(-1) if wrong.ndim > 1 else wrong
-        self.lost.logical_or_(wrong & self.active())
-
     def next_uids(self, n: int) -> np.ndarray:
         """int64[n]: keys of new nodes, unique in an iteration."""
         out = np.arange(self.uids, self.uids + n)
@@ -258,7 +277,9 @@ class Step(Evaluator):
             )
         return rows.faces[face]
 
-    def row_place(self, positions: Tensor | None, path: Any, before: Tensor | None = None) -> shaping.RowPlace:
+    def row_place(
+        self, positions: Tensor | None, path: Callable[[], Tensor] | None, before: Tensor | None = None
+    ) -> shaping.RowPlace:
         """Where rows stand; the tokens of their paths are computed only where a setting reads them.
         positions: int64[B, R] or None."""
         read = {"repetition", "counts", "allow"} & self.settings.features
@@ -297,7 +318,7 @@ class Step(Evaluator):
         self.flag(wrong)
 
     def noise_words(
-        self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None, live: Tensor | None = None
+        self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Tensor] | None = None, live: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """The words of n rows' noise, int64[B, n] each. positions: int64[B, n], for the stream `output`. lanes: the numbers
         that tell them apart (by default the row's, as `counted` says), each [n] or [B, n]."""
@@ -316,11 +337,47 @@ class Step(Evaluator):
         each = n // int(live.shape[1])
         return (((live.long().cumsum(1) - 1) * each)[..., None] + self.steps(each)).flatten(1)
 
-    def lined(self, index: Any, n: int) -> Tensor:
+    def lined(self, index: Operand, n: int) -> Tensor:
         """Indices int64[B or 1, n] of n rows: one for all, or lined up with the leading axis."""
         a = self.tensor(index).flatten(1) if self.tensor(index).ndim > 1 else self.tensor(index)[:, None]
         have = int(a.shape[1])
         return a.expand(-1, n) if have in (1, n) else a.repeat_interleave(n // have, 1)
+
+
+def copied(value: Operand) -> Operand:
+    """A value that stays as it is when its buffer is written."""
+    if isinstance(value, Vec):
+        return Vec(value.data.clone(), value.live.clone())
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def written(s: Step, old: Tensor | Vec, new: Operand, here: Tensor, bound: int | None, what: str) -> Tensor | Vec:
+    """A buffer with a new value in the lanes of `here` bool[B], in place where it has the room: else a larger one, which only
+    the first iterations need. One that has grown twice grows to the most that it can have."""
+    value, have, live = s.lanes(new), s.tensor(old), live_of(new)
+    first, second = alike([value, have])
+    same = live is None and isinstance(old, Tensor) and old.shape == value.shape
+    if not same and (value.ndim < 2 or have.ndim != value.ndim):
+        raise NotSteppable(f"{what} changes its shape", s.place)
+    if isinstance(old, Tensor) and same:
+        data = torch.where(beside(here, have), first, second)
+        if data.dtype != old.dtype:
+            return data.clone()
+        old.copy_(data)
+        return old
+    size, most = int(have.shape[1]), min(n for n in (bound, 2 * s.frame.capacity) if n is not None)
+    if min(count_of(new), most) > size:
+        s.growths[what] += 1
+        size = most if s.growths[what] > 2 else min(count_of(new), most)
+    x = s.packed(made(first, live))
+    s.flag(s.lives(x)[:, size:].any(1))
+    data = torch.where(beside(here, have), fitted(s.lanes(x), size), fitted(s.lanes(second), size))
+    there = torch.where(here[:, None], fitted(s.lives(x), size), fitted(s.lives(old), size))
+    if isinstance(old, Vec) and old.data.shape == data.shape and old.data.dtype == data.dtype:
+        old.data.copy_(data)
+        old.live.copy_(there)
+        return old
+    return Vec(data.clone(), there.clone())
 
 
 def by_row(wrong: Tensor, live: Tensor) -> Tensor:
@@ -336,16 +393,16 @@ def split(function: Function) -> tuple[list[Op], Op | None, list[Op]]:
     return (ops, None, []) if at is None else (ops[:at], ops[at], ops[at + 1 :])
 
 
-def state_title(state: Any) -> str:
+def state_title(state: StateDecl) -> str:
     """What messages call a state."""
     return f"the state `{state.name}`"
 
 
-def parameter(p: Any, value: Any) -> Any:
+def parameter(p: Param, value: ParamValue) -> Operand:
     """A parameter as a host value."""
     if p.value.type.elem == "topology":
-        return Topology.of(value)
-    return number(value)
+        return cast(Operand, Topology.of(value))
+    return number(cast(Static, value))
 
 
 class Counts:
@@ -399,3 +456,83 @@ class Counts:
     def buffers(self) -> list[Tensor]:
         """All that is counted by lane, [B, ...]."""
         return [self.tested, self.accepted, self.drafted, self.unmasked, self.remasked, *self.often.values()]
+
+
+MOST = 2**27
+"""Bytes of an automaton's table; a larger one stays with the driver."""
+
+
+class Table:
+    """next: int64[states + 1, V], the states after; row 0 is that of the state -1. allowed: bool[states + 1, V]. at: int64[B],
+    the state after the tokens that a lane has committed."""
+
+    def __init__(self, s: Step, g: Automaton) -> None:
+        size = int(s.vocab_size)
+        if isinstance(g, Parsed) or 9 * (g.states + 1) * size > MOST:
+            raise NotSteppable("an automaton that is no table, or a large one", s.place)
+        rows = np.full((g.states + 1, size), -1, dtype=np.int64)
+        given = np.array(g.next, dtype=np.int64)[:, :size]
+        rows[1:, : given.shape[1]] = given
+        self.g, self.next = g, s.constant(rows)
+        self.allowed = s.constant(np.isin(rows, list(g.live)) & (rows >= 0))
+        self.at = s.buffer((s.frame.batch,), torch.int64)
+        self.at.fill_(g.start)
+
+    def after(self, state: Tensor, token: Tensor) -> Tensor:
+        """The states after tokens, all int64[B or 1, ...]."""
+        known = (token >= 0) & (token < self.next.shape[1])
+        return torch.where(known, self.next[state + 1, token.clamp(0, self.next.shape[1] - 1)], -1)
+
+    def read(self, tokens: Tensor, count: Tensor) -> None:
+        """The first count int64[B] of tokens int64[B, N] are committed."""
+        for n in range(int(tokens.shape[1])):
+            self.at.copy_(torch.where(count > n, self.after(self.at, tokens[:, n]), self.at))
+
+
+class SecondText:
+    """Another text that a model reads beside the request's, with slots of its own. Where it was found to go on (what the last
+    call read and at most `s.committed_most` tokens behind it) only its end is computed, else (whole) all of it."""
+
+    def __init__(self, s: Step, model: DeviceModel) -> None:
+        self.s = s
+        self.model = model.again()
+        self.tokens = s.buffer((s.frame.batch, self.model.capacity), torch.int64)
+        self.length = s.buffer((s.frame.batch,), torch.int64)
+        self.started: set[int] = set()
+        self.whole = False
+
+    def start(self, tokens: Tensor, length: Tensor) -> None:
+        """Compute the texts of lanes that begin, on the host. tokens: int64[B, n]; length: int64[B]."""
+        new = self.s.taken - self.started
+        for lane in sorted(new):
+            n = int(length[lane])
+            if n > 1:
+                self.model.fill(lane, tokens[lane, :n].tolist(), 0, n - 1)
+            self.tokens[lane, : int(tokens.shape[1])].copy_(tokens[lane])
+            self.length[lane] = n
+        self.started |= new
+
+    def last(self, tokens: Tensor, length: Tensor) -> Tensor:
+        """[B, 1, W]: the states after texts int64[B, n] of a length int64[B]."""
+        s, n = self.s, int(tokens.shape[1])
+        if self.s.taken - self.started:
+            self.start(tokens, length)
+        lead = min(n, max(1, s.committed_most))
+        same = (self.tokens[:, :n] == tokens) | (s.steps(n) >= (length[:, None] - lead))
+        other = ~same.all(1) | (length > self.length + lead)
+        if not (s.recording or s.measuring) and s.reads((other & s.active()).any()):
+            self.whole = True
+        self.tokens[:, :n].copy_(tokens)
+        self.length.copy_(length)
+        if self.whole:
+            return s.take(self.every(tokens), (length - 1).clamp(min=0)[:, None])
+        s.flag(other)
+        at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
+        return self.forward(tokens.gather(1, at), at)[:, -1:]
+
+    def every(self, tokens: Tensor) -> Tensor:
+        """[B, n, W]: the states after every token."""
+        return self.forward(tokens, self.s.lanes(np.arange(int(tokens.shape[1]))))
+
+    def forward(self, tokens: Tensor, at: Tensor) -> Tensor:
+        return self.model.forward(tokens.clamp(min=0), at, at, Seen(at + 1))

@@ -7,14 +7,46 @@ parts of a vector that have its elements along their first axes (vectors.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 from torch import Tensor
 
-Ids = np.ndarray
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+
+class Shared:
+    """What is the same for all lanes and no number: models, indexes."""
+
+
+Static: TypeAlias = int | float | str | np.generic | np.ndarray
+"""Numbers and texts that are the same for all lanes."""
+Array: TypeAlias = Tensor | np.ndarray
+Number: TypeAlias = Tensor | np.ndarray | np.generic | int | float
+"""Numbers without missing elements: static, or of every lane."""
+
+
+class OnDevice:
+    """A value of the step that is no tensor and is not static: canvases, edits, memories, models."""
+
+
+class Elements:
+    """A vector. along: the names of the parts that have its elements along their first axes."""
+
+    along: ClassVar[tuple[str, ...]]
+
+    @property
+    def first(self) -> Array:
+        """The part that tells how many elements there are."""
+        return getattr(self, self.along[0])
+
+    def parts(self) -> dict[str, Array]:
+        """What has its elements, by name."""
+        parts = ((name, getattr(self, name)) for name in self.along)
+        return {name: part for name, part in parts if isinstance(part, Tensor | np.ndarray)}
 
 
 @dataclass(frozen=True)
@@ -26,7 +58,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Vec:
+class Vec(Elements):
     """Numbers, tokens or bools of which some are missing. data: [B, n, ...]; live: bool[B, n]. inner: bool[B, m], which are
     there along axis 1; None: all."""
 
@@ -37,12 +69,12 @@ class Vec:
 
 
 @dataclass(frozen=True)
-class Nodes:
+class Nodes(Elements):
     """Nodes of a tree. ids: int64[B, F]. within: the nodes that they are chosen from (NumPy int64[n], None: not known). live:
     bool[B, F], or None: all. leaves: they are all different and have no children in a tree of this size (0: not known)."""
 
     ids: Tensor
-    within: Any = None
+    within: np.ndarray | None = None
     live: Tensor | None = None
     leaves: int = 0
     along = ("ids",)
@@ -54,8 +86,8 @@ class Noise:
 
     kind: str
     site: str
-    counters: tuple[Any, ...] = ()
-    index: Any = None
+    counters: tuple[Number, ...] = ()
+    index: Number | None = None
 
 
 class Rows:
@@ -71,13 +103,13 @@ class Rows:
         scores: Tensor,
         *,
         positions: Tensor | None = None,
-        nodes: Any = None,
-        tree: Any = None,
+        nodes: NodeSet | None = None,
+        tree: Tree | None = None,
         given: bool = False,
         path: Callable[[], Tensor] | None = None,
-        allow: Any = None,
+        allow: Tensor | None = None,
         before: Tensor | None = None,
-        numbers: Any = None,
+        numbers: Tensor | None = None,
     ) -> None:
         self.scores, self.positions, self.nodes, self.tree, self.given = scores, positions, nodes, tree, given
         self.path, self.allow, self.before, self.numbers = path, allow, before, numbers
@@ -94,16 +126,16 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Dist:
+class Dist(Elements):
     """An array of distributions: rows `index` (NumPy int64[*shape], or int64[B, *shape]) of `rows` in one view. at: what axis 0
     is (NumPy int64[n] or Nodes), where it is a part of a tree or canvas; inner: what axis 1 is. live: bool[B, n] of axis 0."""
 
     rows: Rows
-    index: Any
+    index: Array
     face: str = "shaped"
-    at: Any = None
+    at: NodeSet | None = None
     live: Tensor | None = None
-    inner: Any = None
+    inner: NodeSet | None = None
     along = ("index",)
 
     @property
@@ -126,7 +158,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Draws:
+class Draws(Elements):
     """Tokens int64[B, *shape], -1 where there was none to draw, and the row that each was drawn from: row (NumPy int64[*shape]
     or int64[B, *shape]), counted through all rows of `sources`; -1 for tokens of no row. rank (as row): how many were drawn
     from the row before, without replacement. point: whether the distributions are one-hot on the tokens: True, False, or
@@ -135,13 +167,13 @@ class Draws:
 
     tokens: Tensor
     sources: tuple[Source, ...] = ()
-    row: Any = None
-    rank: Any = None
-    point: Any = False
+    row: Array | None = None
+    rank: Array | None = None
+    point: Tensor | bool = False
     race: Tensor | None = None
-    at: Any = None
+    at: NodeSet | None = None
     live: Tensor | None = None
-    inner: Any = None
+    inner: NodeSet | None = None
     nodes: Tensor | None = None
     along = ("tokens", "row", "rank", "point", "race", "nodes")
 
@@ -157,7 +189,7 @@ class Growth:
 
     first: int
     count: int
-    above: Any
+    above: NodeSet
     levels: int = 1
 
 
@@ -165,7 +197,7 @@ ROOT = np.zeros(1, dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class Tree:
+class Tree(Elements):
     """Node 0 is the root; ids are growth order. Nodes that are not there in a lane are dead (live), and keep their numbers.
 
     token: int64[B, N], the root's -1. parent, depth: NumPy int64[N] where static, else int64[B, N]. uid: NumPy int64[N] or
@@ -175,11 +207,11 @@ class Tree:
     until: where a driver's tree ends. looks: whether nodes are dead that a driver does not draft (looks.py).
     """
 
-    base: Any
+    base: Context | Canvas
     token: Tensor
-    parent: Any
-    depth: Any
-    uid: Any
+    parent: Array
+    depth: Array
+    uid: Array
     edges: Draws | None = None
     live: Tensor | None = None
     height: int = 0
@@ -188,11 +220,11 @@ class Tree:
     epoch: int = 0
     pruned: bool = False
     growths: tuple[Growth, ...] = ()
-    columns: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, Tensor] = field(default_factory=dict)
     until: tuple[str, ...] = ()
     looks: str = ""
-    new: Any = field(default_factory=ROOT.copy)
-    frontier: Any = field(default_factory=ROOT.copy)
+    new: NodeSet = field(default_factory=ROOT.copy)
+    frontier: NodeSet = field(default_factory=ROOT.copy)
     grown: frozenset[int] = frozenset()
     along = ("token",)
 
@@ -224,21 +256,19 @@ class Path:
 
 
 @dataclass(frozen=True)
-class Edit:
+class Edit(Elements, OnDevice):
     """To decide a cell of a canvas, or [n] cells: position, token: int64[B] or [B, n]. value: the draws that the tokens are,
     where they are some. live: bool[B] or [B, n], which of them there are; None: all."""
 
     position: Tensor
     token: Tensor
-    value: Any = None
+    value: Draws | None = None
     live: Tensor | None = None
-    on_device = True
-    optional = True
     along = ("position", "token")
 
 
 @dataclass(frozen=True)
-class Canvas:
+class Canvas(OnDevice):
     """Cells after a text. base: int64[B], the tokens before them. cells: int64[B, N], tokens, -1 where undecided. size, room:
     int64[B], how many cells there are, and may be."""
 
@@ -246,7 +276,6 @@ class Canvas:
     cells: Tensor
     size: Tensor
     room: Tensor
-    on_device = True
 
     @property
     def most(self) -> int:
@@ -254,19 +283,27 @@ class Canvas:
         return int(self.cells.shape[1])
 
 
-class Spans(list[Any]):
+class Spans(list[Vec]):
     """Parts of a canvas, of which some lanes have fewer. live: bool[B, n]."""
 
     live: Tensor
 
 
-TENSORS = (Context, Vec, Nodes, Noise, Rows, Dist, Draws, Tree, Path)
+NodeSet: TypeAlias = np.ndarray | Nodes
+"""Nodes or positions as a vector: NumPy int64[n] where they are static."""
+Vector: TypeAlias = Tensor | np.ndarray | Vec | Nodes | Dist | Draws | Edit
+"""What has elements along an axis."""
+Numbers: TypeAlias = Static | Tensor | Vec
+"""Numbers of which some may be missing."""
+Operand: TypeAlias = (
+    Static | Vector | Context | Noise | Tree | Path | OnDevice | Shared | frozenset[int] | Sequence["Operand"] | None
+)
+"""Any value of a step."""
+TENSORS = (Tensor, Context, Vec, Nodes, Noise, Rows, Dist, Draws, Tree, Path, OnDevice)
 
 
-def is_static(value: Any) -> bool:
+def is_static(value: object) -> TypeIs[Static]:
     """Whether a value is the same for all lanes: numbers, arrays of NumPy, texts, and lists of these."""
-    if isinstance(value, Tensor):
-        return False
     if isinstance(value, list | tuple):
         return all(is_static(v) for v in value)
-    return not isinstance(value, TENSORS) and not getattr(value, "on_device", False)
+    return not isinstance(value, TENSORS)

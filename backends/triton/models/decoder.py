@@ -176,16 +176,25 @@ class CausalModel(DeviceModel):
         else:
             self.run(tokens, at, at, Seen(at + 1), lanes, first + at.shape[1])
 
-    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
+    def compute(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Tensor | None, known: Tensor | None
+    ) -> Tensor:
         return self.run(tokens, positions, self.followed(positions, slots, known), seen)
+
+    @property
+    def followed_model(self) -> CausalModel:
+        """The model whose keys and values are copied."""
+        assert isinstance(self.origin, CausalModel)
+        return self.origin
 
     def follow(self) -> None:
         """See `DeviceModel`. Raises NotSteppable for a model that is not made of layers of the other one's."""
         super().follow()
-        places = {use.layer: n for n, use in enumerate(use for use in self.origin.weights.last.uses if use.attention)}
+        origin = self.followed_model
+        places = {use.layer: n for n, use in enumerate(use for use in origin.weights.last.uses if use.attention)}
         used = [use.layer for use in self.weights.last.uses if use.attention]
-        if len(self.weights.stages) + len(self.origin.weights.stages) > 2 or not set(used) <= set(places):
-            raise NotSteppable(f"{self.name!r} has other keys and values than {self.origin.name!r}")
+        if len(self.weights.stages) + len(origin.weights.stages) > 2 or not set(used) <= set(places):
+            raise NotSteppable(f"{self.name!r} has other keys and values than {origin.name!r}")
         self._places = [places[layer] for layer in used]
 
     def followed(self, positions: Tensor, slots: Tensor, known: Tensor | None) -> Tensor:
@@ -194,15 +203,16 @@ class CausalModel(DeviceModel):
         if not self.following:
             return slots
         if known is None:
-            raise NotSteppable(f"{self.name!r} is called on a memory of {self.origin.name!r}, and without one")
+            raise NotSteppable(f"{self.name!r} is called on a memory of {self.followed_model.name!r}, and without one")
         theirs = positions < known[:, None]
         self.adopt(slots, torch.where(theirs, slots, self.capacity - 1))
         return torch.where(theirs, self.capacity - 1, slots)
 
     def adopt(self, source: Tensor, dest: Tensor, lanes: slice = slice(None)) -> None:
         """Copies keys and values of the model that this one follows, from slots int64[b, K] to slots."""
-        put(self.slot_positions[lanes], dest, self.origin.slot_positions[lanes].gather(1, source))
-        for mine, theirs in ((self.keys, self.origin.keys), (self.values, self.origin.values)):
+        origin = self.followed_model
+        put(self.slot_positions[lanes], dest, origin.slot_positions[lanes].gather(1, source))
+        for mine, theirs in ((self.keys, origin.keys), (self.values, origin.values)):
             for made, place in zip(mine, self._places, strict=True):
                 here, there = (at[:, None, :, None].expand(-1, made.shape[1], -1, made.shape[3]) for at in (source, dest))
                 made[lanes].scatter_(2, there, theirs[place][lanes].gather(2, here))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from decgraph.backends.triton.models.interface import DeviceModel
@@ -14,7 +12,7 @@ from decgraph.runtime.models.interface import Model
 
 
 def step_model(
-    model: Model, batch: int, capacity: int, device: torch.device | str | None = None, *, target: Any = None
+    model: Model, batch: int, capacity: int, device: torch.device | str | None = None, *, target: DeviceModel | None = None
 ) -> DeviceModel:
     """A runtime model for `batch` lanes and `capacity` slots each, the last of which is nobody's.
 
@@ -24,20 +22,23 @@ def step_model(
     if capacity < 2:
         raise NotSteppable(f"{model.name!r} needs two slots a lane at least, not {capacity}")
     try:
-        return _made(model, original_of(model), batch, capacity, device, target)
+        made = _made(model, original_of(model), batch, capacity, device, target)
     except DecError as error:  # a module that cannot run over caches, or reads values on the host
         raise NotSteppable(str(error.diagnostics[0]).removeprefix("error: ")) from error
+    made.given = target
+    return made
 
 
-def _made(model: Model, whole: Any, batch: int, capacity: int, device: Any, target: Any) -> DeviceModel:
+def _made(
+    model: Model, whole: Model, batch: int, capacity: int, device: torch.device | str | None, target: DeviceModel | None
+) -> DeviceModel:
     from decgraph.backends.triton.models.table import PathModel, is_function_of_paths
 
     if is_function_of_paths(whole):
         return PathModel(model, whole, batch, capacity, device or "cpu")
     from decgraph.backends.triton.models.loaded import loaded_model  # with which transformers comes
 
-    made: DeviceModel = loaded_model(model, whole, batch, capacity, target)
-    return made
+    return loaded_model(model, whole, batch, capacity, target)
 
 
 DeviceModel.of = staticmethod(step_model)

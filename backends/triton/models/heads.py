@@ -64,7 +64,9 @@ class SinceModel(CausalModel):
             seen, room = Seen(at + 1), first + at.shape[1]
             self.run(self.inner.run(tokens, at, at, seen, lanes, room), at, at, seen, lanes, room)
 
-    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
+    def compute(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Tensor | None, known: Tensor | None
+    ) -> Tensor:
         states = self.inner.compute(tokens, positions, slots, seen, parents, known)
         return self.run(states, positions, self.followed(positions, slots, known), seen)
 
@@ -130,7 +132,9 @@ class FeaturesModel(OnTarget):
         made: Tensor = self.module.project(super().features(positions, lanes))
         return made
 
-    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
+    def compute(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Tensor | None, known: Tensor | None
+    ) -> Tensor:
         """See `DeviceModel`. Without `known` all features are the target's. tokens: int64[B, T]."""
         shift = torch.ones_like(self.shifts) if known is None else (known > 0).long()
         self.shifts.copy_(shift)

@@ -7,13 +7,14 @@ have one row. Nothing here reads a tensor's value on the host, but for `fill` an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.values import Shared
 from decgraph.errors import DecError
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.interface import Model
@@ -47,7 +48,7 @@ class Seen(NamedTuple):
         return Seen(self.below - by[:, None], self.tail, None if self.first is None else self.first - by)
 
 
-class Part:
+class Part(Shared):
     """A model, or a part of one without a forward of its own (`upto`, an adapter over it): what `derive` takes and gives. What
     is derived is made once for the same arguments."""
 
@@ -55,9 +56,9 @@ class Part:
 
     def __init__(self, model: Model) -> None:
         self.model, self.name, self.layers = model, model.name, model.layers
-        self._known: dict[Any, Any] = {}
+        self._known: dict[Hashable, tuple[tuple[object, ...], Part]] = {}
 
-    def derive(self, how: str, *args: Any) -> Any:
+    def derive(self, how: str, *args: object) -> Part:
         """A model that shares the weights and has buffers of its own; see runtime/models/derive.py. Models among `args` are
         device models, or parts of such. Raises NotSteppable where there is none."""
         key = (how, *(id(arg) if isinstance(arg, Part) else repr(arg) for arg in args))
@@ -69,7 +70,7 @@ class Part:
             self._known[key] = args, self.made(made)  # with the arguments: their ids stay theirs
         return self._known[key][1]
 
-    def made(self, model: Model) -> Any:
+    def made(self, model: Model) -> Part:
         """What a derived runtime model is here."""
         return Part(model)
 
@@ -82,20 +83,25 @@ class DeviceModel(Part):
     the token that stands for an undecided cell of a masked model.
     """
 
-    of: ClassVar[Callable[..., Any]]
+    of: ClassVar[Callable[..., DeviceModel]]
     """What makes one of a runtime model: `step_model` (device.py), which sets it."""
     kind = "causal"
     behind = 0
     exact = False
     mask: int | None = None
+    prompts: Tensor
+    """int64[B]: the lengths of the lanes' prompts, of a masked model."""
     dtype: torch.dtype
+    given: DeviceModel | None = None
+    """The device model of the target whose states it reads."""
+    trunk: DeviceModel
 
     def __init__(self, model: Model, batch: int, capacity: int, device: torch.device) -> None:
         super().__init__(model)
         self.vocab_size = model.vocab.size
         self.batch, self.capacity, self.device = batch, capacity, device
         self.buffers: list[tuple[Tensor, int, int]] = []  # with the axes of lanes and slots
-        self.origin: Any = None  # the device model that this one is derived from
+        self.origin: DeviceModel | None = None  # the device model that this one is derived from
         self.following = False
         self.slot_positions = self.buffer((batch, capacity), torch.int64)
 
@@ -120,7 +126,9 @@ class DeviceModel(Part):
         known = None if known is None else known.expand(self.batch)
         return self.compute(tokens, positions, slots, seen, parents, known)
 
-    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
+    def compute(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Tensor | None, known: Tensor | None
+    ) -> Tensor:
         """`forward`, with tensors of all lanes. tokens: int64[B, T]."""
         raise NotImplementedError
 
@@ -172,14 +180,14 @@ class DeviceModel(Part):
         without heads."""
         raise NotSteppable(f"{self.name!r} has no heads of its own")
 
-    def again(self) -> Any:
+    def again(self) -> DeviceModel:
         """The same model with slots of its own, for another text."""
-        return DeviceModel.of(self.model, self.batch, self.capacity, self.device, target=getattr(self, "target", None))
+        return DeviceModel.of(self.model, self.batch, self.capacity, self.device, target=self.given)
 
-    def made(self, model: Model) -> Any:
+    def made(self, model: Model) -> Part:
         if model.kind == "layers":
             return super().made(model)
-        found: Any = DeviceModel.of(model, self.batch, self.capacity, self.device, target=self)
+        found = DeviceModel.of(model, self.batch, self.capacity, self.device, target=self)
         found.origin = self.origin or self
         return found
 

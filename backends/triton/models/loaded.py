@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 from decgraph.backends.triton.models.decoder import CausalModel, Weights, lower, of_net, weights_of
 from decgraph.backends.triton.models.heads import FeaturesModel, ReadingHead, SinceModel
@@ -21,7 +21,7 @@ from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.reading import Confidence
 
 
-def loaded_model(model: Model, whole: Any, batch: int, capacity: int, target: Any) -> Any:
+def loaded_model(model: Model, whole: Model, batch: int, capacity: int, target: DeviceModel | None) -> DeviceModel:
     """The device model of `whole`, given its target's. Raises NotSteppable where there is none."""
     if isinstance(whole, HFMasked):
         return MaskedModel(model, of_net(whole.net, model.name), batch, capacity)
@@ -43,21 +43,27 @@ def loaded_model(model: Model, whole: Any, batch: int, capacity: int, target: An
         case HFRooted(module=DFlash() as dflash):
             return DFlashModel(model, dflash, target)
         case HFReading() | Confidence() if original_of(whole.target) is original_of(target.model):
-            return ReadingHead(model, whole, target)
+            return cast(DeviceModel, ReadingHead(model, whole, target))
         case HFReading() | Confidence():
             raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
     raise NotSteppable(f"{model.name!r} is a {type(whole).__name__}, which has no step")
 
 
-def _since_model(model: Model, whole: Since, target: Any) -> SinceModel:
+def _since_model(model: Model, whole: Since, target: DeviceModel | None) -> SinceModel:
     """`target.since(l, inner)`."""
-    inner: Any = whole.inner
-    its = isinstance(target, CausalModel) and isinstance(whole.target, HFCausal) and target.model is whole.target
-    if not its or len(target.weights.stages) > 1:
+    inner = whole.inner
+    if (
+        not isinstance(target, CausalModel)
+        or not isinstance(whole.target, HFCausal)
+        or target.model is not whole.target
+        or len(target.weights.stages) > 1
+    ):
         raise NotSteppable(f"{model.name!r} continues layers of its target, which has no step")
     batch, capacity = target.batch, target.capacity
     if inner.kind == "features":
-        return SinceModel(model, whole, target, DeviceModel.of(inner, batch, capacity, target.device, target=target))
+        below = DeviceModel.of(inner, batch, capacity, target.device, target=target)
+        assert isinstance(below, CausalModel)
+        return SinceModel(model, whole, target, below)
     if isinstance(inner, Applied) and getattr(inner.adapter, "normed", False):
         raise NotSteppable(f"{model.name!r} reads states that have been through a norm of their own")
     below = Weights(lower(model.name, whole.target, inner), target.weights.head)

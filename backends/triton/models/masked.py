@@ -6,8 +6,6 @@ Who attends to whom beyond that is the model's affair: blocks of cells, windows 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -33,7 +31,9 @@ class MaskedModel(CausalModel):
         if self.shift:
             self.keep_states()
 
-    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
+    def compute(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Tensor | None, known: Tensor | None
+    ) -> Tensor:
         states = self.run(tokens, positions, slots, self._limited(seen, positions, self.prompts))
         if not self.shift or self.last is None:
             return states

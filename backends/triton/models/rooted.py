@@ -30,7 +30,9 @@ class RootedModel(OnTarget):
         super().__init__(model, module, target, stages)
         self.rows = self.buffer((self.batch, self.capacity, width), self.dtype)
 
-    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
+    def compute(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Tensor | None, known: Tensor | None
+    ) -> Tensor:
         """See `DeviceModel`. States are what `read` reads, of another width than the target's. tokens: int64[B, T]."""
         root = positions[:, -1] if known is None else known
         above = at_slots(self.rows, slots - 1 if parents is None else parents)

@@ -75,7 +75,9 @@ class PathModel(DeviceModel):
         put(self.slot_tokens[lanes], at, tokens)
         put(self.slot_positions[lanes], at, at)
 
-    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
+    def compute(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Tensor | None, known: Tensor | None
+    ) -> Tensor:
         """int64[B, T, 1], numbers of rows, or int64[B, T, capacity + 2], paths."""
         put(self.slot_tokens, slots, tokens)
         put(self.slot_positions, slots, positions)
@@ -147,6 +149,7 @@ class PathModel(DeviceModel):
             memory = function.target.memory(path[: min(known, len(path) - 1)])
             return function.eval([path], given=memory)
         if self.following and known >= 0:
+            assert isinstance(self.origin, PathModel)
             memory = self.origin.function.memory(path[: min(known, len(path) - 1)])
             return function.eval([path], given=memory)
         return function.eval([path])

@@ -3,60 +3,29 @@ step."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
-from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
+from decgraph.backends.triton.state import Step, Table
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Context
+from decgraph.backends.triton.values import Context, Operand
 from decgraph.backends.triton.vectors import live_of, made
-from decgraph.runtime.grammars import Parsed
-
-MOST = 2**27
-"""Bytes of an automaton's table; a larger one stays with the driver."""
+from decgraph.ir.values import Op
+from decgraph.runtime.automaton import Automaton
 
 
-class Table:
-    """next: int64[states + 1, V], the states after; row 0 is that of the state -1. allowed: bool[states + 1, V]. at: int64[B],
-    the state after the tokens that a lane has committed."""
-
-    def __init__(self, s: Any, g: Any) -> None:
-        size = int(s.vocab_size)
-        if isinstance(g, Parsed) or 9 * (g.states + 1) * size > MOST:
-            raise NotSteppable("an automaton that is no table, or a large one", s.place)
-        rows = np.full((g.states + 1, size), -1, dtype=np.int64)
-        given = np.array(g.next, dtype=np.int64)[:, :size]
-        rows[1:, : given.shape[1]] = given
-        self.g, self.next = g, s.constant(rows)
-        self.allowed = s.constant(np.isin(rows, list(g.live)) & (rows >= 0))
-        self.at = s.buffer((s.frame.batch,), torch.int64)
-        self.at.fill_(g.start)
-
-    def after(self, state: Tensor, token: Tensor) -> Tensor:
-        """The states after tokens, all int64[B or 1, ...]."""
-        known = (token >= 0) & (token < self.next.shape[1])
-        return torch.where(known, self.next[state + 1, token.clamp(0, self.next.shape[1] - 1)], -1)
-
-    def read(self, tokens: Tensor, count: Tensor) -> None:
-        """The first count int64[B] of tokens int64[B, N] are committed."""
-        for n in range(int(tokens.shape[1])):
-            self.at.copy_(torch.where(count > n, self.after(self.at, tokens[:, n]), self.at))
-
-
-def table_of(s: Any, g: Any) -> Table:
+def table_of(s: Step, g: Automaton) -> Table:
     """The table of an automaton, made once."""
-    if ("automaton", id(g)) not in s.made:
-        s.made["automaton", id(g)] = Table(s, g)
-        s.readers.append(s.made["automaton", id(g)])
-    out: Table = s.made["automaton", id(g)]
-    return out
+    made = next((table for table in s.readers if table.g is g), None)
+    if made is None:
+        made = Table(s, g)
+        s.readers.append(made)
+    return made
 
 
 @step("automaton")
-def ask(s: Any, op: Any, g: Any, *args: Any) -> Any:
+def ask(s: Step, op: Op, g: Automaton, *args: Operand) -> Operand:
     """A state, or what a state allows."""
     what, table = op.attrs["what"], table_of(s, g)
     if what in ("start", "states"):
@@ -84,7 +53,7 @@ def ask(s: Any, op: Any, g: Any, *args: Any) -> Any:
 
 
 @step("relax")
-def relax(s: Any, op: Any, g: Any, w: Any, scores: Any) -> Any:
+def relax(s: Step, op: Op, g: Automaton, w: Operand, scores: Operand) -> Operand:
     """One step of the best path through an automaton: of equals the first state's first token."""
     table = table_of(s, g)
     n, size = g.states, int(table.next.shape[1])

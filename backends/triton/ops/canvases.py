@@ -7,7 +7,6 @@ what the request may still generate. Positions are numbers from the canvas's fir
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,12 +14,15 @@ from torch import Tensor
 
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops.sequences import member
+from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Canvas, Draws, Edit, Nodes, Spans, Vec, is_static
+from decgraph.backends.triton.values import Canvas, Draws, Edit, Nodes, Operand, Spans, Vec, is_static
 from decgraph.backends.triton.vectors import both, fitted, live_of, made
+from decgraph.ir.types import Type
+from decgraph.ir.values import Op
 
 
-def decided_tokens(s: Any, c: Canvas) -> tuple[Tensor, Tensor]:
+def decided_tokens(s: Step, c: Canvas) -> tuple[Tensor, Tensor]:
     """The decided beginning of a canvas that is not committed yet: tokens int64[B, N], and how many of them count."""
     gone = (s.length - c.base).clamp(min=0)
     count = (c.cells >= 0).long().cumprod(1).sum(1)
@@ -28,7 +30,7 @@ def decided_tokens(s: Any, c: Canvas) -> tuple[Tensor, Tensor]:
     return c.cells.gather(1, at).clamp(min=0), (count - gone).clamp(min=0)
 
 
-def bound(s: Any, op: Any, n: int, otherwise: int) -> int:
+def bound(s: Step, op: Op, n: int, otherwise: int) -> int:
     """The most that operand n of an op can be."""
     value = s.env[op.operands[n]]
     if is_static(value):
@@ -37,13 +39,13 @@ def bound(s: Any, op: Any, n: int, otherwise: int) -> int:
     return otherwise if most is None else min(int(most), otherwise)
 
 
-def within_size(s: Any, c: Canvas) -> Tensor:
+def within_size(s: Step, c: Canvas) -> Tensor:
     """bool[B, N]: the cells that are there."""
     return s.steps(c.most) < c.size[:, None]
 
 
 @step("canvas.new")
-def new(s: Any, op: Any, length: Any, capacity: Any = None) -> Canvas:
+def new(s: Step, op: Op, length: Operand, capacity: Operand = None) -> Canvas:
     """A canvas of masked cells after the committed text."""
     room = (s.limit - (s.length - s.base)).clamp(min=0)
     size = torch.minimum(s.lanes(length).long().clamp(min=0), room)
@@ -55,21 +57,21 @@ def new(s: Any, op: Any, length: Any, capacity: Any = None) -> Canvas:
 
 
 @step("canvas.extend")
-def extend(s: Any, op: Any, c: Canvas, k: Any) -> Canvas:
+def extend(s: Step, op: Op, c: Canvas, k: Operand) -> Canvas:
     """A canvas with more masked cells, up to its room."""
     size = torch.minimum(c.size + s.lanes(k).long(), torch.maximum(c.room, c.size))
     return replace(c, size=size)
 
 
 @joins(Canvas)
-def join_canvases(s: Any, lanes: Tensor, a: Canvas, b: Canvas) -> Canvas:
+def join_canvases(s: Step, lanes: Tensor, a: Canvas, b: Canvas) -> Canvas:
     """One of two canvases in every lane. lanes: bool[B]."""
     base, size, room = (s.either(lanes, *pair) for pair in ((a.base, b.base), (a.size, b.size), (a.room, b.room)))
     return Canvas(base, s.either(lanes, a.cells, b.cells, -1), size, room)
 
 
 @step("canvas.get")
-def get(s: Any, op: Any, c: Canvas) -> Any:
+def get(s: Step, op: Op, c: Canvas) -> Operand:
     """A field over all cells."""
     field, inside = op.attrs["field"], within_size(s, c)
     if field == "length":
@@ -84,14 +86,14 @@ def get(s: Any, op: Any, c: Canvas) -> Any:
     raise NotSteppable(f"the {field} of a canvas", op)
 
 
-def mask_of(s: Any) -> int:
+def mask_of(s: Step) -> int:
     """The token that stands for an undecided cell."""
     return -1 if s.mask_token is None else int(s.mask_token)
 
 
 # -- deciding cells
 @step("canvas.put")
-def put(s: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Canvas:
+def put(s: Step, op: Op, c: Canvas, ps: Operand, *rest: Operand) -> Canvas:
     """Decide cells, or mask them again."""
     kind = op.attrs["kind"]
     if kind == "soft":
@@ -123,12 +125,12 @@ def put(s: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Canvas:
     return replace(c, cells=torch.where(best >= 0, best % many - 1, c.cells))
 
 
-def over_cells(t: Any) -> bool:
+def over_cells(t: Type) -> bool:
     """Whether a type is one of all cells of a canvas."""
     return bool(t.dims) and t.dims[0].kind == "cells"
 
 
-def _lined_up(s: Any, x: Any, t: Any, where: Any, ids: Tensor, there: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def _lined_up(s: Step, x: Operand, t: Type, where: Type, ids: Tensor, there: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Values [B, n] for positions int64[B, n], and which of them are there, bool[B, n]: lined up with them, read at them where
     x is over all cells, or one for all. t, where: the types of x and of the positions; there: bool[B, n], which those are."""
     if not t.dims:
@@ -143,23 +145,25 @@ def _lined_up(s: Any, x: Any, t: Any, where: Any, ids: Tensor, there: Tensor | N
     return fitted(a, n), fitted(s.lives(x), n) if live is not None or a.shape[1] < n else None
 
 
-def _tokens(s: Any, x: Any, t: Any, where: Any, ps: Vec, there: Tensor | None, op: Any) -> Tensor:
+def _tokens(s: Step, x: Operand, t: Type, where: Type, ps: Vec, there: Tensor | None, op: Op) -> Tensor:
     """int64[B, n]: a token for each position."""
     if isinstance(x, Draws) and x.shape and not over_cells(t) and x.at is not None:
         if not (isinstance(x.at, Nodes) and x.at.ids is ps.data):
-            return s.lanes(s.pick(x, member(s, x.at, ps, op)))
+            return s.pick(x, member(s, x.at, ps, op)).tokens
     return _lined_up(s, x, t, where, ps.data, there)[0].long()
 
 
 # -- sets of positions
 @step("positions")
-def positions(s: Any, op: Any, *xs: Any) -> Any:
+def positions(s: Step, op: Op, *xs: Operand) -> Operand:
     """Sets of positions of a canvas."""
     kind = op.attrs["kind"]
     if kind == "blocks":
-        return blocks(s, op, *xs)
-    if kind in ("span", "from", "before"):
-        end, n = xs[0].size, xs[0].most
+        canvas, k = xs
+        assert isinstance(canvas, Canvas)
+        return blocks(s, op, canvas, k)
+    if isinstance(canvas := xs[0], Canvas):
+        end, n = canvas.size, canvas.most
         first = s.lanes(0 if kind == "before" else xs[1]).long()
         if kind == "from":
             n -= min(max(0, int(xs[1])), n) if is_static(xs[1]) else 0
@@ -183,7 +187,7 @@ def positions(s: Any, op: Any, *xs: Any) -> Any:
     return s.packed(Vec(torch.cat([a, b], 1), torch.cat([mine, other & ~among(s, b, a, mine)], 1)))
 
 
-def blocks(s: Any, op: Any, c: Canvas, k: Any) -> Spans:
+def blocks(s: Step, op: Op, c: Canvas, k: Operand) -> Spans:
     """A canvas cut into spans of k cells."""
     width = max(1, min(bound(s, op, 1, c.most), c.most))
     least = max(1, int(k)) if is_static(k) else 1
@@ -201,7 +205,7 @@ def blocks(s: Any, op: Any, c: Canvas, k: Any) -> Spans:
     return out
 
 
-def among(s: Any, a: Tensor, b: Tensor, live: Tensor) -> Tensor:
+def among(s: Step, a: Tensor, b: Tensor, live: Tensor) -> Tensor:
     """bool[B, n]: which of the positions a int64[B, n] are among b int64[B, m], as far as those are there."""
     least = s.frame.capacity  # positions of the text are below 0
     table = torch.zeros((s.frame.batch, 3 * least + 2), dtype=torch.bool, device=s.device)
@@ -211,7 +215,7 @@ def among(s: Any, a: Tensor, b: Tensor, live: Tensor) -> Tensor:
 
 
 @step("block_index")
-def block_index(s: Any, op: Any, b: Any) -> Tensor:
+def block_index(s: Step, op: Op, b: Operand) -> Tensor:
     """Which block a span is."""
     ids, live = s.places(s.packed(b))
     if not ids.shape[1]:
@@ -221,7 +225,7 @@ def block_index(s: Any, op: Any, b: Any) -> Tensor:
 
 
 @step("schedule", folded=True)
-def schedule(s: Any, op: Any, n: Any, steps: Any) -> Any:
+def schedule(s: Step, op: Op, n: Operand, steps: Operand) -> Operand:
     """How many cells each of some steps decides."""
     most = max(1, bound(s, op, 1, s.longest))
     many, count = s.lanes(steps).long().clamp(min=1)[:, None], s.lanes(n).long()[:, None]
@@ -231,7 +235,7 @@ def schedule(s: Any, op: Any, n: Any, steps: Any) -> Any:
 
 # -- edits
 @step("edit")
-def edit(s: Any, op: Any, at: Any, x: Any) -> Edit:
+def edit(s: Step, op: Op, at: Operand, x: Operand) -> Edit:
     """To decide a position with a token."""
     where, token = s.lanes(at).long(), s.lanes(x).long()
     if where.ndim > token.ndim:
@@ -240,24 +244,27 @@ def edit(s: Any, op: Any, at: Any, x: Any) -> Edit:
 
 
 @step("edit.get")
-def edit_get(s: Any, op: Any, e: Edit) -> Any:
+def edit_get(s: Step, op: Op, e: Edit) -> Operand:
     """The position or the token of an edit."""
     s.flag(torch.zeros_like(s.done) if e.live is None or e.live.ndim > 1 else ~e.live)
     return made(e.position if op.attrs["field"] == "position" else e.token, e.live if e.position.ndim > 1 else None)
 
 
 @joins(Edit)
-def join_edits(s: Any, lanes: Tensor, a: Any, b: Any) -> Edit:
+def join_edits(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Edit:
     """One of two edits in every lane; where one side has none there is none. lanes: bool[B]."""
     if a is None or b is None:
-        e: Any = a if b is None else b
+        e = a if b is None else b
         there = lanes if b is None else ~lanes
-        if e.position.ndim > 1:
+        if not isinstance(e, Edit) or e.position.ndim > 1:
             raise NotSteppable("a vector of edits or none", s.place)
         return replace(e, live=both(there, e.live))
     if not (isinstance(a, Edit) and isinstance(b, Edit)) or a.position.shape != b.position.shape or a.position.ndim > 1:
         raise NotSteppable("one of two vectors of edits", s.place)
     here = [torch.ones_like(lanes) if x.live is None else x.live for x in (a, b)]
-    value = s.join(lanes, a.value, b.value) if isinstance(a.value, Draws) and isinstance(b.value, Draws) else None
+    value = None
+    if isinstance(a.value, Draws) and isinstance(b.value, Draws):
+        joined = s.join(lanes, a.value, b.value)
+        value = joined if isinstance(joined, Draws) else None
     position, token = s.either(lanes, a.position, b.position), s.either(lanes, a.token, b.token)
-    return Edit(position, token, value, s.either(lanes, *here))
+    return Edit(position, token, value, s.either(lanes, here[0], here[1]))

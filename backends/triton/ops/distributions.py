@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,13 +13,15 @@ from decgraph.backends.triton import shaping
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops.nodes import node_tokens, positions_at
 from decgraph.backends.triton.ops.numbers import lined
+from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Path, Rows, Tree, Vec
+from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Operand, Path, Rows, Tree, Vec
 from decgraph.backends.triton.vectors import beside, both, count_of, flat, live_of, made
 from decgraph.ir.ops.common import numeric
+from decgraph.ir.values import Op
 
 
-def dist_of(s: Any, probs: Tensor, like: Any = None) -> Dist:
+def dist_of(s: Step, probs: Tensor, like: Operand = None) -> Dist:
     """Probabilities [B, *shape, V] as a dist, at the places of `like`, where it has them."""
     probs = s.lanes(probs)
     rows, shape = Rows(in_rows(probs), given=True), tuple(probs.shape[1:-1])
@@ -40,17 +41,17 @@ def in_rows(a: Tensor) -> Tensor:
     return a.flatten(1, -2) if a.ndim > 2 else a[:, None]
 
 
-def as_dist(s: Any, q: Any) -> Dist:
+def as_dist(s: Step, q: Operand) -> Dist:
     """A distribution; numbers over the vocabulary as one."""
     return q if isinstance(q, Dist) else dist_of(s, s.tensor(q), q)
 
 
-def placed(s: Any, q: Dist) -> Tensor | None:
+def placed(s: Step, q: Dist) -> Tensor | None:
     """int64[B, n]: the position of every row of a dist, None where they have none."""
     return None if q.rows.positions is None else s.take(s.lanes(q.rows.positions), flat(q.index))
 
 
-def numbered(s: Any, q: Any) -> Tensor | None:
+def numbered(s: Step, q: Operand) -> Tensor | None:
     """int64[B, n]: the number of every row of a dist in its tree or canvas; None for rows that are computed."""
     if not isinstance(q, Dist):
         return None
@@ -58,7 +59,7 @@ def numbered(s: Any, q: Any) -> Tensor | None:
     return None if own is None else s.take(s.lanes(own), flat(q.index))
 
 
-def own_rows(s: Any, q: Dist, seen: bool) -> Rows:
+def own_rows(s: Step, q: Dist, seen: bool) -> Rows:
     """The rows of a dist as rows of their own, in order: as they were computed, or (seen) in its view."""
     index = flat(q.index)
     scores = s.take(s.lanes(s.view(q.rows, q.face) if seen else q.rows.scores), index)
@@ -69,7 +70,7 @@ def own_rows(s: Any, q: Dist, seen: bool) -> Rows:
 
 
 @joins(Dist)
-def join_dists(s: Any, lanes: Tensor, a: Any, b: Any) -> Dist:
+def join_dists(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Dist:
     """One of two distributions in every lane, or of two vectors of them. lanes: bool[B]."""
     a, b = as_dist(s, a), as_dist(s, b)
     if a.shape != b.shape and (len(a.shape) != 1 or len(b.shape) != 1):
@@ -106,7 +107,7 @@ def join_dists(s: Any, lanes: Tensor, a: Any, b: Any) -> Dist:
 
 
 @step("face")
-def see(s: Any, op: Any, q: Dist) -> Dist:
+def see(s: Step, op: Op, q: Dist) -> Dist:
     """Another view of the same rows."""
     return replace(q, face=op.attrs["face"])
 
@@ -117,7 +118,7 @@ def _working(a: Tensor) -> Tensor:
 
 
 @step("softmax", folded=True)
-def softmax(s: Any, op: Any, x: Any) -> Any:
+def softmax(s: Step, op: Op, x: Operand) -> Operand:
     """Scores to a distribution."""
     a = s.tensor(x)
     out = shaping.softmax(a if a.dtype in (torch.float32, torch.float64) else a.float())
@@ -131,7 +132,7 @@ def normalized(w: Tensor) -> Tensor:
 
 
 @step("normalize")
-def normalize(s: Any, op: Any, w: Any) -> Dist:
+def normalize(s: Step, op: Op, w: Operand) -> Dist:
     """Weights over their sum; those that are missing weigh nothing."""
     a, live = s.tensor(w), live_of(w)
     if live is not None and a.ndim == 2:
@@ -140,7 +141,7 @@ def normalize(s: Any, op: Any, w: Any) -> Dist:
 
 
 @step("lookup")
-def lookup(s: Any, op: Any, p: Any, x: Any) -> Any:
+def lookup(s: Step, op: Op, p: Operand, x: Operand) -> Operand:
     """The entry of a token in each distribution."""
     tp, tx = op.operands[0].type, op.operands[1].type
     front = tp.dims if tp.elem in ("dist", "scores") else tp.dims[:-1]
@@ -158,12 +159,12 @@ def lookup(s: Any, op: Any, p: Any, x: Any) -> Any:
         live = both(live, live_of(p))  # one token for all of them
     if isinstance(p, Dist):
         s.require_mass(p)
-        table, size, b = s.lanes(s.view(p.rows, p.face)), p.rows.size, s.frame.batch
+        scores, size, b = s.lanes(s.view(p.rows, p.face)).flatten(1), p.rows.size, s.frame.batch
         at, index = torch.broadcast_tensors(lined(s.tensor(p.index), front, long), index)
         if live is None:
             s.flag((index < 0) | (index >= size))
-        at = (at * size + index).expand(b, *at.shape[1:]).clamp(0, p.rows.count * size - 1)
-        return made(s.take(table.flatten(1), at), live)
+        entry = (at * size + index).expand(b, *at.shape[1:]).clamp(0, p.rows.count * size - 1)
+        return made(s.lanes(s.take(scores, entry)), live)
     a = s.tensor(p)
     size, places = int(a.shape[-1]), lined(a[..., 0], front, long).shape
     shape = torch.broadcast_shapes(places, index.shape)
@@ -172,7 +173,7 @@ def lookup(s: Any, op: Any, p: Any, x: Any) -> Any:
 
 
 @step("info")
-def info(s: Any, op: Any, *ps: Any) -> Any:
+def info(s: Step, op: Op, *ps: Operand) -> Operand:
     """Entropy, or the divergence of two."""
     p, *q = (s.tensor(x) for x in ps)
     p = p.double()
@@ -186,7 +187,7 @@ def info(s: Any, op: Any, *ps: Any) -> Any:
 
 
 @step("renorm")
-def renorm(s: Any, op: Any, p: Any, k: Any) -> Dist:
+def renorm(s: Step, op: Op, p: Operand, k: Operand) -> Dist:
     """The likeliest tokens, renormalised."""
     a, k = s.tensor(p), s.tensor(k)
     k = beside(k, a)
@@ -197,21 +198,22 @@ def renorm(s: Any, op: Any, p: Any, k: Any) -> Dist:
     return dist_of(s, some / some.sum(-1, keepdim=True), p)
 
 
-def place_of(s: Any, x: Any, at: Sequence[Any], n: int) -> tuple[Tensor, Any]:
+def place_of(s: Step, x: Operand, at: Sequence[Operand], n: int) -> tuple[Tensor, Callable[[], Tensor] | None]:
     """(positions [B, n], path function or None) of n rows: of `at`, the context or nodes of a tree, else those of a dist."""
     if not at and isinstance(x, Dist) and (where := placed(s, x)) is not None:
         full = x.rows.path
         return where, None if full is None else lambda: s.take(full(), flat(x.index))
     if not at or isinstance(at[0], Context):
-        return (s.length - (int(at[0].parent) if at else 0))[:, None].expand(-1, n), None
-    if isinstance(at[0], Path):
+        return (s.length - (int(at[0].parent) if at and isinstance(at[0], Context) else 0))[:, None].expand(-1, n), None
+    if isinstance(accepted := at[0], Path):
 
         def path() -> Tensor:
-            text = s.tokens_of(at[0])
+            text = s.tokens_of(accepted)
             return s.lanes(torch.where(text.live, text.data, -1))[:, None].expand(-1, n, -1)
 
-        return (s.length + at[0].length)[:, None].expand(-1, n), path
+        return (s.length + accepted.length)[:, None].expand(-1, n), path
     tree = at[1] if len(at) > 1 else at[0]
+    assert isinstance(tree, Tree)
     nodes = s.nodes_or_static(np.arange(tree.size) if isinstance(at[0], Tree) else at[0])
     where = positions_at(s, tree, nodes)
     if int(where.shape[1]) > n:  # there is room for more nodes than rows
@@ -220,7 +222,7 @@ def place_of(s: Any, x: Any, at: Sequence[Any], n: int) -> tuple[Tensor, Any]:
 
 
 @step("warp")
-def warp(s: Any, op: Any, x: Any, *at: Any) -> Dist:
+def warp(s: Step, op: Op, x: Operand, *at: Operand) -> Dist:
     """The request's constraints and shaping, applied to scores or to a computed distribution."""
     a = s.tensor(x)
     scores = s.lanes(in_rows(a))
@@ -234,7 +236,7 @@ def warp(s: Any, op: Any, x: Any, *at: Any) -> Dist:
 
 
 @step("adjust")
-def adjust(s: Any, op: Any, x: Any, *at: Any) -> Any:
+def adjust(s: Step, op: Op, x: Operand, *at: Operand) -> Operand:
     """Scores with what the request asks of them before temperature and truncation."""
     a = s.tensor(x)
     scores = s.lanes(in_rows(a))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,13 +12,15 @@ from decgraph.backends.triton import noise
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops.distributions import as_dist, dist_of, every_row, normalized, numbered, own_rows, placed
 from decgraph.backends.triton.ops.nodes import reachable
+from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Draws, Noise, Source, Tree, is_static
+from decgraph.backends.triton.values import Array, Dist, Draws, NodeSet, Noise, Number, Operand, Source, Tree, is_static
 from decgraph.backends.triton.vectors import alike, count_of, flat, lifted, live_of, made
+from decgraph.ir.values import Op
 
 
 @step("noise")
-def key(s: Any, op: Any, *counters: Any) -> Noise:
+def key(s: Step, op: Op, *counters: Number) -> Noise:
     """A noise key; nothing is drawn yet."""
     if op.attrs["kind"] == "output":
         return Noise("output", "output", (), counters[0] if counters else None)
@@ -27,7 +28,7 @@ def key(s: Any, op: Any, *counters: Any) -> Noise:
 
 
 @joins(Noise)
-def join_keys(s: Any, lanes: Tensor, a: Noise, b: Noise) -> Noise:
+def join_keys(s: Step, lanes: Tensor, a: Noise, b: Noise) -> Noise:
     """One of two keys of one site. lanes: bool[B]."""
     if a.site != b.site or len(a.counters) != len(b.counters):
         raise NotSteppable("noise of one of two sites", s.place)
@@ -35,23 +36,27 @@ def join_keys(s: Any, lanes: Tensor, a: Noise, b: Noise) -> Noise:
     return replace(a, counters=tuple(s.join(lanes, x, y) for x, y in zip(a.counters, b.counters, strict=True)), index=index)
 
 
-def _flat(s: Any, q: Dist) -> Tensor:
+def _flat(s: Step, q: Dist) -> Tensor:
     """Probabilities [B, n, V] of the rows of a dist, in its view."""
     s.require_mass(q)
     return s.take(s.lanes(s.view(q.rows, q.face)), flat(q.index))
 
 
-def drawn(q: Dist, tokens: Tensor, *more: int, members: Tensor | None = None, **about: Any) -> Draws:
+def drawn(
+    q: Dist, tokens: Tensor, *more: int, members: Tensor | None = None, rank: Array | None = None,
+    point: Tensor | bool = False, race: Tensor | None = None, inner: NodeSet | None = None,
+) -> Draws:  # fmt: skip
     """Tokens int64[B, n, *more] that were drawn from the rows of a dist, as many from each. members: as for Source."""
     row = q.index
     for n in more:
         shape = (*row.shape, n)
         row = row[..., None].expand(shape) if isinstance(row, Tensor) else np.broadcast_to(row[..., None], shape)
     source = Source(q.rows, q.face, members)
-    return Draws(tokens.reshape(len(tokens), *q.shape, *more), (source,), row, at=q.at, live=q.live, **about)
+    shaped = tokens.reshape(len(tokens), *q.shape, *more)
+    return Draws(shaped, (source,), row, rank, point, race, q.at, q.live, inner)
 
 
-def some_of(s: Any, k: Any, most: int, x: Draws) -> Draws:
+def some_of(s: Step, k: Operand, most: int, x: Draws) -> Draws:
     """The first k of `most` draws from each row; of several rows those that are too many have no token."""
     if is_static(k):
         return x
@@ -63,7 +68,7 @@ def some_of(s: Any, k: Any, most: int, x: Draws) -> Draws:
 
 
 @step("draw")
-def draw(s: Any, op: Any, q: Any, key: Noise) -> Draws:
+def draw(s: Step, op: Op, q: Operand, key: Noise) -> Draws:
     """One draw from each distribution."""
     q = as_dist(s, q)
     probs = _flat(s, q)
@@ -78,7 +83,7 @@ def draw(s: Any, op: Any, q: Any, key: Noise) -> Draws:
     return drawn(q, s.draw(probs, words, q.live), inner=q.inner)
 
 
-def drafted_rows(s: Any, q: Dist, n: int) -> Tensor | None:
+def drafted_rows(s: Step, q: Dist, n: int) -> Tensor | None:
     """int64[B, n]: rows by the numbers that they have in a driver's draws, where nodes that it does not draft have none; None:
     those that they have here."""
     t, nodes = q.rows.tree, q.rows.nodes
@@ -94,7 +99,7 @@ def drafted_rows(s: Any, q: Dist, n: int) -> Tensor | None:
 
 
 @step("draw.many")
-def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
+def draw_many(s: Step, op: Op, q: Operand, k: Operand, key: Noise) -> Draws:
     """k draws from each distribution, with replacement or without."""
     q, key = as_dist(s, q), replace(key, index=None)
     probs = _flat(s, q)
@@ -112,14 +117,14 @@ def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
     return some_of(s, k, most, drawn(q, s.draw(probs.repeat_interleave(most, 1), words, q.live), most))
 
 
-def row_words(s: Any, q: Dist, key: Noise, n: int) -> tuple[Tensor, ...]:
+def row_words(s: Step, q: Dist, key: Noise, n: int) -> tuple[Tensor, ...]:
     """The words of the noise of n rows of a dist. int64[B, n] each."""
     rows = None if key.kind == "output" else drafted_rows(s, q, n)
     out: tuple[Tensor, ...] = s.noise_words(key, n, placed(s, q), None if rows is None else [rows])
     return out
 
 
-def counted(s: Any, op: Any, k: Any, size: int) -> int:
+def counted(s: Step, op: Op, k: Operand, size: int) -> int:
     """The most that a number of draws or tokens can be. Raises NotSteppable where it is not known."""
     if is_static(k):
         return int(k)
@@ -129,7 +134,7 @@ def counted(s: Any, op: Any, k: Any, size: int) -> int:
     return max(0, min(*known, size))
 
 
-def without(s: Any, q: Dist, keys: Tensor, k: int, race: bool = False) -> Draws:
+def without(s: Step, q: Dist, keys: Tensor, k: int, race: bool = False) -> Draws:
     """The first k of each race float64[B, n, V]: draws without replacement."""
     values, tokens = ordered(keys, k)
     tokens = torch.where(values > -torch.inf, tokens, -1)
@@ -158,7 +163,7 @@ def ordered(keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 @step("draw.race")
-def draw_race(s: Any, op: Any, q: Any, key: Noise, under: Any = None) -> Draws:
+def draw_race(s: Step, op: Op, q: Operand, key: Noise, under: Operand = None) -> Draws:
     """Tokens of each distribution in the order of their race keys: as many as the program selects."""
     q = as_dist(s, q)
     k = min(selected(s, op), q.rows.size)
@@ -174,22 +179,23 @@ def draw_race(s: Any, op: Any, q: Any, key: Noise, under: Any = None) -> Draws:
     return without(s, q, keys, k, race=True)
 
 
-def selected(s: Any, op: Any) -> int:
+def selected(s: Step, op: Op) -> int:
     """The most draws that the program selects by race. Raises NotSteppable where they are used otherwise."""
     every = [o for o in s.function.body.walk() if o.opcode == "select.top" and o.attrs.get("by_race")]
     sizes = [s.env.get(o.operands[1], o.attrs.get("bound")) for o in every]
     if not sizes:
         return int(s.vocab_size)  # the keys themselves are used
-    if not all(is_static(n) and n is not None for n in sizes):
+    known = [int(n) for n in sizes if is_static(n) and n is not None]
+    if len(known) < len(sizes):
         raise NotSteppable("a race whose whole order is used", op)
-    return max(int(n) for n in sizes)
+    return max(known)
 
 
-def path_logs(s: Any, tree: Tree, face: str) -> Tensor:
+def path_logs(s: Step, tree: Tree, face: str) -> Tensor:
     """float64[B, N]: the log-probability, in a view, of the path to every node."""
     if tree.edges is None:
         return s.lanes(np.zeros(tree.size))
-    own, up = s.cat([np.zeros(1), torch.log(probs_of(s, tree.edges, face))]), s.lanes(tree.parent)
+    own, up = s.lanes(s.cat([np.zeros(1), torch.log(probs_of(s, tree.edges, face))])), s.lanes(tree.parent)
     total = own
     for _ in range(tree.height - 1):  # each is added to that of the node above, so that equal ones are equal to the last bit
         total = total.gather(1, up) + own
@@ -197,13 +203,13 @@ def path_logs(s: Any, tree: Tree, face: str) -> Tensor:
 
 
 @step("draw.point")
-def draw_point(s: Any, op: Any, tokens: Any) -> Draws:
+def draw_point(s: Step, op: Op, tokens: Operand) -> Draws:
     """Tokens as draws that are certain."""
     return Draws(s.lanes(tokens).long(), point=True, live=live_of(tokens))
 
 
 @step("draw.stated")
-def draw_stated(s: Any, op: Any, tokens: Any, q: Any) -> Draws:
+def draw_stated(s: Step, op: Op, tokens: Operand, q: Operand) -> Draws:
     """Tokens that were drawn elsewhere, each with its distribution."""
     q, tokens = as_dist(s, q), s.tokens_of(tokens)
     t = s.lanes(tokens)
@@ -217,7 +223,7 @@ def draw_stated(s: Any, op: Any, tokens: Any, q: Any) -> Draws:
 
 
 @step("draw.get")
-def draw_get(s: Any, op: Any, x: Any) -> Any:
+def draw_get(s: Step, op: Op, x: Draws) -> Operand:
     """A field of draws."""
     field = op.attrs["field"]
     if field == "law":
@@ -235,18 +241,18 @@ def draw_get(s: Any, op: Any, x: Any) -> Any:
     return made(out, x.live) if x.shape else out
 
 
-def rows_of_draws(s: Any, x: Draws) -> Tensor:
+def rows_of_draws(s: Step, x: Draws) -> Tensor:
     """int64[B, n]: the row of every draw through all of its sources, -1: none."""
     return s.lanes(flat(s.tensor(np.full(x.shape, -1) if x.row is None else x.row)))
 
 
-def views(s: Any, x: Draws, face: str | None = None) -> Tensor:
+def views(s: Step, x: Draws, face: str | None = None) -> Tensor:
     """[B, R, V]: all rows that draws are of, in their own views or in a given one."""
     tables = alike([s.lanes(s.view(source.rows, face or source.face)) for source in x.sources])
     return tables[0] if len(tables) == 1 else torch.cat(tables, 1)
 
 
-def probs_of(s: Any, x: Draws, face: str = "raw") -> Tensor:
+def probs_of(s: Step, x: Draws, face: str = "raw") -> Tensor:
     """float64[B, *shape]: the probability of each token in a view of the row it was drawn from; 1 for tokens of no row."""
     there = x.tokens >= 0
     if not x.sources:
@@ -258,7 +264,7 @@ def probs_of(s: Any, x: Draws, face: str = "raw") -> Tensor:
     return torch.where(there, out.reshape(x.tokens.shape), 0.0)
 
 
-def source_vectors(s: Any, x: Draws) -> Tensor:
+def source_vectors(s: Step, x: Draws) -> Tensor:
     """[B, *shape, V]: the distribution that each draw is from."""
     b, size = s.frame.batch, x.sources[0].rows.size if x.sources else s.vocab_size
     tokens, out = flat(x.tokens), None
@@ -282,7 +288,7 @@ def source_vectors(s: Any, x: Draws) -> Tensor:
     return hot.reshape(b, *x.shape, size)
 
 
-def _members(s: Any, x: Draws, row: Tensor) -> Tensor:
+def _members(s: Step, x: Draws, row: Tensor) -> Tensor:
     """int64[B, n, k]: the draws from the row of each draw, in order, -1 where there are none."""
     every = [np.full((source.rows.count, 0), -1) if source.members is None else source.members for source in x.sources]
     k = max(int(m.shape[-1]) for m in every)
@@ -299,7 +305,7 @@ def less(rows: Tensor, members: Tensor, rank: Tensor) -> Tensor:
     return normalized(rows * keep)
 
 
-def sources_of(s: Any, x: Draws) -> Dist:
+def sources_of(s: Step, x: Draws) -> Dist:
     """What each draw is from, as a distribution."""
     plain = x.rank is None and x.point is False and len(x.sources) == 1
     if plain and isinstance(x.row, np.ndarray) and (x.row >= 0).all():
@@ -308,7 +314,7 @@ def sources_of(s: Any, x: Draws) -> Dist:
 
 
 @joins(Draws)
-def join_draws(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
+def join_draws(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Operand:
     """One of two draws in every lane, each with the row that it was drawn from. lanes: bool[B]."""
     if not (isinstance(a, Draws) and isinstance(b, Draws)):
         return s.join(lanes, s.tensor(a), s.tensor(b))
@@ -324,7 +330,7 @@ def join_draws(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
 
 
 @step("topk")
-def topk(s: Any, op: Any, q: Any, k: Any) -> Draws:
+def topk(s: Step, op: Op, q: Operand, k: Operand) -> Draws:
     """The k likeliest tokens of each distribution, as draws without randomness."""
     q = as_dist(s, q)
     most = min(counted(s, op, k, q.rows.size), q.rows.size)
@@ -335,7 +341,7 @@ def topk(s: Any, op: Any, q: Any, k: Any) -> Draws:
 
 
 @step("bernoulli")
-def bernoulli(s: Any, op: Any, p: Any, key: Noise) -> Any:
+def bernoulli(s: Step, op: Op, p: Operand, key: Noise) -> Operand:
     """True with the given probability."""
     a = s.tensor(p)
     n = int(np.prod(a.shape[1:])) if a.ndim > 1 else 1

@@ -4,19 +4,20 @@ comparison of the text with its shifted self says how long the match is at every
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from decgraph.backends.indexes import ROOM
 from decgraph.backends.triton.evaluate import step
+from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Context, Draws, Nodes, Path, Vec, is_static
+from decgraph.backends.triton.values import Context, Draws, Nodes, Operand, Path, Shared, Vec, is_static
+from decgraph.ir.values import Op
 
 
 @dataclass(frozen=True)
-class Index:
+class Index(Shared):
     """An index of the lane's committed tokens, from the prompt's first one on, or (prompt False) of those behind the prompt.
     depth: the most tokens that are looked up."""
 
@@ -25,7 +26,7 @@ class Index:
 
 
 @step("index.new")
-def new(s: Any, op: Any, *sizes: Any) -> Index:
+def new(s: Step, op: Op, *sizes: int) -> Index:
     """An empty index."""
     if op.attrs["kind"] == "lru":
         raise NotSteppable("a table of entries", op)
@@ -36,20 +37,21 @@ def new(s: Any, op: Any, *sizes: Any) -> Index:
 
 
 @step("index.learn")
-def learn(s: Any, op: Any, index: Any, tokens: Any, *more: Any) -> Index:
+def learn(s: Step, op: Op, index: Index, tokens: Operand, *more: Operand) -> Index:
     """An index of the text from the prompt on."""
     if not isinstance(index, Index) or index.prompt or not (isinstance(tokens, Vec) and tokens.data is s.tokens):
         raise NotSteppable("an index of other texts than the request's", op)
     return Index(index.depth, True)
 
 
-def end_of(s: Any, place: Any, depth: int) -> tuple[Tensor, Tensor]:
+def end_of(s: Step, place: Operand, depth: int) -> tuple[Tensor, Tensor]:
     """The last tokens of a text, int64[B, depth], the last one first, and bool[B, depth], which there are."""
     if isinstance(place, Context):
         length = place.length - int(place.parent)
         at = length[:, None] - 1 - s.steps(depth)
         return s.tokens.gather(1, at.clamp(min=0)), at >= 0
-    x, named = s.packed(s.tokens_of(place)), s.place.operands[1].type.elem == "node" if len(s.place.operands) > 1 else True
+    x, operands = s.packed(s.tokens_of(place)), s.place.operands if s.place is not None else ()
+    named = len(operands) < 2 or operands[1].type.elem == "node"
     if isinstance(x, Nodes) or named and not isinstance(place, Path):
         raise NotSteppable("an index is asked at a node", s.place)
     t, n = s.lanes(x), s.lives(x).sum(1)
@@ -59,7 +61,7 @@ def end_of(s: Any, place: Any, depth: int) -> tuple[Tensor, Tensor]:
     return t.gather(1, at.clamp(0, int(t.shape[1]) - 1)), at >= 0
 
 
-def matches(s: Any, index: Index, key: Tensor, there: Tensor) -> Tensor:
+def matches(s: Step, index: Index, key: Tensor, there: Tensor) -> Tensor:
     """int64[B, S]: how many of the last tokens of a key stand before every place of the text behind which something follows."""
     text = s.tokens[:, :-1]
     size = int(text.shape[1])
@@ -75,7 +77,7 @@ def matches(s: Any, index: Index, key: Tensor, there: Tensor) -> Tensor:
 
 
 @step("index.ask")
-def ask(s: Any, op: Any, index: Any, *args: Any) -> Any:
+def ask(s: Step, op: Op, index: Operand, *args: Operand) -> Operand:
     """What followed the end of a text."""
     if not isinstance(index, Index):
         raise NotSteppable("an index of other texts than the request's", op)
@@ -106,7 +108,7 @@ def ask(s: Any, op: Any, index: Any, *args: Any) -> Any:
     return Draws(s.tokens.gather(1, where.clamp(max=size)), point=True, live=live)
 
 
-def likeliest(s: Any, index: Index, key: Tensor, there: Tensor, least: Any, most: int) -> Draws:
+def likeliest(s: Step, index: Index, key: Tensor, there: Tensor, least: Operand, most: int) -> Draws:
     """Token by token what followed most often, the smaller of equals. key: int64[B, n]; there: bool[B, n]."""
     tokens, lives = [], []
     going = torch.ones_like(s.done)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.canvas_cache import CanvasMemory
+from decgraph.backends.triton.canvas_cache import CanvasCache, CanvasMemory
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops.canvases import mask_of, within_size
+from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Canvas, Dist, Nodes, Rows, Vec
+from decgraph.backends.triton.values import Canvas, Dist, Nodes, Operand, Rows, Vec
+from decgraph.ir.values import Op
 
 
-def evaluate(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any], *, counts: bool = True) -> Dist:
+def evaluate(s: Step, op: Op, cache: CanvasCache, canvas: Canvas, extra: dict[str, Operand], *, counts: bool = True) -> Dist:
     """The distributions at the cells of a canvas, or at some of its positions. counts: whether it is a call of its own."""
     at, given = extra.get("at"), memory_of(s, op, extra)
     if extra.keys() - {"at", "given"}:
@@ -35,15 +36,15 @@ def evaluate(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any],
     return Dist(rows, np.arange(n), at=None if at is None else Nodes(ids, None, live), live=live)
 
 
-def rows_read(s: Any, cache: Any, canvas: Canvas, at: Any) -> Tensor:
+def rows_read(s: Step, cache: CanvasCache, canvas: Canvas, at: Operand) -> Tensor:
     """bool[B, S]: the cells whose scores a call reads."""
     if at is not None:
-        return cache.marked(canvas, at)
+        return cache.marked(canvas.base, at)
     slot = s.steps(cache.width)
     return (slot >= canvas.base[:, None]) & (slot < (canvas.base + canvas.size)[:, None])
 
 
-def tokens_before(s: Any, canvas: Canvas, at: Tensor) -> Tensor:
+def tokens_before(s: Step, canvas: Canvas, at: Tensor) -> Tensor:
     """int64[B, n, N]: the cells before positions, as far as they are not committed; -1 elsewhere."""
     cells = torch.where(canvas.cells < 0, mask_of(s), canvas.cells)
     there = s.steps(canvas.most) >= (s.length - canvas.base)[:, None]
@@ -51,7 +52,7 @@ def tokens_before(s: Any, canvas: Canvas, at: Tensor) -> Tensor:
     return torch.where(s.steps(canvas.most) < at[..., None], cells, -1)
 
 
-def memory_of(s: Any, op: Any, extra: dict[str, Any]) -> CanvasMemory | None:
+def memory_of(s: Step, op: Op, extra: dict[str, Operand]) -> CanvasMemory | None:
     """The memory that a call sees."""
     given = extra.get("given")
     if given is not None and not isinstance(given, CanvasMemory):
@@ -59,7 +60,7 @@ def memory_of(s: Any, op: Any, extra: dict[str, Any]) -> CanvasMemory | None:
     return given
 
 
-def memory(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any]) -> CanvasMemory:
+def memory(s: Step, op: Op, cache: CanvasCache, canvas: Canvas, extra: dict[str, Operand]) -> CanvasMemory:
     """A model's memory of a canvas: all of it, or of some positions on another memory; of no positions it is empty."""
     at, given = extra.get("at"), memory_of(s, op, extra)
     if extra.keys() - {"at", "given"}:
@@ -74,7 +75,7 @@ def memory(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any]) -
             made = cache.call(canvas, at, None)
             cache.count([canvas], None)
         # It has these positions alone, unless they are all cells.
-        mine = cache.marked(canvas, at)
+        mine = cache.marked(canvas.base, at)
         some = mine.sum(1) < canvas.size
         return CanvasMemory(cache, canvas.base, made.live & torch.where(some[:, None], mine, there[:, None]), made.when)
     made = cache.call(canvas, at, given)
@@ -84,18 +85,18 @@ def memory(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any]) -
 
 
 @step("memory.only")
-def only(s: Any, op: Any, m: Any, ps: Any) -> CanvasMemory:
+def only(s: Step, op: Op, m: Operand, ps: Operand) -> CanvasMemory:
     """A memory restricted to positions of a canvas, or rid of them."""
     if not isinstance(m, CanvasMemory):
         raise NotSteppable("a part of the memory of a context", op)
-    at = m.cache.marked(m, ps)
+    at = m.cache.marked(m.base, ps)
     if op.attrs["kind"] == "only":
         return replace(m, live=m.live & (at | (s.steps(m.cache.width) < m.base[:, None])))
     return replace(m, live=m.live & ~at)
 
 
 @step("memory.join")
-def join(s: Any, op: Any, a: Any, b: Any) -> CanvasMemory:
+def join(s: Step, op: Op, a: Operand, b: Operand) -> CanvasMemory:
     """Two memories together; where both have a position the second one's counts."""
     if not (isinstance(a, CanvasMemory) and isinstance(b, CanvasMemory)) or a.cache is not b.cache:
         raise NotSteppable("memories of something else than canvases of one model are joined", op)
@@ -103,7 +104,7 @@ def join(s: Any, op: Any, a: Any, b: Any) -> CanvasMemory:
 
 
 @joins(CanvasMemory)
-def join_memories(s: Any, lanes: Tensor, a: Any, b: Any) -> CanvasMemory:
+def join_memories(s: Step, lanes: Tensor, a: Operand, b: Operand) -> CanvasMemory:
     """One of two memories in every lane. lanes: bool[B]."""
     if not (isinstance(a, CanvasMemory) and isinstance(b, CanvasMemory)) or a.cache is not b.cache:
         raise NotSteppable("a memory of one of two models", s.place)

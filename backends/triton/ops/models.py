@@ -2,44 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.cache import Cache
+from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import step
+from decgraph.backends.triton.models.interface import DeviceModel
 from decgraph.backends.triton.ops import canvas_trees, masked
 from decgraph.backends.triton.ops.distributions import every_row
 from decgraph.backends.triton.ops.nodes import node_tokens, positions_at
+from decgraph.backends.triton.state import SecondText, Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import ROOT, Canvas, Context, Dist, Rows, Tree, is_static
+from decgraph.backends.triton.values import ROOT, Canvas, Context, Dist, OnDevice, Operand, Rows, Tree, is_static
 from decgraph.backends.triton.vectors import count_of, live_of, made
+from decgraph.ir.values import Op
 from decgraph.runtime.models.reading import ROUNDING
+
+if TYPE_CHECKING:
+    from decgraph.backends.triton.models.heads import ReadingHead
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(OnDevice):
     """What a model computed of the committed tokens up to a length, int64[B]: its own slots."""
 
     family: str
     length: Tensor
-    model: Any
+    model: DeviceModel
     parent: bool
-    on_device = True
 
 
 @step("model.eval")
-def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
+def evaluate(s: Step, op: Op, model: DeviceModel, place: Operand, *rest: Operand) -> Operand:
     """The distributions of a model at a place."""
     extra = dict(zip(op.attrs.get("with", ()), rest, strict=True))
     cache = s.cache_of(model)
-    if isinstance(place, Canvas):
+    if isinstance(cache, CanvasCache) and isinstance(place, Canvas):
         return masked.evaluate(s, op, cache, place, extra)
-    if isinstance(place, Tree) and isinstance(place.base, Canvas):
-        return canvas_trees.evaluate(s, op, cache, place, extra)
-    if "at" in extra or model.kind == "masked":
+    if isinstance(cache, CanvasCache) and isinstance(place, Tree) and isinstance(place.base, Canvas):
+        return canvas_trees.evaluate(s, op, cache, place, place.base, extra)
+    if "at" in extra or not isinstance(cache, Cache):
         raise NotSteppable("a call at positions", op)
     if op.attrs.get("part") == "heads":
         return heads(s, op, cache, model, place, extra.get("tree"))
@@ -59,10 +67,10 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     return out
 
 
-def read_other(s: Any, op: Any, cache: Any, given: Memory) -> None:
+def read_other(s: Step, op: Op, cache: Cache, given: Memory) -> None:
     """A call that reads what another model has of the text: a head its target's states, a derived model the keys and values of
     the whole one."""
-    source = s.cache_of(given.model)
+    source = tokens_of(s, given.model, op)
     if not cache.features:
         if cache.model.origin is not given.model or not given.parent:
             raise NotSteppable("a memory of a model that this one is not derived from", op)
@@ -72,13 +80,13 @@ def read_other(s: Any, op: Any, cache: Any, given: Memory) -> None:
 
 
 @step("head.read")
-def value(s: Any, op: Any, head: Any, place: Any, tree: Any = None) -> Any:
+def value(s: Step, op: Op, head: DeviceModel | ReadingHead, place: Operand, tree: Tree | None = None) -> Operand:
     """What a head says after the context, at nodes, or at every node of a tree: of the states of the model that it reads."""
     kind = op.operands[1].type.elem
     if kind not in ("node", "tree") or isinstance(place, Context) and place.parent:
         raise NotSteppable("a head is read after something else than the text and trees of drafts", op)
     s.counts.call(s.names.get(id(head), head.name))
-    q = at_place(s, op, s.cache_of(head.trunk), place, tree, None, head.read)
+    q = at_place(s, op, tokens_of(s, head.trunk, op), place, tree, None, head.read)
     out = s.take(s.lanes(q.rows.scores[..., 0]), q.index)
     live, gives = q.live, op.result.type.elem
     wrong = ~torch.isfinite(out)
@@ -89,11 +97,11 @@ def value(s: Any, op: Any, head: Any, place: Any, tree: Any = None) -> Any:
 
 
 @step("model.evals")
-def together(s: Any, op: Any, model: Any, *operands: Any) -> Any:
+def together(s: Step, op: Op, model: DeviceModel, *operands: Operand) -> Operand:
     """Several calls of one model."""
     from decgraph.ir.ops.models import split
 
-    cache, out = s.cache_of(model), []
+    cache, out = tokens_of(s, model, op), []
     s.counts.call(cache.name)
     for place, extra in split(op.attrs["parts"], operands):
         if set(extra) - {"tree"} or cache.features:
@@ -103,10 +111,11 @@ def together(s: Any, op: Any, model: Any, *operands: Any) -> Any:
 
 
 @step("model.memory")
-def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
+def memory(s: Step, op: Op, model: DeviceModel, place: Operand, *rest: Operand) -> Operand:
     """A model's memory of the context: its slots."""
-    if isinstance(place, Canvas):
-        return masked.memory(s, op, s.cache_of(model), place, dict(zip(op.attrs.get("with", ()), rest, strict=True)))
+    cache = s.cache_of(model)
+    if isinstance(cache, CanvasCache) and isinstance(place, Canvas):
+        return masked.memory(s, op, cache, place, dict(zip(op.attrs.get("with", ()), rest, strict=True)))
     if not isinstance(place, Context) or rest:
         raise NotSteppable("a memory of something else than the context", op)
     if place.parent:
@@ -114,7 +123,15 @@ def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     return Memory(str(op.operands[0].type.of[2]), s.length - int(place.parent), model, bool(place.parent))
 
 
-def heads(s: Any, op: Any, cache: Any, model: Any, place: Any, tree: Any) -> Dist:
+def tokens_of(s: Step, model: DeviceModel, op: Op) -> Cache:
+    """The slots of a model that is called at texts and trees of drafts."""
+    cache = s.cache_of(model)
+    if not isinstance(cache, Cache):
+        raise NotSteppable("a masked model that is called at a text", op)
+    return cache
+
+
+def heads(s: Step, op: Op, cache: Cache, model: DeviceModel, place: Operand, tree: Operand) -> Dist:
     """The distributions of a model's own heads at the context, its parent, or nodes of a tree."""
     s.counts.call(cache.name + ".heads")
     if not isinstance(place, Context):
@@ -140,89 +157,44 @@ def heads(s: Any, op: Any, cache: Any, model: Any, place: Any, tree: Any) -> Dis
     return Dist(Rows(scores, positions=first + s.steps(n), before=s.length - int(place.parent)), np.arange(n))
 
 
-def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor | None, read: Any = None) -> Dist:
+def at_place(
+    s: Step, op: Op, cache: Cache, place: Operand, tree: Operand, known: Tensor | None,
+    read: Callable[[Tensor], Tensor] | None = None,
+) -> Dist:  # fmt: skip
     """A model's rows at the context, at all nodes of a tree, or at some. read: what is read off its states instead of
     logits. known: int64[B] or None."""
-    read = cache.model.read if read is None else read
+    reads = cache.model.read if read is None else read
     for t in (place, tree):
         if isinstance(t, Tree) and t.epoch != s.epoch:
             raise NotSteppable("a call at a tree of before a commit", op)
-    whole, text = isinstance(place, Tree), isinstance(place, Context)
-    if text and place.parent:
-        raise NotSteppable("a call at the context's parent", op)
-    tree = None if text else place if whole else tree
-    if not text and not isinstance(tree, Tree):
-        raise NotSteppable("a call at nodes of no tree, or on something else than the text and trees of drafts", op)
-    nodes: Any = ROOT if text else np.arange(place.size) if whole else s.nodes_or_static(place, np.arange(tree.size))
-    rows = Rows(
-        read(cache.states(tree, nodes, known)),
-        positions=s.lanes(positions_at(s, tree, nodes)),
-        nodes=nodes,
-        tree=tree,
-        path=None if text else lambda: node_tokens(s, tree, nodes),
-    )
-    if text:
+    if isinstance(place, Context):
+        if place.parent:
+            raise NotSteppable("a call at the context's parent", op)
+        rows = Rows(reads(cache.states(None, ROOT, known)), positions=s.lanes(positions_at(s, None, ROOT)), nodes=ROOT)
         return Dist(rows, every_row(rows, ()))
-    if whole:
-        return Dist(rows, nodes, live=tree.live)
-    if isinstance(place, Tensor) or np.ndim(place) != 1 and is_static(place):
-        return Dist(rows, every_row(rows, tuple(place.shape[1:]) if isinstance(place, Tensor) else np.shape(place)))
+    t = place if isinstance(place, Tree) else tree
+    if not isinstance(t, Tree):
+        raise NotSteppable("a call at nodes of no tree, or on something else than the text and trees of drafts", op)
+    every = np.arange(t.size)
+    nodes = every if place is t else s.nodes_or_static(place, every)
+    rows = Rows(
+        reads(cache.states(t, nodes, known)),
+        positions=s.lanes(positions_at(s, t, nodes)),
+        nodes=nodes,
+        tree=t,
+        path=lambda: node_tokens(s, t, nodes),
+    )
+    if place is t:
+        return Dist(rows, every, live=t.live)
+    if isinstance(place, Tensor):
+        return Dist(rows, every_row(rows, tuple(place.shape[1:])))
+    if is_static(place) and np.ndim(place) != 1:
+        return Dist(rows, every_row(rows, np.shape(place)))
     return Dist(rows, every_row(rows, (rows.count,)), at=nodes, live=live_of(nodes))
 
 
-class SecondText:
-    """Another text that a model reads beside the request's, with slots of its own. Where it was found to go on (what the last
-    call read and at most `s.committed_most` tokens behind it) only its end is computed, else (whole) all of it."""
-
-    def __init__(self, s: Any, model: Any) -> None:
-        self.s = s
-        self.model = model.again()
-        self.tokens = s.buffer((s.frame.batch, self.model.capacity), torch.int64)
-        self.length = s.buffer((s.frame.batch,), torch.int64)
-        self.started: set[int] = set()
-        self.whole = False
-
-    def start(self, tokens: Tensor, length: Tensor) -> None:
-        """Compute the texts of lanes that begin, on the host. tokens: int64[B, n]; length: int64[B]."""
-        new = self.s.taken - self.started
-        for lane in sorted(new):
-            n = int(length[lane])
-            if n > 1:
-                self.model.fill(lane, tokens[lane, :n].tolist(), 0, n - 1)
-            self.tokens[lane, : int(tokens.shape[1])].copy_(tokens[lane])
-            self.length[lane] = n
-        self.started |= new
-
-    def last(self, tokens: Tensor, length: Tensor) -> Tensor:
-        """[B, 1, W]: the states after texts int64[B, n] of a length int64[B]."""
-        s, n = self.s, int(tokens.shape[1])
-        if self.s.taken - self.started:
-            self.start(tokens, length)
-        lead = min(n, max(1, s.committed_most))
-        same = (self.tokens[:, :n] == tokens) | (s.steps(n) >= (length[:, None] - lead))
-        other = ~same.all(1) | (length > self.length + lead)
-        if not (s.recording or s.measuring) and s.reads((other & s.active()).any()):
-            self.whole = True
-        self.tokens[:, :n].copy_(tokens)
-        self.length.copy_(length)
-        if self.whole:
-            return s.take(self.every(tokens), (length - 1).clamp(min=0)[:, None])
-        s.flag(other)
-        at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
-        return self.forward(tokens.gather(1, at), at)[:, -1:]
-
-    def every(self, tokens: Tensor) -> Tensor:
-        """[B, n, W]: the states after every token."""
-        return self.forward(tokens, self.s.lanes(np.arange(int(tokens.shape[1]))))
-
-    def forward(self, tokens: Tensor, at: Tensor) -> Tensor:
-        from decgraph.backends.triton.models.interface import Seen
-
-        return self.model.forward(tokens.clamp(min=0), at, at, Seen(at + 1))
-
-
 @step("model.read")
-def read(s: Any, op: Any, model: Any, text: Any, given: Any = None) -> Any:
+def read(s: Step, op: Op, model: DeviceModel, text: Operand, given: Operand = None) -> Operand:
     """A model's distribution after other tokens than the request's, or after every one of them."""
     if given is not None:
         raise NotSteppable("a memory of another text", op)
@@ -231,9 +203,9 @@ def read(s: Any, op: Any, model: Any, text: Any, given: Any = None) -> Any:
     tokens, live, n = s.lanes(x).long(), live_of(x), count_of(x)
     if not n:
         raise NotSteppable("a model that reads no token", op)
-    if op not in s.made:
-        s.made[op] = SecondText(s, model)
-    second = s.made[op]
+    if op not in s.texts:
+        s.texts[op] = SecondText(s, model)
+    second = s.texts[op]
     s.counts.call(s.names.get(id(model), model.name))
     length = torch.full_like(s.length, n) if live is None else live.sum(1)
     s.flag(length < 1)
@@ -244,7 +216,7 @@ def read(s: Any, op: Any, model: Any, text: Any, given: Any = None) -> Any:
 
 
 @step("within", folded=True)
-def within(s: Any, op: Any, x: Any, *sizes: Any) -> Any:
+def within(s: Step, op: Op, x: Operand, *sizes: Operand) -> Operand:
     """A value that is as small as it must be; a lane in which it is not is the driver's, which says so."""
     if not sizes:
         a, most = s.tensor(x), min(op.attrs["most"], 2**62)
@@ -262,18 +234,18 @@ def within(s: Any, op: Any, x: Any, *sizes: Any) -> Any:
 
 
 @step("model.derive")
-def derive(s: Any, op: Any, model: Any, *args: Any) -> Any:
+def derive(s: Step, op: Op, model: DeviceModel, *args: Operand) -> Operand:
     """A model that shares another's weights; made once."""
     return s.derived(op, model, args)
 
 
 @step("model.layers")
-def layers(s: Any, op: Any, model: Any) -> Any:
+def layers(s: Step, op: Op, model: DeviceModel) -> Operand:
     """The layers of a model."""
     return np.arange(model.layers)
 
 
 @step("vocab_size")
-def vocabulary(s: Any, op: Any) -> int:
+def vocabulary(s: Step, op: Op) -> int:
     """The number of tokens."""
     return int(s.vocab_size)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.values import Tree
+from decgraph.backends.triton.state import Step
+from decgraph.backends.triton.values import Context, NodeSet, Tree
 
 
-def children(s: Any, t: Tree, at: Tensor, among: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
+def children(s: Step, t: Tree, at: Tensor, among: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
     """The children of one node int64[B] of every lane in order: int64[B, K], and bool[B, K], which of them are there. among:
     the nodes that can be."""
     among = np.arange(1, t.size) if among is None else among
@@ -37,7 +36,7 @@ def children(s: Any, t: Tree, at: Tensor, among: np.ndarray | None = None) -> tu
     return torch.where(there, ids, 0), s.leads(there)
 
 
-def reachable(s: Any, t: Tree) -> Tensor | None:
+def reachable(s: Step, t: Tree) -> Tensor | None:
     """bool[B, N]: the nodes that a driver drafts, which ends at the request's limit and under tokens that end the text
     (ir/places.py); None: all. A step drafts further: its trees have one size."""
     if "limit" not in t.until:
@@ -47,6 +46,7 @@ def reachable(s: Any, t: Tree) -> Tensor | None:
         place = place + 1
     elif "greedy place" in t.until:
         place = (s.settings.temperature == 0).long()
+    assert isinstance(t.base, Context)
     reach = s.limit - (t.base.length - s.base) - place
     out = s.tensor(t.depth) <= reach[:, None]
     if "ends" not in t.until:
@@ -58,18 +58,18 @@ def reachable(s: Any, t: Tree) -> Tensor | None:
     return out & ~behind
 
 
-def is_end(s: Any, tokens: Tensor) -> Tensor:
+def is_end(s: Step, tokens: Tensor) -> Tensor:
     """bool[B, n]: whether tokens end their lane's text."""
     ends = s.ends[:, None, :]
     return ((tokens[..., None] == ends) & (ends >= 0)).any(-1)
 
 
-def last_token(s: Any, back: int = 1) -> Tensor:
+def last_token(s: Step, back: int = 1) -> Tensor:
     """int64[B]: the last committed token, or one before it."""
     return s.take(s.tokens, (s.length - back).clamp(min=0))
 
 
-def positions_at(s: Any, tree: Tree | None, nodes: Any) -> Tensor:
+def positions_at(s: Step, tree: Tree | None, nodes: NodeSet | Tensor) -> Tensor:
     """int64[B, R]: the index of the token that would be drawn after each node."""
     length: Tensor = s.length[:, None]
     if tree is None:
@@ -77,7 +77,7 @@ def positions_at(s: Any, tree: Tree | None, nodes: Any) -> Tensor:
     return length + s.tensor(s.take(tree.depth, nodes))
 
 
-def node_path(s: Any, tree: Tree, nodes: Any) -> Tensor:
+def node_path(s: Step, tree: Tree, nodes: NodeSet | Tensor) -> Tensor:
     """int64[B, R, D]: the nodes from the root's child down to each node, -1 behind them."""
     up, depth, at = s.lanes(tree.parent), s.lanes(tree.depth), s.lanes(nodes)
     high = max(1, tree.height)
@@ -89,7 +89,7 @@ def node_path(s: Any, tree: Tree, nodes: Any) -> Tensor:
     return out[..., :high]
 
 
-def node_tokens(s: Any, tree: Tree, nodes: Any) -> Tensor:
+def node_tokens(s: Step, tree: Tree, nodes: NodeSet | Tensor) -> Tensor:
     """int64[B, R, D]: the tokens of `node_path`."""
     path = node_path(s, tree, nodes)
     return torch.where(path >= 0, s.take(s.lanes(tree.token), path.clamp(min=0)), -1)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from decgraph.backends.torch.ops.vectors import _MAPS, _folded
 from decgraph.backends.triton.evaluate import joins, step
+from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Draws, Edit, Vec, is_static
+from decgraph.backends.triton.values import Draws, Edit, Operand, Vec, is_static
 from decgraph.backends.triton.vectors import alike, beside, both, count_of, filled, fitted, live_of, made
 from decgraph.ir.ops.common import align, numeric
 from decgraph.ir.ops.vectors import _axis
+from decgraph.ir.types import Dim
+from decgraph.ir.values import Op
 
 
 @step("map", folded=True)
-def elementwise(s: Any, op: Any, *xs: Any) -> Any:
+def elementwise(s: Step, op: Op, *xs: Operand) -> Operand:
     """An elementwise function."""
     if any(x is None for x in xs):
         return s.hosted(op, xs)
@@ -54,7 +55,7 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
     return made(_MAPS[fn](*values), live)
 
 
-def equal(s: Any, a: Any, b: Any) -> Tensor:
+def equal(s: Step, a: Operand, b: Operand) -> Tensor:
     """bool[B]: whether two texts have the same tokens, or two edits are the same."""
     if isinstance(a, Edit) and isinstance(b, Edit):
         same = both((a.position == b.position) & (a.token == b.token), both(a.live, b.live))
@@ -66,7 +67,7 @@ def equal(s: Any, a: Any, b: Any) -> Tensor:
     return (x == y).all(1)
 
 
-def lined(a: Tensor, have: tuple[Any, ...], want: tuple[Any, ...]) -> Tensor:
+def lined(a: Tensor, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> Tensor:
     """A tensor [B or 1, *have] with axes of one put in, so that it lines up with [B, *want]."""
     if len(have) == len(want) or a.ndim == 1 + len(want):
         return a
@@ -81,7 +82,7 @@ NEUTRAL = {"sum": 0, "any": False, "all": True, "count": 0, "prod": 1, "mean": 0
 
 
 @step("reduce", folded=True)
-def reduce(s: Any, op: Any, x: Any) -> Any:
+def reduce(s: Step, op: Op, x: Operand) -> Operand:
     """Fold one dimension."""
     fn, a, live = op.attrs["fn"], s.tensor(x), live_of(x)
     if a.dtype == torch.bool and op.result.type.elem == "int" and fn != "count":
@@ -108,7 +109,7 @@ def folded(fn: str, x: Vec) -> Tensor:
 
 
 @step("scan", folded=True)
-def scan(s: Any, op: Any, x: Any) -> Any:
+def scan(s: Step, op: Op, x: Operand) -> Operand:
     """Running folds along the last dimension."""
     x = s.packed(x)
     a, fn, live = s.tensor(x), op.attrs["fn"], live_of(x)
@@ -120,7 +121,7 @@ def scan(s: Any, op: Any, x: Any) -> Any:
 
 
 @step("maxpool", folded=True)
-def maxpool(s: Any, op: Any, x: Any, width: Any) -> Any:
+def maxpool(s: Step, op: Op, x: Operand, width: Operand) -> Operand:
     """The largest of each value and its neighbours."""
     if not is_static(width):
         raise NotSteppable("neighbours whose number depends on data", op)
@@ -132,7 +133,7 @@ def maxpool(s: Any, op: Any, x: Any, width: Any) -> Any:
 
 
 @step("as_int", folded=True)
-def whole(s: Any, op: Any, x: Any) -> Any:
+def whole(s: Step, op: Op, x: Operand) -> Operand:
     """A number rounded towards zero."""
     if not op.result.type.dims:
         s.bounds_of(op, "floor")
@@ -141,7 +142,7 @@ def whole(s: Any, op: Any, x: Any) -> Any:
 
 
 @step("contains", folded=True)
-def contains(s: Any, op: Any, x: Any, xs: Any) -> Any:
+def contains(s: Step, op: Op, x: Operand, xs: Operand) -> Operand:
     """Whether numbers are among others."""
     xs = s.tokens_of(np.array(sorted(xs), dtype=np.int64) if isinstance(xs, set | frozenset) else xs)
     a, live = s.tensor(x), live_of(xs)
@@ -154,6 +155,6 @@ def contains(s: Any, op: Any, x: Any, xs: Any) -> Any:
 
 
 @joins(Vec)
-def join_vectors(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
+def join_vectors(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Operand:
     """Vectors of different lengths, or with missing elements. lanes: bool[B]."""
     return Vec(s.either(lanes, a, b), s.either(lanes, s.lives(a), s.lives(b)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,19 +9,21 @@ from torch import Tensor
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops import canvases
 from decgraph.backends.triton.ops.nodes import is_end, node_tokens
+from decgraph.backends.triton.state import Step, copied, written
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Canvas, Context, Draws, Path, Tree, Vec
-from decgraph.backends.triton.vectors import alike, beside, count_of, fitted, flat, live_of, made
+from decgraph.backends.triton.values import Canvas, Context, Draws, Operand, Path, Tree, Vec
+from decgraph.backends.triton.vectors import flat, live_of, made
+from decgraph.ir.values import Op
 
 
 @step("context")
-def context(s: Any, op: Any) -> Context:
+def context(s: Step, op: Op) -> Context:
     """The committed text, or that without its last token."""
     return Context(s.length.clone(), bool(op.attrs.get("parent")))
 
 
 @joins(Context)
-def join_contexts(s: Any, lanes: Tensor, a: Context, b: Context) -> Context:
+def join_contexts(s: Step, lanes: Tensor, a: Context, b: Context) -> Context:
     """One of two beginnings of the text. lanes: bool[B]."""
     if a.parent != b.parent:
         raise NotSteppable("one of two beginnings of the text", s.place)
@@ -31,7 +31,7 @@ def join_contexts(s: Any, lanes: Tensor, a: Context, b: Context) -> Context:
 
 
 @step("ctx.get")
-def ctx_get(s: Any, op: Any, ctx: Context, *n: Any) -> Any:
+def ctx_get(s: Step, op: Op, ctx: Context, *n: Operand) -> Operand:
     """A field of the context."""
     length = ctx.length - int(ctx.parent)
     field = op.attrs["field"]
@@ -48,7 +48,7 @@ def ctx_get(s: Any, op: Any, ctx: Context, *n: Any) -> Any:
 
 
 @step("request")
-def request(s: Any, op: Any) -> Any:
+def request(s: Step, op: Op) -> Operand:
     """A field of the request."""
     field = op.attrs["field"]
     if field in ("limit", "room"):
@@ -71,12 +71,12 @@ def request(s: Any, op: Any) -> Any:
 
 
 @step("done")
-def done(s: Any, op: Any) -> Tensor:
+def done(s: Step, op: Op) -> Tensor:
     """Whether the request has ended."""
     return s.done.clone()
 
 
-def offered(s: Any, x: Any, tree: Any, op: Any) -> tuple[Tensor, Tensor | int]:
+def offered(s: Step, x: Operand, tree: Tree | None, op: Op) -> tuple[Tensor, Tensor | int]:
     """Tokens int64[B, N] to commit, and how many of them count."""
     if isinstance(x, Canvas):
         return canvases.decided_tokens(s, x)
@@ -97,7 +97,7 @@ def offered(s: Any, x: Any, tree: Any, op: Any) -> tuple[Tensor, Tensor | int]:
 
 
 @step("commit")
-def commit(s: Any, op: Any, x: Any, tree: Any = None) -> None:
+def commit(s: Step, op: Op, x: Operand, tree: Tree | None = None) -> None:
     """Append tokens, and stop exactly where runtime/stop.py does."""
     tokens, count = offered(s, x, tree, op)
     path = x if isinstance(x, Path) else None
@@ -111,7 +111,7 @@ def commit(s: Any, op: Any, x: Any, tree: Any = None) -> None:
         cache.committed(before, kept, int(tokens.shape[1]), path)
 
 
-def append(s: Any, tokens: Tensor, count: Any) -> Tensor:
+def append(s: Step, tokens: Tensor, count: Operand) -> Tensor:
     """Commit the first count of tokens int64[B, N] in the lanes that are here; int64[B], how many were."""
     n, here = int(tokens.shape[1]), s.active()
     place = s.steps(n)
@@ -134,7 +134,7 @@ def append(s: Any, tokens: Tensor, count: Any) -> Tensor:
 
 
 @step("ended")
-def ended(s: Any, op: Any, x: Any, tree: Any = None) -> Any:
+def ended(s: Step, op: Op, x: Operand, tree: Tree | None = None) -> Operand:
     """Whether the text ends on the way to nodes, or along tokens."""
     room = s.limit - (s.length - s.base)
     if isinstance(tree, Tree):
@@ -148,7 +148,7 @@ def ended(s: Any, op: Any, x: Any, tree: Any = None) -> Any:
 
 
 @step("return")
-def returned(s: Any, op: Any, *values: Any) -> None:
+def returned(s: Step, op: Op, *values: Operand) -> None:
     """The results of a search, best first: nodes of a tree, or texts."""
     tree = values[-1] if op.attrs.get("has_tree") else None
     here = s.active() | s.done if s.mask is None else s.mask
@@ -164,7 +164,7 @@ def returned(s: Any, op: Any, *values: Any) -> None:
 
 # -- states
 @step("state.read")
-def state_read(s: Any, op: Any) -> Any:
+def state_read(s: Step, op: Op) -> Operand:
     """The value of a state."""
     name = op.attrs["state"]
     if name not in s.states:
@@ -172,49 +172,14 @@ def state_read(s: Any, op: Any) -> Any:
     return copied(s.states[name])
 
 
-def copied(value: Any) -> Any:
-    """A value that stays as it is when its buffer is written."""
-    if isinstance(value, Vec):
-        return Vec(value.data.clone(), value.live.clone())
-    return value.clone() if isinstance(value, Tensor) else value
-
-
 @step("state.write")
-def state_write(s: Any, op: Any, value: Any) -> None:
+def state_write(s: Step, op: Op, value: Operand) -> None:
     """Set a state, in place, in the lanes that are here."""
     name = op.attrs["state"]
-    if name not in s.states or not (isinstance(s.states[name], Tensor | Vec)):
-        if s.states.get(name) is value:
+    old = s.states.get(name)
+    if not isinstance(old, Tensor | Vec):
+        if name in s.states and old is value:
             return
         raise NotSteppable(f"the state `{name}` is no number or vector", op)
     dims = op.operands[0].type.dims
-    s.states[name] = written(s, s.states[name], value, s.active(), dims[0].bound if dims else None, f"the state `{name}`")
-
-
-def written(s: Any, old: Any, new: Any, here: Tensor, bound: int | None, what: str) -> Any:
-    """A buffer with a new value in the lanes of `here` bool[B], in place where it has the room: else a larger one, which only
-    the first iterations need. One that has grown twice grows to the most that it can have."""
-    value, have, live = s.lanes(new), s.tensor(old), live_of(new)
-    first, second = alike([value, have])
-    same = live is None and isinstance(old, Tensor) and old.shape == value.shape
-    if not same and (value.ndim < 2 or have.ndim != value.ndim):
-        raise NotSteppable(f"{what} changes its shape", s.place)
-    if same:
-        data = torch.where(beside(here, have), first, second)
-        if data.dtype != old.dtype:
-            return data.clone()
-        old.copy_(data)
-        return old
-    size, most = int(have.shape[1]), min(n for n in (bound, 2 * s.frame.capacity) if n is not None)
-    if min(count_of(new), most) > size:
-        s.growths[what] += 1
-        size = most if s.growths[what] > 2 else min(count_of(new), most)
-    x = s.packed(made(first, live))
-    s.flag(s.lives(x)[:, size:].any(1))
-    data = torch.where(beside(here, have), fitted(s.lanes(x), size), fitted(s.lanes(second), size))
-    there = torch.where(here[:, None], fitted(s.lives(x), size), fitted(s.lives(old), size))
-    if isinstance(old, Vec) and old.data.shape == data.shape and old.data.dtype == data.dtype:
-        old.data.copy_(data)
-        old.live.copy_(there)
-        return old
-    return Vec(data.clone(), there.clone())
+    s.states[name] = written(s, old, value, s.active(), dims[0].bound if dims else None, f"the state `{name}`")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,12 +9,15 @@ from torch import Tensor
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops.draws import ordered
 from decgraph.backends.triton.ops.sequences import stacked
+from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Draws, Nodes, is_static
+from decgraph.backends.triton.values import Dist, Draws, Nodes, Operand, is_static
 from decgraph.backends.triton.vectors import beside, both, count_of, filled, flat, flat_draws, live_of, made
+from decgraph.ir.types import Type
+from decgraph.ir.values import Op
 
 
-def order_of(s: Any, keys: list[Tensor], live: Tensor | None, down: bool) -> Tensor:
+def order_of(s: Step, keys: list[Tensor], live: Tensor | None, down: bool) -> Tensor:
     """int64[B, n]: indices by keys [B, n], the most significant first; missing elements come last."""
     order = None
     if live is not None:
@@ -32,7 +33,7 @@ def order_of(s: Any, keys: list[Tensor], live: Tensor | None, down: bool) -> Ten
     return order
 
 
-def lined_up(s: Any, op: Any, x: Any, by: tuple[Any, ...]) -> tuple[Any, list[Tensor]]:
+def lined_up(s: Step, op: Op, x: Operand, by: tuple[Operand, ...]) -> tuple[Operand, list[Tensor]]:
     """Candidates and their keys [B, n], element by element. Keys over a whole tree or canvas are read at those that are part of
     it; where others are missing in a key than among the candidates, what is there is packed."""
     every = [
@@ -59,19 +60,19 @@ def lined_up(s: Any, op: Any, x: Any, by: tuple[Any, ...]) -> tuple[Any, list[Te
     return x, out
 
 
-def over_all(t: Any) -> bool:
+def over_all(t: Type) -> bool:
     """Whether a type is one over all nodes of a tree or all cells of a canvas."""
     return bool(t.dims) and t.dims[0].kind in ("nodes", "cells")
 
 
-def _numbers(s: Any, x: Any, down: bool = True) -> Tensor:
+def _numbers(s: Step, x: Operand, down: bool = True) -> Tensor:
     """Values [B or 1, ..., n], with less than any number (or, where not down, more) where a vector has none."""
     a = s.tensor(x)
     return filled(a, live_of(x) if a.ndim == 2 else None, down)
 
 
 @step("arg", folded=True)
-def arg(s: Any, op: Any, x: Any, *by: Any) -> Any:
+def arg(s: Step, op: Op, x: Operand, *by: Operand) -> Operand:
     """The element with the largest (or smallest) key; with one operand the best token of each distribution."""
     down = op.attrs["fn"] == "max"
     if not by:
@@ -93,7 +94,7 @@ def arg(s: Any, op: Any, x: Any, *by: Any) -> Any:
 
 
 @step("select.top", folded=True)
-def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
+def top(s: Step, op: Op, x: Operand, k: Operand, *by: Operand) -> Operand:
     """The k candidates with the largest keys, best first (or in their own order)."""
     if isinstance(x, list):
         raise NotSteppable("a choice among texts", op)
@@ -117,13 +118,13 @@ def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
     return _nodes(s, op, x, order, there)
 
 
-def _nodes(s: Any, op: Any, x: Any, order: Tensor, live: Tensor | None) -> Any:
+def _nodes(s: Step, op: Op, x: Operand, order: Tensor, live: Tensor | None) -> Operand:
     """Elements of candidates at an order int64[B, k]; nodes stay nodes."""
     return s.reordered(s.nodes_of(x) if op.operands[0].type.elem == "node" else x, order, live)
 
 
 @step("sort", folded=True)
-def sort(s: Any, op: Any, x: Any, *by: Any) -> Any:
+def sort(s: Step, op: Op, x: Operand, *by: Operand) -> Operand:
     """The candidates in the order of their keys."""
     x = flat_draws(x) if isinstance(x, Draws) else x
     x, keys = lined_up(s, op, x, by)
@@ -133,14 +134,14 @@ def sort(s: Any, op: Any, x: Any, *by: Any) -> Any:
 
 
 @step("rank", folded=True)
-def rank(s: Any, op: Any, x: Any) -> Any:
+def rank(s: Step, op: Op, x: Operand) -> Operand:
     """The place of each value from the largest along the last dimension."""
     order = torch.sort(_numbers(s, x), dim=-1, descending=True, stable=True).indices
     return made(torch.empty_like(order).scatter(-1, order, s.steps(int(order.shape[-1])).expand_as(order)), live_of(x))
 
 
 @step("first_max", folded=True)
-def first_max(s: Any, op: Any, x: Any) -> Any:
+def first_max(s: Step, op: Op, x: Operand) -> Operand:
     """True at the first of the largest values along the last dimension."""
     a, live = _numbers(s, x), live_of(x)
     if not a.shape[-1]:
@@ -150,7 +151,7 @@ def first_max(s: Any, op: Any, x: Any) -> Any:
 
 
 @step("compact", folded=True)
-def compact(s: Any, op: Any, v: Any, c: Any) -> Any:
+def compact(s: Step, op: Op, v: Operand, c: Operand) -> Operand:
     """The elements at which a condition holds, in order."""
     if isinstance(v, list):
         raise NotSteppable("a choice among a list's elements", op)
@@ -173,7 +174,7 @@ def compact(s: Any, op: Any, v: Any, c: Any) -> Any:
 
 
 @step("take_first", folded=True)
-def take_first(s: Any, op: Any, x: Any, k: Any) -> Any:
+def take_first(s: Step, op: Op, x: Operand, k: Operand) -> Operand:
     """The first k of a vector; of a condition over positions, the first k where it holds."""
     if op.operands[0].type.elem == "bool" and op.results[0].type.elem == "position":
         x = made(s.lanes(s.steps(count_of(x))[None]), both(s.lanes(x), live_of(x)))
@@ -185,7 +186,7 @@ def take_first(s: Any, op: Any, x: Any, k: Any) -> Any:
 
 
 @step("pairs.top")
-def pairs(s: Any, op: Any, x: Any, k: Any) -> Any:
+def pairs(s: Step, op: Op, x: Operand, k: Operand) -> Operand:
     """The k best of rows x vocabulary: rows, tokens and values, best first."""
     if not is_static(k):
         raise NotSteppable("a number of pairs that depends on data", op)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,14 +12,17 @@ from torch import Tensor
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops.distributions import dist_of
 from decgraph.backends.triton.ops.numbers import lined
+from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import ROOT, Dist, Draws, Edit, Nodes, Path, Vec, is_static
+from decgraph.backends.triton.values import ROOT, Array, Dist, Draws, Edit, Nodes, Operand, Path, Vec, is_static
 from decgraph.backends.triton.vectors import beside, both, count_of, fitted, flat, lifted, live_of, made, mapped, spare
 from decgraph.ir.ops.common import numeric, spread
+from decgraph.ir.types import Type
+from decgraph.ir.values import Op
 
 
 @step("len", folded=True)
-def length(s: Any, op: Any, x: Any) -> Any:
+def length(s: Step, op: Op, x: Operand) -> Operand:
     """How many there are."""
     if isinstance(x, Path):
         s.sizes[op.result] = int(x.tokens.shape[1])
@@ -33,7 +35,7 @@ def length(s: Any, op: Any, x: Any) -> Any:
 
 
 @step("gather", folded=True)
-def gather(s: Any, op: Any, v: Any, *indexes: Any) -> Any:
+def gather(s: Step, op: Op, v: Operand, *indexes: Operand) -> Operand:
     """v[i]; where v covers a part, the index is the member's node or position."""
     ix = list(indexes)
     if isinstance(v, list):
@@ -44,15 +46,17 @@ def gather(s: Any, op: Any, v: Any, *indexes: Any) -> Any:
             out = s.join(s.lanes(ix[0]) == n, v[n], out)
         return out
     types = [numeric(o.type) for o in op.operands[1:]]
-    chosen, at, inner = ix[0], getattr(v, "at", None), getattr(v, "inner", None) if hasattr(v, "along") else None
+    chosen, at = ix[0], v.at if isinstance(v, Dist | Draws) else None
+    inner = v.inner if isinstance(v, Dist | Draws | Vec) else None
     if op.attrs.get("axis"):
+        assert isinstance(v, Dist)
         within = s.lanes(member(s, inner, chosen, op))
         index = s.lanes(v.index)
         index = index.gather(2, within[:, None].expand(-1, index.shape[1], -1))
         return replace(v, index=index, inner=s.nodes_of(chosen))
-    named = types[0].elem in ("node", "position")
+    named, place = types[0].elem in ("node", "position"), None
     if named and at is not None:
-        ix[0] = member(s, at, chosen, op)
+        ix[0] = place = member(s, at, chosen, op)
     elif live_of(v) is not None and not named:
         v = s.packed(v)
     if len(ix) > 1:
@@ -61,10 +65,11 @@ def gather(s: Any, op: Any, v: Any, *indexes: Any) -> Any:
         return replace(out, inner=None) if isinstance(out := entries(s, v, ix, types), Dist | Draws) else out
     if not is_static(v) and not count_of(v):
         v = _one_missing(s, v)
-    out = s.pick(v, ix[0] if named and at is not None else checked(s, v, chosen))
+    out = s.pick(v, place if place is not None else checked(s, v, chosen))
     if not types[0].dims and inner is not None:
-        one = s.lanes(inner) if isinstance(v, Vec) else None
-        return replace(out, at=inner, live=live_of(inner), inner=None) if one is None else Vec(out, one)
+        if isinstance(out, Dist | Draws) and not isinstance(inner, Tensor):
+            return replace(out, at=inner, live=live_of(inner), inner=None)
+        return Vec(s.tensor(out), s.lanes(inner))
     live = live_of(chosen)
     if isinstance(out, Tensor):
         return made(out, live)
@@ -75,7 +80,7 @@ def gather(s: Any, op: Any, v: Any, *indexes: Any) -> Any:
     return out
 
 
-def member(s: Any, at: Any, index: Any, op: Any) -> Any:
+def member(s: Step, at: Operand, index: Operand, op: Op) -> Array:
     """The place in a part (NumPy [n] or Nodes) of nodes or positions; a lane that reads what is not there is the driver's."""
     if isinstance(at, np.ndarray) and is_static(index):
         where = {int(n): i for i, n in enumerate(at)}
@@ -92,7 +97,7 @@ def member(s: Any, at: Any, index: Any, op: Any) -> Any:
     return same.long().argmax(-1).reshape(int(same.shape[0]), *want.shape[1:])
 
 
-def _one_missing(s: Any, v: Any) -> Any:
+def _one_missing(s: Step, v: Operand) -> Operand:
     """A vector of one missing element instead of an empty one, whose elements only a branch reads in which no lane is."""
     if not isinstance(v, Vec | Nodes | Tensor):
         return v
@@ -100,7 +105,7 @@ def _one_missing(s: Any, v: Any) -> Any:
     return Nodes(a, ROOT, live) if isinstance(v, Nodes) else Vec(a, live)
 
 
-def checked(s: Any, v: Any, index: Any) -> Any:
+def checked(s: Step, v: Operand, index: Operand) -> Array:
     """An index by lane, below 0 from the end; what is outside marks a case of the driver's."""
     n, there = count_of(v), live_of(v)
     if is_static(index) and (there is None or np.all(np.asarray(index) >= 0)):
@@ -123,34 +128,34 @@ def checked(s: Any, v: Any, index: Any) -> Any:
     return inside
 
 
-def entries(s: Any, v: Any, ix: Sequence[Any], types: Sequence[Any]) -> Any:
+def entries(s: Step, v: Operand, ix: Sequence[Operand], types: Sequence[Type]) -> Operand:
     """Elements along the first axes of a value, by several indices that go together. types: of the indices."""
     want = max((t.dims for t in types), key=len)
     if all(is_static(i) for i in ix):
-        at: Any = np.broadcast_arrays(
+        at: Operand = np.broadcast_arrays(
             *[np.asarray(spread(np.asarray(i), t.dims, want)) for i, t in zip(ix, types, strict=True)]
         )
     else:
         at = [lined(s.tensor(i), t.dims, want) for i, t in zip(ix, types, strict=True)]
     sizes = (v.shape if isinstance(v, Dist | Draws) else tuple(s.tensor(v).shape[1:]))[: len(ix)]
-    place: Any = 0
-    wrong: Any = False
+    place: Array = np.zeros((), dtype=np.int64)
+    wrong: Array = np.zeros((), dtype=bool)
     for i, n in zip(at, sizes, strict=True):
         place, wrong = place * n + i, wrong | (i < 0) | (i >= n)
-    if isinstance(wrong, Tensor):
+    if isinstance(wrong, Tensor) and isinstance(place, Tensor):
         s.flag(wrong)
         place = place.clamp(0, max(0, int(np.prod(sizes)) - 1))
     elif np.any(wrong):
         raise NotSteppable("an element outside of a matrix", s.place)
 
-    def joined(a: Any) -> Any:
+    def joined(a: Array) -> Array:
         return a.reshape(-1, *a.shape[len(ix) :]) if isinstance(a, np.ndarray) else a.flatten(1, len(ix))
 
     return s.pick(mapped(v, joined), place)
 
 
 @step("slice", folded=True)
-def cut(s: Any, op: Any, v: Any, *ends: Any) -> Any:
+def cut(s: Step, op: Op, v: Operand, *ends: Operand) -> Operand:
     """v[lo:hi] of the first dimension."""
     path = v if isinstance(v, Path) else None
     v = s.packed(s.tokens_of(v))
@@ -166,31 +171,34 @@ def cut(s: Any, op: Any, v: Any, *ends: Any) -> Any:
         most = max(0, min(n, int(hi) - int(lo)))
     at = first[:, None] + s.steps(most)
     out = s.reordered(v, s.lanes(at.clamp(max=max(0, n - 1))) if n else at[:, :0], s.lanes(at < last[:, None]))
-    return Path(out.data, out.live.sum(1)) if path is not None else out
+    return Path(out.data, s.lives(out).sum(1)) if path is not None and isinstance(out, Vec) else out
 
 
-def _end(s: Any, e: Any, length: Tensor) -> Tensor:
+def _end(s: Step, e: Operand, length: Tensor) -> Tensor:
     """int64[B or 1]: the place of an end of a slice, as Python's."""
     if is_static(e):
         return (length + int(e)).clamp(min=0) if int(e) < 0 else torch.minimum(s.tensor(int(e)), length)
-    a = e.long()
+    a = s.tensor(e).long()
     return torch.minimum(torch.where(a < 0, a + length, a).clamp(min=0), length)
 
 
 @step("list", folded=True)
-def listing(s: Any, op: Any, *items: Any) -> Any:
+def listing(s: Step, op: Op, *items: Operand) -> Operand:
     """[a, b, c]: a vector where the items stack."""
     if op.results[0].type.elem == "list":
         return list(items)
     return stacked(s, items, op)
 
 
-def stacked(s: Any, items: Sequence[Any], op: Any) -> Any:
+def stacked(s: Step, items: Sequence[Operand], op: Op) -> Operand:
     """Values of one shape as one vector."""
-    if any(isinstance(x, Edit) for x in items):
-        some = next(x for x in items if x is not None)
+    edits = [x for x in items if isinstance(x, Edit)]
+    if edits:
         gone, here = torch.zeros_like(s.done), torch.ones_like(s.done)
-        every = [replace(x or some, live=gone if x is None else here if x.live is None else x.live) for x in items]
+        every = [
+            replace(x, live=here if x.live is None else x.live) if isinstance(x, Edit) else replace(edits[0], live=gone)
+            for x in items
+        ]
         position, token, live = (torch.stack([getattr(e, part) for e in every], 1) for part in ("position", "token", "live"))
         return Edit(position, token, None, live)
     if not all(isinstance(x, Dist | Draws) for x in items) and any(live_of(x) is not None for x in items):
@@ -198,16 +206,17 @@ def stacked(s: Any, items: Sequence[Any], op: Any) -> Any:
     return joined(s, [lifted(x) if isinstance(x, Dist | Draws) else s.lanes(x)[:, None] for x in items])
 
 
-def joined(s: Any, parts: Sequence[Any]) -> Any:
+def joined(s: Step, parts: Sequence[Operand]) -> Operand:
     """Vectors one behind the other; missing elements stay missing."""
-    if all(isinstance(p, Draws) for p in parts):
-        return s.one_draws(parts)
-    if all(isinstance(p, Dist) for p in parts):
-        return one_dist(s, parts)
+    draws, dists = [p for p in parts if isinstance(p, Draws)], [p for p in parts if isinstance(p, Dist)]
+    if len(draws) == len(parts):
+        return s.one_draws(draws)
+    if len(dists) == len(parts):
+        return one_dist(s, dists)
     return made(s.cat([s.lanes(p) for p in parts]), s.lives_of(parts))
 
 
-def one_dist(s: Any, parts: Sequence[Dist]) -> Dist:
+def one_dist(s: Step, parts: Sequence[Dist]) -> Dist:
     """Distributions one behind the other along axis 0."""
     first, live = parts[0], s.lives_of(parts)
     if all(p.rows is first.rows and p.face == first.face for p in parts):
@@ -216,12 +225,12 @@ def one_dist(s: Any, parts: Sequence[Dist]) -> Dist:
 
 
 @step("concat", folded=True)
-def concat(s: Any, op: Any, a: Any, b: Any) -> Any:
+def concat(s: Step, op: Op, a: Operand, b: Operand) -> Operand:
     """a ++ b along the first dimension; single values count as vectors of one."""
     want = op.results[0].type
     if want.elem == "list":
         return [*(a if isinstance(a, list) else [a]), *(b if isinstance(b, list) else [b])]
-    parts: list[Any] = []
+    parts: list[Operand] = []
     for x, v in zip((a, b), op.operands, strict=True):
         if isinstance(x, list) and not x or isinstance(x, np.ndarray) and x.ndim and not len(x):
             continue
@@ -240,7 +249,7 @@ def concat(s: Any, op: Any, a: Any, b: Any) -> Any:
 
 
 @step("tile", folded=True)
-def tile(s: Any, op: Any, *xs: Any) -> Any:
+def tile(s: Step, op: Op, *xs: Operand) -> Operand:
     """A value repeated, whole numbers in a row, or zeros."""
     kind = op.attrs["kind"]
     if kind == "zeros":
@@ -260,7 +269,7 @@ def tile(s: Any, op: Any, *xs: Any) -> Any:
     return out if is_static(n) else s.reordered(out, np.arange(most), s.steps(most) < s.lanes(n)[:, None])
 
 
-def zeros(s: Any, op: Any, *sizes: Any) -> Any:
+def zeros(s: Step, op: Op, *sizes: Operand) -> Operand:
     """Zeros over given sizes, of which the first may depend on data."""
     given = iter(enumerate(sizes))
     shape: list[int] = []
@@ -269,13 +278,13 @@ def zeros(s: Any, op: Any, *sizes: Any) -> Any:
         if shape and not is_static(n):
             raise NotSteppable("zeros of which a further size depends on data", op)
         most = s.most(op.operands[k]) if not is_static(n) else max(0, int(n))
-        shape.append(most if is_static(n) else s.frame.capacity if most is None else min(most, s.frame.capacity))
+        shape.append(s.frame.capacity if most is None else most if is_static(n) else min(most, s.frame.capacity))
     elem = {"int": torch.int64, "token": torch.int64, "bool": torch.bool}.get(op.attrs.get("elem", "real"), torch.float64)
     out = torch.zeros((s.frame.batch, *shape), dtype=elem, device=s.device)
     return out if is_static(sizes[0]) else Vec(out, s.steps(shape[0]) < s.lanes(sizes[0])[:, None])
 
 
-def room(s: Any, op: Any, n: Any) -> int:
+def room(s: Step, op: Op, n: Operand) -> int:
     """The most elements of a vector whose length depends on data."""
     known = [op.attrs.get("bound"), op.result.type.dims[0].bound if op.result.type.dims else None, s.most(op.operands[-1])]
     sizes = [int(k) for k in known if k is not None]
@@ -283,7 +292,7 @@ def room(s: Any, op: Any, n: Any) -> int:
 
 
 @step("scatter", folded=True)
-def scatter(s: Any, op: Any, v: Any, x: Any, *ix: Any) -> Any:
+def scatter(s: Step, op: Op, v: Operand, x: Operand, *ix: Operand) -> Operand:
     """v with v[i] set to x, or added to; of equal indices the last wins."""
     if isinstance(v, list):
         out = list(v)

@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops import canvas_trees
 from decgraph.backends.triton.ops.distributions import dist_of
 from decgraph.backends.triton.ops.draws import path_logs, probs_of, sources_of
 from decgraph.backends.triton.ops.nodes import children, last_token, node_path, reachable
+from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import ROOT, Canvas, Context, Dist, Draws, Edit, Growth, Nodes, Tree, is_static
+from decgraph.backends.triton.values import (
+    ROOT,
+    Array,
+    Canvas,
+    Context,
+    Dist,
+    Draws,
+    Edit,
+    Growth,
+    Nodes,
+    NodeSet,
+    Operand,
+    Tree,
+    is_static,
+)
 from decgraph.backends.triton.vectors import alike, beside, both, count_of, fitted, flat, flat_draws, made, spare, within_of
+from decgraph.ir.values import Op
 
 
 @step("tree.new")
-def new(s: Any, op: Any, base: Any = None) -> Tree:
+def new(s: Step, op: Op, base: Operand = None) -> Tree:
     """A tree of a root alone."""
     base = Context(s.length.clone()) if base is None else base
     if isinstance(base, Canvas):
@@ -32,7 +48,7 @@ def new(s: Any, op: Any, base: Any = None) -> Tree:
 
 
 @step("tree.grow")
-def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
+def grow(s: Step, op: Op, t: Tree, what: Operand, *rest: Operand) -> tuple[Tree, Operand]:
     """The tree with draws grown into it, and the new nodes."""
     at, values = (rest[0], rest[1:]) if op.attrs.get("has_at") else (None, rest)
     if isinstance(what, Edit):
@@ -102,36 +118,36 @@ def _with_logprobs(old: Tensor, parents: Tensor, own: Tensor | None, chain: bool
     return old
 
 
-def _chain_below(s: Any, t: Tree, at: Any, ids: np.ndarray) -> tuple[Any, Any]:
+def _chain_below(s: Step, t: Tree, at: Operand, ids: np.ndarray) -> tuple[Array, NodeSet]:
     """The parents of a chain of new nodes below the first of some nodes, NumPy int64[n] or int64[B, n], and the nodes that they
     are among."""
     head = s.nodes_or_static(s.packed(at), np.arange(t.size))
     if isinstance(head, np.ndarray):
         parents = np.concatenate((head[: min(1, len(ids))], ids[:-1]))
         return parents, parents
-    parents = s.cat([head.ids[:, : min(1, len(ids))], ids[:-1]])
-    return parents, Nodes(parents, np.union1d(head.within, ids[:-1]))
+    parents = s.lanes(s.cat([head.ids[:, : min(1, len(ids))], ids[:-1]]))
+    return parents, Nodes(parents, np.union1d(within_of(head, t.size), ids[:-1]))
 
 
-def _of(s: Any, ids: np.ndarray, live: Tensor | None) -> Any:
+def _of(s: Step, ids: np.ndarray, live: Tensor | None) -> Operand:
     """Static nodes, as Nodes where some may be dead."""
     return ids if live is None else Nodes(s.lanes(ids), ids, s.lanes(live))
 
 
-def _spans(t: Tree, above: Any) -> frozenset[int]:
+def _spans(t: Tree, above: NodeSet) -> frozenset[int]:
     """The growths that nodes are of, by number; the root's is -1."""
     found = np.searchsorted([g.first for g in t.growths], within_of(above, t.size), side="right")
     return frozenset((found - 1).tolist())
 
 
-def per_node(what: Draws, above: Any, n: int) -> int:
+def per_node(what: Draws, above: NodeSet, n: int) -> int:
     """The most of n draws that become children of one node, in a growth whose parents data chooses."""
     if len(what.shape) > 1:
         return int(np.prod(what.shape[1:]))
     return 1 if isinstance(above, Nodes) and above.leaves and count_of(above) == n else n
 
 
-def _most(t: Tree, parents: Any, above: Any, each: int, n: int) -> int:
+def _most(t: Tree, parents: Array, above: NodeSet, each: int, n: int) -> int:
     """The most children of a node after a growth. each: as `per_node` says."""
     if t.fixed and isinstance(parents, np.ndarray):
         return int(np.bincount(np.concatenate([t.parent[1:], parents]), minlength=1).max())
@@ -140,14 +156,14 @@ def _most(t: Tree, parents: Any, above: Any, each: int, n: int) -> int:
     return max(t.most, here) if apart else t.most + here
 
 
-def _wide(t: Tree, parents: Any, above: Any, each: int, tips: int) -> int:
+def _wide(t: Tree, parents: Array, above: NodeSet, each: int, tips: int) -> int:
     """The most leaves after a growth that ends in so many tips."""
     if t.fixed and isinstance(parents, np.ndarray):
         return t.size + len(parents) - len({*t.parent[1:].tolist(), *parents.tolist()})
     return min(t.wide * max(1, each), t.wide + tips) if isinstance(above, Nodes) and above.leaves == t.size else t.wide + tips
 
 
-def depths(s: Any, t: Tree, parents: Any, above: Any, n: int, chain: bool) -> tuple[Any, int]:
+def depths(s: Step, t: Tree, parents: Array, above: NodeSet, n: int, chain: bool) -> tuple[Operand, int]:
     """The depths of all nodes with the new ones, NumPy where they are static, and how many levels they may add."""
     first = t.size
     if isinstance(t.depth, np.ndarray):
@@ -170,7 +186,7 @@ def leading(what: Draws) -> np.ndarray:
     return np.repeat(np.arange(what.shape[0]), int(np.prod(what.shape[1:]))) if what.shape else ROOT
 
 
-def parents_of(s: Any, op: Any, t: Tree, what: Draws, at: Any) -> tuple[Any, Any]:
+def parents_of(s: Step, op: Op, t: Tree, what: Draws, at: Operand) -> tuple[Array, NodeSet]:
     """The parent of every draw, NumPy int64[n] or int64[B, n], and the nodes that include them."""
     n = int(np.prod(what.shape))
     if at is None and what.sources and what.row is not None and all(x.rows.nodes is not None for x in what.sources):
@@ -178,16 +194,15 @@ def parents_of(s: Any, op: Any, t: Tree, what: Draws, at: Any) -> tuple[Any, Any
     if at is None:
         return _at_frontier(s, op, t, what)
     above = s.nodes_or_static(at, np.arange(t.size))
-    static = isinstance(above, np.ndarray)
-    ids: Any = above if static else s.lanes(above.ids)
+    ids = above if isinstance(above, np.ndarray) else s.lanes(above.ids)
     if count_of(ids) == 1:
-        ids = np.repeat(ids, n) if static else ids.expand(-1, n)
+        ids = np.repeat(ids, n) if isinstance(ids, np.ndarray) else ids.expand(-1, n)
     elif count_of(ids) != n:
         ids = s.take(ids, leading(what))
-    return ids, ids if static else above
+    return ids, ids if isinstance(ids, np.ndarray) else above
 
 
-def _at_frontier(s: Any, op: Any, t: Tree, what: Draws) -> tuple[Any, Any]:
+def _at_frontier(s: Step, op: Op, t: Tree, what: Draws) -> tuple[Array, NodeSet]:
     """The parents of draws that know no nodes: those of the frontier, one for each row where there are as many, else the first
     one, or the root where there is none, and the loop goes on."""
     rows, row, front = what.shape[0] if what.shape else 1, leading(what), t.frontier
@@ -206,13 +221,13 @@ def _at_frontier(s: Any, op: Any, t: Tree, what: Draws) -> tuple[Any, Any]:
     each = front.ids.gather(1, place.clamp(max=have - 1))
     found = s.take(torch.where(((some == many) & (some > 1))[:, None], each, first), row)
     alive = (some > 0)[:, None].expand(found.shape) if id(op) in s.stopping else None
-    return found, Nodes(found, np.union1d(front.within, [0]), alive)
+    return found, Nodes(found, np.union1d(within_of(front, t.size), ROOT), alive)
 
 
-def _where_drawn(s: Any, t: Tree, what: Draws) -> tuple[Any, Any]:
+def _where_drawn(s: Step, t: Tree, what: Draws) -> tuple[Array, NodeSet]:
     """The nodes that the rows of draws were evaluated at."""
-    every = [source.rows.nodes for source in what.sources]
-    parents = s.take(s.cat([x.ids if isinstance(x, Nodes) else x for x in every]), flat(what.row))
+    every = [ROOT if source.rows.nodes is None else source.rows.nodes for source in what.sources]
+    parents = s.take(s.cat([x.ids if isinstance(x, Nodes) else x for x in every]), flat(ROOT if what.row is None else what.row))
     if isinstance(parents, np.ndarray):
         return parents, parents
     if len(every) == 1:
@@ -221,7 +236,7 @@ def _where_drawn(s: Any, t: Tree, what: Draws) -> tuple[Any, Any]:
     return s.lanes(parents), Nodes(s.cat([s.lanes(x) for x in every]), within, s.lives_of(every))
 
 
-def column_with(s: Any, t: Tree, name: str, value: Any, n: int, what: Draws) -> list[Tensor]:
+def column_with(s: Step, t: Tree, name: str, value: Operand, n: int, what: Draws) -> list[Tensor]:
     """A column [B, N, ...] and its values [B, n, ...] for n draws: one for each draw, one for each row, or the same for all."""
     a = s.lanes(value)
     lead = a.ndim - 1 - isinstance(value, Dist)
@@ -231,7 +246,7 @@ def column_with(s: Any, t: Tree, name: str, value: Any, n: int, what: Draws) -> 
     return alike([column(s, t, name, a), a])
 
 
-def column(s: Any, t: Tree, name: str, like: Tensor | None = None) -> Tensor:
+def column(s: Step, t: Tree, name: str, like: Tensor | None = None) -> Tensor:
     """A column as it is, [B, N, ...]: zeros, like another, where it was never set; log-probabilities are cumulative."""
     if name in t.columns or name == "logprob":
         return t.columns[name] if name in t.columns else path_logs(s, t, "raw")
@@ -240,7 +255,7 @@ def column(s: Any, t: Tree, name: str, like: Tensor | None = None) -> Tensor:
 
 
 @step("tree.get")
-def get(s: Any, op: Any, t: Tree) -> Any:
+def get(s: Step, op: Op, t: Tree) -> Operand:
     """A column over all nodes."""
     c = op.attrs["column"]
     if isinstance(t.base, Canvas):
@@ -276,7 +291,7 @@ def get(s: Any, op: Any, t: Tree) -> Any:
     return made(s.lanes(out), None if t.live is None else s.lanes(t.live))
 
 
-def counted(s: Any, t: Tree, first: int, live: Tensor | None) -> Any:
+def counted(s: Step, t: Tree, first: int, live: Tensor | None) -> int | Tensor:
     """How many nodes from `first` on a driver drafts, of those that are there: int64[B], or a number."""
     useful = reachable(s, t)
     if useful is None:
@@ -286,7 +301,7 @@ def counted(s: Any, t: Tree, first: int, live: Tensor | None) -> Any:
 
 
 @step("tree.set")
-def put(s: Any, op: Any, t: Tree, ns: Any, value: Any) -> Tree:
+def put(s: Step, op: Op, t: Tree, ns: Operand, value: Operand) -> Tree:
     """Set a column at nodes."""
     name, at = op.attrs["column"], s.nodes_of(ns)
     old, new = column_with(s, t, name, value, count_of(at), Draws(at.ids))
@@ -296,13 +311,13 @@ def put(s: Any, op: Any, t: Tree, ns: Any, value: Any) -> Tree:
 
 
 @step("tree.front")
-def front(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
+def front(s: Step, op: Op, t: Tree, ns: Operand) -> Tree:
     """The tree with another frontier."""
     return replace(t, frontier=s.nodes_or_static(ns, np.arange(t.size)))
 
 
 @step("tree.nodes")
-def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
+def nodes(s: Step, op: Op, t: Tree, *n: Operand) -> Operand:
     """Nodes of a tree."""
     which = op.attrs["which"]
     if which == "root":
@@ -323,7 +338,7 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
             inner = inner.scatter_reduce(1, s.lanes(t.parent)[:, 1:], live[:, 1:].to(torch.uint8), "amax")
         found = s.packed(_of(s, np.arange(t.size), live & (inner == 0)))
         found = s.first_of(found, min(t.size, t.wide))  # what is there of a tree has no more leaves than the whole
-        return replace(found, leaves=t.size)
+        return replace(s.nodes_of(found), leaves=t.size)
     if which == "path":
         if t.fixed and is_static(n[0]):
             node, found = int(np.asarray(n[0])), [int(np.asarray(n[0]))]
@@ -332,7 +347,7 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
                 found.append(node)
             return np.array(found[::-1], dtype=np.int64)
         path = node_path(s, t, s.lanes(n[0]).reshape(-1, 1))[:, 0, : t.height]
-        ids = s.cat([ROOT, path])
+        ids = s.lanes(s.cat([ROOT, path]))
         return Nodes(ids.clamp(min=0), np.arange(t.size), ids >= 0)
     if which == "children" and t.fixed and t.live is None and is_static(n[0]):
         return np.array([k for k in range(1, t.size) if t.parent[k] == int(n[0])], dtype=np.int64)
@@ -344,7 +359,7 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
 
 
 @step("tree.size")
-def size(s: Any, op: Any, t: Tree) -> Any:
+def size(s: Step, op: Op, t: Tree) -> Operand:
     """How many drafted nodes, or how deep."""
     if op.attrs["what"] == "size":
         return t.size - 1 if t.live is None else s.lanes(t.live)[:, 1:].sum(1)
@@ -355,7 +370,7 @@ def size(s: Any, op: Any, t: Tree) -> Any:
 
 
 @step("tree.keep")
-def keep(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
+def keep(s: Step, op: Op, t: Tree, ns: Operand) -> Tree:
     """Prune to nodes, as far as their ancestors are kept, and the root."""
     at, up = s.nodes_of(ns), s.lanes(t.parent)
     kept = s.lanes(np.zeros(t.size + 1, dtype=bool))
@@ -394,7 +409,7 @@ FOLDS = {"all": torch.logical_and, "any": torch.logical_or, "sum": torch.add, "m
 
 
 @step("tree.down")
-def down(s: Any, op: Any, t: Tree, x: Any) -> Any:
+def down(s: Step, op: Op, t: Tree, x: Operand) -> Operand:
     """A fold of a column along the path from the root to every node."""
     fn = op.attrs["fn"]
     a, up, depth = s.lanes(x), s.lanes(t.parent), s.lanes(t.depth)
@@ -410,7 +425,7 @@ def down(s: Any, op: Any, t: Tree, x: Any) -> Any:
 
 
 @step("tree.up")
-def up(s: Any, op: Any, t: Tree, x: Any) -> Any:
+def up(s: Step, op: Op, t: Tree, x: Operand) -> Operand:
     """A fold of a column over what stands below every node."""
     fn = op.attrs["fn"]
     a, parent, depth = s.lanes(x), s.lanes(t.parent), s.lanes(t.depth)
@@ -427,7 +442,7 @@ def up(s: Any, op: Any, t: Tree, x: Any) -> Any:
 
 # -- one of two
 @joins(Nodes)
-def join_nodes(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
+def join_nodes(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Operand:
     """One of two vectors of nodes in every lane. lanes: bool[B]."""
     x, y = s.nodes_of(a), s.nodes_of(b)
     within = None if x.within is None or y.within is None else np.union1d(x.within, y.within)
@@ -435,7 +450,7 @@ def join_nodes(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
 
 
 @joins(Tree)
-def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
+def join_trees(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Tree:
     """One of two trees in every lane. One of them may have grown further than the other; then its new nodes are dead
     elsewhere. lanes: bool[B]."""
     if not (isinstance(a, Tree) and isinstance(b, Tree)):
@@ -450,7 +465,8 @@ def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
         raise NotSteppable("one of two trees", s.place)
     columns = {}
     for name in set(a.columns) | set(b.columns):
-        columns[name] = s.either(lanes, *(column(s, t, name, u.columns.get(name)) for t, u in ((a, b), (b, a))))
+        x, y = (column(s, t, name, u.columns.get(name)) for t, u in ((a, b), (b, a)))
+        columns[name] = s.either(lanes, x, y)
     out = replace(
         long,
         live=s.either_live(lanes, a, b),
@@ -464,25 +480,27 @@ def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
     return out if first == n else _either(s, lanes, a, b, out, first)
 
 
-def _of_two(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
+def _of_two(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Operand:
     """Nodes of one of two trees."""
     same = a is b or is_static(a) and is_static(b) and np.array_equal(a, b)
     return a if same else join_nodes(s, lanes, a, b)
 
 
-def _either(s: Any, lanes: Tensor, a: Tree, b: Tree, out: Tree, first: int) -> Tree:
+def _either(s: Step, lanes: Tensor, a: Tree, b: Tree, out: Tree, first: int) -> Tree:
     """The structure of one of two trees from a node on, place by place: new nodes, if none of them was computed."""
     size, new = out.size, np.concatenate([a.uid[first:], b.uid[first:]])
     for cache in s.caches.values():
-        if any(len(cache.whole) > u and cache.whole[u] for u in new) or getattr(cache, "recent", 0) > new.min():
+        if not isinstance(cache, Cache):
+            continue
+        if any(len(cache.whole) > u and cache.whole[u] for u in new) or cache.recent > new.min():
             raise NotSteppable("two branches that grow a tree differently, and call models at its nodes", s.place)
 
-    def either_of(x: Any, y: Any) -> Any:
-        if all(isinstance(v, np.ndarray) for v in (x, y)):
+    def either_of(x: Array, y: Array) -> Array:
+        if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
             n = min(len(x), len(y))
             if (x[:n] == y[:n]).all():
                 return x if len(x) >= n and len(x) == size else y
-        return s.either(lanes, *(fitted(s.lanes(v), size) for v in (x, y)))
+        return s.either(lanes, fitted(s.lanes(x), size), fitted(s.lanes(y), size))
 
     k = next((i for i, (g, h) in enumerate(zip(a.growths, b.growths)) if g is not h), min(len(a.growths), len(b.growths)))
     parent = either_of(a.parent, b.parent)
@@ -490,14 +508,15 @@ def _either(s: Any, lanes: Tensor, a: Tree, b: Tree, out: Tree, first: int) -> T
     above = Nodes(s.lanes(parent)[:, first:], within)
     levels = max(sum(g.levels for g in x.growths[k:]) for x in (a, b))
     start = min(g.first for x in (a, b) for g in x.growths[k:])
-    assert a.edges is not None and b.edges is not None
+    edges = s.join(lanes, a.edges, b.edges)
+    assert isinstance(edges, Draws)
     return replace(
         out,
         token=s.either(lanes, a.token, b.token),
         parent=parent,
         depth=either_of(a.depth, b.depth),
         uid=np.concatenate([out.uid[:first], s.next_uids(size - first)]),
-        edges=replace(s.join(lanes, a.edges, b.edges), live=None, at=None),
+        edges=replace(edges, live=None, at=None),
         height=max(a.height, b.height),
         growths=(*a.growths[:k], Growth(start, size - start, above, levels)),
         grown=frozenset(min(g, k) for g in out.grown),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
@@ -13,13 +14,16 @@ from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops import canvas_trees
 from decgraph.backends.triton.ops.nodes import children, node_path, reachable
 from decgraph.backends.triton.ops.sequences import stacked
+from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Canvas, Dist, Draws, Path, Source, Tree, is_static
+from decgraph.backends.triton.values import Canvas, Dist, Draws, Operand, Path, Source, Tree, is_static
 from decgraph.backends.triton.vectors import both, count_of, live_of
+from decgraph.ir.data.topology import Level, Topology
+from decgraph.ir.values import Op
 
 
 @step("tree.walk")
-def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
+def walk(s: Step, op: Op, t: Tree, evidence: Operand, *rest: Operand) -> Operand:
     """The accepted path, or canvas."""
     if isinstance(t.base, Canvas):
         return canvas_trees.walk(s, op, t, evidence)
@@ -66,7 +70,7 @@ def _level(t: Tree, level: int) -> np.ndarray:
     return np.arange(1, t.size)
 
 
-def evidence_at(s: Any, evidence: Any, at: Tensor, going: Tensor, op: Any) -> Any:
+def evidence_at(s: Step, evidence: Operand, at: Tensor, going: Tensor, op: Op) -> Operand:
     """The evidence at a node of every lane. at: int64[B]; going: bool[B]."""
     if not isinstance(evidence, Dist):
         if isinstance(evidence, Tensor | np.ndarray):
@@ -79,7 +83,7 @@ def evidence_at(s: Any, evidence: Any, at: Tensor, going: Tensor, op: Any) -> An
     return s.pick(evidence, same.long().argmax(1))
 
 
-def drafted(s: Any, t: Tree, ids: Tensor, there: Tensor, among: np.ndarray) -> Draws:
+def drafted(s: Step, t: Tree, ids: Tensor, there: Tensor, among: np.ndarray) -> Draws:
     """The draws of nodes int64[B, K], those that are there."""
     if t.edges is None or not ids.shape[1]:
         return Draws(s.lanes(np.zeros(0, dtype=np.int64)), point=True)
@@ -90,7 +94,7 @@ def drafted(s: Any, t: Tree, ids: Tensor, there: Tensor, among: np.ndarray) -> D
     return replace(out, tokens=torch.where(there, out.tokens, -1), live=None if _full(t, among) else there, nodes=ids)
 
 
-def child_of(s: Any, draws: Draws, ids: Tensor, there: Tensor, taken: Any) -> Tensor:
+def child_of(s: Step, draws: Draws, ids: Tensor, there: Tensor, taken: Operand) -> Tensor:
     """int64[B]: the node of the draw that a rule accepted: that draw's own, else of those int64[B, K] the first with its
     token."""
     if isinstance(taken, Draws) and taken.nodes is not None:
@@ -120,7 +124,7 @@ def _fewer(edges: Draws, row: np.ndarray, among: np.ndarray) -> Draws:
     return replace(edges, sources=tuple(some), row=out)
 
 
-def whole(s: Any, t: Tree, end: Tensor, emits: Tensor, token: Any) -> Path:
+def whole(s: Step, t: Tree, end: Tensor, emits: Tensor, token: Operand) -> Path:
     """The path to a node int64[B], and the token behind it."""
     up, depth = s.lanes(t.parent), s.take(s.lanes(t.depth), end)
     nodes = node_path(s, t, end[:, None])[:, 0]
@@ -135,7 +139,7 @@ def whole(s: Any, t: Tree, end: Tensor, emits: Tensor, token: Any) -> Path:
     return path_of(s, t, nodes, depth, end, said)
 
 
-def path_of(s: Any, t: Tree, nodes: Tensor, depth: Tensor, node: Tensor, emitted: Tensor) -> Path:
+def path_of(s: Step, t: Tree, nodes: Tensor, depth: Tensor, node: Tensor, emitted: Tensor) -> Path:
     """The tokens of accepted nodes int64[B, D], depth int64[B] of them, and of what was emitted."""
     tokens = s.lanes(t.token).gather(1, nodes.clamp(min=0))
     spare = torch.cat([torch.where(nodes >= 0, tokens, 0), torch.zeros_like(tokens[:, :1])], 1)
@@ -144,7 +148,7 @@ def path_of(s: Any, t: Tree, nodes: Tensor, depth: Tensor, node: Tensor, emitted
 
 
 @step("path.get")
-def path_get(s: Any, op: Any, p: Path) -> Any:
+def path_get(s: Step, op: Op, p: Path) -> Operand:
     """A field of a path."""
     field = op.attrs["field"]
     if field in ("token", "path"):
@@ -158,7 +162,7 @@ def path_get(s: Any, op: Any, p: Path) -> Any:
 
 
 @joins(Path)
-def join_paths(s: Any, lanes: Tensor, a: Any, b: Any) -> Path:
+def join_paths(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Path:
     """One of two paths in every lane. lanes: bool[B]."""
     if not (isinstance(a, Path) and isinstance(b, Path)):
         raise NotSteppable("a path or something else", s.place)
@@ -174,16 +178,16 @@ def join_paths(s: Any, lanes: Tensor, a: Any, b: Any) -> Path:
 
 
 @step("level.get")
-def level_get(s: Any, op: Any, level: Any) -> Any:
+def level_get(s: Step, op: Op, level: Level | Topology) -> Operand:
     """A field of a level of a topology."""
     return s.level_field(level, op.attrs["field"])
 
 
 @step("each")
-def each(s: Any, op: Any, xs: Any) -> Any:
+def each(s: Step, op: Op, xs: Operand | Topology) -> Operand:
     """A value for every element of a vector, list or topology."""
-    if is_static(xs) or isinstance(xs, list):
-        items, there = [xs[i] for i in range(len(xs))], None
+    if isinstance(xs, np.ndarray | Sequence | Topology):
+        items, there = [cast(Operand, xs[i]) for i in range(len(xs))], None
     else:
         xs = s.packed(xs)
         items, there = [s.pick(xs, np.asarray(i)) for i in range(count_of(xs))], live_of(xs)

@@ -24,9 +24,8 @@ from decgraph.api import load
 from decgraph.backends.triton import graph, lanes, program
 from decgraph.backends.triton.evaluate import Evaluator
 from decgraph.backends.triton.graph import traced
-from decgraph.backends.triton.ops.models import SecondText
 from decgraph.backends.triton.pieces import Pieces, flattened
-from decgraph.backends.triton.state import Step
+from decgraph.backends.triton.state import SecondText, Step
 from decgraph.check.worlds import models_for, params_for
 from decgraph.runtime.request import Request
 from decgraph.runtime.result import Result
@@ -160,7 +159,7 @@ def recording(method: Any) -> Any:
 
     def inner(self: Any, *args: Any) -> None:
         method(self, *args)
-        texts = any(isinstance(made, SecondText) for made in self.step.made.values())
+        texts = bool(self.step.texts)
         self.records = not self.loops and not texts
         if self.loops and not texts and self.step.pieces is None:
             self.step.pieces = Pieces(self.step, replayable)
