@@ -1,4 +1,4 @@
-"""Whole steps on an emulated CUDA device (tests/lib/devices/emulated_cuda.py): every algorithm of docs/reference/steps.md is run
+"""Whole steps on an emulated CUDA device (tests/lib/devices/emulated_cuda.py): every algorithm of docs/reference/steps.md runs
 there, its recorded steps are replayed, and nothing in a step reads a value, mixes devices or is made on the host."""
 
 from __future__ import annotations
