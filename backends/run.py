@@ -76,6 +76,8 @@ class Run(Backend):
         self.decided = 0
         """Canvas cells decided so far."""
         self.idle: Mapping[str, Any] = {}
+        self.learning = [s for s in self.function.states if s.type.elem == "index" and s.type.of[0] in ("suffixes", "ngrams")]
+        """The states that are indexes of the text, which committed tokens are appended to."""
         self.open_drafts: list[Drafting] = []
         """The drafts that are under way, the innermost last."""
         self.start_run()
@@ -156,6 +158,37 @@ class Run(Backend):
     def context_full(self) -> bool:
         """Whether the text holds a token at every position of the context. One more can be committed, which no model reads."""
         return self.window is not None and len(self.tokens) >= self.window
+
+    def request_field(self, field: str) -> Any:
+        """A field of the request, or what follows from it. Raises OpError for an end token where there is none."""
+        r = self.request
+        if field == "prompt":
+            return np.array(r.prompt, dtype=np.int64)
+        if field == "limit":
+            return r.max_tokens
+        if field == "room":
+            return r.max_tokens - self.committed()
+        if field == "greedy":
+            return r.greedy
+        if field == "mask":
+            return self.mask_token
+        if field == "eos" and not r.eos:
+            raise OpError("the request has no end token", "ask before: if eos >= 0; x == eos is never true without one")
+        return min(r.eos, default=-1 if field == "eos_or_none" else 0)
+
+    def bounds(self, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
+        """The longest text that a tree drafts, with the prompt, and the tokens below which it drafts nothing (attribute until
+        of tree.new)."""
+        place = "place" in until or ("greedy place" in until and self.request.greedy)
+        return (
+            self.base + self.request.max_tokens - place if "limit" in until else None,
+            frozenset(self.request.eos) if "ends" in until else frozenset(),
+        )
+
+    def canvas_room(self) -> int:
+        """How many cells a canvas may have."""
+        left = self.request.max_tokens - self.committed()
+        return max(0, left if self.window is None else min(left, self.window - len(self.tokens)))
 
     def finish(self) -> None:
         """Set why the run has ended."""
@@ -241,7 +274,7 @@ class Run(Backend):
         nothing."""
         if self.recorder is not None:
             self.recorder.turn(i)
-        now = (self.committed(), self.decided)
+        now = (len(self.tokens) - self.base, self.decided)
         if i and now == self.last_progress:
             if self.context_full():  # a block of cells, or a draft whose root is read, needs a position
                 raise ContextFullError(f"{where}: the context is full ({self.window} positions)")
@@ -294,16 +327,17 @@ class Run(Backend):
 
     def learn_committed(self, tokens: Sequence[int]) -> None:
         """Append committed tokens to the indexes of the text: each request to a text of its own."""
-        for s in self.function.states if tokens else ():
-            if s.type.elem == "index" and s.type.of[0] in ("suffixes", "ngrams"):
-                value, key = self.read_state(s.name), ("learning", self.function.name, s.name, self.request.request_id)
-                number = self.own.get(key, 0 if s.scope == "sequence" else -1)
-                grown = value.extend(tokens, number)
-                self.own[key] = number if grown.learned == value.learned else grown.learned - 1
-                self.write_state(s.name, grown)
+        for s in self.learning if tokens else ():
+            value, key = self.read_state(s.name), ("learning", self.function.name, s.name, self.request.request_id)
+            number = self.own.get(key, 0 if s.scope == "sequence" else -1)
+            grown = value.extend(tokens, number)
+            self.own[key] = number if grown.learned == value.learned else grown.learned - 1
+            self.write_state(s.name, grown)
 
     # -- sub-runs
-    def inner_run(self, callee: str, site: str, base: tuple[int, ...], bound: int, args: dict[str, Any], counters: Any) -> Self:
+    def inner_run(
+        self, callee: str, site: str, base: tuple[int, ...], bound: int, args: Mapping[str, Any], counters: Sequence[Any]
+    ) -> Self:
         """A run of another function on a scratch context that begins with the tokens `base`, for at most `bound` new ones. Its
         draws are keyed below `site` and `counters`."""
         f = self.module.functions[callee]

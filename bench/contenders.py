@@ -13,6 +13,7 @@ from decgraph.hf import modules
 from decgraph.ir.settings import holds_for
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session, check_params
+from decgraph.runtime.sources import main_parameter
 from decgraph.runtime.trace import Stats
 
 Group = Sequence[Sequence[int]]  # prompts that are decoded together; one in most comparisons
@@ -31,7 +32,7 @@ def session_on(algorithm: Any, weights: Weights, params: Mapping[str, Any], back
     """
     function = algorithm.function
     given: dict[str, Any] = {}
-    main = modules.main_parameter(function)
+    main = main_parameter(function)
     for p in function.params:
         if p.value.type.elem != "model":
             continue

@@ -31,8 +31,8 @@ Decode: TypeAlias = Callable[[list[int], int], Sequence[int]]
 def _decgraph(job: Job) -> Decode:
     """An algorithm's session."""
     from decgraph.bench.compare import asked
-    from decgraph.hf.modules import main_parameter
     from decgraph.runtime.request import Request
+    from decgraph.runtime.sources import main_parameter
 
     (one,) = asked([job["algorithm"]], job["params"])
     main = main_parameter(one.algorithm.function)

@@ -7,7 +7,7 @@ of them. A lossy decoder, or one whose residual is wrong, biases that ratio with
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from decgraph.check.report import Report
 from decgraph.check.verdicts import SUFFICES, Least
@@ -15,8 +15,17 @@ from decgraph.errors import DecError
 from decgraph.ir.settings import holds_for
 from decgraph.ir.values import Claim, Function
 
-if TYPE_CHECKING:
-    from decgraph.api import Algorithm
+
+class Checkable(Protocol):
+    """What is checked: an `Algorithm` of the facade, which stands above this room."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def function(self) -> Function: ...
+    def ir(self) -> str: ...
+    def check(self, *, mutants: bool = ..., seconds: float | None = ...) -> Report: ...
+
 
 SECONDS = 120.0
 """How long a check may take."""
@@ -31,7 +40,7 @@ def keeps(claim: Claim, function: Function, params: Mapping[str, Any]) -> bool:
 
 
 def require(
-    algorithm: Algorithm, least: Least = "proved", params: Mapping[str, Any] | None = None, *, seconds: float = SECONDS
+    algorithm: Checkable, least: Least = "proved", params: Mapping[str, Any] | None = None, *, seconds: float = SECONDS
 ) -> None:
     """Raises DecError unless the algorithm claims to refine `autoregressive` in tokens or in distribution, and the verdict on
     such a claim is `least` or better. A claim with a condition counts where `params` (the others at their defaults) satisfy it.

@@ -296,8 +296,8 @@ def _features(size: int, r: random.Random) -> dict[str, Any]:
         "stop": {"stop": (PIECES[some % len(PIECES)] + "a",)},
         "allow": {"allow": automaton_for(size, r.randrange(99))},
         "until": {"until": (ends_after(some),)},
-        "limit 1": {"limit": 1},
-        "limit 2": {"limit": 2},
+        "limit 1": {"max_tokens": 1},
+        "limit 2": {"max_tokens": 2},
     }
 
 

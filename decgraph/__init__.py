@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from decgraph.errors import DecError, InternalError
+from decgraph.version import __version__ as __version__
 
 if TYPE_CHECKING:  # what editors and type checkers see; `_LAZY` says the same to Python, tests/repo/test_types.py compares
     import decgraph.check as _check
@@ -24,8 +25,6 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_LAZY` says the same t
 
     check: _check.Room
     hf: _hf.Room
-
-__version__ = "0.1.0"
 
 # public name -> (module, attribute); no attribute means the module itself
 _LAZY: dict[str, tuple[str, str]] = {

@@ -158,7 +158,7 @@ class Algorithm:
         Raises DecError for models and parameters that do not fit, and for a device that is not there.
         """
         if models is not None and not isinstance(models, Mapping):
-            from decgraph.hf.modules import main_parameter
+            from decgraph.runtime.sources import main_parameter
 
             models = {main_parameter(self.function): models}
         takes = [*self.models, *self.params, *keywords_of(Algorithm.session)]

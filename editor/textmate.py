@@ -3,7 +3,7 @@
     python -m decgraph.editor.textmate     # writes vscode/syntaxes/dec.tmLanguage.json
 
 A TextMate grammar is a list of regular expressions and knows no parser, so where a word is a keyword is said by what stands
-around it; tests/rooms/editor/test_textmate.py compares what it says with the compiler's lexer on every file of stdlib/.
+around it; tests/editor/test_textmate.py compares what it says with the compiler's lexer on every file of stdlib/.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from decgraph.runtime.keywords import keywords_of
 from decgraph.runtime.models.locks import making
 from decgraph.runtime.models.modules import width_of
 from decgraph.runtime.session import Result
-from decgraph.runtime.sources import home_of
+from decgraph.runtime.sources import home_of, main_parameter
 from decgraph.runtime.text import tokenizer_of
 from decgraph.runtime.unshaped import adjusts
 
@@ -379,6 +379,6 @@ def _caller() -> Mapping[str, Any]:
 
 def names_of(algorithm: Any) -> Iterable[str]:
     """The keyword arguments of `decgraph.hf` for an algorithm: its models but the main one, and its parameters."""
-    main = modules.main_parameter(algorithm.function)
+    main = main_parameter(algorithm.function)
     names = [*algorithm.models, *algorithm.params]
     return [*(n for n in names if n != main), *(f"{n}.heads" for n in algorithm.models), "heads"]

@@ -18,7 +18,7 @@ from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model
 from decgraph.runtime.models.modules import live, width_of
 from decgraph.runtime.models.renewal import renewed
 from decgraph.runtime.placement import Placement
-from decgraph.runtime.sources import HEADS, PARTS, Source, is_module, source_of, told_apart, wanted_by
+from decgraph.runtime.sources import HEADS, PARTS, Source, is_module, main_parameter, source_of, told_apart, wanted_by
 from decgraph.runtime.text import vocabulary
 
 Module = Any  # a torch module; torch loads when it is used
@@ -26,15 +26,6 @@ _STATES = {
     *("model.attention", "model.memory", "model.derive", "model.layers", "model.embed"),
     *("memory.only", "memory.quantized", "memory.merged", "memory.join"),
 }
-
-
-def main_parameter(function: Function) -> str:
-    """The name of the parameter that the model on which generate is called is bound to: the first causal or masked one.
-    Raises DecError for an algorithm without such a model."""
-    for name, one in wanted_by(function).items():
-        if one.kind not in PARTS:
-            return name
-    raise DecError(f"{function.name} has no causal or masked model that generate could be called on")
 
 
 def split(function: Function, given: Mapping[str, Any], options: Iterable[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import decgraph
 from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.hf.generate import CustomGenerate, names_of
 from decgraph.runtime.arguments import AlgorithmLike
+from decgraph.version import __version__
 
 _OWN = ("backend", "seed", "externs", "batch")  # keyword arguments of decgraph.hf that generate may be given as well
 
 # transformers looks for a package and a version in each line, and reads no address.
-_REQUIREMENTS = f"# pip install '{extras.requirement()}'\ndecgraph>={decgraph.__version__}\n"
+_REQUIREMENTS = f"# pip install '{extras.requirement()}'\ndecgraph>={__version__}\n"
 
 _GENERATE = '''\
 """{title}
@@ -93,7 +93,7 @@ def export(algorithm: AlgorithmLike, folder: str | Path, *, force: bool = False)
     what the system refuses.
     """
     from decgraph import api
-    from decgraph.hf.modules import main_parameter
+    from decgraph.runtime.sources import main_parameter
 
     chosen = api.of(algorithm)
     main = main_parameter(chosen.function)

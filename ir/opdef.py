@@ -9,8 +9,8 @@ Everything that is known of an op stands in its class, in ir/ops/<topic>.py:
   `m` is the machine (backends/reference), of which ops use numbers, noise, models and the request only.
 - `label(checker, op)`: on which sampled draws its results depend (ir/label_rules.py has the usual rules).
 - `batch`: how a batch of sequences runs it: "pointwise", "ragged", "scalar", "region", "host", "barrier".
-- `samples`: `(text, expected)`: a line or a few of IR over the operands of tests/op_operands.py, and the first result of the
-  last op as plain data, or `...` where tests/ir/test_ops.py shall only hold it against its type.
+- `samples`: `(text, expected)`: a line or a few of IR over the operands of tests/lib/ops/operands.py, and the first result of
+  the last op as plain data, or `...` where tests/ir/test_ops.py shall only hold it against its type.
 - `refusals`: `(operand types, word)`, or `(operand types, word, attributes)`: operands that its type rule refuses, and a word
   of the message or hint; `()` for an op that takes whatever it is given.
 
@@ -38,11 +38,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from fractions import Fraction
+from typing import Any, TypedDict
 
-from decgraph.ir.types import Type
+from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Region
 
 BATCHES = ("pointwise", "ragged", "scalar", "region", "host", "barrier")
@@ -59,9 +60,96 @@ class OpError(ValueError):
         self.hint = hint
 
 
-TypeRule = Callable[[tuple[Type, ...], dict[str, Any], tuple[Region, ...]], tuple[Type, ...]]
-RegionRule = Callable[[tuple[Type, ...], dict[str, Any]], tuple[tuple[Type, ...], ...]]
-Sample = tuple[str, Any]
+Types = Sequence[Type]
+Regions = Sequence[Region]
+Names = tuple[str, ...]
+
+
+Constant = None | bool | int | float | Fraction | str | Sequence["Constant"]
+Attribute = Constant | Type | Dim | Sequence["Attribute"] | Mapping[str, "Attribute"]
+"""What an attribute of an op can be: plain data, which has a text (ir/printing.py)."""
+
+_With = TypedDict("_With", {"with": Names})  # a name that the syntax of a class cannot have
+
+
+class Attrs(_With):
+    """The static attributes that ops have, each with its type. An op has those that its row of the table names (the verifier
+    sees to it), so that its rules read them without a doubt."""
+
+    args: Names
+    axis: int
+    bound: int | None
+    by_race: bool
+    callee: str
+    canvas: str
+    capacity: int | None
+    chain: bool
+    column: str
+    columns: Names
+    count: int | None
+    descending: bool
+    dim: str
+    dims: tuple[Dim, ...]
+    draft: str
+    drafts: bool
+    each: bool
+    edge: str
+    elem: str
+    extern: str
+    face: str
+    field: str
+    fills: str
+    filtered: bool
+    flatten: bool
+    fn: str
+    given: bool
+    has_at: bool
+    has_hi: bool
+    has_lo: bool
+    has_mask: bool
+    has_tree: bool
+    has_under: bool
+    heads: int
+    how: str
+    kind: str
+    lanes: bool
+    limited: bool
+    mode: str
+    most: int
+    name: str
+    named: Names
+    of: str
+    open: bool
+    order: str
+    over: str
+    params: Types
+    parent: bool
+    part: str
+    parts: tuple[Names, ...]
+    queries: bool
+    ragged: bool
+    replace: bool
+    returns: Type
+    scope: str
+    shape: tuple[tuple[int, ...], ...]
+    site: str
+    state: str
+    stops: bool
+    tag: str
+    tree: str
+    type: Type
+    unread: bool
+    until: Names
+    value: Constant
+    vocab: str
+    what: str
+    which: str
+    whole: bool
+
+
+TypeRule = Callable[[Types, dict[str, Any], Regions], Types]
+RegionRule = Callable[[Types, dict[str, Any]], Sequence[Types]]
+Sample = tuple[str, object]
 Refusal = tuple[str, str] | tuple[str, str, dict[str, Any]]
 
 
@@ -72,7 +160,7 @@ class OpDef:
     name: str
     doc: str
     type: TypeRule
-    meaning: Callable[..., tuple[Any, ...]]
+    meaning: Callable[..., tuple[Any, ...]]  # every op has operands of its own types
     label: Callable[..., Any]
     batch: str
     samples: tuple[Sample, ...]

@@ -133,6 +133,13 @@ class Type:
         return str(self.of[position]) if position is not None and len(self.of) > position else ""
 
     @property
+    def item(self) -> Type:
+        """The type of a list's elements."""
+        inner = self.of[0]
+        assert isinstance(inner, Type)
+        return inner
+
+    @property
     def is_number(self) -> bool:
         return self.elem in ("int", "real", "prob")
 
@@ -184,14 +191,14 @@ def join(a: Type, b: Type) -> Type | None:
     if a.elem == "none" or b.elem == "none":  # an optional value
         return b if a.elem == "none" else a
     if a.elem == "list" and b.elem == "list":
-        inner = join(a.of[0], b.of[0])  # type: ignore[arg-type]
+        inner = join(a.item, b.item)
         return None if inner is None else Type("list", (inner, -1))
     if a.elem == "list" or b.elem == "list":  # a vector joins a list of its elements
         lst, vec = (a, b) if a.elem == "list" else (b, a)
         if not vec.dims:
             return None
-        inner = join(lst.of[0], vec.drop())  # type: ignore[arg-type]
-        return None if inner is None else (vec if lst.of[0] == ANY else Type("list", (inner, -1)))
+        inner = join(lst.item, vec.drop())
+        return None if inner is None else (vec if lst.item == ANY else Type("list", (inner, -1)))
     dims = join_dims(a.dims, b.dims)
     if dims is None:
         return None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
@@ -201,11 +202,11 @@ class Request:
         """Where the generated text begins."""
         return len(self.prompt) if self.given is None else self.given
 
-    @property
+    @cached_property
     def greedy(self) -> bool:
         return self.temperature == 0
 
-    @property
+    @cached_property
     def penalised(self) -> bool:
         """Whether a penalty or a bias changes any logit."""
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0 or bool(self.bias)

@@ -134,6 +134,15 @@ def wanted_by(function: Function) -> dict[str, Wanted]:
     return {p.name: Wanted(*map(str, p.value.type.of[:4])) for p in function.params if p.value.type.elem == "model"}
 
 
+def main_parameter(function: Function) -> str:
+    """The name of the parameter that the model on which generate is called is bound to: the first causal or masked one.
+    Raises DecError for an algorithm without such a model."""
+    for name, one in wanted_by(function).items():
+        if one.kind not in PARTS:
+            return name
+    raise DecError(f"{function.name} has no causal or masked model that generate could be called on")
+
+
 def source_of(value: Any) -> Source:
     """What a caller's value is. A name is a folder already (`Names.located`)."""
     if isinstance(value, str | Path):

@@ -45,10 +45,9 @@ class Detokenizer:
         """The state after a token, and the characters it completes; U+FFFD for what is not UTF-8."""
         if not 0 <= token < len(self.pieces):
             return pending, ""  # padding rows of an embedding table have no text
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        decoder.setstate((pending, 0))
-        text = decoder.decode(self.pieces[token])
-        return decoder.getstate()[0], text
+        known = pending + self.pieces[token]
+        text, read = codecs.utf_8_decode(known, "replace")
+        return known[read:], text
 
     def finish(self, pending: Pending) -> str:
         """What is left when no token follows: U+FFFD if a character was cut in the middle, else nothing."""
@@ -56,7 +55,7 @@ class Detokenizer:
 
     def text(self, tokens: Iterable[int]) -> str:
         """The text of whole tokens: what feeding them one by one and finishing gives."""
-        known = (self.pieces[t] for t in tokens if 0 <= t < len(self.pieces))
+        known = [self.pieces[t] for t in tokens if 0 <= t < len(self.pieces)]
         return b"".join(known).decode("utf-8", "replace")
 
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import decgraph
 from decgraph.runtime.json_lines import unbroken
 from decgraph.runtime.logprobs import Logprobs
 from decgraph.runtime.result import Result
@@ -16,6 +15,7 @@ from decgraph.serve.generation import Generation
 from decgraph.serve.texts import GrowingText, Piece
 from decgraph.serve.tools import Reader, identified
 from decgraph.serve.worker import Job, Told
+from decgraph.version import __version__
 
 FINISHED = {"limit": "length", "context": "length"}
 """`finish_reason` by why a run ended; "stop" for all other reasons."""
@@ -110,7 +110,7 @@ class Writer:
             "object": kind,
             "created": self.created,
             "model": self.generation.model,
-            "system_fingerprint": f"decgraph-{decgraph.__version__}",
+            "system_fingerprint": f"decgraph-{__version__}",
         }
 
     def whole(self, answers: Sequence[Answer]) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
-import decgraph
 from decgraph.serve.answers import Writer
 from decgraph.serve.generation import window
 from decgraph.serve.guard import Guard
@@ -37,6 +36,7 @@ from decgraph.serve.wire import (
     ErrorAnswer,
     TokenizeRequest,
 )
+from decgraph.version import __version__
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorAnswer, "description": what}
@@ -128,13 +128,13 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> dict[str, Any
 @router.get("/version")
 async def version() -> dict[str, str]:
     """Which decgraph this is."""
-    return {"version": decgraph.__version__}
+    return {"version": __version__}
 
 
 @router.get("/")
 async def root(request: Request) -> dict[str, Any]:
     """What is served here."""
-    return {"decgraph": decgraph.__version__, "models": service_of(request).catalogue.ids(), "api": "/v1", "docs": "/docs"}
+    return {"decgraph": __version__, "models": service_of(request).catalogue.ids(), "api": "/v1", "docs": "/docs"}
 
 
 @router.get("/ping")
@@ -356,7 +356,7 @@ def app_of(service: Service, *, keys: Sequence[str] = (), origins: Sequence[str]
         yield
         await asyncio.to_thread(service.stop)
 
-    app = FastAPI(title="decgraph", version=decgraph.__version__, lifespan=lifespan, redirect_slashes=False)
+    app = FastAPI(title="decgraph", version=__version__, lifespan=lifespan, redirect_slashes=False)
     app.state.service = service
     service.began = time.time()
     app.include_router(router)

@@ -37,7 +37,7 @@ class Prefixes:
             for number, (owner, rows) in self._kept.items():
                 if owner is engine and (same := alike(rows.tokens, prompt)) > length:
                     best, length = number, same
-            if best is not None and put_back(engine, machine.sequence(), self._kept[best][1], length):
+            if best is not None and put_back(engine, machine.engines.sequence, self._kept[best][1], length):
                 self._kept.move_to_end(best)
                 covered = length if model is machine.main else covered
         return covered
@@ -46,13 +46,13 @@ class Prefixes:
         """Called after a run: take its KV cache, or with `keep` unset free it."""
         from decgraph.runtime.models.engine.kept import copied
 
-        if machine.cache_key is None:
+        if machine.engines.cache_key is None:
             return
         for _, engine in _engines(machine) if keep else ():
-            rows = copied(engine, machine.cache_key)
+            rows = copied(engine, machine.engines.cache_key)
             if rows is not None and len(rows.tokens) >= LEAST and rows.bytes <= self.budget:
                 self._keep(engine, rows)
-        machine.forget(machine.models, machine.cache_key[1])
+        machine.forget(machine.models, machine.engines.cache_key[1])
 
     def _keep(self, engine: Any, rows: Any) -> None:
         for number, (owner, other) in list(self._kept.items()):

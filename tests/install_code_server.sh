@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# VS Code in a browser (code-server, from the npm registry) for tests/rooms/editor/test_vscode.py: into a folder, without what
+# VS Code in a browser (code-server, from the npm registry) for tests/editor/test_vscode.py: into a folder, without what
 # its install script downloads from elsewhere (ripgrep, which only searches files). Needs Node 20, g++, make, and Debian's
 # libkrb5-dev. Minutes.
 #
 #     tests/install_code_server.sh ~/code-server
-#     DECGRAPH_CODE_SERVER=~/code-server/node_modules/.bin/code-server .venv/bin/python -m pytest -m nightly tests/rooms/editor
+#     DECGRAPH_CODE_SERVER=~/code-server/node_modules/.bin/code-server .venv/bin/python -m pytest -m nightly tests/editor
 set -euo pipefail
 folder=${1:?"where to?"}
 mkdir -p "$folder"

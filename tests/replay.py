@@ -19,8 +19,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from waiting import SECONDS
-from worlds import Letters, V, heard, requests
+from lib.stdlib.requests import Letters, V, heard, requests
+from lib.waiting import SECONDS
 
 from decgraph import stdlib
 from decgraph.api import load

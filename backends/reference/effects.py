@@ -14,7 +14,6 @@ from decgraph.ir.data.canvas import Canvas, Edit
 from decgraph.ir.data.dist import Draw, Draws, Path, resolve_path
 from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.data.tree import Tree, edge_token
-from decgraph.ir.opdef import OpError
 from decgraph.ir.values import Op
 from decgraph.runtime import trace
 from decgraph.runtime.stop import StopMachine
@@ -102,20 +101,6 @@ class Effects(Calls):
             return np.array([fires(along(int(i))) for i in ids], dtype=bool)
         return fires(self.commit_tokens(x, None))
 
-    def request_field(self, field: str) -> Any:
-        r = self.request
-        if field == "prompt":
-            return np.array(r.prompt, dtype=np.int64)
-        if field == "limit":
-            return r.max_tokens
-        if field == "room":
-            return r.max_tokens - self.committed()
-        if field == "greedy":
-            return r.greedy
-        if field == "eos" and not r.eos:
-            raise OpError("the request has no end token", "ask before: if eos >= 0; x == eos is never true without one")
-        return min(r.eos, default=-1 if field == "eos_or_none" else 0)
-
     def fits(self, tree: Tree, parent: int) -> bool:
         """Whether a node under `parent` can be of use: inside the context window, before the tree's end, not after an end
         token."""
@@ -132,21 +117,6 @@ class Effects(Calls):
             return False
         nodes = tree.leaves() if which == "leaves" else getattr(tree, which)
         return not any(self.fits(tree, int(n)) for n in nodes)
-
-    def bounds(self, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
-        """The longest text that a tree drafts, with the prompt, and the tokens below which it drafts nothing (attribute until
-        of tree.new)."""
-        place = "place" in until or ("greedy place" in until and self.request.greedy)
-        return (
-            self.base + self.request.max_tokens - place if "limit" in until else None,
-            frozenset(self.request.eos) if "ends" in until else frozenset(),
-        )
-
-    def canvas_room(self) -> int:
-        room = self.request.max_tokens - self.committed()
-        if self.window is not None:
-            room = min(room, self.window - len(self.tokens))
-        return max(0, room)
 
     def last_token(self, tree: Tree) -> int:
         if isinstance(tree.base, tuple) and tree.base:

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 
 from decgraph.backends.drafting import calls
 from decgraph.backends.torch.canvas_calls import evaluate_canvas, memory_of_canvas
 from decgraph.backends.torch.canvases import Canvas
-from decgraph.backends.torch.pending import PendingCall, ResolvedCall, Together
+from decgraph.backends.torch.events import count_call
+from decgraph.backends.torch.pending import JoinedCall, PendingCall, ResolvedCall
 from decgraph.backends.torch.prefixes import Prefixes
-from decgraph.backends.torch.rows import Rows, TorchDist
-from decgraph.backends.torch.second_contexts import SecondContexts, empty
-from decgraph.backends.torch.states import read_states
+from decgraph.backends.torch.protocols import Machine
+from decgraph.backends.torch.rows import Rows, TorchDist, empty
 from decgraph.backends.torch.stores import ids_of
+from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, filled
 from decgraph.errors import DecError
-from decgraph.ir.data.hidden import joint
-from decgraph.ir.memo import memo_of
-from decgraph.ir.values import Op
-from decgraph.runtime.models.derive import derive, halves
+from decgraph.runtime.logprobs import ROWS
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.interface import MASK, Cell, Model, Soft, mixture
-from decgraph.runtime.models.reading import valued
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """The further operands of a call that has none besides its place."""
@@ -33,291 +30,271 @@ _ROOT = np.zeros(1, dtype=np.int64)
 _FIRST = np.zeros((), dtype=np.int64)
 
 
-@runtime_checkable
-class HasModule(Protocol):
-    """A head that is read off given states (runtime/models/hf_heads.py)."""
+@calls
+def evaluate_together(
+    m: Machine, model: Model, parts: tuple[tuple[Any, dict[str, Any]], ...], *, alone: bool = False
+) -> JoinedCall | ResolvedCall:
+    """The meaning of `model.evals`: parts under one context become one forward call over one tree, whose draws
+    stay separate."""
+    m.uncounted = True
+    try:
+        calls = [evaluate(m, model, place, extra) for place, extra in parts]
+    finally:
+        m.uncounted = False
+    asked = [c for c in calls if isinstance(c, PendingCall)]
+    new = [len(c.ask.fresh) if _partly(c.ask) else _cells(c.ask) for c in asked]  # type: ignore[union-attr, arg-type]
+    computed = sum(new) if any(_partly(c.ask) for c in asked) else None
+    count_call(m, model, sum(len(c.ask.rows) for c in asked), sum(_cells(c.ask) for c in asked), computed)
+    if not asked:
+        return ResolvedCall(tuple(c.value for c in calls if isinstance(c, ResolvedCall)))
+    of_trees = [c.ask for c in asked if isinstance(c.ask, ForwardCall)]
+    merged = _merged(of_trees) if len(of_trees) == len(asked) else None
+    return JoinedCall(asked[0].engine, m.engines.sequence, calls, merged, alone)
 
-    target: Model
 
-    def of(self, states: Any) -> list[Any]: ...
+def tail_of(m: Machine, place: Any, tree: Any) -> tuple[Any, Any, Any, list[int], tuple[int, ...], Any]:
+    """(context length, tree or None, tail node ids, wanted rows, shape, node ids) of a place."""
+    if isinstance(place, TorchTree):
+        n = len(place)
+        return place.base.length, place, range(1, n), list(range(-1, n - 1)), (n,), None
+    if isinstance(place, Context):
+        return place.length, None, (), [-1], (), None
+    ids = np.asarray(place, dtype=np.int64)
+    flat = ids.ravel().tolist()
+    parent, needed = tree.parent, {0}
+    for node in flat:  # the wanted nodes and their ancestors
+        while node not in needed:
+            needed.add(node)
+            node = int(parent[node])
+    needed.discard(0)
+    tail = sorted(needed)
+    where = {node: i for i, node in enumerate(tail)}
+    where[0] = -1
+    return tree.base.length, tree, tail, [where[n] for n in flat], ids.shape, (ids if ids.ndim == 1 else None)
 
 
-@runtime_checkable
-class HasStates(Protocol):
-    """An engine that computes last states."""
-
-    @calls
-    def states(self, calls: Sequence[ForwardCall]) -> list[Any]: ...
-
-
-class Calls(SecondContexts):
-    """Model calls of a run."""
-
-    @calls
-    def evaluate_together(self, model: Model, parts: tuple[tuple[Any, dict[str, Any]], ...], *, alone: bool = False) -> Any:
-        """The meaning of `model.evals`: parts under one context become one forward call over one tree, whose draws
-        stay separate."""
-        self.uncounted = True
-        try:
-            calls = [self.evaluate(model, place, extra) for place, extra in parts]
-        finally:
-            self.uncounted = False
-        asked = [c for c in calls if isinstance(c, PendingCall)]
-        new = [len(c.ask.fresh) if _partly(c.ask) else _cells(c.ask) for c in asked]  # type: ignore[union-attr, arg-type]
-        computed = sum(new) if any(_partly(c.ask) for c in asked) else None
-        self.count_call(model, sum(len(c.ask.rows) for c in asked), sum(_cells(c.ask) for c in asked), computed)
-        if not asked:
-            return ResolvedCall(tuple(c.value for c in calls))
-        asks = [c.ask for c in asked]
-        of_trees = [a for a in asks if isinstance(a, ForwardCall)]
-        merged = _merged(of_trees) if len(of_trees) == len(asks) else None
-        return Together(asked[0].engine, self.sequence(), asks if merged is None else [merged], calls, alone)
-
-    def place(self, place: Any, tree: Any) -> tuple[Any, Any, Any, list[int], tuple[int, ...], Any]:
-        """(context length, tree or None, tail node ids, wanted rows, shape, node ids) of a place."""
-        if isinstance(place, TorchTree):
-            n = len(place)
-            return place.base.length, place, range(1, n), list(range(-1, n - 1)), (n,), None
-        if isinstance(place, Context):
-            return place.length, None, (), [-1], (), None
-        ids = np.asarray(place, dtype=np.int64)
-        flat = ids.ravel().tolist()
-        parent, needed = tree.parent, {0}
-        for node in flat:  # the wanted nodes and their ancestors
-            while node not in needed:
-                needed.add(node)
-                node = int(parent[node])
-        needed.discard(0)
-        tail = sorted(needed)
-        where = {node: i for i, node in enumerate(tail)}
-        where[0] = -1
-        return tree.base.length, tree, tail, [where[n] for n in flat], ids.shape, (ids if ids.ndim == 1 else None)
-
-    @calls
-    def evaluate(
-        self,
-        model: Model,
-        place: Any,
-        extra: Mapping[str, Any] = NOTHING,
-        *,
-        part: Literal["heads"] | None = None,
-        alone: bool = False,
-        drafts: bool = False,
-    ) -> Any:
-        """The meaning of `model.eval`: a pending call, whose value is a TorchDist. Raises DecError for a path."""
-        if isinstance(place, TorchPath):
-            raise DecError("a model is called at a context, at nodes of a tree or on a canvas, not at a path")
-        if isinstance(place, Canvas) or (isinstance(place, TorchTree) and isinstance(place.base, Canvas)):
-            call = evaluate_canvas(self, model, place, extra)
-            call.alone = alone
-            return call
-        length, tree, tail, wanted, shape, at = self.place(place, extra.get("tree"))
-        if not wanted:
-            none = np.zeros(shape if part is None else (*shape, 0), dtype=np.int64)
-            return ResolvedCall(TorchDist(Rows(empty(self.vocab_size), self.request), none, "shaped", at))
-        tokens: list[int] = []
-        parents: list[int] = []
-        uids: list[int] = []
-        soft: dict[int, Cell] = {}
-        if tree is not None and len(tail):
-            soft = mixtures_of(model, tree, tail)
-            if len(tail) == len(tree) - 1:
-                tokens, uids, parents = tree.token[1:].tolist(), tree.uid[1:].tolist(), (tree.parent[1:] - 1).tolist()
-            else:
-                ids = np.asarray(tail, dtype=np.int64)
-                tokens, uids = tree.token[ids].tolist(), tree.uid[ids].tolist()
-                index = {int(n): i for i, n in enumerate(tail)}
-                index[0] = -1
-                parents = [index[p] for p in tree.parent[ids].tolist()]
-            for i, cell in soft.items():
-                if isinstance(cell, int):
-                    tokens[i] = cell
-        context = self.tokens if length == len(self.tokens) else self.tokens[:length]
-        ask = ForwardCall(
-            self.sequence(),
-            context,
-            self.marks,
-            tokens,
-            parents,
-            uids,
-            wanted,
-            part or "logits",
-            given=extra.get("given"),
-            name=self.title,
-            soft={i: cell for i, cell in soft.items() if isinstance(cell, Soft)},
-        )
-        self.count_call(model, len(wanted), len(tail), heads=part is not None, drafts=drafts)
-        if tree is None:
-            nodes = _ROOT
-        elif isinstance(place, TorchTree):
-            nodes = np.arange(len(tree))
+@calls
+def evaluate(
+    m: Machine,
+    model: Model,
+    place: Any,
+    extra: Mapping[str, Any] = NOTHING,
+    *,
+    part: Literal["heads"] | None = None,
+    alone: bool = False,
+    drafts: bool = False,
+) -> PendingCall | ResolvedCall:
+    """The meaning of `model.eval`: a pending call, whose value is a TorchDist. Raises DecError for a path."""
+    if isinstance(place, TorchPath):
+        raise DecError("a model is called at a context, at nodes of a tree or on a canvas, not at a path")
+    if isinstance(place, Canvas) or (isinstance(place, TorchTree) and isinstance(place.base, Canvas)):
+        call = evaluate_canvas(m, model, place, extra)
+        call.alone = alone
+        return call
+    length, tree, tail, wanted, shape, at = tail_of(m, place, extra.get("tree"))
+    if not wanted:
+        none = np.zeros(shape if part is None else (*shape, 0), dtype=np.int64)
+        return ResolvedCall(TorchDist(Rows(empty(m.vocab_size), m.request), none, "shaped", at))
+    tokens: list[int] = []
+    parents: list[int] = []
+    uids: list[int] = []
+    soft: dict[int, Cell] = {}
+    if tree is not None and len(tail):
+        soft = mixtures_of(model, tree, tail)
+        if len(tail) == len(tree.parent) - 1:
+            tokens, uids, parents = tree.token[1:].tolist(), tree.uid[1:].tolist(), (tree.parent[1:] - 1).tolist()
         else:
-            nodes = np.ravel(np.asarray(place, dtype=np.int64))
+            ids = np.asarray(tail, dtype=np.int64)
+            tokens, uids = tree.token[ids].tolist(), tree.uid[ids].tolist()
+            index = {int(n): i for i, n in enumerate(tail)}
+            index[0] = -1
+            parents = [index[p] for p in tree.parent[ids].tolist()]
+        for i, cell in soft.items():
+            if isinstance(cell, int):
+                tokens[i] = cell
+    context = m.tokens if length == len(m.tokens) else m.tokens[:length]
+    ask = ForwardCall(
+        m.engines.sequence,
+        context,
+        m.marks,
+        tokens,
+        parents,
+        uids,
+        wanted,
+        part or "logits",
+        given=extra.get("given"),
+        name=m.title,
+        soft={i: cell for i, cell in soft.items() if isinstance(cell, Soft)} if soft else {},
+    )
+    count_call(m, model, len(wanted), len(tail), heads=part is not None, drafts=drafts)
+    if tree is None:
+        nodes = _ROOT
+    elif isinstance(place, TorchTree):
+        nodes = np.arange(len(tree.parent))
+    else:
+        nodes = np.asarray(place, dtype=np.int64).reshape(-1)
 
-        def finish(scores: Any) -> TorchDist:
-            if part == "heads":
-                n = int(scores.shape[0]) // len(wanted)  # a row for each head, node by node
-                deep = np.zeros(1, dtype=np.int64) if tree is None else tree.depth[nodes]
-                positions = (length + 1 + deep[:, None] + np.arange(n)).reshape(-1)
-                rows = Rows(
-                    scores,
-                    self.request,
-                    positions=positions,
-                    path=Prefixes(self.text, length, lambda i: below(tree, int(nodes[i // n]))),
-                    allow=_for_heads(extra.get("allow"), n),
-                    label=model.name,
-                )
-                return TorchDist(rows, np.arange(len(wanted) * n).reshape(*shape, n), "shaped", at)
+    def finish(scores: Any) -> TorchDist:
+        if part == "heads":
+            n = int(scores.shape[0]) // len(wanted)  # a row for each head, node by node
+            deep = np.zeros(1, dtype=np.int64) if tree is None else tree.depth[nodes]
+            positions = (length + 1 + deep[:, None] + np.arange(n)).reshape(-1)
             rows = Rows(
                 scores,
-                self.request,
-                positions=filled(len(wanted), length),
-                nodes=nodes,
-                tree=tree,
-                allow=extra.get("allow"),
+                m.request,
+                positions=positions,
+                path=Prefixes(m.text, length, lambda i: below(tree, int(nodes[i // n]))),
+                allow=_for_heads(extra.get("allow"), n),
                 label=model.name,
-                path=Prefixes(self.text, length, lambda i: below(tree, int(nodes[i])), softly(tree, nodes)),
             )
-            return TorchDist(rows, np.arange(len(wanted)).reshape(shape) if shape else _FIRST, "shaped", at)
-
-        return PendingCall(self.engine(model), self.sequence(), ask, finish, alone)
-
-    def asked(self, place: Any, tree: Any) -> tuple[ForwardCall, tuple[int, ...]]:
-        """The call of an engine for states at a place, or at the end of a path below the context; and the place's shape."""
-        shape: tuple[int, ...] = ()
-        length, tokens, parents, uids = len(self.tokens), [], [], []
-        if isinstance(place, TorchPath):
-            tokens = list(place.tokens)
-            parents, uids, wanted = [*range(-1, len(tokens) - 1)], [-1] * len(tokens), [len(tokens) - 1]
-        else:
-            length, tree, tail, wanted, shape, _ = self.place(place, tree)
-            if tree is not None:
-                ids = np.asarray(tail, dtype=np.int64)
-                index = {int(n): i for i, n in enumerate(tail)} | {0: -1}
-                tokens, uids = tree.token[ids].tolist(), tree.uid[ids].tolist()
-                parents = [index[int(n)] for n in tree.parent[ids]]
-        call = ForwardCall(self.sequence(), self.tokens[:length], self.marks, tokens, parents, uids, wanted, name=self.title)
-        return call, shape
-
-    def states(self, op: Op, trunk: Any, place: Any, extra: dict[str, Any]) -> Any:
-        """The meaning of `model.states`."""
-        return read_states(self, trunk, place, extra, each=bool(op.attrs.get("each")))
-
-    @calls
-    def read_states(self, op: Op, head: Any, states: np.ndarray, layer: Any = None, token: Any = None) -> Any:
-        """The meaning of `head.read` of hidden states [..., width]."""
-        rows = states.reshape(-1, states.shape[-1])
-        self.count_call(head, len(rows), 0)
-        values = head.of_states(rows, None if layer is None else int(layer), None if token is None else ids_of(token))
-        return valued(self, op.result.type.elem, values, states.shape[:-1])
-
-    @calls
-    def score_states(self, op: Op, head: Any, states: np.ndarray, layer: Any = None, token: Any = None) -> TorchDist:
-        """The meaning of `head.score` of hidden states [..., width]."""
-        import torch
-
-        rows, length = states.reshape(-1, states.shape[-1]), len(self.tokens)
-        self.count_call(head, len(rows), 0)
-        beside = None if token is None else ids_of(token)
-        found = head.scores_of(rows, None if layer is None else int(layer), beside, joint(op.operands[1].type))
-        scores = torch.from_numpy(np.stack([s.to_float().logits for s in found])) if found else empty(self.vocab_size)
-        made = Rows(
+            return TorchDist(rows, np.arange(len(wanted) * n).reshape(*shape, n), "shaped", at)
+        rows = Rows(
             scores,
-            self.request,
-            positions=filled(len(rows), length),
-            nodes=np.arange(len(rows)),
-            label=head.name,
-            path=Prefixes(self.text, length, lambda i: ()),
+            m.request,
+            positions=filled(len(wanted), length),
+            nodes=nodes,
+            tree=tree,
+            allow=extra.get("allow"),
+            label=model.name,
+            path=Prefixes(m.text, length, lambda i: below(tree, int(nodes[i])), softly(tree, nodes)),
         )
-        return TorchDist(made, np.arange(len(rows)).reshape(states.shape[:-1]), "shaped")
+        return TorchDist(rows, np.arange(len(wanted)).reshape(shape) if shape else _FIRST, "shaped", at)
 
-    @calls
-    def read_head(self, op: Op, head: Any, place: Any, tree: Any) -> Any:
-        """The meaning of `head.read`: of a trained head on the last states that its target's engine computes or keeps."""
-        call, shape = self.asked(place, tree)
-        self.count_call(head, len(call.rows), len(call.tokens))
-        if not call.rows:
-            return valued(self, op.result.type.elem, [], shape)
-        engine = self.engine(head.target) if isinstance(head, HasModule) else None
-        if not isinstance(engine, HasStates):
-            return valued(self, op.result.type.elem, head.read(call.paths()), shape)
-        import torch
+    return PendingCall(m.engines[model], m.engines.sequence, ask, finish, alone)
 
-        with torch.no_grad():
-            (states,) = engine.states([call])
-        if isinstance(states, Exception):
-            raise states
-        return valued(self, op.result.type.elem, head.of(states), shape)
 
-    def path_to(self, length: int, tree: Any, node: int) -> tuple[int, ...]:
-        """The tokens of the state at a node."""
-        return (*self.tokens[:length], *below(tree, node))
+def states_call(m: Machine, place: Any, tree: Any) -> tuple[ForwardCall, tuple[int, ...]]:
+    """The call of an engine for states at a place, or at the end of a path below the context; and the place's shape."""
+    shape: tuple[int, ...] = ()
+    length, tokens, parents, uids = len(m.tokens), [], [], []
+    if isinstance(place, TorchPath):
+        tokens = list(place.tokens)
+        parents, uids, wanted = [*range(-1, len(tokens) - 1)], [-1] * len(tokens), [len(tokens) - 1]
+    else:
+        length, tree, tail, wanted, shape, _ = tail_of(m, place, tree)
+        if tree is not None:
+            ids = np.asarray(tail, dtype=np.int64)
+            index = {int(n): i for i, n in enumerate(tail)} | {0: -1}
+            tokens, uids = tree.token[ids].tolist(), tree.uid[ids].tolist()
+            parents = [index[int(n)] for n in tree.parent[ids]]
+    call = ForwardCall(m.engines.sequence, m.tokens[:length], m.marks, tokens, parents, uids, wanted, name=m.title)
+    return call, shape
 
-    def path_of_place(self, place: Any, tree: Any) -> tuple[int, ...]:
-        """The tokens of a context, of a node of a tree, or in the place of a context. Raises DecError below a soft node."""
-        if isinstance(place, Context):
-            return tuple(place.ids())
-        if tree is None:
-            return tuple(int(t) for t in ids_of(place))
-        node = int(np.ravel(np.asarray(place))[0])
-        if tree.soft(tree.path_nodes(node)):
-            raise DecError("a memory is of tokens, and a soft node has none", hint="call the model at the node")
-        return self.path_to(tree.base.length, tree, node)
 
-    @calls
-    def memory(self, model: Model, place: Any, extra: Mapping[str, Any] = NOTHING, *, alone: bool = False) -> Any:
-        """The meaning of `model.memory`: of a context or node the place, computed when it is read (engines keep it anyway); of
-        a canvas a pending call. The memory of an empty context (`ctx.parent` after a prompt of one token) holds nothing.
-        Raises DecError for a model without a memory."""
-        if isinstance(place, Canvas):
-            call = memory_of_canvas(self, model, place, extra)
-            if isinstance(call, PendingCall):
-                call.alone = alone
-            return call
-        if type(model).memory is Model.memory:
-            return model.memory(())  # raises where it has none
-        tree: Any = extra.get("tree")
-        tokens: Sequence[int]
-        if isinstance(place, Context):
-            length, tokens = place.length, self.tokens
-        else:
-            tokens = self.path_of_place(place, tree)
-            length = len(tokens)
-        if not length and extra.get("given") is not None:
-            return ResolvedCall(extra["given"])
-        return ResolvedCall(Remembered(model, tokens, length, extra.get("given")))
+def path_to(m: Machine, length: int, tree: Any, node: int) -> tuple[int, ...]:
+    """The tokens of the state at a node."""
+    return (*m.tokens[:length], *below(tree, node))
 
-    @calls
-    def attention(self, model: Model, place: Any, extra: Mapping[str, Any] = NOTHING) -> Any:
-        """The meaning of `model.attention`, computed beside the engine, of which fast attention returns no weights. Raises
-        DecError for an empty context, and for a model without it."""
-        path = self.path_of_place(place, extra.get("tree"))
-        if not path:
-            raise DecError("nothing attends in an empty context", hint="ctx.parent exists for prompts of two tokens or more")
-        given = extra.get("given")
-        values = model.attention(path, None if given is None else given.value, int(extra.get("last", 1)))
-        return valued(self, "prob", values, (len(values),))
 
-    def paths(self, at: tuple[Any, ...], n: int) -> list[tuple[int, ...]]:
-        """The paths of a place that `warp` names."""
-        if isinstance(at[0], Context):
-            return [at[0].ids()] * n
-        if isinstance(at[0], TorchTree):
-            return [self.path_to(at[0].base.length, at[0], i) for i in range(len(at[0]))]
-        return [self.path_to(at[1].base.length, at[1], int(i)) for i in np.ravel(np.asarray(at[0]))]
+def path_of_place(m: Machine, place: Any, tree: Any) -> tuple[int, ...]:
+    """The tokens of a context, of a node of a tree, or in the place of a context. Raises DecError below a soft node."""
+    if isinstance(place, Context):
+        return tuple(place.ids())
+    if tree is None:
+        return tuple(int(t) for t in ids_of(place))
+    node = int(np.ravel(np.asarray(place))[0])
+    if tree.soft(tree.path_nodes(node)):
+        raise DecError("a memory is of tokens, and a soft node has none", hint="call the model at the node")
+    return path_to(m, tree.base.length, tree, node)
 
-    def derived(self, how: str, base: Any, args: tuple[Any, ...], named: tuple[str, ...] = ()) -> Any:
-        """The meaning of `model.derive`, one object for each derivation from one model."""
-        how = "on" if how == "adapter" else how
-        args = halves(args, named)
-        kept = memo_of(base).once("derived", dict[Any, Any])
-        key = (how, tuple(id(a) if isinstance(a, Model) else str(a) for a in args))
-        if key not in kept:
-            made = derive(
-                base, how, *[a if isinstance(a, Model) else (int(a) if isinstance(a, int | np.integer) else a) for a in args]
-            )
-            kept[key] = (made, args)
-        return kept[key][0]
+
+@calls
+def memory(m: Machine, model: Model, place: Any, extra: Mapping[str, Any] = NOTHING, *, alone: bool = False) -> Any:
+    """The meaning of `model.memory`: of a context or node the place, computed when it is read (engines keep it anyway); of
+    a canvas a pending call. The memory of an empty context (`ctx.parent` after a prompt of one token) holds nothing.
+    Raises DecError for a model without a memory."""
+    if isinstance(place, Canvas):
+        call = memory_of_canvas(m, model, place, extra)
+        if isinstance(call, PendingCall):
+            call.alone = alone
+        return call
+    if type(model).memory is Model.memory:
+        return model.memory(())  # raises where it has none
+    tree: Any = extra.get("tree")
+    tokens: Sequence[int]
+    if isinstance(place, Context):
+        length, tokens = place.length, m.tokens
+    else:
+        tokens = path_of_place(m, place, tree)
+        length = len(tokens)
+    if not length and extra.get("given") is not None:
+        return ResolvedCall(extra["given"])
+    return ResolvedCall(Remembered(model, tokens, length, extra.get("given")))
+
+
+@calls
+def read_tokens(
+    m: Machine, model: Model, tokens: Any, given: Remembered | None = None, *, each: bool = False, alone: bool = False
+) -> PendingCall | ResolvedCall:
+    """The meaning of `model.read`. Raises DecError for no tokens at all."""
+    text = tuple(int(t) for t in ids_of(tokens))
+    if not text and each:
+        none = np.zeros(0, dtype=np.int64)
+        return ResolvedCall(TorchDist(Rows(empty(m.vocab_size), m.request), none, "shaped"))
+    if not text:
+        raise DecError(f"{model.name!r} needs at least one token of context")
+    engine: Any = m.engines[model]
+    key = m.second_contexts[model].key(m.engines.sequence, text[:1] if each else text)
+    # The engine compares only the end of a context with what it has: texts that differ further up are told apart here.
+    engine.rewind(key, text)
+    n = len(text) if each else 1
+    if each:  # a row is computed for drafts below a context: all but the first token are such a chain, which is not cached
+        ask = ForwardCall(key, text[:1], (), text[1:], range(-1, n - 2), [-1] * (n - 1), range(-1, n - 1), name=m.title)
+    else:
+        ask = ForwardCall(key, text, given=given, name=m.title)
+    count_call(m, model, n, len(text))
+    length = len(m.tokens)
+    own = m.main is None or model.vocab == m.main.vocab
+    request = m.request if own else m.request.elsewhere
+
+    def finish(scores: Any) -> TorchDist:
+        rows = Rows(
+            scores,
+            request,
+            positions=np.full(n, length),
+            nodes=np.arange(n),
+            label=model.name,
+            path=Prefixes(m.text, length, lambda i: ()),
+        )
+        return TorchDist(rows, np.arange(n) if each else np.zeros((), dtype=np.int64), "shaped")
+
+    return PendingCall(engine, key, ask, finish, alone)
+
+
+def own_logits(m: Machine, begin: int, end: int) -> Iterator[np.ndarray]:
+    """The main model's own logits float32 [n, V] before each of the tokens from `begin` to `end`. These are called as a
+    chain of drafts below the tokens before them, whose keys and values are still in the cache."""
+    assert m.main is not None
+    tokens, uids = m.tokens, range(1 << 40, (1 << 40) + end - begin)  # no draft of the run has these
+    for first in range(begin, end, ROWS):
+        count = min(ROWS, end - first)
+        engine: Any = m.engines[m.main]  # of a causal model: session.py refuses others
+        (made,) = engine.compute(
+            [
+                ForwardCall(
+                    m.engines.sequence,
+                    tokens[:first],
+                    [-1] * begin + list(uids[: first - begin]),
+                    tokens[first : first + count - 1],
+                    range(-1, count - 2),
+                    uids[first - begin : first - begin + count - 1],
+                    range(-1, count - 1),
+                    name=m.title,
+                )
+            ]
+        )
+        if isinstance(made, Exception):
+            raise made
+        yield fetched(made)
+
+
+def paths_of(m: Machine, at: tuple[Any, ...], n: int) -> list[tuple[int, ...]]:
+    """The paths of a place that `warp` names."""
+    if isinstance(at[0], Context):
+        return [at[0].ids()] * n
+    if isinstance(at[0], TorchTree):
+        return [path_to(m, at[0].base.length, at[0], i) for i in range(len(at[0]))]
+    return [path_to(m, at[1].base.length, at[1], int(i)) for i in np.ravel(np.asarray(at[0]))]
 
 
 def below(tree: Any, node: int) -> tuple[int, ...]:

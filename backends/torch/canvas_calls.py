@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch.canvases import Canvas, canvas_at
-from decgraph.backends.torch.engines import Engines
+from decgraph.backends.torch.events import count_call
 from decgraph.backends.torch.pending import PendingCall, ResolvedCall
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import TorchTree
@@ -58,7 +59,7 @@ class CanvasMemory:
         return read_logits(self.attention_logits, self.which, self.base, queries, at)
 
 
-def cells_of(m: Engines, engine: Any, c: Canvas, before: Sequence[int]) -> tuple[np.ndarray, Any]:
+def cells_of(m: Machine, engine: Any, c: Canvas, before: Sequence[int]) -> tuple[np.ndarray, Any]:
     """(int64[base + n], the soft cells or None) of a canvas after these tokens."""
     base = len(before)
     out: Any = np.empty(base + len(c), dtype=np.int64)
@@ -87,9 +88,9 @@ def read(c: Canvas) -> tuple[Any, ...]:
     return (*c.base.ids(), *(held.get(i, MASK if t < 0 else int(t)) for i, t in enumerate(c.token)))
 
 
-def asked(m: Engines, model: Any, canvases: list[Canvas], extra: Mapping[str, Any], rows: Any, keep: bool) -> tuple[Any, Any]:
+def asked(m: Machine, model: Any, canvases: list[Canvas], extra: Mapping[str, Any], rows: Any, keep: bool) -> tuple[Any, Any]:
     """(engine, canvas call)."""
-    engine = m.engine(model)
+    engine = m.engines[model]
     first = canvases[0]
     before = first.base.ids() if "after" not in extra else ids_of(extra["after"])
     base, n = len(before), len(first)
@@ -98,7 +99,7 @@ def asked(m: Engines, model: Any, canvases: list[Canvas], extra: Mapping[str, An
     made = [cells_of(m, engine, c, before) for c in canvases]
     cells = torch.from_numpy(made[0][0] if len(made) == 1 else np.stack([c for c, _ in made]))
     ask = CanvasCall(
-        m.sequence(),
+        m.engines.sequence,
         cells,
         made[0][1] if len(made) == 1 else None,
         None if fresh is None else [int(i) for i in fresh],
@@ -111,7 +112,7 @@ def asked(m: Engines, model: Any, canvases: list[Canvas], extra: Mapping[str, An
     return engine, ask
 
 
-def evaluate_canvas(m: Engines, model: Any, place: Canvas | TorchTree, extra: Mapping[str, Any]) -> PendingCall:
+def evaluate_canvas(m: Machine, model: Any, place: Canvas | TorchTree, extra: Mapping[str, Any]) -> PendingCall:
     """The meaning of `model.eval` on a canvas, at positions of one, or on every canvas of a tree."""
     tree = place if isinstance(place, TorchTree) else None
     nodes: list[Canvas] = [canvas_at(place, i) for i in range(len(place))] if isinstance(place, TorchTree) else [place]
@@ -134,7 +135,7 @@ def evaluate_canvas(m: Engines, model: Any, place: Canvas | TorchTree, extra: Ma
 
     def finish(answer: Any) -> TorchDist:
         if counted and answer.computed:  # a cached result is no call
-            m.count_call(model, width * len(canvases), len(canvases) * (read + n), answer.computed)
+            count_call(m, model, width * len(canvases), len(canvases) * (read + n), answer.computed)
         scores = answer.logits.reshape(-1, answer.logits.shape[-1])
         everywhere = np.tile(which, len(canvases))
         rows = Rows(scores, m.request, positions=base + everywhere, nodes=everywhere, path=path, label=model.name)
@@ -146,11 +147,11 @@ def evaluate_canvas(m: Engines, model: Any, place: Canvas | TorchTree, extra: Ma
     return PendingCall(engine, ask.sequence, ask, finish)
 
 
-def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: Mapping[str, Any]) -> PendingCall | ResolvedCall:
+def memory_of_canvas(m: Machine, model: Any, c: Canvas, extra: Mapping[str, Any]) -> PendingCall | ResolvedCall:
     """The meaning of `model.memory` of a canvas."""
     base = c.base.length
     at = extra.get("at")
-    engine: Any = m.engine(model)  # Any: a `MaskedEngine`, as the model is masked
+    engine: Any = m.engines[model]  # Any: a `MaskedEngine`, as the model is masked
     if at is not None and len(at) == 0 and extra.get("given") is None:
         return ResolvedCall(CanvasMemory(engine.empty(base + len(c)), base, model.layers))
     engine, ask = asked(m, model, [c], extra, [], True)
@@ -160,7 +161,7 @@ def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: Mapping[str, Any]
 
     def finish(answer: Any) -> CanvasMemory:
         if counted and answer.computed:  # usually that of the call before, which the engine has cached
-            m.count_call(model, 0, base + len(c), answer.computed)
+            count_call(m, model, 0, base + len(c), answer.computed)
         return CanvasMemory(answer.memory, base, model.layers, attention_logits)
 
     return PendingCall(engine, ask.sequence, ask, finish)

@@ -37,7 +37,7 @@ class Drawn:
         return True
 
     def __iter__(self) -> Iterator[Any]:
-        return (self.pick(i) for i in range(len(self)))
+        return map(self.pick, range(self.shape[0]))
 
     def __getitem__(self, index: Any) -> Any:
         """The draws at nodes or positions."""
@@ -82,24 +82,20 @@ class TorchDraws(Drawn):
 
     def pick(self, where: Any, at: Ids | None = None) -> TorchDraws:
         """Elements by a NumPy index."""
-
-        def part(a: Ids | None) -> Ids | None:
-            return None if a is None else np.asarray(a[where])
-
         at, inner = picked_places(where, at, self.inner)
         return TorchDraws(
             np.asarray(self.tokens[where]),
             self.rows,
-            part(self.row),
+            None if self.row is None else np.asarray(self.row[where]),
             self.face,
-            rank=part(self.rank),
-            group=part(self.group),
+            rank=None if self.rank is None else np.asarray(self.rank[where]),
+            group=None if self.group is None else np.asarray(self.group[where]),
             members=self.members,
             point=self.point,
-            race=part(self.race),
+            race=None if self.race is None else np.asarray(self.race[where]),
             at=at,
             tag=self.tag,
-            ids=part(self.ids),
+            ids=None if self.ids is None else np.asarray(self.ids[where]),
             inner=inner,
         )
 

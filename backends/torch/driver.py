@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import FrameType, GeneratorType
-from typing import Any
 
+from decgraph.backends.torch.pending import Steps
 from decgraph.ir.values import Op
 
 
@@ -20,8 +20,8 @@ class Driver:
     name: str
     source: str
     filename: str
-    driver: Callable[..., Any]
-    starts: dict[str, Callable[..., Any]]
+    driver: Callable[..., Steps[None]]
+    starts: dict[str, Callable[..., object]]
     lines: dict[int, Op] = field(repr=False, default_factory=dict)
 
     def place(self, error: BaseException) -> tuple[str, str] | None:
@@ -32,7 +32,7 @@ class Driver:
                 return (op.loc.told if op.loc.line else "", op.opcode)
         return None
 
-    def ops(self, waiting: Generator[Any, Any, Any] | None = None) -> Iterator[Op]:
+    def ops(self, waiting: Steps[None] | None = None) -> Iterator[Op]:
         """The operations of this program's lines that are being run, the innermost first. waiting: the run, which waits
         for a model call while nothing of it is on the stack.
 
@@ -45,7 +45,7 @@ class Driver:
             frames.append(frame)
             frame = frame.f_back
         suspended: list[FrameType] = []
-        inner: Any = waiting
+        inner: object = waiting
         while isinstance(inner, GeneratorType) and inner.gi_frame is not None and not inner.gi_running:
             suspended.insert(0, inner.gi_frame)
             inner = inner.gi_yieldfrom

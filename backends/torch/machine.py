@@ -3,48 +3,78 @@ driver: a generator that yields every model call and is sent its value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from decgraph.backends import automata
 from decgraph.backends.base import Backend
-from decgraph.backends.drafting import calls
-from decgraph.backends.run import Stop
-from decgraph.backends.torch.draft_loops import DraftLoops
+from decgraph.backends.run import Run, Stop
+from decgraph.backends.torch import calls, draft_loops, engines, noise, protocols, sub_runs
 from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.kit import TORCH, Kit
 from decgraph.backends.torch.lowering import supports
-from decgraph.backends.torch.ops.selection import ranked, top
-from decgraph.backends.torch.pending import MeetingCall, Pending
+from decgraph.backends.torch.ops import draws, host, trees
+from decgraph.backends.torch.pending import Call, Steps
+from decgraph.backends.torch.prefixes import CommittedText
 from decgraph.backends.torch.program import program_of
 from decgraph.backends.torch.schedule import Ended, Schedule, run_many
-from decgraph.backends.torch.sub_runs import drawn_later
 from decgraph.backends.torch.timing import recorded, timed_call
-from decgraph.backends.torch.transfer import fetched, watch
-from decgraph.backends.torch.trees import Context, TorchPath, path_of
+from decgraph.backends.torch.transfer import watch
+from decgraph.backends.torch.trees import TorchTree
 from decgraph.errors import DecError, InternalError
-from decgraph.ir.ops.common import plain
-from decgraph.ir.ops.host import folded, shares
 from decgraph.ir.values import Loc, Op
 from decgraph.runtime.faults import fault, noted_outside
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.recording import Timing
+from decgraph.runtime.stop import StopMachine, StopState
+from decgraph.runtime.trace import DraftEnded, Stats, Tally
 
 
-class TorchMachine(DraftLoops):
+class TorchMachine(Run):
     """One request running one compiled function; its arguments are `Backend`'s."""
 
     name = "torch"
+    counts = True
     kit: ClassVar[Kit] = TORCH
+    uncounted = False
+    """Whether calls are counted by their caller, as the parts of one."""
+    part = ""
+    """The opcode of the part of a draft loop that runs, which is one statement of the driver; "" outside of one."""
 
     def start_run(self) -> None:
         super().start_run()
         self.program: Driver = program_of(self.module, self.function.name, self.kit)
+        self.engines: engines.Engines = engines.Engines(
+            id(self) if self.parent is None else (self.parent.engines.sequence, id(self))
+        )
+        self.second_contexts = engines.SecondContexts()
+        self.marks: list[int] = [-1] * len(self.tokens)
+        """For every token of the context the id of the tree node it came from, or -1."""
+        self.text = CommittedText(self.tokens, self.request.begins)
+        # Without stop strings and conditions of the caller the stop machine only counts tokens and finds ends: it is run when
+        # it may fire, and its state is computed when it is read.
+        self.counts_only = not self.request.stop and not self.request.until
+        self.tally = Tally()
+        self.uids = 0
+        self.syncs = 0
+        """Device-to-host synchronisations of the run; see transfer.py."""
+
+    # -- what generated drivers call, beside the operations in ops/
+    evaluate = calls.evaluate
+    evaluate_together = calls.evaluate_together
+    read_tokens = calls.read_tokens
+    memory = calls.memory
+    draft_loop = draft_loops.draft_loop
+    sub_run = sub_runs.sub_run
+    batch_top = host.batch_top
+    fold = host.fold
+    full = trees.full
 
     # -- the backend
     @classmethod
@@ -55,7 +85,7 @@ class TorchMachine(DraftLoops):
         run_many(waiting, width, ended)
 
     @classmethod
-    def schedule(cls, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False) -> Any:
+    def schedule(cls, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False) -> protocols.Schedule:
         """What runs machines that join and leave, for a caller that advances it by itself. width: about how many at a time."""
         return Schedule(ended, chunk=chunk, apart=apart)
 
@@ -76,6 +106,22 @@ class TorchMachine(DraftLoops):
         """None for an operation with a lowering, or one that generated drivers write inline; see lowering.py for the others."""
         return supports(opcode)
 
+    # -- the KV cache
+    def reuse(self, key: Hashable) -> None:
+        self.engines.reuse(key, self.models, self.request.prompt)
+
+    @classmethod
+    def forget(cls, models: Mapping[str, Model], key: Hashable) -> None:
+        engines.forget(models, key)
+
+    def release(self) -> None:
+        """Free this run's KV cache in the engines, that of second contexts also where that of the request stays."""
+        self.second_contexts.release(self.engines)
+        self.engines.release(self.models.values())
+
+    def own_logits(self, begin: int, end: int) -> Iterator[np.ndarray]:
+        return calls.own_logits(self, begin, end)
+
     # -- running
     def record(self, recorder: Timing) -> None:
         super().record(recorder)
@@ -86,7 +132,7 @@ class TorchMachine(DraftLoops):
             parts = op.regions[0].walk() if self.part and op.opcode == "for" else ()
             yield next((part.loc for part in parts if part.opcode == self.part), op.loc)
 
-    waiting: Generator[Pending[Any], Any, None] | None = None
+    waiting: Steps[None] | None = None
     """The run, where it is recorded and waits for model calls."""
 
     def initial_states(self, values: Sequence[Any]) -> Mapping[str, Callable[[], Any]]:
@@ -110,11 +156,11 @@ class TorchMachine(DraftLoops):
         finally:
             self.release()
 
-    def answered(self, call: Pending[Any]) -> Any:
+    def answered(self, call: Call) -> object:
         """The value of a call of this run alone."""
         return call.compute_alone() if self.recorder is None else timed_call(self.recorder, call)
 
-    def steps(self) -> Generator[Pending[Any], Any, None]:
+    def steps(self) -> Steps[None]:
         """The run as a generator of model calls, each to be sent its result, or thrown the exception raised instead. Raises
         DecError for any exception on the way."""
         try:
@@ -141,66 +187,68 @@ class TorchMachine(DraftLoops):
         place, op = self.program.place(error) or ("", "")
         return fault(error, request=self.title, place=place, op=op)
 
-    def sub_run(
-        self,
-        callee: str,
-        site: str,
-        start: Any,
-        bound: int,
-        args: dict[str, Any],
-        tree: Any,
-        counters: Sequence[Any],
-        until: Callable[[TorchPath], Any],
-    ) -> Generator[Pending[Any], Any, TorchPath]:
-        """Run another function on a scratch context until its condition holds: a generator of its model calls."""
-        base = start.ids() if isinstance(start, Context) else (*self.tokens, *path_of(tree, int(start)).tokens)
-        inner = self.inner_run(callee, site, base, bound, args, counters)
-        inner.until = lambda m: bool(until(TorchPath(tuple(m.tokens[m.base :]), base=m.base)))
-        try:
-            yield from inner.steps()
-        except Stop:
-            pass
-        except Exception as error:
-            noted_outside(error)
-            raise
-        finally:
-            inner.release()
-            self.tally.called(inner.tally)
-        tokens = inner.committed_tokens()
-        model = next(iter(inner.models.values()), None)
-        return TorchPath(tokens, base=len(base), uids=(-1,) * len(tokens), draws=drawn_later(self.request, model, base, tokens))
+    # -- commits
+    @property
+    def stop_state(self) -> StopState:
+        """The state of the stop machine."""
+        if self._stop.count != len(self.tokens) - self.base:
+            self._stop = replace(self._stop, count=len(self.tokens) - self.base)
+        return self._stop
 
-    # -- computed on the host
+    @stop_state.setter
+    def stop_state(self, state: StopState) -> None:
+        self._stop = state
+
+    def feed(self, token: int) -> None:
+        """Commit one token."""
+        self.tokens.append(token)
+        count = len(self.tokens) - self.base
+        if not self.counts_only or token in self.request.eos or count >= self.request.max_tokens:
+            state = self._stop if self._stop.count == count - 1 else replace(self._stop, count=count - 1)
+            self._stop = StopMachine.feed(state, token)
+
+    def done(self) -> bool:
+        return bool(self._stop.done) or (self.window is not None and len(self.tokens) > self.window)
+
+    # -- statistics
+    def finish(self) -> None:
+        super().finish()
+        self.tally.stopped = self.reason
+
+    def end_draft(self, event: DraftEnded) -> None:
+        self.tally.errors[event.error] = self.tally.errors.get(event.error, 0) + 1
+        super().end_draft(event)
+
+    def stats(self) -> Stats:
+        """The statistics of the run."""
+        return self.tally.stats()
+
+    def next_uids(self, n: int) -> np.ndarray:
+        """int64[n]: fresh ids of tree nodes."""
+        out = np.arange(self.uids, self.uids + n)
+        self.uids += n
+        return out
+
+    def columns_of(self, tree: TorchTree) -> Mapping[str, Sequence[Any]]:
+        return {**tree.columns, "logprob": tree.logprobs().tolist()}
+
+    def waited(self, copy: Callable[[], Tensor]) -> Tensor:
+        """What a copy from a device gives, which waits for it."""
+        return copy()
+
+    # -- noise
+    key = noise.key_of
+    flip = draws.flip
+    beta = draws.drawn_beta
+
+    # -- operations that run their NumPy meaning
     def automaton(self, op: Op, g: Any, args: Sequence[Any]) -> Any:
         """Query an automaton; see the op automaton."""
         return automata.ask(op.attrs["what"], g, args, base=self.base, vocab_size=self.vocab_size)
 
-    @calls
-    def batch_top(self, x: Any, k: Any, by: Sequence[Any], site: str) -> MeetingCall:
-        """The meaning of `batch.top`: a call that waits for the other sequences' candidates."""
-        _, order, keys = ranked(self, x, by)
-        best = [tuple(key[i] for key in keys) for i in range(min(len(order), max(0, int(k))))]
-        return MeetingCall((best, int(k)), shares, site, finish=lambda n: top(self, x, n, *by))
-
-    @calls
-    def fold(self, x: Any, fn: str, site: str) -> MeetingCall:
-        """The meaning of `batch.fold`: a call that waits for the other sequences."""
-        value = fetched(x) if isinstance(x, torch.Tensor) else x
-        return MeetingCall(plain(value), partial(folded, fn), site)
-
     def reals(self, values: Any) -> np.ndarray:
         return np.array(values, dtype=np.float64)
 
-    def restrict(self, memory: Any, positions: Any, kind: str) -> Any:
-        return memory.restrict(positions, kind)
-
-    def above(self, q: Any, n: int) -> float:
-        """The log-probability of the path to the node that row n of a dist was evaluated at, by the dist's own view."""
-        tree = q.rows.tree
-        if tree is None or q.rows.nodes is None:
-            return 0.0
-        total = 0.0
-        with np.errstate(divide="ignore"):
-            for node in tree.path_nodes(int(q.rows.nodes[int(q.index.reshape(-1)[n])]))[1:]:
-                total += float(np.log(tree.draw(node).prob(q.face)))
-        return total
+    def level_field(self, level: Any, field: str) -> Any:
+        v = getattr(level, field)
+        return np.array(v, dtype=np.int64) if isinstance(v, tuple) else v

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from decgraph.backends.torch.values import literal
+from decgraph.backends.torch.writer import Form, Writer
 from decgraph.ir.values import Op
-
-if TYPE_CHECKING:
-    from decgraph.backends.torch.writer import Writer
 
 
 def _call(w: Writer, op: Op, what: str, more: str = "") -> None:
-    model, place, *rest = (w.values.use(v) for v in op.operands)
+    model, place, *rest = (w.use(v) for v in op.operands)
     named = [*zip(op.attrs.get("with", ()), rest), *([("queries", "True")] if op.attrs.get("queries") else [])]
     extra = ", ".join(f'"{k}": {v}' for k, v in named)
     w.asks = True
     given = f", {{{extra}}}" if extra else ""
-    w.lines.add(f"{w.values.name(op.result)} = yield m.{what}({model}, {place}{given}{more})", op)
+    w.line(f"{w.name(op.result)} = yield m.{what}({model}, {place}{given}{more})", op)
 
 
 def evaluation(w: Writer, op: Op) -> None:
@@ -28,22 +24,22 @@ def evaluation(w: Writer, op: Op) -> None:
 
 def reading(w: Writer, op: Op) -> None:
     each = ", each=True" if op.attrs.get("each") else ""
-    given = f", {w.values.use(op.operands[2])}" if op.attrs.get("given") else ""
+    given = f", {w.use(op.operands[2])}" if op.attrs.get("given") else ""
     _call(w, op, "read_tokens", given + each + ("" if op.attrs.get("joint") else ", alone=True"))
 
 
 def fold(w: Writer, op: Op) -> None:
     w.asks = True
     site = f"{w.f.name}:{op.loc.line}:{op.loc.column}"
-    w.lines.add(f"{w.values.name(op.result)} = yield m.fold({w.values.use(op.operands[0])}, {op.attrs['fn']!r}, {site!r})", op)
+    w.line(f"{w.name(op.result)} = yield m.fold({w.use(op.operands[0])}, {op.attrs['fn']!r}, {site!r})", op)
 
 
 def top(w: Writer, op: Op) -> None:
     w.asks = True
-    x, k, *by = (w.values.use(v) for v in op.operands)
+    x, k, *by = (w.use(v) for v in op.operands)
     site = f"{w.f.name}:{op.loc.line}:{op.loc.column}"
     keys = "".join(f"{b}, " for b in by)
-    w.lines.add(f"{w.values.name(op.result)} = yield m.batch_top({x}, {k}, ({keys}), {site!r})", op)
+    w.line(f"{w.name(op.result)} = yield m.batch_top({x}, {k}, ({keys}), {site!r})", op)
 
 
 def memory(w: Writer, op: Op) -> None:
@@ -51,7 +47,7 @@ def memory(w: Writer, op: Op) -> None:
 
 
 def evaluations(w: Writer, op: Op) -> None:
-    model, *rest = (w.values.use(v) for v in op.operands)
+    model, *rest = (w.use(v) for v in op.operands)
     w.asks = True
     parts, first = [], 0
     for names in op.attrs["parts"]:
@@ -60,4 +56,14 @@ def evaluations(w: Writer, op: Op) -> None:
         given = ", ".join(f'"{k}": {v}' for k, v in zip(names, extra))
         parts.append(f"({place}, {{{given}}})")
     alone = "" if op.attrs.get("joint") else ", alone=True"
-    w.lines.add(f"{w.values.targets(op)} = yield m.evaluate_together({model}, ({', '.join(parts)},){alone})", op)
+    w.line(f"{w.values.targets(op)} = yield m.evaluate_together({model}, ({', '.join(parts)},){alone})", op)
+
+
+FORMS: dict[str, Form] = {
+    "batch.fold": fold,
+    "batch.top": top,
+    "model.eval": evaluation,
+    "model.evals": evaluations,
+    "model.memory": memory,
+    "model.read": reading,
+}

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.transfer import fetched
+from decgraph.errors import DecError
+from decgraph.ir.ops.draws import NO_PLACE, NoiseKey
 from decgraph.runtime import noise
 
 _LOW = 0xFFFFFFFF
@@ -141,4 +145,21 @@ def unit(key: noise.Key) -> float:
     return (c0 + 0.5) * 2.0**-32
 
 
-__all__ = ["Ahead", "exponentials", "fetched", "first_arrivals", "races", "unit"]
+def key_of(
+    m: Machine, key: NoiseKey, lane: tuple[int, ...], position: Any = None, node: Any = None, index: Any = None
+) -> noise.Key:
+    """The Philox key of a draw; `position` and `node` are the row's. Raises DecError for output noise of a distribution
+    that stands at no position of the text, without an index."""
+    seed, request = m.request.seed, m.request.request_id
+    if key.kind != "output":
+        return noise.Key(seed, request, m.site_prefix + key.site, m.counter_prefix + key.counters, lane)
+    at = index if index is not None else position
+    if at is None:
+        raise DecError("`as output` needs an index here: the distribution has no place of its own", hint=NO_PLACE)
+    place = (int(node),) if index is not None and node is not None else ()
+    if m.site_prefix:
+        return noise.Key(seed, request, m.site_prefix + "output", m.counter_prefix + (int(at),), place)
+    return noise.output_key(seed, request, int(at), place)
+
+
+__all__ = ["Ahead", "exponentials", "fetched", "first_arrivals", "key_of", "races", "unit"]

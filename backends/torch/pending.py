@@ -6,22 +6,34 @@ A driver yields such a call and is sent its value. Calls of several runs are com
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Self, TypeVar
+
+from torch import Tensor
 
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, MaskedEngine
 from decgraph.runtime.models.engine.forward_call import DraftLoop, Engine, ForwardCall, RollEngine
 
 AnyEngine = Engine | MaskedEngine
-E = TypeVar("E", bound=AnyEngine | None)
+T = TypeVar("T")
 
 
-class Pending(ABC, Generic[E]):
+class Batch:
+    """In the place of an engine: what the sequences of a batch compute of one another's numbers. Nothing is kept."""
+
+    def close(self, sequence: Hashable) -> None:
+        return
+
+
+BATCH = Batch()
+
+
+class Call(ABC):
     """A pending model call. engine: computes it (None: it needs none). sequence: the key of the run's KV cache in the engine.
     alone: not to be batched. Calls of one `kind` and engine are computed together."""
 
-    engine: E
+    engine: AnyEngine | Batch | None
     sequence: Hashable
     alone: bool = False
 
@@ -31,14 +43,14 @@ class Pending(ABC, Generic[E]):
 
     @classmethod
     @abstractmethod
-    def compute_all(cls, calls: Sequence[Any]) -> list[Any]:
+    def compute_all(cls, calls: Sequence[Self]) -> Sequence[object]:
         """The engine's result for each of several calls of one kind."""
 
     @abstractmethod
-    def take(self, answer: Any) -> Any:
+    def take(self, answer: object) -> object:
         """The value of the call from the engine's result; raises the result if it is an exception."""
 
-    def compute_alone(self) -> Any:
+    def compute_alone(self) -> object:
         """The value of the call, computed by itself."""
         return self.take(self.compute_all([self])[0])
 
@@ -47,80 +59,94 @@ class Pending(ABC, Generic[E]):
         return
 
 
-class _EngineCall(Pending[AnyEngine]):
-    """Calls that are lists of requests to an engine."""
+Steps = Generator[Call, object, T]
+"""A run, or a part of one, as a generator of its calls, each to be sent its value, or thrown the exception raised instead."""
 
-    asks: Sequence[ForwardCall | CanvasCall]
+
+class EngineCall(Call):
+    """A call that is a list of requests to an engine."""
+
+    engine: AnyEngine
+
+    @property
+    @abstractmethod
+    def asks(self) -> Sequence[ForwardCall | CanvasCall]:
+        """The requests."""
 
     @classmethod
-    def compute_all(cls, calls: Sequence[_EngineCall]) -> list[Any]:
-        engine: Any = calls[0].engine  # Any: causal or masked, as its requests are
-        got = iter(engine.compute([ask for call in calls for ask in call.asks]))
+    def compute_all(cls, calls: Sequence[EngineCall]) -> Sequence[object]:
+        got = iter(compute(calls[0].engine, [ask for call in calls for ask in call.asks]))
         return [[next(got) for _ in call.asks] for call in calls]
 
-    def compute_alone(self) -> Any:
-        engine: Any = self.engine  # Any: see above
-        return self.take(engine.compute(self.asks))
+    def compute_alone(self) -> object:
+        return self.take(compute(self.engine, self.asks))
+
+
+def compute(engine: AnyEngine, asks: Sequence[ForwardCall | CanvasCall]) -> Sequence[object]:
+    """An engine's results for requests of its own kind, causal or masked."""
+    return engine.compute(asks)  # type: ignore[arg-type]  # which of both they are is the model's kind
+
+
+def computed(answer: object) -> object:
+    """An engine's result; raises it if it is an exception."""
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 @dataclass
-class PendingCall(_EngineCall):
+class PendingCall(EngineCall):
     """One request to an engine, and a function of its result."""
 
     engine: AnyEngine
     sequence: Hashable
     ask: ForwardCall | CanvasCall
-    finish: Callable[[Any], Any]
+    finish: Callable[[Any], object]  # Any: a tensor or a `CanvasOutput`, as the request is
     alone: bool = False
 
     @property
-    def asks(self) -> Sequence[ForwardCall | CanvasCall]:  # type: ignore[override]  # read, never set
+    def asks(self) -> Sequence[ForwardCall | CanvasCall]:
         return [self.ask]
 
-    def take(self, answer: Any) -> Any:
-        if isinstance(answer[0], BaseException):
-            raise answer[0]
-        return self.finish(answer[0])
+    def take(self, answer: object) -> object:
+        assert isinstance(answer, list)
+        return self.finish(computed(answer[0]))
+
+    def compute_alone(self) -> object:
+        (answer,) = self.engine.compute([self.ask])  # type: ignore[list-item]  # see `compute`
+        if isinstance(answer, BaseException):
+            raise answer
+        return self.finish(answer)
 
 
 @dataclass
-class ResolvedCall(Pending[None]):
+class ResolvedCall(Call):
     """A call that needs no engine: its value is known already."""
 
-    value: Any
+    value: object
     sequence: Hashable = None
     engine: None = None
 
     @classmethod
-    def compute_all(cls, calls: Sequence[ResolvedCall]) -> list[Any]:
+    def compute_all(cls, calls: Sequence[ResolvedCall]) -> Sequence[object]:
         return [call.value for call in calls]
 
-    def take(self, answer: Any) -> Any:
+    def take(self, answer: object) -> object:
         return self.value
 
 
-class _Sequences:
-    """In the place of an engine: what the sequences of a batch compute of one another's numbers. Nothing is kept."""
-
-    def close(self, sequence: Hashable) -> None:
-        return
-
-
-SEQUENCES = _Sequences()
-
-
 @dataclass
-class MeetingCall(Pending[Any]):
+class MeetingCall(Call):
     """A value of this sequence, of which `of_all` makes something together with those of all sequences that wait at the same
     place of the program (`site`); `finish` is given this sequence's part. It is answered when no sequence of the batch waits
     for a model (schedule.py)."""
 
-    value: Any
-    of_all: Callable[[list[Any]], list[Any]]
+    value: object
+    of_all: Callable[[list[Any]], Sequence[object]]  # Any: what `value` is at this place
     site: str
-    finish: Callable[[Any], Any] = field(default=lambda part: part)
+    finish: Callable[[Any], object] = field(default=lambda part: part)
     sequence: Hashable = None
-    engine: Any = SEQUENCES
+    engine: Batch = BATCH
     alone: bool = False
 
     @property
@@ -128,40 +154,44 @@ class MeetingCall(Pending[Any]):
         return self.site
 
     @classmethod
-    def compute_all(cls, calls: Sequence[MeetingCall]) -> list[Any]:
+    def compute_all(cls, calls: Sequence[MeetingCall]) -> Sequence[object]:
         return calls[0].of_all([call.value for call in calls])
 
-    def take(self, answer: Any) -> Any:
+    def take(self, answer: object) -> object:
         return self.finish(answer)
 
 
 @dataclass
-class Together(_EngineCall):
-    """Several calls of one model yielded as one: one request for all of them where they could be merged."""
+class JoinedCall(EngineCall):
+    """Several calls of one model yielded as one. merged: one request for all of them, where they could be merged."""
 
     engine: AnyEngine
     sequence: Hashable
-    asks: Sequence[ForwardCall | CanvasCall]
     calls: Sequence[PendingCall | ResolvedCall]
+    merged: ForwardCall | None
     alone: bool = False
 
-    def take(self, answer: Any) -> Any:
+    @property
+    def asks(self) -> Sequence[ForwardCall | CanvasCall]:
+        return [self.merged] if self.merged is not None else [c.ask for c in self.calls if isinstance(c, PendingCall)]
+
+    def take(self, answer: object) -> object:
         """The values of all parts, in order."""
-        for part in answer:
-            if isinstance(part, BaseException):
-                raise part
-        if len(self.asks) < sum(isinstance(c, PendingCall) for c in self.calls):
-            rows, answer, first = answer[0], [], 0
+        assert isinstance(answer, list)
+        parts = [computed(part) for part in answer]
+        if self.merged is not None:
+            (rows,), parts, first = parts, [], 0
+            assert isinstance(rows, Tensor)
             for c in self.calls:
                 if isinstance(c, PendingCall):
-                    answer.append(rows[first : first + len(c.ask.rows)])
+                    parts.append(rows[first : first + len(c.ask.rows)])
                     first += len(c.ask.rows)
-        left = iter(answer)
+        left = iter(parts)
         return tuple(c.finish(next(left)) if isinstance(c, PendingCall) else c.value for c in self.calls)
 
 
 @dataclass
-class DraftLoopCall(Pending[RollEngine]):
+class DraftLoopCall(Call):
     """An autoregressive draft loop that an engine computes; `chosen` are the tokens drawn so far."""
 
     engine: RollEngine
@@ -175,14 +205,12 @@ class DraftLoopCall(Pending[RollEngine]):
         return ("draft loop", len(self.loop.uids))
 
     @classmethod
-    def compute_all(cls, calls: Sequence[DraftLoopCall]) -> list[Any]:
-        return list(calls[0].engine.roll([call.loop for call in calls]))
+    def compute_all(cls, calls: Sequence[DraftLoopCall]) -> Sequence[object]:
+        return calls[0].engine.roll([call.loop for call in calls])
 
     def again(self) -> None:
         self.chosen.clear()
 
-    def take(self, answer: Any) -> Any:
+    def take(self, answer: object) -> object:
         """The scores [count, V]; raises the result if it is an exception."""
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+        return computed(answer)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from decgraph.backends.torch.pending import Call, DraftLoopCall, EngineCall
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import ForwardCall
+from decgraph.runtime.models.engine.forward_call import ForwardCall, OverCore
 from decgraph.runtime.models.engine.kept import fill, lacks
 
 
-def missing(call: Any) -> int:  # Any: a `Pending` of any kind
+def missing(call: Call) -> int:
     """How many tokens of a call's context are not in its engine's cache; 0 where that cannot be told, or has no chunks."""
     found = _of(call)
     return 0 if found is None else lacks(*found)
 
 
-def prefill(call: Any, count: int) -> Exception | None:
+def prefill(call: Call, count: int) -> Exception | None:
     """Compute the next `count` uncached tokens of a call's context; the error, where the engine has one."""
     found = _of(call)
     if found is None:
@@ -28,11 +27,11 @@ def prefill(call: Any, count: int) -> Exception | None:
         return error
 
 
-def _of(call: Any) -> tuple[CausalEngine, ForwardCall] | None:
+def _of(call: Call) -> tuple[CausalEngine, ForwardCall] | None:
     """The causal engine that caches a call's context, and the first of the call's requests."""
-    engine = getattr(call.engine, "core", call.engine)  # heads read the states of a causal engine
+    engine = call.engine.core if isinstance(call.engine, OverCore) else call.engine  # heads read a causal engine's states
     if type(engine) is not CausalEngine:
         return None
-    asks = [call.loop.call] if hasattr(call, "loop") else getattr(call, "asks", ())
+    asks = [call.loop.call] if isinstance(call, DraftLoopCall) else call.asks if isinstance(call, EngineCall) else ()
     ask = next(iter(asks), None)
     return (engine, ask) if isinstance(ask, ForwardCall) and ask.given is None else None

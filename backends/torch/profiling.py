@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from torch import Tensor
 
 from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.kit import Kit
 from decgraph.backends.torch.machine import TorchMachine
-from decgraph.backends.torch.pending import DraftLoopCall, MeetingCall, Pending
+from decgraph.backends.torch.pending import Call, DraftLoopCall, MeetingCall
 from decgraph.backends.torch.program import compile_function
 from decgraph.backends.torch.watched import watched
 from decgraph.ir.table import lookup
@@ -175,7 +177,7 @@ class Profiled(TorchMachine):
         finally:
             self.clock.at(None)
 
-    def answered(self, call: Pending[Any]) -> Any:
+    def answered(self, call: Call) -> object:
         """The value of a call: its engine's time to the forwards, what is made of its result to the line."""
         place = self.clock.now or Place("", 0, CALLING)
         if isinstance(call, MeetingCall):
@@ -190,18 +192,18 @@ class Profiled(TorchMachine):
         with self.clock.inside(at._replace(kind=CALLING)):
             return call.take(got)
 
-    def waited(self, copy: Callable[[], Any]) -> Any:
+    def waited(self, copy: Callable[[], Tensor]) -> Tensor:
         with self.clock.inside((self.clock.now or Place("", 0, WAITING))._replace(kind=WAITING, model="")):
             return copy()
 
     def timed(self, choose: Callable[..., int], place: Place) -> Callable[..., int]:
-        def chosen(scores: Any) -> int:
+        def chosen(scores: Tensor) -> int:
             with self.clock.inside(place):
                 return choose(scores)
 
         return chosen
 
-    def called(self, call: Pending[Any]) -> str:
+    def called(self, call: Call) -> str:
         """The name of the model whose engine computes a call; of a derived one, with how it is derived."""
         for model, engine in self.engines.items():
             if engine is call.engine:

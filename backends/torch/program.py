@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from weakref import WeakKeyDictionary, finalize
 
+from decgraph.backends.torch import control_flow, model_calls
 from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.header import Header
 from decgraph.backends.torch.kit import TORCH, Kit
@@ -52,7 +53,7 @@ def printed(module: Module, kit: Kit = TORCH) -> str:
 def loaded(functions: Sequence[Function], kit: Kit) -> list[Driver]:
     """The functions as one Python module, loaded."""
     header = Header(function_name(f.name) for f in functions)
-    writer, titles = Writer(header, kit), []
+    writer, titles = Writer(header, kit, {**control_flow.FORMS, **model_calls.FORMS}), []
     for f in functions:
         writer.lines.text += ["", ""]
         titles.append(writer.function(f))

@@ -100,13 +100,16 @@ class Rows:
     def adjusted(self) -> Tensor:
         """The constrained logits after the request's processors, penalties and bias."""
         if self._adjusted is None:
-            self._adjusted = shaping.adjusted(self.constrained(), self)
+            kept, request = self.constrained(), self.request
+            self._adjusted = shaping.adjusted(kept, self) if request.processors or request.penalised else kept
         return self._adjusted
 
     def require_mass(self, index: Any, face: str) -> None:
         """Called with the rows that are read, and in which view. Raises DecError where the request leaves one of them without a
         token, or where its scores are no numbers; a row that is never read (after a draft that the request forbids) may be
         empty."""
+        if self.undefined is None and self.dead is None and self.banned is None:
+            return
         if self.undefined is not None and bool(np.any(self.undefined[index])):
             raise shaping.no_numbers()
         empty = self.empty(face)
@@ -124,7 +127,7 @@ class Rows:
         if face != "shaped" or not self.request.greedy:
             return None
         if self._points is None:
-            self._points = shaping.greedy(self)
+            self._points = shaping.first_argmax(self.adjusted())
         return self._points
 
     def face(self, name: str) -> Tensor:
@@ -279,9 +282,10 @@ class TorchDist(OverVocabulary):
             ones = self.rows.points(self.face)
             if ones is not None:
                 self.rows.require_mass(self.index, self.face)
-                if not -self.rows.size <= int(tokens) < self.rows.size:
-                    raise IndexError(f"index {int(tokens)} is out of bounds for dimension 0 with size {self.rows.size}")
-                return np.float64(int(ones[int(self.index)]) == int(tokens) % self.rows.size)
+                size = self.rows.size
+                if not -size <= int(tokens) < size:
+                    raise IndexError(f"index {int(tokens)} is out of bounds for dimension 0 with size {size}")
+                return np.float64(int(ones[int(self.index)]) == int(tokens) % size)
             table = self.rows.face(self.face)
             self.rows.require_mass(self.index, self.face)
             return np.float64(picked(table, self.index, tokens))
@@ -330,6 +334,8 @@ class TorchDist(OverVocabulary):
 
     def take(self, index: Any) -> TorchDist:
         """Rows at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
+        if self.at is None and isinstance(index, int):
+            return self.pick(index)
         return self.pick(locate(self.at, index), np.asarray(index) if np.ndim(index) else None)
 
 
@@ -377,6 +383,11 @@ def take(values: Tensor, index: Ids) -> Tensor:
     if index.ndim == 1 and len(index) == n and (n <= 1 or bool((index == np.arange(n)).all())):
         return values
     return values[ids_on(index, values.device)]
+
+
+def empty(size: int) -> Tensor:
+    """Rows of no distribution."""
+    return torch.empty(0, size)
 
 
 def ids_on(ids: Ids, device: Any) -> Tensor:

@@ -9,12 +9,13 @@ the same model.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from decgraph.backends.torch.pending import MeetingCall
+from decgraph.backends.torch.pending import Call, MeetingCall, Steps
 from decgraph.backends.torch.prefill import missing, prefill
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.transfer import watch
 from decgraph.runtime.faults import fault, noted_outside
 
@@ -24,7 +25,8 @@ FEW = 16
 OVERDUE = 64
 """Rounds after which a call is computed whatever others wait."""
 
-Ended = Callable[[int, Any, BaseException | None], None]
+Ended = Callable[[int, Any, BaseException | None], None]  # Any: the backend's own machine
+"""Called as a run ends, with its number, its machine and what it raised."""
 
 
 @dataclass
@@ -32,13 +34,19 @@ class Running:
     """A run in flight: its machine, its generator, and the call that it waits for."""
 
     number: int
-    machine: Any
-    steps: Generator[Any, Any, None]
-    call: Any = None
-    answer: Any = None  # of the call; an exception where there is none
+    machine: Machine
+    steps: Steps[None]
+    call: Call | None = None
+    answer: object = None  # of the call; an exception where there is none
     ready: bool = True
     over: bool = False
     waited: int = 0  # rounds since its call was made, in which another call was computed
+
+    @property
+    def waiting(self) -> Call:
+        """The call of a run that waits for one."""
+        assert self.call is not None
+        return self.call
 
 
 class Schedule:
@@ -61,11 +69,11 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.flight)
 
-    def join(self, number: int, machine: Any) -> None:
+    def join(self, number: int, machine: Machine) -> None:
         """Take up a run; `number` is what `ended` and `cancel` call it."""
         self.flight.append(Running(number, machine, machine.steps()))
 
-    def drives(self, machine: Any) -> bool:
+    def drives(self, machine: Machine) -> bool:
         """Whether a machine is driven call by call here, so that engines keep its keys and values."""
         return True
 
@@ -99,7 +107,7 @@ class Schedule:
         now, left = [], chunk
         lacking: list[tuple[Running, int]] = []
         for run in waiting:
-            lacks = missing(run.call)
+            lacks = missing(run.waiting)
             if lacks <= FEW:
                 now.append(run)
             else:
@@ -112,7 +120,7 @@ class Schedule:
             elif left == chunk:
                 self._turn, left = run.number, 0
                 self.prefilled += chunk
-                problem = prefill(run.call, chunk)
+                problem = prefill(run.waiting, chunk)
                 if problem is not None:
                     now.append(run)  # its call fails for the same reason, and says so at its line
         return now
@@ -181,7 +189,7 @@ def advance(run: Running, ended: Ended) -> bool:
     return True
 
 
-def _resumed(run: Running, value: Any) -> Any:
+def _resumed(run: Running, value: object) -> Call:
     """Send a run the result of its call; returns its next call. An exception of the call is raised at the line that made it."""
     if run.call is None:
         return next(run.steps)
@@ -196,7 +204,7 @@ def _resumed(run: Running, value: Any) -> Any:
 
 def answer(flight: Sequence[Running], how: Schedule) -> None:
     """Compute all calls that wait for one engine."""
-    groups: dict[Any, list[Running]] = {}
+    groups: dict[Hashable, list[Running]] = {}
     meeting = [run for run in flight if isinstance(run.call, MeetingCall)]
     if how.apart and meeting:
         for run in meeting:
@@ -204,7 +212,7 @@ def answer(flight: Sequence[Running], how: Schedule) -> None:
         return
     waiting = [run for run in flight if not isinstance(run.call, MeetingCall)] or flight  # they wait for all sequences
     for run in waiting if how.chunk is None else how.with_prompts(waiting, how.chunk):
-        groups.setdefault((id(run.call.engine), run.call.kind), []).append(run)
+        groups.setdefault((id(run.waiting.engine), run.waiting.kind), []).append(run)
     if not groups:
         return
     for run in flight:
@@ -212,26 +220,27 @@ def answer(flight: Sequence[Running], how: Schedule) -> None:
     chosen = max(groups.values(), key=_first)
     for run in chosen:
         run.waited = 0
-    alone = [run for run in chosen if run.call.alone]
-    together = [run for run in chosen if not run.call.alone]
+    alone = [run for run in chosen if run.waiting.alone]
+    together = [run for run in chosen if not run.waiting.alone]
     for group in ([together] if together else []) + [[run] for run in alone]:
         for run, value in zip(group, answered(group), strict=True):
             run.answer, run.ready = value, True
 
 
-def answered(group: list[Running]) -> list[Any]:
+def answered(group: list[Running]) -> Sequence[object]:
     """The results of the calls of several runs; an exception is the result of the run that caused it.
 
     An engine's exception does not say whose call it was, and the KV cache of these runs may be half written: it is dropped, and
     each call is computed alone. A batch that did not fit into memory succeeds this way, too.
     """
     try:
-        got: list[Any] = group[0].call.compute_all([run.call for run in group])
-        return got
+        calls = [run.waiting for run in group]
+        return type(calls[0]).compute_all(calls)
     except Exception as error:
         for run in group:
-            run.call.engine.close(run.call.sequence)
-            run.call.again()
+            if run.waiting.engine is not None:
+                run.waiting.engine.close(run.waiting.sequence)
+            run.waiting.again()
         if len(group) == 1:
             return [error]
     return [answered([run])[0] for run in group]
@@ -246,4 +255,4 @@ def _first(group: list[Running]) -> tuple[bool, bool, int, int]:
 
 def _target(run: Running) -> bool:
     main = run.machine.main
-    return main is not None and run.call.engine is run.machine.engine(main)
+    return main is not None and run.waiting.engine is run.machine.engines[main]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.torch.prefixes import Prefixes, alone
-from decgraph.backends.torch.transfer import fetched, remote
+from decgraph.backends.torch.transfer import fetched
 from decgraph.errors import ConstraintError, DecError
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.faults import noted_outside
@@ -73,7 +73,7 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
     """The logits [R, V] under bans, minimum length, the automaton and the author's `allow`. Rows that are left
     without a token are marked in `rows.dead`: reading one is an error."""
     request, n, size = rows.request, int(scores.shape[0]), int(scores.shape[1])
-    logits = working(scores)
+    logits = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
     dynamic = request.allow is not None
     short = bool(request.eos) and request.min_length > 0
     if not (request.bans or dynamic or short or rows.allow is not None):
@@ -142,14 +142,9 @@ def adjusted(logits: Tensor, rows: Any) -> Tensor:
     return penalised(logits, rows) if rows.request.penalised else logits
 
 
-def greedy(rows: Any) -> np.ndarray:
-    """The likeliest token of each row after processors, penalties and bias, ties to the lowest: int64[R]."""
-    return first_argmax(rows.adjusted())
-
-
 def first_argmax(values: Tensor) -> np.ndarray:
     """argmax over the last axis, ties to the first: int64[...] on the host. NumPy's takes a tenth of torch's time there."""
-    if remote(values):
+    if values.device.type != "cpu":
         return fetched(values.argmax(-1))
     found: np.ndarray = fetched(values).argmax(-1)
     return found

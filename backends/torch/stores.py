@@ -9,6 +9,7 @@ import numpy as np
 
 from decgraph.backends.indexes import ROOM, Continuations
 from decgraph.backends.torch.draws import points
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.recent import Recent
 from decgraph.backends.torch.suffixes import Suffixes
 from decgraph.backends.torch.trees import Context, TorchPath
@@ -24,7 +25,7 @@ def ids_of(x: Any) -> tuple[int, ...]:
     if isinstance(x, list):
         return tuple(t for part in x for t in ids_of(part))
     if hasattr(x, "tokens"):
-        return tuple(np.ravel(x.tokens).tolist())
+        return tuple(x.tokens.reshape(-1).tolist())
     return tuple(np.ravel(np.asarray(x)).tolist())
 
 
@@ -42,7 +43,7 @@ def new_index(kind: str, sizes: Sequence[Any]) -> Any:
     return Recent(n or 1) if kind == "lru" else Suffixes(n or 64, int(sizes[1]) if len(sizes) > 1 else ROOM)
 
 
-def ask(m: Any, what: str, named: Sequence[str], index: Any, args: Sequence[Any]) -> Any:
+def ask(m: Machine, what: str, named: Sequence[str], index: Any, args: Sequence[Any]) -> Any:
     """Query an index; see the op index.ask. Raises DecError for a query that the index does not have."""
     options = dict(zip(named, args[len(args) - len(named) :]))
     plain = args[: len(args) - len(named)]

@@ -1,14 +1,20 @@
-"""The result of a sub-run: its tokens as draws."""
+"""Runs of another function on a scratch context, whose tokens are draws of the run around them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
+from decgraph.backends.run import Stop
+from decgraph.backends.torch.pending import Steps
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows
 from decgraph.backends.torch.transfer import number
+from decgraph.backends.torch.trees import Context, TorchPath, path_of
+from decgraph.runtime.faults import noted_outside
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 
@@ -33,3 +39,33 @@ def drawn_later(
     if model is None:
         return (None,) * len(tokens)
     return tuple(LaterDraw(request, model, (*base, *tokens[:i]), t) for i, t in enumerate(tokens))
+
+
+def sub_run(
+    m: Machine,
+    callee: str,
+    site: str,
+    start: Any,
+    bound: int,
+    args: dict[str, Any],
+    tree: Any,
+    counters: Sequence[Any],
+    until: Callable[[TorchPath], Any],
+) -> Steps[TorchPath]:
+    """Run another function on a scratch context until its condition holds: a generator of its model calls."""
+    base = start.ids() if isinstance(start, Context) else (*m.tokens, *path_of(tree, int(start)).tokens)
+    inner = m.inner_run(callee, site, base, bound, args, counters)
+    inner.until = lambda m: bool(until(TorchPath(tuple(m.tokens[m.base :]), base=m.base)))
+    try:
+        yield from inner.steps()
+    except Stop:
+        pass
+    except Exception as error:
+        noted_outside(error)
+        raise
+    finally:
+        inner.release()
+        m.tally.called(inner.tally)
+    tokens = inner.committed_tokens()
+    model = next(iter(inner.models.values()), None)
+    return TorchPath(tokens, base=len(base), uids=(-1,) * len(tokens), draws=drawn_later(m.request, model, base, tokens))

@@ -10,14 +10,15 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch.driver import Driver
-from decgraph.backends.torch.pending import DraftLoopCall, MeetingCall, Pending
+from decgraph.backends.torch.pending import Call, DraftLoopCall, MeetingCall
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist
 from decgraph.backends.torch.watched import watched
 from decgraph.ir.values import Op
 from decgraph.runtime.recording import Timing
 
 
-def timed_call(recorder: Timing, call: Pending[Any]) -> Any:
+def timed_call(recorder: Timing, call: Call) -> object:
     """The value of a call, computed by itself, with the recorder told when it was computed. On a GPU the call is waited for."""
     if isinstance(call, MeetingCall):
         return call.compute_alone()
@@ -47,15 +48,16 @@ def parts_of(op: Op) -> Iterable[Op]:
     return (op, *op.regions[0].walk()) if op.opcode == "segment" else (op,)
 
 
-def offer(m: Any, t: Any, row: Any, children: Any, draws: Any) -> None:
+def offer(m: Machine, t: Any, row: Any, children: Any, draws: Any) -> None:
     """Tell the recorder of a run the probabilities of the drafts, children of one node, that a rule tests."""
+    assert m.recorder is not None
     for i, c in enumerate(children):
         token = int(t.token[c])
         p, raw = probabilities(row, token)
         m.recorder.offer(int(c), p, law_of(m, draws, i, token), raw)
 
 
-def law_of(m: Any, draws: Any, i: int, token: int) -> float | None:
+def law_of(m: Machine, draws: Any, i: int, token: int) -> float | None:
     """The probability of draft i of several under the law that it was drawn from."""
     return float(draws.pick(i).law_prob(m.request, m.vocab_size)) if hasattr(draws, "law_prob") else None
 

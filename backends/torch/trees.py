@@ -97,13 +97,13 @@ class TorchTree:
         return out[::-1]
 
     def children(self, node: int) -> Ids:
-        found = np.flatnonzero(self.parent == node)
+        found = (self.parent == node).nonzero()[0]
         return found[found > 0] if node == 0 else found
 
     def leaves(self) -> Ids:
-        inner = np.zeros(len(self), dtype=bool)
+        inner = np.zeros(len(self.parent), dtype=bool)
         inner[self.parent[1:]] = True
-        return np.flatnonzero(~inner)
+        return (~inner).nonzero()[0]
 
     def height(self) -> int:
         return int(self.depth.max())
@@ -172,7 +172,7 @@ class TorchTree:
     ) -> TorchTree:
         """The tree with one new node for each of `parents` [n], in order; `place` [n] is the index of its draw in `draws`,
         `tokens`, `depths`, `uids` and `logprob` are [n]. Never merges edges."""
-        n, k = len(self), len(parents)
+        n, k = len(self.parent), len(parents)
         ids = np.arange(n, n + k)
         names = set(self.columns) | set(columns)
         wide = {c: self.columns.get(c, [None] * n) + columns.get(c, [None] * k) for c in names}
@@ -180,18 +180,15 @@ class TorchTree:
         if edges or len(every) > 1:  # some nodes are no draws: one entry for each node
             every = (*every, *[None] * (n - len(every)), *(edges or [None] * k))
 
-        def cat(a: Ids, b: Ids) -> Ids:
-            return np.concatenate((a, b))
-
         return TorchTree(
             self.base,
-            cat(self.token, tokens),
-            cat(self.parent, parents),
-            cat(self.depth, depths),
-            cat(self.uid, uids),
-            cat(self.group, filled(k, len(self.growths) if draws is not None else -1)),
-            cat(self.place, place),
-            cat(self.logprob, logprob),
+            np.concatenate((self.token, tokens)),
+            np.concatenate((self.parent, parents)),
+            np.concatenate((self.depth, depths)),
+            np.concatenate((self.uid, uids)),
+            np.concatenate((self.group, filled(k, len(self.growths) if draws is not None else -1))),
+            np.concatenate((self.place, place)),
+            np.concatenate((self.logprob, logprob)),
             (*self.growths, draws) if draws is not None else self.growths,
             wide,
             every,

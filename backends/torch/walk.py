@@ -9,6 +9,8 @@ import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas, canvas_at
 from decgraph.backends.torch.draws import Mixed, TorchDraws
+from decgraph.backends.torch.events import unmasked
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist
 from decgraph.backends.torch.timing import offer, probabilities
 from decgraph.backends.torch.trees import TorchTree, path_of
@@ -17,7 +19,7 @@ from decgraph.runtime import trace
 Rule = Callable[[int, Any, Any], tuple[Any, Any, Any, Any]]
 
 
-def walk(m: Any, t: TorchTree, evidence: Any, rule: Rule, *, scope: str = "node") -> Any:
+def walk(m: Machine, t: TorchTree, evidence: Any, rule: Rule, *, scope: str = "node") -> Any:
     """The accepted path, or for a tree of canvases the canvas at the accepted node. rule(depth, evidence at the node, the
     draws below it) returns (accepts, child, emits, token); with scope "tree", rule(0, tree, evidence) returns a node."""
     edits = isinstance(t.base, Canvas)
@@ -115,12 +117,12 @@ def _walked(t: TorchTree, node: int, emitted: Any) -> Any:
     return path_of(t, node, token, emitted if isinstance(emitted, TorchDraws) else None)
 
 
-def decided(m: Any, made: Any) -> None:
+def decided(m: Machine, made: Any) -> None:
     """The statistics and the event of an edit that was accepted."""
-    m.unmasked([made.position], [made.token], made.value if hasattr(made.value, "prob") else None)
+    unmasked(m, [made.position], [made.token], made.value if hasattr(made.value, "prob") else None)
 
 
-def report_step(m: Any, t: TorchTree, children: Any, child: int | None, depth: int) -> None:
+def report_step(m: Machine, t: TorchTree, children: Any, child: int | None, depth: int) -> None:
     """The events of one node's children: which were rejected, and which was accepted."""
     for c in children:
         if c == child:
@@ -129,7 +131,7 @@ def report_step(m: Any, t: TorchTree, children: Any, child: int | None, depth: i
         m.emit_event(trace.Rejected(int(c), int(t.token[c]), depth + 1, "the rule did not take it"))
 
 
-def report_tree(m: Any, t: TorchTree, end: int) -> None:
+def report_tree(m: Machine, t: TorchTree, end: int) -> None:
     """The tally and the events of a rule over a whole tree that accepted the node `end`."""
     taken = t.path_nodes(end)[1:]
     for depth in range(len(taken)):

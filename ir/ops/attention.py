@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from decgraph.ir import labels
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Datum, Machine, Model
+from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import is_text, need, need_whole_memory
 from decgraph.ir.types import Dim, Type
+from decgraph.ir.values import Op
 
 
 @op("model.attention")
@@ -17,7 +17,8 @@ class ModelAttention:
     one value a position, which sum to one. A position that is not in the memory `given` has 0. Attribute named: the names of
     the further operands, of "tree", "given" (a memory) and "last" (a whole number), in this order."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         model, place, extra = types[0], types[1], dict(zip(attrs.get("named", ()), types[2:]))
         need(model.elem == "model", f".attention needs a model, got {model}")
         need(
@@ -40,7 +41,8 @@ class ModelAttention:
         )
         return (Type("prob", (), (Dim("k"),)),)
 
-    def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, model: Model, place: Datum, *rest: Datum) -> tuple[Datum, ...]:
         return (m.attention(model, place, dict(zip(op.attrs.get("named", ()), rest))),)
 
     attrs = ("named?",)

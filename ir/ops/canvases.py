@@ -12,7 +12,8 @@ from decgraph.ir import facts, labels
 from decgraph.ir.data.canvas import Canvas, Soft
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box, locate
 from decgraph.ir.labels import Abs, Checker
-from decgraph.ir.opdef import OpError, op
+from decgraph.ir.machine import Datum, Machine
+from decgraph.ir.opdef import Attrs, OpError, Regions, Types, op
 from decgraph.ir.ops.common import array, as_int, need, need_one
 from decgraph.ir.types import BOOL, INT, Dim, Type, listing
 from decgraph.ir.values import Op
@@ -27,11 +28,13 @@ def _c(t: Type, what: str) -> str:
 class CanvasNew:
     """A canvas of masked cells after the committed context. Attribute canvas: its name; grow_to: its capacity."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need_one(types[0], "the length of a canvas")
         return (Type("canvas", (attrs["canvas"], attrs.get("vocab", "V"))),)
 
-    def meaning(m: Any, op: Any, length: Any, capacity: Any = None) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, length: Datum, capacity: Datum = None) -> tuple[Datum, ...]:
         n = min(as_int(length), m.canvas_room())
         cap = m.canvas_room() if capacity is None else min(as_int(capacity), m.canvas_room())
         return (Canvas.start(m.context(), n, cap),)
@@ -50,12 +53,14 @@ class CanvasNew:
 class CanvasExtend:
     """A canvas with k more masked cells, up to its capacity."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         _c(types[0], "extend")
         need_one(types[1], "extend")
         return (types[0],)
 
-    def meaning(m: Any, op: Any, c: Canvas, k: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, c: Canvas, k: Datum) -> tuple[Datum, ...]:
         return (c.extend(as_int(k)),)
 
     @staticmethod
@@ -74,7 +79,8 @@ class CanvasPut:
     [and a mask over the positions, attribute has_mask; attribute open: only cells still masked change]. Values line up with
     the positions, or cover the whole canvas and are read at each."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         _c(types[0], "deciding cells")
         need(types[1].elem in ("position", "int") and len(types[1].dims) <= 1, f"cells are chosen by positions, got {types[1]}")
         if attrs["kind"] == "token":
@@ -94,7 +100,8 @@ class CanvasPut:
             need(types[-1].elem == "bool", f"`where` needs a condition, got {types[-1]}")
         return (types[0],)
 
-    def meaning(m: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, c: Canvas, ps: Datum, *rest: Datum) -> tuple[Datum, ...]:
         mask = np.atleast_1d(np.asarray(rest[-1])) if op.attrs.get("has_mask") else None
         ids = [int(i) for i in np.ravel(np.asarray(ps))]
         if mask is not None and len(mask) != len(ids):
@@ -167,7 +174,7 @@ def mixtures(e: Any, t: Type, ids: Sequence[int]) -> list[Any]:
     return list(a)
 
 
-def cells_of(m: Any, x: Any, n: int, t: Type, ids: list[int], taken: list[bool]) -> list[Any]:
+def cells_of(m: Machine, x: Any, n: int, t: Type, ids: list[int], taken: list[bool]) -> list[Any]:
     """One value per position: lined up with them, read at those that are taken, or the same for all."""
     if isinstance(x, Draw):
         return [x] * n
@@ -195,7 +202,8 @@ def cells_of(m: Any, x: Any, n: int, t: Type, ids: list[int], taken: list[bool])
 class CanvasGet:
     """A field over all positions: masked, decided (bools), token, draws; or all (the positions themselves), length."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         c = _c(types[0], "." + attrs["field"])
         d = Dim("cells", c)
         v = str(types[0].of[1])
@@ -210,7 +218,8 @@ class CanvasGet:
         need(attrs["field"] in table, f"a canvas has no .{attrs['field']}", f"it has {', '.join(table)}")
         return (table[attrs["field"]],)
 
-    def meaning(m: Any, op: Any, c: Canvas) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, c: Canvas) -> tuple[Datum, ...]:
         f = op.attrs["field"]
         if f == "length":
             return (len(c),)
@@ -261,7 +270,8 @@ class Positions:
     """Sets of positions: span (start, length), from, before, blocks (of k: a list of spans), of a canvas, cut where they reach
     outside of it; union, minus; where a span starts and stops."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         kind = attrs["kind"]
         if kind in ("union", "minus"):
             need(types[0].elem == "position" and types[1].elem == "position", f"{kind} needs positions")
@@ -273,32 +283,34 @@ class Positions:
                 need_one(t, kind)
         if kind in ("start", "stop"):
             need(types[0].elem == "position" and bool(types[0].dims), f".{kind} needs a span, got {types[0]}")
-        c = attrs.get("canvas") or (str(types[0].of[0]) if types[0].elem in ("canvas", "position") else "c")
-        one = Type("position", (c,), (Dim("part", c, attrs.get("bound")),))
+        canvas = attrs.get("canvas") or (str(types[0].of[0]) if types[0].elem in ("canvas", "position") else "c")
+        one = Type("position", (canvas,), (Dim("part", canvas, attrs.get("bound")),))
         if kind == "blocks":
             return (listing(one, attrs.get("count")),)
         if kind in ("start", "stop"):
-            return (Type("position", (c,)),)
+            return (one.scalar,)
         return (one,)
 
-    def meaning(m: Any, op: Any, *xs: Any) -> Any:
-        kind = op.attrs["kind"]
+    @staticmethod
+    def meaning(m: Machine, op: Op, c: Canvas | np.ndarray, *others: Datum) -> tuple[Datum, ...]:
+        kind, n = op.attrs["kind"], len(c) if isinstance(c, Canvas) else np.size(c)
         if kind == "blocks":
-            n, k = len(xs[0]), max(1, as_int(xs[1]))
+            k = max(1, as_int(others[0]))
             return ([np.arange(i, min(i + k, n)) for i in range(0, n, k)],)
         if kind == "span":
-            return (np.arange(max(0, as_int(xs[1])), min(as_int(xs[1]) + as_int(xs[2]), len(xs[0]))),)
+            return (np.arange(max(0, as_int(others[0])), min(as_int(others[0]) + as_int(others[1]), n)),)
         if kind == "from":
-            return (np.arange(max(0, as_int(xs[1])), len(xs[0])),)
+            return (np.arange(max(0, as_int(others[0])), n),)
         if kind == "before":
-            return (np.arange(0, min(as_int(xs[1]), len(xs[0]))),)
-        if kind in ("start", "stop") and not len(xs[0]):
+            return (np.arange(0, min(as_int(others[0]), n)),)
+        if kind in ("start", "stop") and not n:
             raise OpError(f"positions that hold no cell have no {kind}", hint="look before: if len(b) > 0")
+        ids = [] if isinstance(c, Canvas) else [int(i) for i in np.ravel(c)]
         if kind == "start":
-            return (int(xs[0][0]),)
+            return (ids[0],)
         if kind == "stop":
-            return (int(xs[0][-1]) + 1,)
-        a, b = ([int(i) for i in np.ravel(np.asarray(x))] for x in xs)
+            return (ids[-1] + 1,)
+        a, b = ids, [int(i) for i in np.ravel(np.asarray(others[0]))]
         out = a + [i for i in b if i not in set(a)] if kind == "union" else [i for i in a if i not in set(b)]
         return (np.array(out, dtype=np.int64),)
 
@@ -322,11 +334,13 @@ class Positions:
 class BlockIndex:
     """Which block a span is: its start over its length, rounded down."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(types[0].elem == "position" and bool(types[0].dims), f".index needs a block, got {types[0]}")
         return (INT,)
 
-    def meaning(m: Any, op: Any, b: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, b: np.ndarray) -> tuple[Datum, ...]:
         return (int(b[0]) // max(1, len(b)) if len(b) else 0,)
 
     label, batch = labels.joined, "pointwise"
@@ -338,12 +352,14 @@ class BlockIndex:
 class Schedule:
     """How many cells each of `steps` steps decides: n spread evenly, the first ones one more (kind "spread")."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need_one(types[0], "a schedule's count")
         need_one(types[1], "a schedule's steps")
         return (INT.over(Dim("k", "", attrs.get("bound"))),)
 
-    def meaning(m: Any, op: Any, n: Any, steps: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, n: Datum, steps: Datum) -> tuple[Datum, ...]:
         n, steps = as_int(n), max(1, as_int(steps))
         return (np.array([n // steps + (i < n % steps) for i in range(steps)], dtype=np.int64),)
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir.data.dist import Dist, Draws, Row
-from decgraph.ir.opdef import OpError
+from decgraph.ir.machine import Machine
+from decgraph.ir.opdef import OpError, Types
 from decgraph.ir.types import Dim, Type, join
 
 
@@ -50,7 +51,7 @@ def need_whole_memory(t: Type, what: str) -> None:
     need(len(t.of) == 1, f"{what} needs a memory of all layers, got that of one", "put the layer back first: m[l] = ...")
 
 
-def need_keys(candidates: Type, types: Any, what: str) -> None:
+def need_keys(candidates: Type, types: Types, what: str) -> None:
     """Raise OpError unless every type holds one thing with an order for each of the candidates."""
     for t in types:
         n = numeric(t)
@@ -128,7 +129,7 @@ def spread(value: Any, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> Any:
     return value.reshape(shape)
 
 
-def array(m: Any, value: Any) -> Any:
+def array(m: Machine, value: Any) -> Any:
     """A value as an array: a dist as probabilities [*dims, V], draws as token ids."""
     if isinstance(value, Dist):
         found = value.vector()  # of no rows it does not know how many tokens there are
@@ -142,7 +143,7 @@ def array(m: Any, value: Any) -> Any:
     return value
 
 
-def stack(m: Any, items: list[Any]) -> Any:
+def stack(m: Machine, items: list[Any]) -> Any:
     """A list of equal-shaped values as one array (or one Dist, or one Draws)."""
     if items and all(isinstance(x, Dist) and x.shape == items[0].shape for x in items):
         rows = np.empty((len(items),) + items[0].shape, dtype=object)
@@ -216,7 +217,7 @@ def element(xs: Any, i: int) -> Any:
     return plain(xs[i]) if isinstance(xs, np.ndarray) and xs.ndim == 1 else xs[i]
 
 
-def keys_of(m: Any, by: Any) -> list[list[Any]]:
+def keys_of(m: Machine, by: Any) -> list[list[Any]]:
     """The keys of a `by =`, each as a flat list."""
     keys = by if isinstance(by, (list, tuple)) else [by]
     return [list(np.asarray(array(m, k)).ravel()) for k in keys]

@@ -8,16 +8,17 @@ from typing import Any
 
 from decgraph.ir import facts, labels, sizes
 from decgraph.ir.labels import Abs, Checker
-from decgraph.ir.opdef import OpError, op
+from decgraph.ir.machine import Datum, Machine
+from decgraph.ir.opdef import Attrs, OpError, Regions, Types, op
 from decgraph.ir.ops.common import as_int, need, stack
 from decgraph.ir.ops.limits import NODES
 from decgraph.ir.places import loop_tree
 from decgraph.ir.sizes import Known, Nodes, Size, Sizes, add
 from decgraph.ir.types import BOOL, INT, LEVEL, Dim, Type, join, listing
-from decgraph.ir.values import Op, Value
+from decgraph.ir.values import Op, Region, Value
 
 
-def _carried(types: tuple[Type, ...], region: Any, stops: bool, what: str) -> tuple[Type, ...]:
+def _carried(types: Types, region: Region, stops: bool, what: str) -> Types:
     yields = [v.type for v in region.yields]
     if stops:
         need(bool(yields) and yields[0].elem == "bool", f"the body of {what} must first yield whether to stop")
@@ -35,7 +36,7 @@ def _carried(types: tuple[Type, ...], region: Any, stops: bool, what: str) -> tu
     return tuple(out)
 
 
-def _full(m: Any, op: Any, vals: tuple[Any, ...]) -> bool:
+def _full(m: Machine, op: Op, vals: tuple[Any, ...]) -> bool:
     """Whether an iteration of a drafting loop would only call a model where no draft fits."""
     if "fills" not in op.attrs:
         return False
@@ -105,7 +106,8 @@ class For:
     none is begun once nothing fits under those nodes). Operands lo, hi, then the carried values; region (i, *carried) ->
     ([stop], *carried)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(len(types) >= 2 and types[0].is_number and types[1].is_number, "for needs integer bounds")
         need(
             not types[0].dims and not types[1].dims,
@@ -114,10 +116,12 @@ class For:
         )
         return _carried(types[2:], regions[0], attrs.get("stops", False), "for")
 
-    def regions(types: Any, attrs: Any) -> Any:
+    @staticmethod
+    def regions(types: Types, attrs: Attrs) -> tuple[Types, ...]:
         return ((INT, *types[2:]),)
 
-    def meaning(m: Any, op: Any, lo: Any, hi: Any, *vals: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, lo: Datum, hi: Datum, *vals: Datum) -> tuple[Datum, ...]:
         vals = tuple(vals)
         for i in range(as_int(lo), as_int(hi)):
             if _full(m, op, vals):
@@ -163,7 +167,8 @@ class While:
     attribute limited is set; fills as for `for`.
     Regions: cond (i, *carried) -> bool; body (i, *carried) -> ([stop], *carried)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         if attrs.get("limited"):
             need(bool(types) and types[0].is_number and not types[0].dims, "a bound must be a number")
             types = types[1:]
@@ -174,11 +179,13 @@ class While:
         )
         return _carried(types, regions[1], attrs.get("stops", False), "while")
 
-    def regions(types: Any, attrs: Any) -> Any:
+    @staticmethod
+    def regions(types: Types, attrs: Attrs) -> tuple[Types, ...]:
         carried = types[1:] if attrs.get("limited") else types
         return ((INT, *carried), (INT, *carried))
 
-    def meaning(m: Any, op: Any, *vals: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, *vals: Datum) -> tuple[Datum, ...]:
         limit = None
         if op.attrs.get("limited"):
             limit, vals = as_int(vals[0]), vals[1:]
@@ -227,10 +234,12 @@ class Break:
     of a branch. The loop's body yields the same values on this way, and that it stops, and computes nothing more: what writes
     control flow leaves here, and what follows values from op to op passes over this one."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         return ()
 
-    def meaning(m: Any, op: Any, *carried: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, *carried: Datum) -> tuple[Datum, ...]:
         return ()
 
     label, batch = labels.nothing, "region"
@@ -251,11 +260,13 @@ class Verdict:
     """This way through a verification rule ends it, as `break` ends a loop, with what the rule yields: (accepts, child or node,
     emits, token)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(len(types) == 4, "a verdict is (accepts, what, emits, token)")
         return ()
 
-    def meaning(m: Any, op: Any, *verdict: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, *verdict: Datum) -> tuple[Datum, ...]:
         return ()
 
     label, batch = labels.nothing, "region"
@@ -278,7 +289,8 @@ class If:
     draft that the first region drafts the tree of that name: its condition is `unfailing`, and where an error ends the region
     the tree stays as it was grown until then."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(
             types[0].elem == "bool" and not types[0].dims,
             f"a condition must be one bool, got {types[0]}",
@@ -294,10 +306,12 @@ class If:
             out.append(j)
         return tuple(out)
 
-    def regions(types: Any, attrs: Any) -> Any:
+    @staticmethod
+    def regions(types: Types, attrs: Attrs) -> tuple[Types, ...]:
         return ((), ())
 
-    def meaning(m: Any, op: Any, cond: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, cond: Datum) -> tuple[Datum, ...]:
         if "draft" in op.attrs:
             return (m.draft_block(op),)
         return tuple(m.region(op.regions[0 if m.decide(op, cond) else 1], ()))
@@ -334,10 +348,12 @@ class Unfailing:
     """That drafting goes on: true, until an error ends the draft. The condition of an `if` with attribute draft; attribute site
     keeps two of them apart."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         return (BOOL,)
 
-    def meaning(m: Any, op: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op) -> tuple[Datum, ...]:
         return (True,)
 
     attrs = ("site",)
@@ -351,7 +367,8 @@ class Each:
     """A value for every element of a vector, list or topology: region (i, element) -> value, and optionally a bool to keep
     it (attribute filtered). A vector where the values stack, else (vectors whose lengths may differ, trees, paths) a list."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t, v = types[0], regions[0].yields[0].type
         need(bool(t.dims) or t.elem in ("list", "topology"), f"for ... in needs a vector or list, got {t}")
         stacks = v.elem not in ("tree", "canvas", "path", "list", "memory", "none") and not any(
@@ -360,11 +377,13 @@ class Each:
         d = t.dims[0] if t.dims and not attrs.get("filtered") else Dim("k", "", t.dims[0].bound if t.dims else None)
         return (v.over(d) if stacks else listing(v),)
 
-    def regions(types: Any, attrs: Any) -> Any:
+    @staticmethod
+    def regions(types: Types, attrs: Attrs) -> tuple[Types, ...]:
         t = types[0]
-        return ((INT, LEVEL if t.elem == "topology" else t.of[0] if t.elem == "list" else t.drop()),)
+        return ((INT, LEVEL if t.elem == "topology" else t.item if t.elem == "list" else t.drop()),)
 
-    def meaning(m: Any, op: Any, xs: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, xs: Datum) -> tuple[Datum, ...]:
         from decgraph.ir.ops.common import element, length
 
         out = []
@@ -407,7 +426,8 @@ class Run:
     Attributes callee, args (the callee's parameter names), has_tree, site. Operands start, bound, the arguments, [the tree of
     the start node], then the counters of the enclosing loops. Region: until (path) -> bool."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(
             types[0].elem == "node" and not types[0].dims,
             f"run ... from needs the context or one node, got {types[0]}",
@@ -422,10 +442,12 @@ class Run:
         need(types[1].is_number and not types[1].dims, "run ... at most needs a number")
         return (Type("path", (attrs.get("vocab", "V"),)),)
 
-    def regions(types: Any, attrs: Any) -> Any:
+    @staticmethod
+    def regions(types: Types, attrs: Attrs) -> tuple[Types, ...]:
         return ((Type("path", (attrs.get("vocab", "V"),)),),)
 
-    def meaning(m: Any, op: Any, start: Any, bound: Any, *rest: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, start: Datum, bound: Datum, *rest: Datum) -> tuple[Datum, ...]:
         n = len(op.attrs["args"])
         tree = rest[n] if op.attrs["has_tree"] else None
         counters = rest[n + 1 if op.attrs["has_tree"] else n :]
@@ -447,10 +469,12 @@ class Run:
 class Const:
     """A constant: attribute value (int, exact fraction, bool, text, none, or a list of these), attribute type."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         return (attrs["type"],)
 
-    def meaning(m: Any, op: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op) -> tuple[Datum, ...]:
         v = op.attrs["value"]
         if v == "inf":
             return (m.num.inf,)

@@ -9,8 +9,9 @@ import numpy as np
 
 from decgraph.ir import facts, labels
 from decgraph.ir.data.dist import Dist, Draw, Row, tokens_of, value_row
-from decgraph.ir.opdef import OpError, op
-from decgraph.ir.ops.common import align, array, need, need_one, numeric
+from decgraph.ir.machine import Datum, Machine
+from decgraph.ir.opdef import Attrs, OpError, Regions, Types, op
+from decgraph.ir.ops.common import align, array, as_int, need, need_one, numeric
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op
 
@@ -43,12 +44,14 @@ def _over_vocab(t: Type, what: str) -> Type:
 class Face:
     """Another face of a distribution: "raw" (constraints applied, shaping not) or "logits" (scores before a softmax)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = types[0]
         need(t.elem == "dist", f".{attrs['face']} needs a model's distribution, got {t}")
         return (Type("dist", (t.of[0], attrs["face"]), t.dims),)
 
-    def meaning(m: Any, op: Any, q: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, q: Dist) -> tuple[Datum, ...]:
         return (q.seen(op.attrs["face"]),)
 
     @staticmethod
@@ -71,12 +74,14 @@ class Face:
 class Softmax:
     """Scores to a distribution, over the vocabulary (or over the last dimension of plain numbers)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         n = numeric(types[0])
         need(n.is_number and bool(n.dims), f"softmax needs numbers over a vocabulary, got {types[0]}")
         return (_over_vocab(types[0], "softmax") if n.dims[-1].kind == "vocab" else Type("prob", (), n.dims),)
 
-    def meaning(m: Any, op: Any, s: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, s: Datum) -> tuple[Datum, ...]:
         a = m.num.softmax(array(m, s))
         return (like(s, a) if op.results[0].type.elem == "dist" else a,)
 
@@ -100,10 +105,12 @@ class Normalize:
     """Non-negative weights divided by their sum over the vocabulary. Where the sum is 0 there is no distribution: it stays
     zeros, and drawing from it is an error of the program (it can only be reached with probability 0)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         return (_over_vocab(types[0], "normalize"),)
 
-    def meaning(m: Any, op: Any, w: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, w: Datum) -> tuple[Datum, ...]:
         a = np.asarray(array(m, w))
         out = np.empty(a.shape, dtype=a.dtype if a.dtype == object else np.float64)
         for i in np.ndindex(a.shape[:-1]):
@@ -131,7 +138,8 @@ class Warp:
     """The request's constraints and shaping, applied to scores or to a mixed distribution. Operand at: where it stands
     (the second operand is nodes, the third their tree; else the committed context)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(
             len(types) == 1 or types[1].elem in ("node", "path", "tree"),
             f"at = needs the context or nodes of a tree, got {types[-1]}",
@@ -139,16 +147,17 @@ class Warp:
         )
         return (_over_vocab(types[0], "warp"),)
 
-    def meaning(m: Any, op: Any, s: Any, *at: Any) -> Any:
-        is_dist = isinstance(s, Dist)
+    @staticmethod
+    def meaning(m: Machine, op: Op, s: Datum, *at: Datum) -> tuple[Datum, ...]:
+        given = s if isinstance(s, Dist) else None
         a = np.asarray(array(m, s))
         paths = m.paths(at, a.shape[:-1]) if at else None
         rows = np.empty(a.shape[:-1], dtype=object)
         for n, i in enumerate(np.ndindex(rows.shape)):
-            old = s.rows[i] if is_dist else None
+            old = given.rows[i] if given is not None else None
             path = paths[n] if paths is not None else (old.path if old is not None else m.context())
-            rows[i] = m.warp_row(a[i], path, is_dist and s.face != "logits", old)
-        return (Dist(rows, "shaped", s.at, s.inner) if is_dist else Dist(rows),)
+            rows[i] = m.warp_row(a[i], path, given is not None and given.face != "logits", old)
+        return (Dist(rows, "shaped", given.at, given.inner) if given is not None else Dist(rows),)
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
@@ -174,7 +183,8 @@ class Adjust:
     """Scores with what the request asks of them before temperature and truncation (constraints, processors, penalties, bias),
     not normalised. Operand at: where they stand, as of `warp`."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         n = numeric(types[0])
         need(
             n.elem == "real" and bool(n.dims) and n.dims[-1].kind == "vocab",
@@ -188,7 +198,8 @@ class Adjust:
         )
         return (Type("real", (), n.dims),)
 
-    def meaning(m: Any, op: Any, s: Any, *at: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, s: Datum, *at: Datum) -> tuple[Datum, ...]:
         a = np.asarray(array(m, s))
         paths = m.paths(at, a.shape[:-1])
         out = np.empty(a.shape, dtype=a.dtype if a.dtype == object else np.float64)
@@ -207,7 +218,8 @@ class Lookup:
     """p[x]: the entry of a token in each distribution (or in numbers over a vocabulary). Distributions and tokens line up
     by their dimensions; a single distribution serves every token and the other way round."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         p, x = numeric(types[0]), numeric(types[1])
         need(bool(p.dims) and p.dims[-1].kind == "vocab", f"[token] needs a distribution, got {types[0]}")
         need(
@@ -225,7 +237,8 @@ class Lookup:
         need(align(short, long) is not None, f"{types[0]} and {types[1]} do not line up")
         return (Type(p.elem, p.of, long),)
 
-    def meaning(m: Any, op: Any, p: Any, x: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, p: Datum, x: Datum) -> tuple[Datum, ...]:
         tp, tx = op.operands[0].type, op.operands[1].type
         front = tp.dims if tp.elem in ("dist", "scores") else tp.dims[:-1]
         t = np.asarray(tokens_of(x))
@@ -264,7 +277,7 @@ class Lookup:
     )
 
 
-def _packed(m: Any, values: list[Any], shape: tuple[int, ...]) -> Any:
+def _packed(m: Machine, values: list[Any], shape: tuple[int, ...]) -> Any:
     if m.num.exact:
         out = np.empty(len(values), dtype=object)
         for i, v in enumerate(values):
@@ -277,7 +290,8 @@ def _packed(m: Any, values: list[Any], shape: tuple[int, ...]) -> Any:
 class Info:
     """Entropy of each distribution, or the divergence kl(p, q), in nats. Attribute kind."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         n = numeric(types[0])
         for t in types:
             d = numeric(t)
@@ -289,7 +303,8 @@ class Info:
             )
         return (Type("real", (), n.dims[:-1]),)
 
-    def meaning(m: Any, op: Any, *ps: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, *ps: Datum) -> tuple[Datum, ...]:
         a = [np.asarray(array(m, p)) for p in ps]
         return (m.num.entropy(a[0]) if op.attrs["kind"] == "entropy" else m.num.kl(*a),)
 
@@ -311,17 +326,19 @@ class Info:
 class Renorm:
     """The k most probable tokens (attribute kind "topk"), or the smallest prefix with mass p ("topp"), renormalised."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need_one(types[1], "renorm")
         return (_over_vocab(types[0], "renorm"),)
 
-    def meaning(m: Any, op: Any, p: Any, k: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, p: Datum, k: Datum) -> tuple[Datum, ...]:
         a = np.asarray(array(m, p))
         out = np.empty(a.shape, dtype=a.dtype if a.dtype == object else np.float64)
         for i in np.ndindex(a.shape[:-1]):
             order = [int(v) for v in m.num.order([a[i]], True)]
             if op.attrs["kind"] == "topk":
-                keep = order[: int(k)]
+                keep = order[: as_int(k)]
             else:
                 keep, mass = [], m.num.zero
                 for v in order:

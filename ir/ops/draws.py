@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,24 +10,16 @@ import numpy as np
 from decgraph.errors import DecError
 from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0, token_of, tokens_of
+from decgraph.ir.data.noise import NoiseKey
 from decgraph.ir.labels import Abs, Checker
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Datum, Machine
+from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import as_int, need, need_one, numeric
 from decgraph.ir.types import ANY, BOOL, NOISE, PROB, REAL, Dim, Type
 from decgraph.ir.values import Op
 
 NO_PLACE = "say which token it is: x ~ p as output(count(c.decided)), or shape a mixture at its place: warp(mixture, at = n)"
 """What to try where the `output` stream is read and nobody says at which index."""
-
-
-@dataclass(frozen=True)
-class NoiseKey:
-    """Which noise: a site with its loop counters, or the `output` stream at an index (None: the row's own position)."""
-
-    site: str
-    counters: tuple[int, ...]
-    kind: str = "race"
-    index: Any = None
 
 
 def drawn(t: Type) -> Type:
@@ -40,11 +32,13 @@ class Noise:
     """A noise: attribute site (a source place that passes keep), kind "race", "unit" or "output". Operands: the counters
     of the enclosing loops, outermost first; for kind "output" at most the index (by default the row's position)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(attrs["kind"] in ("race", "unit", "output"), f"unknown noise {attrs['kind']}")
         return (NOISE,)
 
-    def meaning(m: Any, op: Any, *counters: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, *counters: int | np.ndarray) -> tuple[Datum, ...]:
         if op.attrs["kind"] == "output":
             return (NoiseKey("output", (), "output", counters[0] if counters else None),)
         return (NoiseKey(op.attrs["site"], tuple(as_int(c) for c in counters), op.attrs["kind"]),)
@@ -102,16 +96,18 @@ def _drawn(c: Checker, op: Op) -> list[Abs]:
 class DrawOp:
     """One draw from each distribution: the race argmin E_v / q_v with the noise. Its law is that distribution."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need_dist(types[0], "a draw")
         need(types[1].elem == "noise", "draw needs a noise")
         return (drawn(types[0]),)
 
-    def meaning(m: Any, op: Any, q: Any, key: NoiseKey) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, q: Datum, key: NoiseKey) -> tuple[Datum, ...]:
         rows, face, at, inner = rows_of(q)
         items = np.empty(rows.shape, dtype=object)
-        for n, i in enumerate(np.ndindex(rows.shape)):
-            items[i] = m.draw(op, rows[i], face, key, n, index_for(key, i, rows.ndim))
+        for n, (i, row) in enumerate(np.ndenumerate(rows)):
+            items[i] = m.draw(op, row, face, key, n, index_for(key, i, rows.ndim))
         return (Draws(items, at, inner=inner),)
 
     @staticmethod
@@ -153,16 +149,18 @@ class DrawMany:
     """k draws from each distribution, ordered: with replacement, or without (attribute replace), where the law of a later
     one is the distribution less the earlier ones, renormalised, and at most the support's size are drawn."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need_dist(types[0], "sample")
         need_one(types[1], "sample")
         t = drawn(types[0])
         return (t.with_dims(t.dims + (Dim("k", "", attrs.get("bound")),)),)
 
-    def meaning(m: Any, op: Any, q: Any, k: Any, key: NoiseKey) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, q: Datum, k: Datum, key: NoiseKey) -> tuple[Datum, ...]:
         rows, face, at, inner = rows_of(q)
         k = max(0, as_int(k))
-        groups = [m.draw_many(op, rows[i], face, k, op.attrs["replace"], key, n) for n, i in enumerate(np.ndindex(rows.shape))]
+        groups = [m.draw_many(op, row, face, k, op.attrs["replace"], key, n) for n, row in enumerate(rows.ravel())]
         return (Draws(pad(groups, rows.shape, k), at, inner=inner),)
 
     @staticmethod
@@ -199,7 +197,8 @@ class DrawRace:
     """Every token of each distribution with its race key (truncated Gumbel): the order of keys is the order of sampling
     without replacement. Operand `under` (attribute has_under): no key exceeds the parent's, for stochastic beams."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need_dist(types[0], "race")
         t = drawn(types[0])
         if attrs.get("has_under"):
@@ -210,13 +209,11 @@ class DrawRace:
             )
         return (t.with_dims(t.dims + (Dim("k"),)),)  # tokens without mass have no key
 
-    def meaning(m: Any, op: Any, q: Any, key: NoiseKey, under: Any = None) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, q: Datum, key: NoiseKey, under: Datum = None) -> tuple[Datum, ...]:
         rows, face, at, inner = rows_of(q)
         bounds = np.asarray(under, dtype=object).ravel() if under is not None else [None] * rows.size
-        groups = [
-            m.draw_race(op, rows[i], face, key, n, bounds[n if len(bounds) > 1 else 0])
-            for n, i in enumerate(np.ndindex(rows.shape))
-        ]
+        groups = [m.draw_race(op, row, face, key, n, bounds[n if len(bounds) > 1 else 0]) for n, row in enumerate(rows.ravel())]
         size = max((len(g) for g in groups), default=0)
         return (Draws(pad(groups, rows.shape, size), at, inner=inner),)
 
@@ -241,12 +238,14 @@ class DrawRace:
 class DrawPoint:
     """Tokens as draws whose law is one-hot (drafts without randomness)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = numeric(types[0])
         need(t.elem in ("token", "int"), f"point needs tokens, got {types[0]}", "sample a distribution with ~ first")
         return (Type("draw", (t.vocab or attrs.get("vocab", "V"),), t.dims),)
 
-    def meaning(m: Any, op: Any, tokens: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, tokens: Datum) -> tuple[Datum, ...]:
         a = np.asarray(tokens_of(tokens))
         items = np.empty(a.shape, dtype=object)
         for i in np.ndindex(a.shape):
@@ -275,7 +274,8 @@ class DrawStated:
     distribution that each was drawn from. That they were is the author's statement; the exact check follows every outcome of
     what made them, so that a wrong one is refuted."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = numeric(types[0]) if types[0].elem != "path" else Type("token", types[0].of[:1], (Dim("k"),))
         hint = "drawn(xs, p[:len(xs)])"
         need(t.elem in ("token", "int"), f"drawn needs tokens and their distributions, got {types[0]} first", hint)
@@ -284,7 +284,8 @@ class DrawStated:
         need(len(t.dims) == len(q.dims) <= 1, f"drawn needs a distribution for each token, got {types[0]} and {types[1]}", hint)
         return (q.with_dims(t.dims),)
 
-    def meaning(m: Any, op: Any, tokens: Any, q: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, tokens: Datum, q: Datum) -> tuple[Datum, ...]:
         given = tokens.tokens if isinstance(tokens, Path) else np.ravel(tokens_of(tokens))
         rows, face, at, inner = rows_of(q)
         each_stated(len(given), rows.size)
@@ -316,7 +317,7 @@ def each_stated(tokens: int, laws: int) -> None:
         raise DecError(f"drawn got {tokens} tokens and {laws} distributions", hint="one for each: drawn(xs, p[:len(xs)])")
 
 
-def point(m: Any, token: int, source: Row | None = None, tag: str = "") -> Draw:
+def point(m: Machine, token: int, source: Row | None = None, tag: str = "") -> Draw:
     """A draw that is certain: its law is one-hot on `token`."""
     size = m.vocab_size
     row = Row(
@@ -336,7 +337,8 @@ def law_row(d: Draw) -> Row:
 class DrawGet:
     """A field of draws: token, law (a dist), prob (of the token under the law's raw face), race, point."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(types[0].elem == "draw", f".{attrs['field']} needs draws, got {types[0]}")
         v, dims = types[0].of, types[0].dims
         return (
@@ -349,7 +351,8 @@ class DrawGet:
             }[attrs["field"]],
         )
 
-    def meaning(m: Any, op: Any, x: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Draws | Draw) -> tuple[Datum, ...]:
         field = op.attrs["field"]
         if isinstance(x, Draw):
             x = Draws(box0(x))
@@ -357,17 +360,17 @@ class DrawGet:
             return (x.tokens(),)
         if field == "law":
             rows = np.empty(x.shape, dtype=object)
-            for i in np.ndindex(x.shape):
-                d = x.items[i]
+            for i, d in np.ndenumerate(x.items):
                 rows[i] = law_row(d)
             return (Dist(rows, "shaped", x.at, x.inner),)
         values = np.empty(x.shape, dtype=object)
-        for i in np.ndindex(x.shape):
-            d = x.items[i]
+        for i, d in np.ndenumerate(x.items):
             if d is None:  # nothing was left to draw
                 values[i] = {"prob": m.num.zero, "race": -m.num.inf, "point": False}[field]
+            elif field == "prob":
+                values[i] = d.source.face("raw")[d.token]
             else:
-                values[i] = d.source.face("raw")[d.token] if field == "prob" else getattr(d, field)
+                values[i] = d.race if field == "race" else d.point
         if field == "point":
             return (values.astype(bool),)
         return (m.num.lift(values) if m.num.exact else values.astype(np.float64),)
@@ -400,11 +403,13 @@ class DrawGet:
 class Bernoulli:
     """True with the given probability, clamped to [0, 1]."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(types[0].is_number, f"bernoulli needs a probability, got {types[0]}")
         return (Type("bool", (), types[0].dims),)
 
-    def meaning(m: Any, op: Any, p: Any, key: NoiseKey) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, p: Datum, key: NoiseKey) -> tuple[Datum, ...]:
         a = np.asarray(p)
         if a.shape == ():
             return (m.flip(op, a[()], key, 0),)
@@ -426,11 +431,13 @@ class Bernoulli:
 class Beta:
     """A Beta(a, b) variable, known only through `bernoulli`."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(types[0].is_number and types[1].is_number and not types[0].dims and not types[1].dims, "beta needs two numbers")
         return (PROB,)
 
-    def meaning(m: Any, op: Any, a: Any, b: Any, key: NoiseKey) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, a: Datum, b: Datum, key: NoiseKey) -> tuple[Datum, ...]:
         return (m.beta(op, a, b, key),)
 
     @staticmethod

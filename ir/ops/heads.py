@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from decgraph.ir.labels import Abs, Checker
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Datum, Machine, Model
+from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import need, need_one
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op
 
 
-def _need_beside(place: Type, attrs: Any, types: Any) -> None:
+def _need_beside(place: Type, attrs: Attrs, types: Types) -> None:
     """Raise OpError unless what stands beside hidden states fits them."""
     extra = dict(zip(attrs.get("named", ()), types[2:]))
     if "layer" in extra:
@@ -32,7 +31,8 @@ class HeadRead:
     states: what the head says of them. Attribute named: the names of the further operands of such a call, of "layer" (whose
     part of the head is asked) and "token" (one beside each state), in this order."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         model, place = types[0], types[1]
         need(model.elem == "model", f"a head needs a model, got {model}")
         need(model.of[0] == "head" and model.of[3] != "dist", f"this reads a head's value, got {model}")
@@ -45,10 +45,11 @@ class HeadRead:
         out = Type(str(model.of[3]))
         return (out.with_dims((Dim("nodes", str(place.of[0])),) if place.elem == "tree" else place.dims),)
 
-    def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, model: Model, place: Datum, *rest: Datum) -> tuple[Datum, ...]:
         if op.operands[1].type.elem == "hidden":
             return (m.read_states(op, model, place, **dict(zip(op.attrs.get("named", ()), rest))),)
-        return (m.read_head(op, model, place, *(rest or (None,))),)
+        return (m.read_head(op, model, place, rest[0] if rest else None),)
 
     @staticmethod
     def label(c: Checker, op: Op) -> list[Abs]:
@@ -81,7 +82,8 @@ class HeadScore:
     Of the cells of a canvas each is a function of all of them, else of its own state and what stands beside it. The request
     constrains and shapes them as it does the token after the committed context."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         model, place = types[0], types[1]
         gives = model.elem == "model" and model.of[0] == "head" and model.of[3] == "dist"
         need(gives, f"a distribution is given by a head that says so, got {model}", "sampler: head(model) -> dist")
@@ -93,7 +95,8 @@ class HeadScore:
         _need_beside(place, attrs, types)
         return (Type("dist", (str(model.of[1]), "shaped"), place.dims),)
 
-    def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, model: Model, place: Datum, *rest: Datum) -> tuple[Datum, ...]:
         return (m.score_states(op, model, place, **dict(zip(op.attrs.get("named", ()), rest))),)
 
     @staticmethod

@@ -9,7 +9,8 @@ import numpy as np
 from decgraph.ir import labels
 from decgraph.ir.data.hidden import mean, similarity
 from decgraph.ir.labels import Abs, Checker
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Datum, Machine, Model
+from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import need, need_whole_memory
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op
@@ -23,7 +24,8 @@ class ModelStates:
     named: the names of the further operands, of "tree" and "given" (a memory) or "at" (positions), in this order; each: after
     every one of the tokens."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         model, place = types[0], types[1]
         need(
             model.elem == "model" and model.of[0] in ("trunk", "features", "masked"),
@@ -56,7 +58,8 @@ class ModelStates:
             return (out,)
         return (out.with_dims((Dim("nodes", str(place.of[0])),) if place.elem == "tree" else place.dims),)
 
-    def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, model: Model, place: Datum, *rest: Datum) -> tuple[Datum, ...]:
         return (m.states(op, model, place, dict(zip(op.attrs.get("named", ()), rest))),)
 
     @staticmethod
@@ -90,7 +93,8 @@ class ModelStates:
 class HiddenSimilarity:
     """The cosine of the angle between hidden states, row by row: 1 where they point the same way."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         a, b = types
         need(
             a.elem == b.elem == "hidden",
@@ -100,7 +104,8 @@ class HiddenSimilarity:
         need(a.of == b.of, f"states of different models are not compared, got {a} and {b}")
         return (Type("real", (), max(a.dims, b.dims, key=len)),)
 
-    def meaning(m: Any, op: Any, a: Any, b: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, a: Datum, b: Datum) -> tuple[Datum, ...]:
         made = similarity(np.asarray(a), np.asarray(b))
         made = m.num.lift(made) if m.num.exact else np.asarray(made, dtype=np.float64)
         return (made if op.results[0].type.dims else made[()],)
@@ -115,11 +120,13 @@ class HiddenSimilarity:
 class HiddenMean:
     """The mean of hidden states."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(types[0].elem == "hidden" and len(types[0].dims) == 1, f"a mean is of a vector of hidden states, got {types[0]}")
         return (types[0].scalar,)
 
-    def meaning(m: Any, op: Any, h: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, h: Datum) -> tuple[Datum, ...]:
         return (mean(np.asarray(h)),)
 
     label, batch = labels.joined, "ragged"

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from decgraph.ir import labels, sizes
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Datum, Machine
+from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import need, need_keys, need_one
 from decgraph.ir.types import REAL, Type, join, parse_type
+from decgraph.ir.values import Op
 
 
 @op("extern")
@@ -16,7 +18,8 @@ class Extern:
     """Call a Python function handed over by the caller (attribute extern); memoised by its arguments within a request.
     Where an argument is a vector of what it takes, it is called for each."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         want = attrs["params"]
         need(len(types) == len(want), f"{attrs['extern']} takes {len(want)} arguments, got {len(types)}")
         for n, (t, w) in enumerate(zip(types, want, strict=True)):
@@ -24,7 +27,8 @@ class Extern:
         vector = next((t.dims for t, w in zip(types, want, strict=True) if t.dims and not w.dims), ())
         return (attrs["returns"].over(*vector),)
 
-    def meaning(m: Any, op: Any, *args: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, *args: Datum) -> tuple[Datum, ...]:
         return (m.extern(op, args),)
 
     attrs = ("extern", "params", "returns")
@@ -41,14 +45,16 @@ class BatchTop:
     """Of the candidates of all sequences of the batch that are at this place, those among the k with the largest keys that are
     this sequence's, best first. Of equal ones those of the sequence that comes first. Alone, a batch of one."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = types[0]
         need(bool(t.dims) and t.elem != "dist", f"top needs candidates, got {t}")
         need_one(types[1], "top")
         need_keys(t, types[2:], "top")
         return (t,)
 
-    def meaning(m: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum, k: Datum, *by: Datum) -> tuple[Datum, ...]:
         return (m.batch_top(op, x, k, by),)
 
     label, batch, exact, effects = labels.choice, "barrier", "adversary", "host"
@@ -83,7 +89,8 @@ class BatchFold:
     """One number of every sequence of the batch that is at this place, folded (attribute fn: max, min, sum; any, all of
     conditions). Sequences that ended take no part; the others wait. Alone, the sequence's own number."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = types[0]
         fn = attrs["fn"]
         need(not t.dims, f"{fn} across a batch needs one value of each sequence, got {t}")
@@ -94,7 +101,8 @@ class BatchFold:
         need(t.is_number, f"{fn} across a batch needs a number, got {t}")
         return (REAL if fn == "sum" and t.elem == "prob" else Type(t.elem),)
 
-    def meaning(m: Any, op: Any, x: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum) -> tuple[Datum, ...]:
         return (m.batch_fold(op, x),)
 
     attrs = ("fn",)

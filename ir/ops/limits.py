@@ -6,7 +6,8 @@ from numbers import Integral
 from typing import Any
 
 from decgraph.ir import facts, labels
-from decgraph.ir.opdef import OpError, op
+from decgraph.ir.machine import Datum, Machine
+from decgraph.ir.opdef import Attrs, OpError, Regions, Types, op
 from decgraph.ir.ops.common import as_int, need, need_one
 from decgraph.ir.sizes import Known, Sizes, least
 from decgraph.ir.values import Op
@@ -64,7 +65,8 @@ class Within:
     """x itself where it is as small as it must be: a number between -most and most (attribute most), or a vector or list that
     has at most as many elements in each dimension as the operands after it say. Attribute what names it in the error."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         x, *sizes = types
         if not sizes:
             need(x.is_number and not x.dims, f"{attrs['what']} must be one number, got {x}")
@@ -75,7 +77,8 @@ class Within:
             need_one(t, "a capacity")
         return (x,)
 
-    def meaning(m: Any, op: Any, x: Any, *sizes: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum, *sizes: Datum) -> tuple[Datum, ...]:
         if not sizes:
             return (bounded(x, op.attrs["most"], op.attrs["what"]),)
         fits(x, [as_int(n) for n in sizes], op.attrs["what"])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.ir import labels
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Datum, Machine, Memory
+from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import need
+from decgraph.ir.values import Op
 
 
 @op("memory.merged")
@@ -18,7 +18,8 @@ class MemoryMerged:
     whose key and value are the mean of theirs. Operands: the memory, positions, and a number for each. Other positions stay,
     and one that is not in the memory counts for nothing."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(types[0].elem == "memory", f".merged needs a memory, got {types[0]}")
         for t, what in zip(types[1:], ("positions", "their groups"), strict=True):
             need(
@@ -28,7 +29,8 @@ class MemoryMerged:
             )
         return (types[0],)
 
-    def meaning(m: Any, op: Any, mem: Any, positions: Any, numbers: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, mem: Memory, positions: Datum, numbers: Datum) -> tuple[Datum, ...]:
         return (mem.merged(groups(np.asarray(positions), np.asarray(numbers))),)
 
     label, batch = labels.joined, "ragged"

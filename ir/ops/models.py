@@ -8,7 +8,8 @@ from typing import Any
 from decgraph.ir import facts, labels
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.linear import at_least
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Bits, Datum, Machine, Memory, Model
+from decgraph.ir.opdef import TABLE, Attrs, Regions, Types, op
 from decgraph.ir.ops.common import array, is_text, need, need_whole_memory, numeric
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op
@@ -27,7 +28,8 @@ class ModelEval:
     of the context; the request shapes the result as it does after the context), in this order; part: "heads" for Medusa's
     heads; drafts: the target's own drafts on a memory, which do not count as its calls (ir/drafting.py)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         model, place = types[0], types[1]
         _model(model, "a model call")
         extra = dict(zip(attrs.get("with", ()), types[2:]))
@@ -94,7 +96,8 @@ class ModelEval:
             return (out.with_dims((Dim("nodes", str(place.of[0])),)),)
         return (out.with_dims(place.dims),)
 
-    def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, model: Model, place: Datum, *rest: Datum) -> tuple[Datum, ...]:
         return (m.evaluate(op, model, place, dict(zip(op.attrs.get("with", ()), rest))),)
 
     @staticmethod
@@ -159,7 +162,8 @@ class ModelRead:
     every one of the tokens. given: a memory of the tokens' beginning is the third operand. The request constrains and shapes
     the result as it does the token after the committed context."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         model, tokens = _model(types[0], "a model call"), types[1]
         need(
             model.of[0] == "causal",
@@ -178,7 +182,8 @@ class ModelRead:
             return (out,)
         return (out.with_dims(tokens.dims or (Dim("k"),)),)
 
-    def meaning(m: Any, op: Any, model: Any, tokens: Any, given: Any = None) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, model: Model, tokens: Datum, given: Memory | None = None) -> tuple[Datum, ...]:
         return (m.read_tokens(op, model, tokens, given),)
 
     @staticmethod
@@ -212,7 +217,8 @@ class ModelMemory:
     immutable. Attributes reuse and joint as in model.eval; queries: of a canvas that is computed whole, what memory.scores
     reads."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         model = _model(types[0], ".memory")
         place, names = types[1], attrs.get("with", ())
         text = is_text(place) and model.of[0] == "causal"
@@ -245,7 +251,8 @@ class ModelMemory:
         )
         return (Type("memory", (model.of[2],)),)
 
-    def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, model: Model, place: Datum, *rest: Datum) -> tuple[Datum, ...]:
         more = {"queries": True} if op.attrs.get("queries") else {}
         return (m.memory(op, model, place, {**dict(zip(op.attrs.get("with", ()), rest)), **more}),)
 
@@ -296,7 +303,8 @@ class ModelDerive:
     have). named, with skip: which halves of a layer the operands are of, of "attention" and "mlp", in order; left out, one
     operand, of whole layers."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         base = _model(types[0], attrs["how"])
         how, given = attrs["how"], types[1:]
         if how == "skip":
@@ -354,7 +362,8 @@ class ModelDerive:
         need(how in ("exit", "skip", "quantized", "parallel", "expert"), f"no derived model {how}")
         return (Type("model", (kind, vocab, family, vis)),)
 
-    def meaning(m: Any, op: Any, base: Any, *args: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, base: Model, *args: Datum) -> tuple[Datum, ...]:
         return (m.derive(op, base, args),)
 
     @staticmethod
@@ -385,11 +394,13 @@ class ModelDerive:
 class ModelLayers:
     """The layers of a model: 0, 1, ..."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         _model(types[0], ".layers")
         return (Type("int", (), (Dim("layers"),)),)
 
-    def meaning(m: Any, op: Any, model: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, model: Model) -> tuple[Datum, ...]:
         import numpy as np
 
         return (np.arange(model.layers),)
@@ -404,7 +415,8 @@ class MemoryOnly:
     """A memory restricted to positions (kind "only") or rid of them ("without"): positions of a canvas, of a context's memory
     whole numbers from 0 on. Numbers past its end name no row."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(types[0].elem == "memory", f".{attrs['kind']} needs a memory, got {types[0]}")
         need(
             types[1].elem in ("position", "any") or types[1].elem == "int" and len(types[1].dims) == 1,
@@ -415,7 +427,8 @@ class MemoryOnly:
         )
         return (types[0],)
 
-    def meaning(m: Any, op: Any, mem: Any, ps: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, mem: Memory, ps: Datum) -> tuple[Datum, ...]:
         return (m.restrict(mem, ps, op.attrs["kind"]),)
 
     @staticmethod
@@ -447,12 +460,14 @@ class MemoryOnly:
 class MemoryJoin:
     """Two memories of one family together; where both hold a position the right one wins."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         a, b = types
         need(a.elem == "memory" and b.elem == "memory" and a.of == b.of, f"memories of one family join, got {a} and {b}")
         return (a,)
 
-    def meaning(m: Any, op: Any, a: Any, b: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, a: Memory, b: Memory) -> tuple[Datum, ...]:
         return (a.join(b),)
 
     @staticmethod
@@ -481,7 +496,8 @@ class MemoryQuantized:
     """A memory whose keys and values are rounded: every row, head by head, to the nearest of 2**bits evenly spaced levels from
     its least value to its greatest. Two numbers are the bits of keys and of values. Features and states stay as they are."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(types[0].elem == "memory", f".quantized needs a memory, got {types[0]}")
         need(
             types[1].elem == "int" and len(types[1].dims) <= 1,
@@ -490,7 +506,8 @@ class MemoryQuantized:
         )
         return (types[0],)
 
-    def meaning(m: Any, op: Any, mem: Any, bits: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, mem: Memory, bits: Bits) -> tuple[Datum, ...]:
         return (mem.quantized(bits),)
 
     @staticmethod
@@ -509,7 +526,8 @@ class ModelEmbed:
     """Embeddings of tokens, or mixtures of all tokens' under weights over the vocabulary. Their values are coordinates: the
     weight of each token's embedding, then that of the mask's."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         model = _model(types[0], ".embed")
         t = types[1]
         over_vocab = numeric(t).is_number and bool(numeric(t).dims) and numeric(t).dims[-1].kind == "vocab"
@@ -517,7 +535,8 @@ class ModelEmbed:
         dims = t.dims[:-1] if t.dims and t.dims[-1].kind == "vocab" else t.dims
         return (Type("embedding", (model.of[2],), dims),)
 
-    def meaning(m: Any, op: Any, model: Any, x: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, model: Model, x: Datum) -> tuple[Datum, ...]:
         import numpy as np
 
         a = np.asarray(array(m, x))
@@ -558,18 +577,20 @@ class ModelEvals:
     were evaluated alone; contexts that parts share are computed once, and it counts as one call. Attributes reuse and joint
     as in model.eval."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         wanted = sum(1 + len(names) for names in attrs["parts"])
         need(
             len(types) == 1 + wanted,
             f"{len(attrs['parts'])} parts take {wanted} operands after the model, got {len(types) - 1}",
         )
-        out = []
+        out: list[Type] = []
         for place, extra in split(attrs["parts"], types[1:]):
-            out += ModelEval.type((types[0], place, *extra.values()), {"with": tuple(extra)}, ())
+            out += TABLE["model.eval"].type((types[0], place, *extra.values()), {"with": tuple(extra)}, ())
         return tuple(out)
 
-    def meaning(m: Any, op: Any, model: Any, *rest: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, model: Model, *rest: Datum) -> tuple[Datum, ...]:
         return tuple(m.evaluate_parts(op, model, split(op.attrs["parts"], rest)))
 
     @staticmethod

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Dist, Draws
 from decgraph.ir.labels import Abs, Checker
-from decgraph.ir.opdef import OpError, op
+from decgraph.ir.machine import Datum, Machine, Vector
+from decgraph.ir.opdef import Attrs, OpError, Regions, Types, op
 from decgraph.ir.ops.common import array, as_int, keep_bound, keys_of, matches, need, need_keys, need_one, numeric
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op, Value
@@ -20,13 +20,15 @@ from decgraph.ir.values import Op, Value
 class Sort:
     """The candidates in the order of their keys (attribute descending), or a vector's own values."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(bool(types[0].dims), f"sort needs a vector, got {types[0]}")
         need(len(types[0].dims) == 1 and types[0].elem != "dist", f"sort needs a vector of candidates, got {types[0]}")
         need_keys(types[0], types[1:] or types[:1], "sort")
         return (types[0].with_dims((keep_bound(types[0], None),) + types[0].dims[1:]),)
 
-    def meaning(m: Any, op: Any, x: Any, *by: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum, *by: Datum) -> tuple[Datum, ...]:
         keys = [k for b in by for k in keys_of(m, b)] or [list(np.asarray(array(m, x)).ravel())]
         order = m.num.order(keys, bool(op.attrs.get("descending")))
         return (Draws(x.items[order]) if isinstance(x, Draws) else np.asarray(array(m, x))[order],)
@@ -52,12 +54,14 @@ class Sort:
 class Rank:
     """The place of each value from the largest (0) along the last dimension, ties in order."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = numeric(types[0])
         need(t.is_number and bool(t.dims), f"rank needs numbers, got {types[0]}")
         return (Type("int", (), t.dims),)
 
-    def meaning(m: Any, op: Any, x: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum) -> tuple[Datum, ...]:
         a = np.asarray(array(m, x))
         out = np.zeros(a.shape, dtype=np.int64)
         for row in np.ndindex(a.shape[:-1]):
@@ -80,12 +84,14 @@ class Rank:
 class FirstMax:
     """True at the first of the largest values along the last dimension (nowhere in an empty vector)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = numeric(types[0])
         need(t.is_number and bool(t.dims), f"first_max needs numbers, got {types[0]}")
         return (Type("bool", (), t.dims),)
 
-    def meaning(m: Any, op: Any, x: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum) -> tuple[Datum, ...]:
         a = np.asarray(array(m, x))
         out = np.zeros(a.shape, dtype=bool)
         for row in np.ndindex(a.shape[:-1] if a.size else (0,)):
@@ -108,7 +114,8 @@ class Compact:
     """The elements at which a condition holds, in order. Where the vector is part of what the condition ranges over (nodes,
     positions), the condition is read at each element."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         v, c = types
         need(c.elem == "bool", f"`where` needs a condition, got {c}")
         if v.elem == "list":
@@ -123,9 +130,10 @@ class Compact:
         )
         return (v.with_dims((keep_bound(v, None),) + v.dims[1:]),)
 
-    def meaning(m: Any, op: Any, v: Any, c: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, v: Vector | Dist | Draws | int, c: Datum) -> tuple[Datum, ...]:
         c = np.asarray(c)
-        n = v.shape[0] if isinstance(v, (Dist, Draws)) else len(v) if np.ndim(v) or isinstance(v, list) else 1
+        n = v.shape[0] if isinstance(v, (Dist, Draws)) else len(v if isinstance(v, list) else np.atleast_1d(np.asarray(v)))
         if (
             op.operands[0].type.elem in ("node", "position")
             and c.ndim
@@ -188,7 +196,8 @@ class Compact:
 class TakeFirst:
     """The first k of a vector (fewer if there are fewer); of a condition over positions, the first k where it holds."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = types[0]
         need_one(types[1], "first")
         if t.elem == "list":
@@ -198,7 +207,8 @@ class TakeFirst:
             return (Type("position", (t.dims[0].of,), (Dim("part", t.dims[0].of, attrs.get("bound")),)),)
         return (t.with_dims((keep_bound(t, attrs.get("bound")),) + t.dims[1:]),)
 
-    def meaning(m: Any, op: Any, x: Any, k: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Vector | Dist | Draws, k: Datum) -> tuple[Datum, ...]:
         k = max(0, as_int(k))
         t = op.operands[0].type
         if t.elem == "bool" and op.results[0].type.elem == "position":

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from decgraph.ir import labels
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Datum, Machine, Memory
+from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import array, as_int, need, need_one, numeric
 from decgraph.ir.types import Dim, Type
+from decgraph.ir.values import Op
 
 
 def _memory(t: Type, what: str) -> Type:
@@ -21,7 +21,8 @@ def _memory(t: Type, what: str) -> Type:
 class MemoryLayer:
     """One layer of a memory: m[l], to be cut and put back."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         _memory(types[0], "m[l]")
         need(
             types[1].elem == "int" and not types[1].dims,
@@ -31,7 +32,8 @@ class MemoryLayer:
         need(len(types[0].of) == 1, "this is one layer of a memory already", "m[l]")
         return (Type("memory", (*types[0].of, "layer")),)
 
-    def meaning(m: Any, op: Any, mem: Any, layer: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, mem: Memory, layer: Datum) -> tuple[Datum, ...]:
         return (m.host("layer", mem, layer),)
 
     label, batch = labels.joined, "ragged"
@@ -44,7 +46,8 @@ class MemoryPut:
     """A memory with one layer replaced: m[l] = m[l].only(ps). What no layer has any more stays evicted: no call attends to it
     or computes it again."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         _memory(types[0], "m[l] =")
         need(
             types[1].elem == "memory" and types[1].of == (types[0].of[0], "layer"),
@@ -53,7 +56,8 @@ class MemoryPut:
         need(types[2].elem == "int" and not types[2].dims, f"a layer is a number, got {types[2]}")
         return (types[0],)
 
-    def meaning(m: Any, op: Any, mem: Any, part: Any, layer: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, mem: Memory, part: Datum, layer: Datum) -> tuple[Datum, ...]:
         return (m.host("put", mem, part, layer),)
 
     label, batch = labels.joined, "ragged"
@@ -67,7 +71,8 @@ class MemoryScores:
     -1 is its last), before the softmax: the mean over queries and heads of q . k; of a whole memory over layers too. The
     memory must hold queries (model.memory(c, queries = yes)). real[cells], or real along the second vector."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         _memory(types[0], ".scores")
         need(types[1].elem == "position", f".scores(b) needs positions of a canvas, got {types[1]}")
         if len(types) > 2:
@@ -79,7 +84,8 @@ class MemoryScores:
             return (Type("real", (), types[2].dims),)
         return (Type("real", (), (Dim("cells", str(types[1].of[0])),)),)
 
-    def meaning(m: Any, op: Any, mem: Any, ps: Any, at: Any = None) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, mem: Memory, ps: Datum, at: Datum = None) -> tuple[Datum, ...]:
         return (m.host("scores", mem, ps, at),)
 
     label, batch = labels.joined, "ragged"
@@ -92,13 +98,15 @@ class MaxPool:
     """The largest of each value and its neighbours, `width` of them with itself, same length; of an even width one more after
     it than before."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = numeric(types[0])
         need(t.is_number and len(t.dims) == 1, f"maxpool needs a vector of numbers, got {types[0]}")
         need_one(types[1], "the width of maxpool")
         return (t,)
 
-    def meaning(m: Any, op: Any, x: Any, width: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum, width: Datum) -> tuple[Datum, ...]:
         a = np.asarray(array(m, x))
         width = max(1, as_int(width))
         half = (width - 1) // 2
@@ -118,7 +126,8 @@ class HiddenMap:
     """Arithmetic on embeddings (attribute fn: add, sub, mul, div, neg): each with each, or with numbers that line up with
     what the embeddings range over."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         hs = [t for t in types if t.elem in ("hidden", "embedding")]
         need(bool(hs), f"{attrs['fn']} of embeddings needs one, got {', '.join(map(str, types))}")
         need(
@@ -134,7 +143,8 @@ class HiddenMap:
             else Type(hs[0].elem, hs[0].of, max((numeric(t).dims for t in types), key=len)),
         )
 
-    def meaning(m: Any, op: Any, *xs: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, *xs: Datum) -> tuple[Datum, ...]:
         values = [
             np.asarray(x) if v.type.elem in ("hidden", "embedding") else np.asarray(array(m, x))[..., None]
             for v, x in zip(op.operands, xs)

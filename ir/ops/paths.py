@@ -12,10 +12,11 @@ import numpy as np
 from decgraph.ir import facts, labels
 from decgraph.ir.data.canvas import Edit
 from decgraph.ir.data.dist import Draw, Draws, Path, Row, box
-from decgraph.ir.data.topology import Topology
+from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.data.tree import Tree, edge_token
 from decgraph.ir.labels import Abs, Checker
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Datum, Following, Machine
+from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import as_int, need, need_one
 from decgraph.ir.ops.draws import point
 from decgraph.ir.ops.growth import grown, sizes_grown
@@ -29,14 +30,16 @@ from decgraph.ir.values import Op
 class EditOp:
     """Edits of a canvas: decide a position with a token (or draw). Vectors of both make a vector of edits."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         i, x = types
         need(i.elem in ("position", "int"), f"edit needs a position, got {i}")
         need(x.is_token or x.elem == "int", f"edit needs a token, got {x}")
         need(len(x.dims) <= len(i.dims) <= 1, f"edit needs a token for each position, got {i} and {x}")
         return (Type("edit", (attrs.get("canvas", "c"),), i.dims),)
 
-    def meaning(m: Any, op: Any, i: Any, x: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, i: Datum, x: Datum) -> tuple[Datum, ...]:
         at = np.asarray(i)
         if at.shape == ():
             return (Edit(int(at), _cell(x)),)
@@ -74,7 +77,8 @@ def _item(v: Any) -> Any:
 class EditGet:
     """The position or the token of an edit."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(types[0].elem == "edit", f".{attrs['field']} needs an edit, got {types[0]}")
         c = types[0].of
         return (
@@ -83,7 +87,8 @@ class EditGet:
             else Type("token", (attrs.get("vocab", "V"),), types[0].dims),
         )
 
-    def meaning(m: Any, op: Any, e: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, e: Edit) -> tuple[Datum, ...]:
         return (e.position if op.attrs["field"] == "position" else e.token,)
 
     @staticmethod
@@ -105,7 +110,8 @@ class EditGet:
 class PathGet:
     """A field of a path: depth (accepted drafts), token (all its tokens), length, prob (of sampled ones), emitted."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = types[0]
         need(t.elem == "path", f".{attrs['field']} needs a path, got {t}")
         d = Dim("k")
@@ -122,7 +128,8 @@ class PathGet:
             }[f],
         )
 
-    def meaning(m: Any, op: Any, p: Path) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, p: Path) -> tuple[Datum, ...]:
         f = op.attrs["field"]
         if f in ("token", "path"):
             return (np.array([edge_token(x) for x in p.tokens], dtype=np.int64),)
@@ -146,10 +153,12 @@ class TopologyOp:
     """A constant tree shape, level by level. Attribute shape: a name ("recycling_80"), a branching per level ("4x2x1"), or
     paths of ranks ([[0], [1], [0, 0]])."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         return (Type("topology"),)
 
-    def meaning(m: Any, op: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op) -> tuple[Datum, ...]:
         return (Topology.of(op.attrs["shape"]),)
 
     attrs = ("shape",)
@@ -165,12 +174,14 @@ class TopologyOp:
 class TopologyNarrow:
     """A tree shape without the nodes of a rank from k on and what stands below them: where no node has more than k children."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(types[0].elem == "topology", f"narrow takes a topology, got {types[0]}")
         need_one(types[1], "narrow")
         return (types[0],)
 
-    def meaning(m: Any, op: Any, shape: Topology, k: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, shape: Topology, k: Datum) -> tuple[Datum, ...]:
         return (shape.narrow(as_int(k)),)
 
     label, batch = labels.joined, "scalar"
@@ -186,7 +197,8 @@ class TopologyNarrow:
 class LevelGet:
     """A field of a level of a topology: parent (index in the level above), rank (which child), index (its number), width."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         f = attrs["field"]
         need(
             types[0].elem == "level" or types[0].elem == "topology" and f == "width",
@@ -195,7 +207,8 @@ class LevelGet:
         need(f in ("parent", "rank", "index", "width"), f"a level has parent, rank, index and width, not {f}")
         return (INT if f in ("index", "width") else INT.over(Dim("k", "", attrs.get("bound"))),)
 
-    def meaning(m: Any, op: Any, level: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, level: Level) -> tuple[Datum, ...]:
         return (m.level_field(level, op.attrs["field"]),)
 
     attrs = ("field", "bound?")
@@ -218,7 +231,8 @@ class TreeBestFirst:
     likely than `above`. Operands tree, an index looked up with `after`, size, above. Draws without randomness; `prob` is
     the share of the places of what stands above a token where it followed. Results: the tree, the new nodes."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = tree_of(types, "grow")
         need(
             types[1].elem == "index" and len(types[1].of) > 2,
@@ -231,10 +245,11 @@ class TreeBestFirst:
         )
         return (t, nodes_type(t, "part", attrs.get("bound")))
 
-    def meaning(m: Any, op: Any, t: Tree, asked: Any, size: Any, above: Any) -> Any:
-        heap: list[tuple[Any, tuple[int, ...], int, Any]] = []
+    @staticmethod
+    def meaning(m: Machine, op: Op, t: Tree, asked: Following, size: Datum, above: Fraction | float) -> tuple[Datum, ...]:
+        heap: list[tuple[Fraction, tuple[int, ...], int, Row]] = []
 
-        def ask(path: tuple[int, ...], node: int, mass: Any) -> None:
+        def ask(path: tuple[int, ...], node: int, mass: Fraction) -> None:
             counts = asked.counts(path)
             total = asked.total(path)
             row = Row(lambda face: m.reals([m.num.const(Fraction(counts.get(v, 0), total)) for v in range(m.vocab_size)]))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from decgraph.ir import facts, labels
+from decgraph.ir.data.dist import Draw, Path
+from decgraph.ir.data.tree import Tree
 from decgraph.ir.labels import Abs, Checker, TreeAbs
-from decgraph.ir.opdef import op
-from decgraph.ir.ops.common import need, need_one, need_tokens
+from decgraph.ir.machine import Datum, Machine, Model
+from decgraph.ir.opdef import Attrs, Regions, Types, op
+from decgraph.ir.ops.common import as_int, need, need_one, need_tokens
 from decgraph.ir.types import BOOL, INT, TEXT, Dim, Type, join, parse_type
 from decgraph.ir.values import Op
 
@@ -19,10 +21,12 @@ from decgraph.ir.values import Op
 class Context:
     """The committed context: prompt and committed tokens (attribute parent: without its last token)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         return (Type("node", ("ctx",)),)
 
-    def meaning(m: Any, op: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op) -> tuple[Datum, ...]:
         c = m.context()
         return (c[:-1] if op.attrs.get("parent") else c,)
 
@@ -43,7 +47,8 @@ class Context:
 class CtxGet:
     """A field of a context: token (the last), path (its tokens), length; or its last n tokens (field "last")."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         v = attrs.get("vocab", "V")
         need(
             types[0].elem == "node" and types[0].of[0] == "ctx" and not types[0].dims,
@@ -58,7 +63,8 @@ class CtxGet:
             ],
         )
 
-    def meaning(m: Any, op: Any, ctx: Any, *n: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, ctx: tuple[int | Draw, ...], *n: Datum) -> tuple[Datum, ...]:
         from decgraph.ir.data.dist import resolve_path
 
         field = op.attrs["field"]
@@ -67,7 +73,7 @@ class CtxGet:
         if field == "token":
             return (resolve_path(ctx[-1:])[0],)
         tokens = resolve_path(ctx)
-        return (np.array(tokens[max(0, len(tokens) - max(0, int(n[0]))) :] if n else tokens, dtype=np.int64),)
+        return (np.array(tokens[max(0, len(tokens) - max(0, as_int(n[0]))) :] if n else tokens, dtype=np.int64),)
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
@@ -95,7 +101,8 @@ class RequestField:
     mask (the mask token), greedy
     (temperature 0), room (tokens that may still be committed)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         v = attrs.get("vocab", "V")
         return (
             {
@@ -110,8 +117,9 @@ class RequestField:
             }[attrs["field"]],
         )
 
-    def meaning(m: Any, op: Any) -> Any:
-        return (m.mask_token if op.attrs["field"] == "mask" else m.request_field(op.attrs["field"]),)
+    @staticmethod
+    def meaning(m: Machine, op: Op) -> tuple[Datum, ...]:
+        return (m.request_field(op.attrs["field"]),)
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
@@ -136,10 +144,12 @@ class RequestField:
 class Done:
     """Whether the stop machine has fired."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         return (BOOL,)
 
-    def meaning(m: Any, op: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op) -> tuple[Datum, ...]:
         return (m.done(),)
 
     label, batch, effects = labels.joined, "pointwise", "read"
@@ -152,7 +162,8 @@ class Commit:
     """Feed tokens to the stop machine one by one; what follows the token at which it fires is dropped. Takes a token, a vector
     of tokens or draws, an accepted path, a node's path (with its tree), a context, or a canvas (its decided prefix)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = types[0]
         ok = t.elem in ("token", "draw", "path", "canvas", "node", "int") or t.elem == "list"
         need(not (t.elem == "node" and t.dims), "commit takes one node, and gets many", "commit best[0]")
@@ -163,7 +174,8 @@ class Commit:
         )
         return ()
 
-    def meaning(m: Any, op: Any, x: Any, tree: Any = None) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum, tree: Tree | None = None) -> tuple[Datum, ...]:
         m.commit(op, x, tree)
         return ()
 
@@ -188,12 +200,14 @@ class Ended:
     """Whether the stop machine fires on the way to a node (with its tree), or along a path, tokens or the decided beginning of
     a canvas after the context."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = types[0]
         need(t.elem in ("node", "path", "token", "draw", "list", "canvas"), f"ended needs nodes, a path or a canvas, got {t}")
         return (Type("bool", (), t.dims if t.elem == "node" else ()),)
 
-    def meaning(m: Any, op: Any, x: Any, tree: Any = None) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum, tree: Tree | None = None) -> tuple[Datum, ...]:
         return (m.ended(x, tree),)
 
     label, batch, effects = labels.joined, "pointwise", "read"
@@ -209,10 +223,12 @@ class Ended:
 class StateRead:
     """The value of a state (attribute state)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         return (attrs["type"],)
 
-    def meaning(m: Any, op: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op) -> tuple[Datum, ...]:
         return (m.read_state(op.attrs["state"]),)
 
     @staticmethod
@@ -235,13 +251,15 @@ class StateRead:
 class StateWrite:
     """Set a state (attribute state). Session state is written at the step barrier, in request order."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         want = attrs.get("type")
         if want is not None:
             need(join(want, types[0]) is not None, f"state {attrs['state']} holds {want}, not {types[0]}")
         return ()
 
-    def meaning(m: Any, op: Any, value: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, value: Datum) -> tuple[Datum, ...]:
         m.write_state(op.attrs["state"], value)
         return ()
 
@@ -261,10 +279,12 @@ class StateWrite:
 class Return:
     """The result of a search: nodes, paths or tokens, best first (n-best)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         return ()
 
-    def meaning(m: Any, op: Any, *values: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, *values: Datum) -> tuple[Datum, ...]:
         m.returned(op, values)
         return ()
 
@@ -278,14 +298,16 @@ class Return:
 class Completes:
     """Whether the text of a path holds a string."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(
             types[0].elem == "path" and types[1].elem == "text",
             f"completes needs a path and a text, got {types[0]}, {types[1]}",
         )
         return (BOOL,)
 
-    def meaning(m: Any, op: Any, path: Any, s: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, path: Path, s: str) -> tuple[Datum, ...]:
         return (s in m.text(path, None),)
 
     label, batch, effects = labels.joined, "host", "host"
@@ -297,10 +319,12 @@ class Completes:
 class VocabSize:
     """The number of tokens of the target's vocabulary."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         return (INT,)
 
-    def meaning(m: Any, op: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op) -> tuple[Datum, ...]:
         return (m.vocab_size,)
 
     label, batch = labels.joined, "scalar"
@@ -312,12 +336,14 @@ class VocabSize:
 class TextOf:
     """The text of tokens, of a path, or of a node's path."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         if types[0].elem != "node":
             need_tokens(types[0], "text_of", "text_of(ctx), text_of(t.leaves), text_of(tokens)")
         return (Type("text", (), types[0].dims if types[0].elem == "node" else ()),)
 
-    def meaning(m: Any, op: Any, x: Any, tree: Any = None) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum, tree: Tree | None = None) -> tuple[Datum, ...]:
         return (m.text(x, tree),)
 
     label, batch, effects = labels.joined, "host", "host"
@@ -330,7 +356,8 @@ class Retokenize:
     """The tokens of a model's vocabulary that have the text of tokens: operands the tokens, a model whose tokens they are, and
     the model. Attribute whole: the text is one from its beginning, to which the tokenizer adds what it puts before a text."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         tokens, source, to = types
         need(
             tokens.elem == "path" or tokens.elem in ("token", "draw", "int") and len(tokens.dims) == 1,
@@ -345,7 +372,8 @@ class Retokenize:
             )
         return (Type("token", (str(to.of[1]),), (Dim("k"),)),)
 
-    def meaning(m: Any, op: Any, tokens: Any, source: Any, to: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, tokens: Datum, source: Model, to: Model) -> tuple[Datum, ...]:
         return (np.array(m.retokenize(tokens, source, to, whole=bool(op.attrs.get("whole"))), dtype=np.int64),)
 
     attrs = ("whole?",)

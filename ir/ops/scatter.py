@@ -8,9 +8,11 @@ import numpy as np
 
 from decgraph.ir import labels
 from decgraph.ir.data.dist import Dist, box, value_row
-from decgraph.ir.opdef import OpError, op
+from decgraph.ir.machine import Datum, Machine
+from decgraph.ir.opdef import Attrs, OpError, Regions, Types, op
 from decgraph.ir.ops.common import array, as_int, joined, need, numeric, spread
 from decgraph.ir.types import Type, join, listing
+from decgraph.ir.values import Op
 
 
 def _where_held(index: list[Any], types: list[Type], shape: tuple[int, ...], values: Any) -> tuple[list[Any], Any]:
@@ -33,10 +35,11 @@ class Scatter:
     """v with v[i] set to x (mode "last": of colliding rows the last in order wins), or added to (mode "sum"). An index of bools
     is a mask over its dimension: the others and x, where they line up with it, are read where it holds."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         v, x, *ix = types
         if v.elem == "list":
-            return (listing(joined([v.of[0], x], "a list")),)
+            return (listing(joined([v.item, x], "a list")),)
         need(len(v.dims) >= len(ix), f"{v} cannot be indexed {len(ix)} times")
         for i in ix:
             need(
@@ -66,7 +69,8 @@ class Scatter:
             raise OpError(f"values of {v} cannot be set to {x}")
         return (Type(elem.elem, elem.of, v.dims),)
 
-    def meaning(m: Any, op: Any, v: Any, x: Any, *ix: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, v: Datum, x: Datum, *ix: Datum) -> tuple[Datum, ...]:
         if isinstance(v, list):
             out = list(v)
             out[as_int(ix[0])] = x

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from decgraph.ir.labels import Abs, Checker
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Datum, Machine
+from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import need
 from decgraph.ir.sizes import Known, Sizes
 from decgraph.ir.values import Op
@@ -21,7 +20,8 @@ class Segment:
     values that the region uses and does not define, in order of first use; the region takes no arguments, its yields are the
     results."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(attrs["kind"] in KINDS, f"a segment is of kind {' or '.join(KINDS)}, not {attrs['kind']}")
         free = tuple(v.type for v in free_values(regions[0])) if regions else types
         need(
@@ -31,10 +31,12 @@ class Segment:
         )
         return tuple(v.type for v in regions[0].yields) if regions else ()
 
-    def regions(types: Any, attrs: Any) -> Any:
+    @staticmethod
+    def regions(types: Types, attrs: Attrs) -> tuple[Types, ...]:
         return ((),)
 
-    def meaning(m: Any, op: Any, *values: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, *values: Datum) -> tuple[Datum, ...]:
         return tuple(m.region(op.regions[0], ()))
 
     @staticmethod

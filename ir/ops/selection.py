@@ -11,7 +11,8 @@ import numpy as np
 from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row
 from decgraph.ir.labels import Abs, Checker
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Datum, Machine, Vector
+from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import array, as_int, element, keep_bound, keys_of, need, need_keys, need_one, numeric
 from decgraph.ir.ops.draws import pad, point
 from decgraph.ir.sizes import Known, Sizes
@@ -25,7 +26,8 @@ class Arg:
     over the vocabulary: the best token of each distribution. With more: operand 0 the candidates, the rest the keys, most
     significant first."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = types[0]
         n = numeric(t)
         if len(types) == 1:
@@ -41,7 +43,8 @@ class Arg:
         need_keys(t, types[1:], f"arg{attrs['fn']}")
         return (t.drop(),)
 
-    def meaning(m: Any, op: Any, x: Any, *by: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum, *by: Datum) -> tuple[Datum, ...]:
         down = op.attrs["fn"] == "max"
         if not by:
             a = np.asarray(array(m, x))
@@ -101,7 +104,8 @@ class TopK:
     """The k most probable tokens of each distribution, most probable first, as draws without randomness (one-hot):
     their score is read from the distribution, their law is one-hot."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         n = numeric(types[0])
         need(
             bool(n.dims) and n.dims[-1].kind == "vocab",
@@ -111,7 +115,8 @@ class TopK:
         need_one(types[1], "topk")
         return (Type("draw", (n.dims[-1].of,), n.dims[:-1] + (Dim("k", "", attrs.get("bound")),)),)
 
-    def meaning(m: Any, op: Any, q: Any, k: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, q: Datum, k: Datum) -> tuple[Datum, ...]:
         k = max(0, as_int(k))
         if not isinstance(q, Dist):
             from decgraph.ir.ops.distributions import rows_from
@@ -151,7 +156,7 @@ def _is_race(c: Checker, v: Value) -> bool:
     return op is not None and op.opcode == "draw.get" and op.attrs["field"] == "race"
 
 
-def ranked(m: Any, x: Any, by: Sequence[Any]) -> list[tuple[int, tuple[Any, ...]]]:
+def ranked(m: Machine, x: Any, by: Sequence[Any]) -> list[tuple[int, tuple[Any, ...]]]:
     """Candidates best first: where each stands in x, and its keys."""
     items = list(x.items.ravel()) if isinstance(x, Draws) else list(x)
     live = [i for i, v in enumerate(items) if v is not None]
@@ -172,7 +177,8 @@ class SelectTop:
     positions or numbers. Attribute order: "best" (best first) or "kept" (in their own order). Attribute by_race: the keys
     are race keys, the one selection by a draw's own value that leaves its law intact."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = types[0]
         need_one(types[1], "top")
         need(
@@ -197,8 +203,9 @@ class SelectTop:
             return (Type(t.elem, t.of, (Dim("k", "", attrs.get("bound")),)),)
         return (t.with_dims((keep_bound(t, attrs.get("bound")),) + t.dims[1:]),)
 
-    def meaning(m: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
-        if op.attrs.get("by_race") and m.num.exact:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Vector | Draws, k: Datum, *by: Datum) -> tuple[Datum, ...]:
+        if isinstance(x, Draws) and op.attrs.get("by_race") and m.num.exact:
             return (m.select_race(x, as_int(k)),)
         if op.attrs.get("flatten") and not isinstance(x, (Draws, list)):
             x = np.asarray(array(m, x)).ravel()
@@ -256,14 +263,16 @@ class PairsTop:
     """The k best of rows x vocabulary: results rows (int), tokens, values, best first; ties by row, then token; scores of
     minus infinity are never chosen."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         n = numeric(types[0])
         need(len(n.dims) == 2 and n.dims[-1].kind == "vocab", f"every needs scores [rows, vocab], got {types[0]}")
         need_one(types[1], "top")
         d = Dim("k", "", attrs.get("bound"))
         return (INT.over(d), Type("token", (n.dims[-1].of,), (d,)), Type("real", (), (d,)))
 
-    def meaning(m: Any, op: Any, s: Any, k: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, s: Datum, k: Datum) -> tuple[Datum, ...]:
         a = np.asarray(array(m, s))
         flat = list(a.ravel())
         order = [i for i in m.num.order([flat], True) if flat[i] > -m.num.inf][: as_int(k)]

@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir import facts, labels
+from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draws, Path, box, box0, locate
+from decgraph.ir.data.topology import Topology
+from decgraph.ir.data.tree import Tree
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.linear import Linear
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Datum, Machine, Vector
+from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack
 from decgraph.ir.ops.limits import LARGEST, TABLE, allowed, joined_length
 from decgraph.ir.sizes import Known, Sizes, add, least
@@ -51,7 +55,8 @@ class Gather:
     they are of, and take none. Attribute axis 1: the one index, of positions, is along the second dimension of
     distributions."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         v, *ix = types
         ix = [numeric(i) for i in ix]
         need(bool(ix), f"an index needs a dimension to look into, {v} has none")
@@ -63,7 +68,7 @@ class Gather:
         if v.elem == "topology":
             return (Type("level"),)
         if v.elem == "list":
-            return (v.of[0],)
+            return (v.item,)
         need(
             len(v.dims) >= len(ix),
             f"{v} does not have {len(ix)} dimensions to index",
@@ -99,10 +104,11 @@ class Gather:
             return (Type(v.elem, v.of, (v.dims[0], *ix[0].dims)),)
         return (Type(v.elem, v.of, broadcast(ix) + v.dims[len(ix) :]),)
 
-    def meaning(m: Any, op: Any, v: Any, *ix: Any) -> Any:
-        if op.attrs.get("axis"):
+    @staticmethod
+    def meaning(m: Machine, op: Op, v: Datum, *ix: Datum) -> tuple[Datum, ...]:
+        if isinstance(v, Dist) and op.attrs.get("axis"):
             return (Dist(v.rows[:, locate(v.inner, ix[0])], v.face, v.at, np.asarray(ix[0])),)
-        if isinstance(v, list) or op.operands[0].type.elem == "topology":
+        if isinstance(v, (list, Topology)):
             return (v[as_int(ix[0])],)
         index = [_whole(array(m, i)) for i in ix]
         types = [numeric(o.type) for o in op.operands[1:]]
@@ -192,7 +198,8 @@ class Gather:
 class Slice:
     """v[lo:hi] of the first dimension. Attributes has_lo, has_hi; negative ends count from the end."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         v = types[0]
         for end in types[1:]:
             need_one(end, "a slice")
@@ -203,7 +210,8 @@ class Slice:
         kind = d.kind if d.kind == "part" else "k"
         return (Type(v.elem, v.of, (Dim(kind, d.of if kind == "part" else "", d.bound),) + v.dims[1:]),)
 
-    def meaning(m: Any, op: Any, v: Any, *ends: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, v: Vector | Dist | Draws | Path, *ends: Datum) -> tuple[Datum, ...]:
         lo = as_int(ends[0]) if op.attrs.get("has_lo") else None
         hi = as_int(ends[-1]) if op.attrs.get("has_hi") else None
         cut = slice(lo, hi)
@@ -264,14 +272,15 @@ def _is_empty(x: Any) -> bool:
 class Concat:
     """a ++ b along the first dimension; single values count as vectors of one."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         a, b = types
         if a == listing(ANY):
             return (b if b.dims or b.elem == "list" else b.over(Dim("k", "", 1)),)
         if b == listing(ANY):
             return (a if a.dims or a.elem == "list" else a.over(Dim("k", "", 1)),)
         if a.elem == "list" or b.elem == "list":
-            inner = joined([t.of[0] if t.elem == "list" else (t.drop() if t.dims else t) for t in (a, b)], "++")
+            inner = joined([t.item if t.elem == "list" else (t.drop() if t.dims else t) for t in (a, b)], "++")
             return (listing(inner),)
         if a.elem == "path" or b.elem == "path" or "node" in (a.elem, b.elem) and a.elem != b.elem:
             return (Type("path", (a.vocab or b.vocab or "V",)),)
@@ -286,7 +295,8 @@ class Concat:
         same = first.same(vb.dims[0]) and first.kind == "part"
         return (Type(elem.elem, elem.of, (Dim(first.kind if same else "k", first.of if same else "", bound),) + (rest or ())),)
 
-    def meaning(m: Any, op: Any, a: Any, b: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, a: Datum, b: Datum) -> tuple[Datum, ...]:
         want = op.results[0].type
         allowed(joined_length(a, b), "this vector")
         if want.elem == "path":
@@ -297,7 +307,7 @@ class Concat:
             return (b if op.operands[1].type.dims else stack(m, [b]),)
         if _is_empty(b):
             return (a if op.operands[0].type.dims else stack(m, [a]),)
-        if want.elem == "dist":
+        if isinstance(a, Dist) and isinstance(b, Dist):
             at = None if a.at is None or b.at is None else np.concatenate([a.at, b.at])
             return (Dist(np.concatenate([np.atleast_1d(x.rows) for x in (a, b)]), a.face, at),)
         if want.elem == "draw":
@@ -369,7 +379,8 @@ def _path_tokens(x: Any) -> list[Any]:
 class ListOp:
     """[a, b, c]: a vector where the items stack, else a list."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         if not types:
             return (listing(ANY),)
         elem = joined(list(types), "a list")
@@ -378,7 +389,8 @@ class ListOp:
             return (listing(elem, len(types)),)
         return (elem.over(Dim("k", "", len(types))),)
 
-    def meaning(m: Any, op: Any, *xs: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, *xs: Datum) -> tuple[Datum, ...]:
         return (list(xs) if op.results[0].type.elem == "list" else stack(m, list(xs)),)
 
     @staticmethod
@@ -401,7 +413,8 @@ class ListOp:
 class Tile:
     """A value repeated n times (kind "tile"), or 0, 1, ... (kind "iota", from lo to hi), or zeros over given sizes."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         kind = attrs["kind"]
         for t in types[1:] if kind == "tile" else types:
             need_one(t, {"tile": "fill", "iota": "a range"}.get(kind, "a size"))
@@ -413,7 +426,8 @@ class Tile:
             return (Type(attrs.get("elem", "real"), (), tuple(attrs["dims"])),)
         return (types[0].over(d),)
 
-    def meaning(m: Any, op: Any, *xs: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, *xs: Datum) -> tuple[Datum, ...]:
         kind = op.attrs["kind"]
         if kind == "iota":
             lo, hi = (0, xs[0]) if len(xs) == 1 else xs
@@ -449,12 +463,16 @@ def _none(x: Any) -> Any:
 class Len:
     """How many there are along the first dimension (of a vector, list, path, tree or canvas)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = types[0]
         need(bool(t.dims) or t.elem in ("list", "path", "tree", "canvas", "set", "topology"), f"len needs a vector, got {t}")
         return (INT,)
 
-    def meaning(m: Any, op: Any, x: Any) -> Any:
+    @staticmethod
+    def meaning(
+        m: Machine, op: Op, x: Vector | Dist | Draws | Path | Tree | Canvas | Topology | frozenset[int]
+    ) -> tuple[Datum, ...]:
         if isinstance(x, Path):
             return (len(x.tokens),)
         if isinstance(x, (Dist, Draws)):

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir import facts, labels
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Automaton, Datum, Machine
+from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import array, need, need_one, need_tokens, numeric
 from decgraph.ir.types import BOOL, INT, Dim, Type
 from decgraph.ir.values import Op
@@ -18,12 +19,14 @@ class IndexNew:
     """An empty index: attribute kind ("suffixes", "ngrams", "lru"); operands its sizes: of text the
     depth [and how many tokens it keeps], of a keyed table the capacity per key."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         for t in types:
             need_one(t, attrs["kind"])
         return (Type("index", (attrs["kind"], attrs.get("vocab", "V"))),)
 
-    def meaning(m: Any, op: Any, *sizes: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, *sizes: Datum) -> tuple[Datum, ...]:
         return (m.new_index(op, sizes),)
 
     attrs = ("kind", "vocab?")
@@ -45,7 +48,8 @@ class IndexAsk:
     randomness), "get" (the entries under a key of an lru table), "score" (for each token how often it followed, as
     probabilities)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(types[0].elem == "index", f"{attrs['what']} needs an index, got {types[0]}")
         v = types[0].vocab
         what = attrs["what"]
@@ -84,7 +88,8 @@ class IndexAsk:
             return (Type("prob", (), (Dim("vocab", v),)),)
         return (Type("index", (*types[0].of[:2], "after")),)
 
-    def meaning(m: Any, op: Any, index: Any, *args: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, index: Datum, *args: Datum) -> tuple[Datum, ...]:
         return (m.ask(op, index, args),)
 
     @staticmethod
@@ -107,7 +112,8 @@ class IndexAsk:
 class IndexLearn:
     """An index that has also seen these tokens (or, for a keyed table, this entry under a key)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(types[0].elem == "index", f"learning needs an index, got {types[0]}")
         keyed = types[0].of[0] == "lru"
         need(
@@ -121,7 +127,8 @@ class IndexLearn:
             need_tokens(types[-1], "an entry" if keyed else "an index that learns")
         return (types[0],)
 
-    def meaning(m: Any, op: Any, index: Any, *args: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, index: Datum, *args: Datum) -> tuple[Datum, ...]:
         return (m.learn(op, index, args),)
 
     label, batch = labels.joined, "barrier"
@@ -139,7 +146,8 @@ class AutomatonOp:
     token), "run" (state, tokens), "allowed" (tokens a state allows), "live" (for every state, whether it can still end),
     "weights" (for every state 0 where it is this one, else minus infinity)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(types[0].elem == "automaton", f".{attrs['what']} needs an automaton, got {types[0]}")
         what = attrs["what"]
         if what in ("step", "run", "allowed"):
@@ -167,7 +175,8 @@ class AutomatonOp:
             dims = ()
         return (Type("astate", (), dims),)
 
-    def meaning(m: Any, op: Any, g: Any, *args: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, g: Automaton, *args: Datum) -> tuple[Datum, ...]:
         what = op.attrs["what"]
         if what == "states":
             return (g.states,)
@@ -199,7 +208,8 @@ class Relax:
     """One step of the best path through an automaton: operands automaton, a score for each state, a score for each token.
     Results over the states after the step: the best score, the state it came from, the token it took (0 where none)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(types[0].elem == "automaton", f"relax needs an automaton, got {types[0]}")
         s = numeric(types[2])
         need(numeric(types[1]).is_number and len(types[1].dims) == 1, f"relax needs a score for each state, got {types[1]}")
@@ -210,7 +220,8 @@ class Relax:
         d = Dim("k", "states")
         return (Type("real", (), (d,)), INT.over(d), Type("token", (types[0].vocab,), (d,)))
 
-    def meaning(m: Any, op: Any, g: Any, w: Any, s: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, g: Automaton, w: Datum, s: Datum) -> tuple[Datum, ...]:
         w, s = np.asarray(array(m, w)), np.asarray(array(m, s))
         best: list[Any] = [-m.num.inf] * g.states
         back, tokens = np.zeros(g.states, dtype=np.int64), np.zeros(g.states, dtype=np.int64)

@@ -13,7 +13,8 @@ from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Dist, Draws, Row, box
 from decgraph.ir.data.tree import Tree, edge_token
 from decgraph.ir.labels import Abs, Checker, TreeAbs
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Datum, Machine
+from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import array, as_int, need, numeric
 from decgraph.ir.ops.draws import law_row
 from decgraph.ir.ops.trees import nodes_type, spread_column, tree_of
@@ -53,7 +54,8 @@ class TreeGet:
     """A column over all nodes: token, parent, depth, logprob, prob, law, point, masked, token of canvases, or the author's own.
     The root's parent is the root; its token is the last of the context; its law is undefined."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = tree_of(types, f".{attrs['column']}")
         d = Dim("nodes", str(t.of[0]))
         c = attrs["column"]
@@ -80,7 +82,8 @@ class TreeGet:
         )
         return (want.over(d) if want.elem not in ("path", "list", "none") else listing(want),)
 
-    def meaning(m: Any, op: Any, t: Tree) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, t: Tree) -> tuple[Datum, ...]:
         c = op.attrs["column"]
         if c == "parent":
             return (np.array([n.parent for n in t.nodes], dtype=np.int64),)
@@ -151,7 +154,8 @@ class TreeGet:
 class TreeSet:
     """Set a column (attribute column) at nodes."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = tree_of(types, "setting a column")
         need(
             types[1].elem == "node" and types[1].of[0] == t.of[0],
@@ -160,7 +164,8 @@ class TreeSet:
         need(attrs["column"] not in ("token", "parent", "depth", "law"), f"column {attrs['column']} cannot be set")
         return (t,)
 
-    def meaning(m: Any, op: Any, t: Tree, ns: Any, values: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, t: Tree, ns: Datum, values: Datum) -> tuple[Datum, ...]:
         ids = [int(i) for i in np.ravel(np.asarray(ns))]
         return (t.with_column(op.attrs["column"], ids, spread_column(m, values, len(ids), list(range(len(ids))))),)
 
@@ -185,7 +190,8 @@ class TreeSet:
 class TreeFront:
     """The tree with another frontier: the nodes that `t.frontier` names next."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = tree_of(types, "setting the frontier")
         need(
             types[1].elem == "node" and types[1].of[0] == t.of[0],
@@ -193,7 +199,8 @@ class TreeFront:
         )
         return (t,)
 
-    def meaning(m: Any, op: Any, t: Tree, ns: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, t: Tree, ns: Datum) -> tuple[Datum, ...]:
         return (replace(t, frontier=tuple(int(i) for i in np.ravel(np.asarray(ns)))),)
 
     @staticmethod
@@ -220,7 +227,8 @@ class TreeFront:
 class TreeNodes:
     """Nodes of a tree: root, all, drafted (all but the root), leaves, new, frontier, or the children or the path of a node."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = tree_of(types, f".{attrs['which']}")
         which = attrs["which"]
         if which == "root":
@@ -232,7 +240,8 @@ class TreeNodes:
             )
         return (nodes_type(t, "nodes" if which == "all" else "part", attrs.get("bound")),)
 
-    def meaning(m: Any, op: Any, t: Tree, *n: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, t: Tree, *n: Datum) -> tuple[Datum, ...]:
         which = op.attrs["which"]
         if which == "root":
             return (0,)
@@ -291,11 +300,13 @@ class TreeNodes:
 class TreeSize:
     """How many drafted nodes a tree has (attribute what "size"), or how deep it is ("height")."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         tree_of(types, "." + attrs["what"])
         return (INT,)
 
-    def meaning(m: Any, op: Any, t: Tree) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, t: Tree) -> tuple[Datum, ...]:
         return (len(t) - 1 if op.attrs["what"] == "size" else t.height(),)
 
     attrs = ("what",)
@@ -319,7 +330,7 @@ def _folded(t: Type, v: Type, given: Type, fn: str, what: str) -> Type:
     return Type("real", (), v.dims) if fn == "sum" and v.elem == "prob" else v
 
 
-def _column(m: Any, t: Type, values: list[Any]) -> Any:
+def _column(m: Machine, t: Type, values: list[Any]) -> Any:
     if t.elem in ("bool", "int"):
         return np.array(values, dtype=bool if t.elem == "bool" else np.int64)
     return m.reals(values)
@@ -330,12 +341,14 @@ class TreeDown:
     """Fold a column along each path from the root (attribute fn: all, any, sum, max, min): the root's own value is left out
     for `all` (the root counts as true), `any` (as false) and sums (as 0)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = tree_of(types, "down")
         v = numeric(types[1])
         return (_folded(t, v, types[1], attrs["fn"], "down"),)
 
-    def meaning(m: Any, op: Any, t: Tree, v: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, t: Tree, v: Datum) -> tuple[Datum, ...]:
         fn = op.attrs["fn"]
         a = list(np.asarray(array(m, v)))
         start = {"all": True, "any": False, "sum": m.num.zero, "max": a[0], "min": a[0]}[fn]
@@ -367,10 +380,12 @@ class TreeDown:
 class TreeUp:
     """Fold a column over each node's subtree (attribute fn: all, any, sum, max, min), the node included."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         return (_folded(tree_of(types, "up"), numeric(types[1]), types[1], attrs["fn"], "up"),)
 
-    def meaning(m: Any, op: Any, t: Tree, v: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, t: Tree, v: Datum) -> tuple[Datum, ...]:
         fn = op.attrs["fn"]
         out = list(np.asarray(array(m, v)))
         fold = _FOLDS[fn]

@@ -12,7 +12,8 @@ from decgraph.ir.data.canvas import Canvas, Edit, Soft
 from decgraph.ir.data.dist import Dist, Draws, Path, box0
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.labels import Abs, Checker, TreeAbs
-from decgraph.ir.opdef import op
+from decgraph.ir.machine import Datum, Machine
+from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import array, need, plain
 from decgraph.ir.ops.draws import point
 from decgraph.ir.ops.growth import grown, over_leaves, sizes_grown
@@ -22,7 +23,7 @@ from decgraph.ir.types import INT, Dim, Type, join
 from decgraph.ir.values import Op
 
 
-def tree_of(types: Any, what: str) -> Type:
+def tree_of(types: Types, what: str) -> Type:
     """The type of the first operand. Raises OpError unless it is a tree."""
     need(types[0].elem == "tree", f"{what} needs a tree, got {types[0]}")
     found: Type = types[0]
@@ -34,7 +35,7 @@ def nodes_type(t: Type, kind: str = "nodes", bound: int | None = None) -> Type:
     return Type("node", (t.of[0],), (Dim(kind, str(t.of[0]), bound),))
 
 
-def bounded(m: Any, op: Any, t: Tree) -> Tree:
+def bounded(m: Machine, op: Op, t: Tree) -> Tree:
     """The tree with what its attributes until and unread mean in this run."""
     if op.attrs.get("unread"):
         return replace(t, unread=True)
@@ -50,7 +51,8 @@ class TreeNew:
     ends before the context window does, see ir/places.py; unread: it may hold the token behind the window, see
     ir/last_place.py)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         if not types:
             return (Type("tree", (attrs["tree"], "token", attrs.get("vocab", "V"))),)
         if types[0].elem == "canvas":
@@ -58,7 +60,8 @@ class TreeNew:
         need(types[0].elem == "node", f"a tree grows from a context or a canvas, got {types[0]}")
         return (Type("tree", (attrs["tree"], attrs.get("edge", "token"), attrs.get("vocab", "V"))),)
 
-    def meaning(m: Any, op: Any, base: Any = None) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, base: Datum = None) -> tuple[Datum, ...]:
         t = Tree.start(m.context() if base is None else base, op.attrs.get("capacity"), m.num.zero)
         return (bounded(m, op, t),)
 
@@ -101,11 +104,13 @@ def _of_draws(op: Op, tree: object) -> bool:
 class TreeContinue:
     """A carried tree, on the context as it is now (an empty one where nothing was carried). Attribute until as for tree.new."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = tree_of(types, "draft")
         return (Type("tree", (attrs["tree"],) + t.of[1:]),)
 
-    def meaning(m: Any, op: Any, t: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, t: Tree | None) -> tuple[Datum, ...]:
         if t is None:
             return (bounded(m, op, Tree.start(m.context(), None, m.num.zero)),)
         return (bounded(m, op, replace(t, base=m.context(), frontier=tuple(t.leaves()), new=tuple(t.leaves()))),)
@@ -137,7 +142,8 @@ class TreeGrow:
     before). Nodes past the context window are not grown, nor those that are of no use (attributes until and unread of
     tree.new). Results: the tree, the new nodes."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = tree_of(types, "grow")
         what = types[1]
         edge = {"draw": "token", "edit": "edit", "path": "step", "embedding": "soft", "list": "step"}.get(what.elem)
@@ -147,7 +153,7 @@ class TreeGrow:
         if what.elem == "dist":
             hint = "draw from it first: x ~ q, then grow x; or grow topk(q.raw, k)"
         if what.elem == "list":
-            need(what.of[0].elem in ("path", "any"), f"grow takes draws, or a list of paths, got {what}")
+            need(what.item.elem in ("path", "any"), f"grow takes draws, or a list of paths, got {what}")
         need(edge is not None, f"grow takes draws, got {what}", hint)
         if edge == "token" and t.of[1] == "token":
             need(what.vocab == t.of[2] or not what.vocab, f"draws of vocabulary {what.vocab} grow a tree over {t.of[2]}")
@@ -173,7 +179,8 @@ class TreeGrow:
         new = Type("node", (t.of[0],), (Dim("part", str(t.of[0]), 1 if single else n),))
         return (Type("tree", (t.of[0], kind, t.of[2])), new)
 
-    def meaning(m: Any, op: Any, t: Tree, what: Any, *rest: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, t: Tree, what: Datum, *rest: Datum) -> tuple[Datum, ...]:
         at, given_columns = (rest[0], rest[1:]) if op.attrs.get("has_at") else (None, rest)
         names = op.attrs.get("columns", ())
         if op.operands[1].type.elem == "embedding":
@@ -271,7 +278,7 @@ def _inside(k: facts.Known, op: Op, tree: facts.Tree, drafts: facts.Fact | None)
     return None
 
 
-def attach(m: Any, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[Any], list[int], list[int]]:
+def attach(m: Machine, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[Any], list[int], list[int]]:
     """Edges with their parents (a negative parent -1-i is edge i of this very list), and the leading row of each."""
     if isinstance(what, Path):
         return [what], [int(plain(at)) if at is not None else t.frontier[0]], [0]
@@ -316,7 +323,7 @@ def attach(m: Any, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[Any],
     return flat, parents, leading
 
 
-def spread_column(m: Any, value: Any, n: int, rows: list[int]) -> list[Any]:
+def spread_column(m: Machine, value: Any, n: int, rows: list[int]) -> list[Any]:
     """A column's values, one per new node: elementwise, by row, or the same for all."""
     if isinstance(value, Dist):  # a distribution each, computed where it is read
         each = [Dist(box0(row), value.face) for row in value.rows.ravel()]
@@ -333,12 +340,14 @@ def spread_column(m: Any, value: Any, n: int, rows: list[int]) -> list[Any]:
 class TreeKeep:
     """Prune to nodes: the root and those of them whose ancestors are all kept, in growth order."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = tree_of(types, "prune")
         need(types[1].elem == "node" and types[1].of[0] == t.of[0], f"prune needs nodes of tree {t.of[0]}, got {types[1]}")
         return (t,)
 
-    def meaning(m: Any, op: Any, t: Tree, ns: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, t: Tree, ns: Datum) -> tuple[Datum, ...]:
         tree, place = t.keep([int(i) for i in np.ravel(np.asarray(ns))])
         m.pruned(t, tuple(place))
         return (tree,)
@@ -379,12 +388,14 @@ class TreeKeep:
 class TreeReroot:
     """After a commit: the tree below the accepted node, on the new context; nothing where a token was emitted instead."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = tree_of(types, "commit")
         need(types[1].elem == "path", f"a tree goes on below an accepted path, got {types[1]}")
         return (t,)
 
-    def meaning(m: Any, op: Any, t: Tree, path: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, t: Tree, path: Path) -> tuple[Datum, ...]:
         if path.emitted is not None or m.done():
             return (Tree.start(m.context(), t.capacity, m.num.zero),)
         return (t.below(path.node, m.context(), m.add_log),)
@@ -405,7 +416,8 @@ class TreeWalk:
     rule emits or accepts nothing, or where the evidence is not known. The result is the accepted path, or for a tree of
     canvases the canvas at the accepted node."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = tree_of(types, "verify")
         need(t.of[1] not in ("soft",), "a tree with soft nodes cannot be verified: a soft node has no token")
         e = types[1]
@@ -424,14 +436,16 @@ class TreeWalk:
             )
         return (Type("canvas", (t.of[2], attrs.get("vocab", "V"))) if t.of[1] == "edit" else Type("path", (t.of[2],)),)
 
-    def regions(types: Any, attrs: Any) -> Any:
+    @staticmethod
+    def regions(types: Types, attrs: Attrs) -> tuple[Types, ...]:
         t, e = types[:2]
         if attrs["scope"] == "tree":
             return ((INT, t, e),)
-        row = e.of[0] if e.elem == "list" else e.drop()
+        row = e.item if e.elem == "list" else e.drop()
         return ((INT, row, Type("edit" if t.of[1] == "edit" else "draw", (t.of[2],), (Dim("k"),))),)
 
-    def meaning(m: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, t: Tree, evidence: Datum, *rest: Datum) -> tuple[Datum, ...]:
         return (m.walk(op, t, evidence, rest),)
 
     @staticmethod

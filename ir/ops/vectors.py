@@ -12,7 +12,8 @@ from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Path
 from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
 from decgraph.ir.linear import Atom
-from decgraph.ir.opdef import OpError, op
+from decgraph.ir.machine import Datum, Machine
+from decgraph.ir.opdef import Attrs, OpError, Regions, Types, op
 from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, numeric, spread, truncated
 from decgraph.ir.sizes import Known, Sizes, add, least, most, times
 from decgraph.ir.types import ANY, BOOL, INT, Type, join
@@ -50,7 +51,8 @@ def _less(k: facts.Known, v: Value) -> facts.Row | facts.CellRows | None:
 class Map:
     """An elementwise function (attribute fn). Operands line up by their dimensions; a dist stands for its probabilities."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         fn = attrs["fn"]
         need(fn in MAP_FUNCTIONS, f"no elementwise function {fn}")
         arity, result = MAP_FUNCTIONS[fn]
@@ -118,7 +120,8 @@ class Map:
             out = Type("int" if fn == "sub" and elem.elem in ("int", "bool") else result)
         return (out.with_dims(broadcast(ts)),)
 
-    def meaning(m: Any, op: Any, *xs: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, *xs: Datum) -> tuple[Datum, ...]:
         fn = op.attrs["fn"]
         if m.num.exact and all(map(m.num.is_scalar, xs)):
             return (m.num.scalars[fn](*xs),)
@@ -131,7 +134,7 @@ class Map:
             same = _same(xs[0], xs[1])
             return (same if fn == "eq" else not same,)
         if fn in WHOLE and all(isinstance(x, int | np.integer) for x in xs):
-            return (WHOLE[fn](*map(int, xs)),)
+            return (WHOLE[fn](*map(as_int, xs)),)
         want = max((t.dims for t in ts), key=len, default=())
         arrays = [spread(m.num.lift(array(m, x)), t.dims, want) for x, t in zip(xs, ts)]
         out = m.num.fn(fn)(*arrays)
@@ -232,8 +235,7 @@ def _same(a: Any, b: Any) -> bool:
     return bool(np.all(a == b))
 
 
-def _axis(attrs: Any, t: Type) -> int:
-    over = attrs.get("over", "")
+def _axis(over: str, t: Type) -> int:
     if over:
         for i, d in enumerate(t.dims):
             if d.kind == over or d.of == over:
@@ -257,7 +259,8 @@ def _logits_where_mass(k: facts.Known, op: Op) -> facts.Fact | None:
 class Reduce:
     """Fold one dimension (attribute fn): the vocabulary where there is one, else the last, or attribute over."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = numeric(types[0])
         fn = attrs["fn"]
         need(fn in REDUCE_FUNCTIONS, f"no fold {fn}")
@@ -281,17 +284,18 @@ class Reduce:
             fn in ("any", "all", "count") or t.is_number or t.elem in ("bool", "hidden", "embedding"),
             f"{fn} needs numbers, got {types[0]}",
         )
-        axis = _axis(attrs, t)
+        axis = _axis(attrs.get("over", ""), t)
         result = REDUCE_FUNCTIONS[fn]
         elem = t.elem if result == "same" and t.elem != "bool" else ("int" if result == "same" else result)
         return (Type(elem, t.of if elem == t.elem else (), t.dims[:axis] + t.dims[axis + 1 :]),)
 
-    def meaning(m: Any, op: Any, x: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum) -> tuple[Datum, ...]:
         t = numeric(op.operands[0].type)
         a = m.num.lift(array(m, x))
         if t.elem == "bool" and op.results[0].type.elem == "int":
             a = np.asarray(a).astype(np.int64)
-        return (m.num.reduce(op.attrs["fn"], a, _axis(op.attrs, t) if t.dims else 0),)
+        return (m.num.reduce(op.attrs["fn"], a, _axis(op.attrs.get("over", ""), t) if t.dims else 0),)
 
     attrs = ("fn", "over?")
     label, batch = labels.joined, "ragged"
@@ -317,7 +321,8 @@ class Reduce:
 class Scan:
     """Running folds along the last dimension (cumsum, cumprod, cummax); `leading` counts how many are true at the front."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = numeric(types[0])
         need(attrs["fn"] in SCAN_FUNCTIONS and bool(t.dims), f"{attrs['fn']} needs a vector, got {types[0]}")
         if attrs["fn"] == "leading":
@@ -325,7 +330,8 @@ class Scan:
             return (Type("int", (), t.dims[:-1]),)
         return (Type("int" if t.elem == "bool" else t.elem, t.of, t.dims),)
 
-    def meaning(m: Any, op: Any, x: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum) -> tuple[Datum, ...]:
         return (m.num.scan(op.attrs["fn"], m.num.lift(array(m, x)), -1),)
 
     attrs = ("fn",)
@@ -344,12 +350,14 @@ class Scan:
 class AsInt:
     """A position (or a bool, or a real rounded towards zero) as a whole number."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         t = numeric(types[0])
         need(t.is_number or t.elem in ("position", "bool", "token"), f"int needs a number, got {types[0]}")
         return (Type("int", (), t.dims),)
 
-    def meaning(m: Any, op: Any, x: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum) -> tuple[Datum, ...]:
         a = array(m, x)
         if np.ndim(a) == 0:
             return (as_int(a),)
@@ -375,18 +383,20 @@ class AsInt:
 class Contains:
     """Whether each element of the first is among the second (a vector, a list or a set)."""
 
-    def type(types: Any, attrs: Any, regions: Any) -> Any:
+    @staticmethod
+    def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
         need(bool(types[1].dims) or types[1].elem in ("set", "list"), f"`in` needs a vector or a set, got {types[1]}")
-        need(types[1].elem != "list" or not types[1].of[0].dims, f"`in` needs a vector or a set, got {types[1]}")
+        need(types[1].elem != "list" or not types[1].item.dims, f"`in` needs a vector or a set, got {types[1]}")
         whole = ("int", "token", "draw", "position", "node", "any")
-        of = types[1].of[0] if types[1].elem == "list" else types[1]
+        of = types[1].item if types[1].elem == "list" else types[1]
         need(
             types[0].elem in whole and (types[1].elem == "set" or of.elem in whole),
             f"`in` compares tokens, nodes, positions or whole numbers, got {types[0]} and {types[1]}",
         )
         return (Type("bool", (), types[0].dims),)
 
-    def meaning(m: Any, op: Any, x: Any, xs: Any) -> Any:
+    @staticmethod
+    def meaning(m: Machine, op: Op, x: Datum, xs: Datum) -> tuple[Datum, ...]:
         inside = xs if isinstance(xs, (set, frozenset)) else {int(v) for v in np.ravel(np.asarray(array(m, xs)))}
         a = np.asarray(array(m, x))
         if a.shape == ():

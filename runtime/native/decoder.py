@@ -49,6 +49,7 @@ class NativeDecoder(Decoder):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.native = library() is not None and _plain(self)
+        self._reads = any(use.reads is not None for use in self.uses)
         self._made = [self._structure(n, layer) for n, layer in enumerate(self.shape.layers)] if self.native else []
 
     def _like(self, part: Part) -> Decoder:
@@ -69,7 +70,7 @@ class NativeDecoder(Decoder):
         scales = (s.eps, layer.scale or self._scale)
         norms = (self.weights.get(f"{n}.{name}") for name in NORMS)
         products = (self.products[f"{n}.{name}"].parts for name in PRODUCTS)  # type: ignore[attr-defined]
-        return _Layer(*sizes, *scales, *map(_at, norms), *products)
+        return _Layer(*sizes, *scales, *(None if norm is None else norm.data_ptr() for norm in norms), *products)
 
     def _prepared(self, mask: Tensor, count: int) -> Tensor:
         return self._added_to_scores(mask)  # native layers share a row themselves
@@ -84,15 +85,22 @@ class NativeDecoder(Decoder):
         values: Sequence[Tensor],
         masks: Masks,
     ) -> Any:
-        found = library() if self.native and x.shape[0] <= FEW and all(use.reads is None for use in self.uses) else None
-        lie = all(c.stride(-1) == 1 and c.dtype == torch.float32 for c in (*keys, *values))
-        if found is None or not lie:
+        found = library() if self.native and x.shape[0] <= FEW and not self._reads else None
+        for cache in (*keys, *values):  # no comprehension here or below: each would be a call a layer and token
+            if cache.stride(-1) != 1 or cache.dtype != torch.float32:
+                found = None
+        if found is None:
             each = {kind: None if mask is None else self._repeated(mask, size[1]) for kind, mask in masks.items()}
             return super()._layers(x, size, turns, where, keys, values, each)
         x = x.clone(memory_format=torch.contiguous_format)  # what each layer adds to
         rows, caches = where.reshape(-1).contiguous(), iter(zip(keys, values, strict=True))
-        turned = {name: tuple(t.contiguous() for t in turn[:2]) for name, turn in turns.items()}
-        added = {kind: None if mask is None else _lying(mask) for kind, mask in masks.items()}
+        turned: dict[str, tuple[Tensor, Tensor]] = {}
+        for name, turn in turns.items():
+            turned[name] = turn[0].contiguous(), turn[1].contiguous()
+        added = dict(masks)
+        for kind, mask in masks.items():
+            if mask is not None and (mask.stride(-1) != 1 or mask.dtype != torch.float32):
+                added[kind] = mask.float().contiguous()
         call, taps = _Call(*size, 0, threads()), self.part.taps
         call.rows, at = rows.data_ptr(), ctypes.addressof(call)
         tapped: dict[int, Tensor] = {}
@@ -102,15 +110,19 @@ class NativeDecoder(Decoder):
                 tapped[n] = x.view(*size, -1).clone()
             k, v = next(caches) if use.attention else (None, None)
             mask = added[n] if n in added else added.get(layer.kind)
-            turn = turned.get(layer.rope or "", (None, None))
             if k is None or v is None or not use.mlp:
                 repeated = None if mask is None else self._repeated(mask, size[1])
                 cache = None if k is None or v is None else (where, k, v, repeated)
                 x = self._layer(n, layer, x, x, size, turns.get(layer.rope or ""), cache, mlp=use.mlp).contiguous()
                 continue
             call.used, call.key_strides[:], call.value_strides[:] = k.shape[2], k.stride()[:3], v.stride()[:3]
-            call.x, call.cosines, call.sines, call.keys, call.values, call.mask = map(_at, (x, *turn, k, v, mask))
+            call.x, call.keys, call.values = x.data_ptr(), k.data_ptr(), v.data_ptr()
+            call.cosines = call.sines = call.mask = None
+            if layer.rope in turned:
+                cosines, sines = turned[layer.rope]
+                call.cosines, call.sines = cosines.data_ptr(), sines.data_ptr()
             if mask is not None:
+                call.mask = mask.data_ptr()
                 call.mask_strides[:] = (mask.stride(0) if mask.shape[0] > 1 else 0, mask.stride(2))
             found.native_layer(ctypes.addressof(self._made[n]), at)
         end = self.uses[-1].layer + 1 if self.uses else 0
@@ -118,15 +130,6 @@ class NativeDecoder(Decoder):
             tapped[end] = x.view(*size, -1)
         last = (self._norm("norm", x) if self.part.norm else x).view(*size, -1)
         return (last, tuple(tapped[tap] for tap in taps)) if taps else last
-
-
-def _lying(mask: Tensor) -> Tensor:
-    """A mask of numbers as native layers read it."""
-    return mask if mask.stride(-1) == 1 and mask.dtype == torch.float32 else mask.float().contiguous()
-
-
-def _at(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
 
 
 def _plain(decoder: Decoder) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_runs import document, run_of_two
+from lib.bench_runs import document, run_of_two
 
 from decgraph.bench import plots
 from decgraph.errors import DecError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from bench_runs import document, ratio, row, run_of_two
+from lib.bench_runs import document, ratio, row, run_of_two
 
 from decgraph.bench import render
 from decgraph.bench.machine import facts

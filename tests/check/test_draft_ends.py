@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from shelf import module
+from lib.stdlib.table_models import module
 
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.reference.machine import ReferenceMachine

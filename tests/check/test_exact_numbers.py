@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counted import counted
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.call_counts import counted
 from quick import examples
 
 from decgraph.backends.exact.numbers import EXACT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 
 import pytest
-from tree import ROOT
+from lib.repository import ROOT
 
 from decgraph.check.mutants import MUTANTS
 

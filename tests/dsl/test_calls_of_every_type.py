@@ -1,5 +1,6 @@
 """Every function, method and statement with arguments of every type: it lowers, or is refused at the program's line; what
-lowers runs, or ends with an error at the line. Nothing of Python's gets out (tests/call_forms.py has the programs)."""
+lowers runs, or ends with an error at the line. Nothing of Python's gets out
+(tests/lib/programs/call_forms.py has the programs)."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ import re
 from itertools import islice
 
 import pytest
-from call_forms import FORMS, HEAD, STATEMENTS, texts
-from worlds import Letters
+from lib.programs.call_forms import FORMS, HEAD, STATEMENTS, texts
+from lib.stdlib.requests import Letters
 
 from decgraph.backends.registry import machine
 from decgraph.check.worlds import models_for

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-import captured_algorithms as captured
 import pytest
-from design_examples import DESIGN
-from programs import program
+from lib.programs import captured_algorithms as captured
+from lib.programs.corpus import program
+from lib.programs.design_examples import DESIGN
 
 import decgraph
 from decgraph import Algorithm

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import NAMES, program
+from lib.programs.corpus import NAMES, program
 
 from decgraph.dsl.format import WIDTH, format_source, wrap
 from decgraph.dsl.grammar import literals

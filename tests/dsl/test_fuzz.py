@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from counted import counted
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import NAMES, program
+from lib.call_counts import counted
+from lib.programs.corpus import NAMES, program
 
 from decgraph.dsl.format import format_source
 from decgraph.dsl.grammar import literals

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from lark.exceptions import GrammarError
-from programs import NAMES, program
-from tree import ROOT
-from waiting import SECONDS
+from lib.programs.corpus import NAMES, program
+from lib.repository import ROOT
+from lib.waiting import SECONDS
 
 from decgraph.dsl import grammar
 from decgraph.dsl.build import BUILD

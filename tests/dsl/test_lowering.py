@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import resources
 
 import pytest
-from counted import work
-from design_examples import DESIGN
-from programs import NAMES, program
+from lib.call_counts import work
+from lib.programs.corpus import NAMES, program
+from lib.programs.design_examples import DESIGN
 
 from decgraph.dsl.lower import load_text, lower_file
 from decgraph.dsl.parse import parse_text

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 from conftest import GOLDEN
-from mutated_programs import mutants
+from lib.programs.mutated import mutants
 
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError

@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import captured_algorithms
 import pytest
-from waiting import SECONDS
+from lib.programs import captured_algorithms
+from lib.waiting import SECONDS
 
 from decgraph.dsl import prelude
 from decgraph.dsl.lower import builtins, builtins_more, expr

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from counted import work
-from programs import NAMES, many_lines, program
+from lib.call_counts import work
+from lib.programs.corpus import NAMES, many_lines, program
 
 from decgraph.dsl import syntax as s
 from decgraph.dsl.format import format_source, format_tree

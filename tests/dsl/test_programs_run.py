@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from programs import NAMES, lowered
+from lib.programs.corpus import NAMES, lowered
 
 from decgraph.backends.reference.values import Suffixes
 from decgraph.backends.registry import machine

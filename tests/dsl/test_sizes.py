@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from waiting import SECONDS
+from lib.waiting import SECONDS
 
 from decgraph.backends.registry import machine
 from decgraph.check.worlds import models_for

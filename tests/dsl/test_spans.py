@@ -6,7 +6,7 @@ import textwrap
 from itertools import pairwise
 
 import pytest
-from programs import NAMES, program
+from lib.programs.corpus import NAMES, program
 
 from decgraph.dsl import syntax as s
 from decgraph.dsl.parse import parse_text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
+from lib.programs.syntax_trees import expressions, files, statements
 from quick import examples
-from syntax_trees import expressions, files, statements
 
 from decgraph.dsl import syntax as s
 from decgraph.dsl.format import format_source, format_tree

@@ -1,6 +1,7 @@
 """What passes the type check runs, or ends with an error that says what is wrong: no builtin leaks an error of Python's.
 
-Programs over every builtin (tests/expression_programs.py) on the reference and on torch: the same tokens, or an error on both.
+Programs over every builtin (tests/lib/programs/expressions.py) on the reference and on torch: the same tokens, or an
+error on both.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import Counter
 from itertools import islice
 
 import pytest
-from expression_programs import programs
+from lib.programs.expressions import programs
 
 from decgraph.backends.registry import machine
 from decgraph.check.worlds import models_for

@@ -1,15 +1,15 @@
-"""Random whole programs (tests/whole_programs.py) do the same on every backend, before and after the
+"""Random whole programs (tests/lib/random_programs/programs.py) do the same on every backend, before and after the
 passes, alone and together.
 
-`python tests/whole_runs.py 1000 2000 25` runs other programs, every 25th on the triton machine too; `python
-tests/whole_programs.py 17` prints the one called 17.
+`PYTHONPATH=.:tests python -m lib.random_programs.backends 1000 2000 25` runs other programs, every 25th on the triton machine
+too; `PYTHONPATH=.:tests python -m lib.random_programs.programs 17` prints the one called 17.
 """
 
 from __future__ import annotations
 
 import pytest
-from whole_programs import program
-from whole_runs import fuzz
+from lib.random_programs.backends import fuzz
+from lib.random_programs.programs import program
 
 FOUND = (25, 70, 226, 325, 880, 79, 115, 157)
 """Programs that showed: edits told of in another order (and places that draws lost on triton), rows of nothing on torch, a

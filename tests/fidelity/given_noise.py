@@ -12,7 +12,7 @@ import numpy as np
 
 from decgraph.backends.reference.randomness import Randomness as OfReference
 from decgraph.backends.torch import noise as of_torch
-from decgraph.backends.torch.randomness import Randomness as OfTorch
+from decgraph.backends.torch.machine import TorchMachine as OfTorch
 from decgraph.runtime import noise
 
 

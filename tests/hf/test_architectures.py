@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as T
-from hf_models import noisy
+from lib.models.hf_models import noisy
 
 import decgraph
 from decgraph import zoo

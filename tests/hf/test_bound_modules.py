@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hf_models
 import pytest
 import torch
-from hf_models import PROMPT
+from lib.models import hf_models
+from lib.models.hf_models import PROMPT
 
 import decgraph
 from decgraph import zoo

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from hf_models import llama, noisy
+from lib.models.hf_models import llama, noisy
 from torch.nn.utils import parametrize
 
 import decgraph

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hf_models import MASK, PROMPT, RAGGED, V
+from lib.models.hf_models import MASK, PROMPT, RAGGED, V
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList, TopKLogitsWarper
 
 import decgraph

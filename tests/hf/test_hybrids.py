@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as t
-from hf_models import llama
+from lib.models.hf_models import llama
 
 import decgraph
 from decgraph.errors import DecError

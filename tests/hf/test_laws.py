@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hf_models import PROMPT, V, llama
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from lib.models.hf_models import PROMPT, V, llama
 from quick import examples
 from transformers import GenerationConfig
 

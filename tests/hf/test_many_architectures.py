@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from architecture_table import KEPT, ROWS, architecture, page
-from hf_models import noisy
+from lib.models.architecture_table import KEPT, ROWS, architecture, page
+from lib.models.hf_models import noisy
 
 import decgraph
 from decgraph.runtime.models.engine.hybrid import HybridEngine
@@ -82,5 +82,5 @@ def test_hybrids_verify_a_draft_in_one_forward(name: str, monkeypatch: pytest.Mo
 
 
 def test_the_page_says_what_is_tested() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "python tests/architecture_table.py > docs/architectures.md"
+    assert PAGE.read_text(encoding="utf-8") == page(), "python tests/lib/models/architecture_table.py > docs/architectures.md"
     assert sum(row.way == "decoder" for row in ROWS.values()) >= 65

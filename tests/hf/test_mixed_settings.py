@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hf_models import PROMPT
+from lib.models.hf_models import PROMPT
 from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation.logits_process import (
     NoRepeatNGramLogitsProcessor,

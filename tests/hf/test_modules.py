@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hf_models import MASK, PROMPT, RAGGED, llama, noisy
+from lib.models.hf_models import MASK, PROMPT, RAGGED, llama, noisy
 from transformers import LlamaForCausalLM
 
 import decgraph

@@ -9,7 +9,7 @@ from typing import Any
 import peft
 import pytest
 import torch
-from hf_models import llama, noisy
+from lib.models.hf_models import llama, noisy
 
 import decgraph
 from decgraph.errors import DecError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hf_models import MASK, PROMPT, RAGGED, V, llama
+from lib.models.hf_models import MASK, PROMPT, RAGGED, V, llama
 from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria, SynthIDTextWatermarkingConfig
 from transformers.generation.streamers import BaseStreamer
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from hf_models import MASK, PROMPT, RAGGED
-from shelf import NAMES
-from waiting import SECONDS
+from lib.models.hf_models import MASK, PROMPT, RAGGED
+from lib.stdlib.table_models import NAMES
+from lib.waiting import SECONDS
 
 import decgraph
 from decgraph.cli.main import main

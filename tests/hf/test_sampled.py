@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hf_models import MASK, PROMPT, RAGGED, V
+from lib.models.hf_models import MASK, PROMPT, RAGGED, V
 from transformers import GenerationConfig, LogitsProcessorList
 from transformers.generation import logits_process as theirs
 

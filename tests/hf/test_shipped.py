@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from hf_models import llama
+from lib.models.hf_models import llama
+from lib.waiting import SECONDS, ended
 from transformers import AutoModelForCausalLM, AutoTokenizer, TextIteratorStreamer, TextStreamer
 from transformers.generation.streamers import BaseStreamer
-from waiting import SECONDS, ended
 
 import decgraph
 from decgraph import zoo

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import hf_models
 import pytest
 import torch
+from lib.models import hf_models
 
 import decgraph
 from decgraph.models import bind

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hf_models import llama, noisy
+from lib.models.hf_models import llama, noisy
 
 import decgraph
 from decgraph.zoo.modeling import MedusaConfig, MedusaHeads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from programs import program
+from lib.programs.corpus import program
 
 from decgraph.dsl.lower import load_text
 from decgraph.ir.capacity import capacities

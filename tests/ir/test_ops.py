@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ir_modules import STRAIGHT
-from op_machine import Machine
-from op_operands import OPERANDS
+from lib.ops.machine import Machine
+from lib.ops.operands import OPERANDS
+from lib.programs.ir_modules import STRAIGHT
 from quick import examples
 
 from decgraph.backends.exact.numbers import EXACT

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, event, given, settings
-from ir_modules import all_ops, modules
+from lib.programs.ir_modules import all_ops, modules
 from quick import examples
 
 from decgraph.errors import InternalError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shelf import NAMES, module
+from lib.stdlib.table_models import NAMES, module
 
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import ACCEPTANCE, PUBLISHED, Topology

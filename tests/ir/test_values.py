@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_machine import misfit
-from shelf import SHELF
+from lib.ops.machine import misfit
+from lib.stdlib.table_models import SHELF
 
 import decgraph.stdlib
 from decgraph.backends.reference.machine import ReferenceMachine

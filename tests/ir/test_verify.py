@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ir_modules import modules
+from lib.programs.ir_modules import modules
 from quick import examples
 
 from decgraph.errors import InternalError

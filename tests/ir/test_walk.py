@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
-from ir_modules import all_ops, modules
+from lib.programs.ir_modules import all_ops, modules
 from quick import examples
 
 from decgraph.ir.effects import effects, is_pure, is_removable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bench_runs import run_of_two
+from lib.bench_runs import run_of_two
 
 import decgraph
 from decgraph import stdlib

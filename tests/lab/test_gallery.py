@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from shelf import SHELF
+from lib.stdlib.table_models import SHELF
 
 from decgraph.check.verdicts import FOR_ALL
 from lab import gallery

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bench_runs import ratio, row, run_of_two
+from lib.bench_runs import ratio, row, run_of_two
 
 from decgraph import stdlib
 from decgraph.bench.compare import asked

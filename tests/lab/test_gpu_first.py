@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tree import ROOT
+from lib.repository import ROOT
 
 STEPS = ["machine", "doors", "tables", "kernels", "steps", "tokens", "capture"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 import pytest
-from shelf import SHELF
+from lib.stdlib.table_models import SHELF
 
 from lab import gallery, pictures
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from bench_runs import run_of_two
+from lib.bench_runs import run_of_two
 
 from lab import table
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from shelf import parameters, tables
+from lib.stdlib.table_models import parameters, tables
 
 import decgraph
 from decgraph.backends.reference.machine import ReferenceMachine

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from ir_modules import modules
-from programs import NAMES as PROGRAMS
-from programs import program
+from lib.programs.corpus import NAMES as PROGRAMS
+from lib.programs.corpus import program
+from lib.programs.for_passes import TEXTS, small
+from lib.programs.ir_modules import modules
+from lib.stdlib.table_models import FEW
+from lib.stdlib.table_models import NAMES as SHELF
 from quick import examples
-from shelf import FEW
-from shelf import NAMES as SHELF
-from small_programs import TEXTS, small
 
 import decgraph
 from decgraph.dsl.lower import load_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from small_programs import small
+from lib.programs.for_passes import small
 
 import decgraph
 from decgraph.backends.reference.cells import CanvasCells, CausalCells, FeatureCells, Sequences

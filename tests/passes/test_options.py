@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from small_programs import TEXTS
+from lib.programs.for_passes import TEXTS
 
 from decgraph.check import validation
 from decgraph.cli.main import main

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from small_programs import small
+from lib.programs.for_passes import small
 
 from decgraph.ir.text import print_module
 from decgraph.passes.manager import ORDER, optimise

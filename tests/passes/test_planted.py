@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from small_programs import small
+from lib.programs.for_passes import small
 
 import decgraph
 from decgraph.backends.reference import cells

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from shelf import FEW, NAMES
+from lib.stdlib.table_models import FEW, NAMES
 
 import decgraph
 from decgraph.check.validation import Seen, Validation, World, batch_differences, compared, observe, worlds

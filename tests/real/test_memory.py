@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tree import python
+from lib.repository import python
 
 MEASURED = """
 import os, re

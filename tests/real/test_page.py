@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lib.repository import ROOT
 from test_docs import blocks_of, run_console, run_script
-from tree import ROOT
 
 PAGE = "docs/your-model.md"
 BEFORE, SECTION = (ROOT / PAGE).read_text(encoding="utf-8").split("\n## SmolLM2, a real chat model\n")

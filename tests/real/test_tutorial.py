@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from lib.repository import ROOT
+from lib.waiting import SECONDS, started
 from test_docs import run_slow_blocks, write_files
-from tree import ROOT
-from waiting import SECONDS, started
 
 import decgraph
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tree import ROOMS, ROOT, may_be_heavy, module_name, room_files
+from lib.repository import ROOMS, ROOT, may_be_heavy, module_name, room_files
 
 ARROWS: dict[str, set[str]] = {
     "ir": set(),
@@ -41,7 +41,7 @@ ARROWS: dict[str, set[str]] = {
         "scale",
     },
 }
-BELOW_THE_ROOMS = {"cache", "errors", "extras", "html", "__version__"}
+BELOW_THE_ROOMS = {"cache", "errors", "extras", "html", "version"}
 ABOVE_THE_FACADE = {"hf", "bench", "serve", "editor", "scale", "cli"}
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "triton", "huggingface_hub"}
 TERMINAL = {"typer", "rich", "click"}

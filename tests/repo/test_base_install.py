@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tree import ROOT, python
+from lib.repository import ROOT, python
 
 from decgraph import extras
 from decgraph.cli.verbs import verbs

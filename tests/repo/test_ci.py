@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tree import ROOT
-from waiting import SECONDS
+from lib.repository import ROOT
+from lib.waiting import SECONDS
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tree import LANDED, ROOT, may_be_heavy, module_name, room_files
+from lib.repository import LANDED, ROOT, may_be_heavy, module_name, room_files
 
 import decgraph
 

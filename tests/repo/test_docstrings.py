@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from tree import ROOMS, ROOT, room_files
+from lib.repository import ROOMS, ROOT, room_files
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 SHAPE = re.compile(r"\[[^\]]*\]|scalar|shape", re.I)  # [n, vocab], "a scalar", "of the shape of x"

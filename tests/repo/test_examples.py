@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from tree import ROOT
-from waiting import SECONDS
+from lib.repository import ROOT
+from lib.waiting import SECONDS
 
 import decgraph
 
@@ -24,7 +24,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_example_has_a_test() -> None:
-    """Here, and of the notebook in tests/rooms/editor/test_notebook.py."""
+    """Here, and of the notebook in tests/editor/test_notebook.py."""
     assert [p.name for p in EXAMPLES if p.is_file()] == [
         "compare.py", "forgets_the_residual.dec", "hf_generate.py", "notebook.ipynb", "test_mine.py",
     ]  # fmt: skip

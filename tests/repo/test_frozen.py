@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tree import ROOT, room_files
+from lib.repository import ROOT, room_files
 
 MAKERS = {"__init__", "__post_init__", "__setstate__"}
 NAMED_ONCE = {"dsl/lower/declare.py", "dsl/lower/targets.py"}

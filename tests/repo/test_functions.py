@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import Letters, V
+from lib.stdlib.requests import Letters, V
 
 import decgraph
 from decgraph.backends.registry import machine

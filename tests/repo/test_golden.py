@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tree import ROOT
-from waiting import SECONDS
+from lib.repository import ROOT
+from lib.waiting import SECONDS
 
 READS_ONE = "def test_one(golden):\n    golden('one.txt', 'new\\n')\n"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tree import ROOT
-from waiting import SECONDS
+from lib.repository import ROOT
+from lib.waiting import SECONDS
 
 from decgraph import extras
 

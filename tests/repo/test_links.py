@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tree import ROOT
+from lib.repository import ROOT
 
 REPOSITORY = re.compile(r"https://github.com/decgraph/decgraph/(?:blob|tree)/main/")
 PAGES = sorted(path for place in ("*.md", "docs/**/*.md", "bench/*.md", "lab/**/*.md", "zoo/*.md") for path in ROOT.glob(place))

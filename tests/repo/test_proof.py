@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tree import ROOT
-from waiting import SECONDS
+from lib.repository import ROOT
+from lib.waiting import SECONDS
 
 FILES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "proof").glob("*.v"))}
 STATED = re.compile(r"^(?:Theorem|Lemma|Corollary) (\w+)", re.M)

@@ -16,8 +16,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tree import LANDED, ROOMS, ROOT, may_be_heavy, module_name, python, room_files
-from waiting import SECONDS
+from lib.repository import LANDED, ROOMS, ROOT, may_be_heavy, module_name, python, room_files
+from lib.waiting import SECONDS
 
 import decgraph
 

@@ -8,8 +8,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from lib.waiting import SECONDS
 from quick import FOLDER, SLOW_FILES, slow_cases
-from waiting import SECONDS
 
 TESTS = """
 import pytest

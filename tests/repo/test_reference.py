@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tree import ROOT
+from lib.repository import ROOT
 
 from decgraph.backends.registry import BACKENDS
 from decgraph.backends.torch import lowering

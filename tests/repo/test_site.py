@@ -14,10 +14,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from chromium import browser, picture  # noqa: F401  # a fixture
-from chromium import page as visited  # noqa: F401  # a fixture
-from tree import ROOT
-from waiting import SECONDS
+from lib.chromium import browser, picture  # noqa: F401  # a fixture
+from lib.chromium import page as visited  # noqa: F401  # a fixture
+from lib.repository import ROOT
+from lib.waiting import SECONDS
 
 import decgraph
 from lab import gallery, pictures

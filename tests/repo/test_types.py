@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from waiting import SECONDS
+from lib.waiting import SECONDS
 
 import decgraph
 from decgraph.check.algorithm import CheckOptions, check_algorithm

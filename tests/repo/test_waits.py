@@ -1,4 +1,4 @@
-"""No test waits for ever: whatever can wait without an end has a bound, or is in tests/waiting.py, which has bounds."""
+"""No test waits for ever: whatever can wait without an end has a bound, or is in tests/lib/waiting.py, which has bounds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tree import ROOT
-from waiting import SECONDS
+from lib.repository import ROOT
+from lib.waiting import SECONDS
 
 TESTS = ROOT / "tests"
 WAITING = TESTS / "waiting.py"
@@ -98,7 +98,7 @@ def test_the_check_lets_bounded_waits_pass(line: str) -> None:
 def test_a_wait_that_does_not_end_says_what_it_was_for() -> None:
     import threading
 
-    from waiting import ended, started, until
+    from lib.waiting import ended, started, until
 
     with pytest.raises(pytest.fail.Exception, match="until the moon is full"):
         until("the moon is full", lambda: False, seconds=0.05)

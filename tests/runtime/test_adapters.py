@@ -10,7 +10,7 @@ import peft
 import pytest
 import torch
 import transformers
-from hf_models import llama
+from lib.models.hf_models import llama
 from safetensors.torch import load_file, save_file
 
 import decgraph

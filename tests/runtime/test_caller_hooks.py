@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from shelf import FEW, NAMES, module, parameters, run, tables
+from lib.stdlib.table_models import FEW, NAMES, module, parameters, run, tables
 
 from decgraph.backends.registry import machine
 from decgraph.errors import DecError

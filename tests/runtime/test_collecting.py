@@ -7,9 +7,9 @@ import subprocess
 import sys
 import weakref
 
-import hf_models
 import pytest
-from waiting import SECONDS
+from lib.models import hf_models
+from lib.waiting import SECONDS
 
 import decgraph
 from decgraph.runtime.collecting import uncollected

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import hf_models
 import pytest
 import torch
 import transformers
+from lib.models import hf_models
 
 import decgraph
 from decgraph.errors import DecError

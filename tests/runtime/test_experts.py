@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from architecture_table import architecture
+from lib.models.architecture_table import architecture
 
 import decgraph
 from decgraph.errors import DecError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shelf import tables
+from lib.stdlib.table_models import tables
 
 from decgraph.backends.registry import machine
 from decgraph.dsl.lower import load_text

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hf_models import llama
+from lib.models.hf_models import llama
 
 import decgraph
 from decgraph.backends.registry import machine

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hf_models import llama, noisy
+from lib.models.hf_models import llama, noisy
 
 from decgraph.errors import DecError
 from decgraph.ir.data.hidden import states_value

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import hf_models
 import pytest
 import torch
+from lib.models import hf_models
 
 import decgraph
 from decgraph.runtime.models.table import TableModel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from masked_worlds import masked
+from lib.models.masked_models import masked
 
 import decgraph
 from decgraph.passes.plan import Plan

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from traced import Pieces, open_tables, recorded
+from lib.stdlib.recorded_runs import Pieces, open_tables, recorded
 
 import decgraph
 from decgraph.models import request_for

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from waiting import SECONDS
-from whole_folders import folder
+from lib.models.model_folders import folder
+from lib.waiting import SECONDS
 
 import decgraph
 from decgraph.errors import DecError

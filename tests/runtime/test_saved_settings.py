@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from served import served
-from whole_folders import folder, model, tokenizer
+from lib.models.model_folders import folder, model, tokenizer
+from lib.server import served
 
 import decgraph
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shelf import layered, tables
+from lib.stdlib.table_models import layered, tables
 
 import decgraph.models
 from decgraph.backends.registry import machine

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hf_models import llama
+from lib.models.hf_models import llama
+from lib.repository import python
 from transformers import LlamaConfig, LlamaForCausalLM
-from tree import python
 
 import decgraph
 from decgraph.runtime.models import sharing

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hf_models import V, llama
-from shelf import layered, tables
+from lib.models.hf_models import V, llama
+from lib.stdlib.table_models import layered, tables
 
 from decgraph.check.algorithm import check_algorithm
 from decgraph.dsl.lower import load_text

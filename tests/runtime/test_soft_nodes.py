@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hf_models import V, gpt2, llama
-from shelf import layered, tables
+from lib.models.hf_models import V, gpt2, llama
+from lib.stdlib.table_models import layered, tables
 
 import decgraph
 from decgraph.backends.registry import machine

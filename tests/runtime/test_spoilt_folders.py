@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from lib.models.model_folders import folder
 from safetensors.torch import load_file, save_file
-from whole_folders import folder
 
 import decgraph
 from decgraph.errors import DecError
@@ -233,7 +233,7 @@ def test_every_door_refuses_it(case: str, door: str, tmp_path: Path) -> None:
 
 def test_a_server_says_what_a_text_lacks(tmp_path: Path) -> None:
     import openai
-    from served import client, served
+    from lib.server import client, served
 
     from decgraph.serve.catalogue import Catalogue
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shelf import FEW, NAMES, V, parameters, tables
-from traced import open_tables
+from lib.stdlib.recorded_runs import open_tables
+from lib.stdlib.table_models import FEW, NAMES, V, parameters, tables
 
 import decgraph
 from decgraph.backends.registry import machine

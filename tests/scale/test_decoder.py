@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from table_decoders import table_decoder
+from lib.models.table_decoders import table_decoder
 
 import decgraph
 from decgraph.errors import DecError

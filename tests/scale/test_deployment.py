@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from waiting import SECONDS, until
+from lib.waiting import SECONDS, until
 
 from decgraph.errors import DecError
 from decgraph.scale import deployed

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from table_decoders import table_decoder
+from lib.models.table_decoders import table_decoder
 
 from decgraph.errors import DecError
 from decgraph.runtime.prompt_files import Text

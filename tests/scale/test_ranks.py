@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import rank_program
-from waiting import SECONDS, started
+from lib import rank_program
+from lib.waiting import SECONDS, started
 
 SETTINGS = {
     "plain": {"attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False},

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from served import client, served
+from lib.server import client, served
 
 import decgraph
 from decgraph.serve.catalogue import Catalogue

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import client, served
+from lib.server import client, served
 
 import decgraph
 from decgraph.serve.catalogue import Catalogue

@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 import pytest
-from served import served
-from waiting import SECONDS, until
+from lib.server import served
+from lib.waiting import SECONDS, until
 
 import decgraph
 from decgraph.cli.main import main

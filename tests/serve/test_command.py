@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from waiting import SECONDS, started
+from lib.waiting import SECONDS, started
 
 from decgraph.cli.main import main
 from decgraph.serve.catalogue import Catalogue

@@ -7,7 +7,7 @@ from typing import Any
 
 import openai
 import pytest
-from waiting import ended
+from lib.waiting import ended
 
 import decgraph
 

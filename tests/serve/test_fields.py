@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from waiting import SECONDS
+from lib.waiting import SECONDS
 
 import decgraph
 from decgraph.serve.catalogue import Catalogue

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import served
+from lib.server import served
 
 import decgraph
 from decgraph.serve.catalogue import Catalogue

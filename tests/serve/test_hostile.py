@@ -16,10 +16,10 @@ import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.server import served
+from lib.waiting import SECONDS, ended, until
 from pydantic import ValidationError
 from quick import examples
-from served import served
-from waiting import SECONDS, ended, until
 
 from decgraph.backends.torch.program import program_of
 from decgraph.runtime import text as texts

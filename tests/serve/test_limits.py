@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from served import client, served
-from waiting import SECONDS, ended, until
+from lib.server import client, served
+from lib.waiting import SECONDS, ended, until
 
 PROMPT = "def main():\n"
 GOOD = {"model": "target", "prompt": PROMPT, "max_tokens": 4}

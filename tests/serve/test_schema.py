@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
-from served import served
-from waiting import SECONDS
+from lib.server import served
+from lib.waiting import SECONDS
 
 from decgraph.serve.generation import Limits
 

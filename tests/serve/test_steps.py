@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from served import client, served
-from waiting import until
+from lib.server import client, served
+from lib.waiting import until
 
 from decgraph import load
 from decgraph.serve.catalogue import Catalogue

@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from served import served
-from waiting import SECONDS
+from lib.server import served
+from lib.waiting import SECONDS
 
 import decgraph
 from decgraph.cli.main import main

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-import shelf
+from lib.stdlib import table_models as shelf
 
 import decgraph
 from decgraph import zoo

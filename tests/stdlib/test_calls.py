@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 import pytest
-from shelf import parameters, run
+from lib.stdlib.table_models import parameters, run
 
 from decgraph.runtime.trace import Accepted, Committed, ModelCall
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from shelf import module, parameters, run
+from lib.stdlib.table_models import module, parameters, run
 
 from decgraph import stdlib
 from decgraph.check.constants import facts

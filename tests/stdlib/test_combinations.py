@@ -6,8 +6,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from combinations import composed, drawn, well_typed
-from worlds import Letters, V, done, heard
+from lib.stdlib.combinations import composed, drawn, well_typed
+from lib.stdlib.requests import Letters, V, done, heard
 
 from decgraph.api import Algorithm
 from decgraph.backends.registry import machine

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hf_modules import CONFIGS
-from hf_modules import module as hf_module
-from shelf import FEW, NAMES, claims, parameters, tables
+from lib.models.hf_modules import CONFIGS
+from lib.models.hf_modules import module as hf_module
+from lib.stdlib.table_models import FEW, NAMES, claims, parameters, tables
 
 import decgraph
 from decgraph.backends.registry import machine

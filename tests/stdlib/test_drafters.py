@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shelf import parameters, run, session, tables
+from lib.stdlib.table_models import parameters, run, session, tables
 
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.session import Result

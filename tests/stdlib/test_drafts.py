@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shelf import V, run, session, tables
+from lib.stdlib.table_models import V, run, session, tables
 
 from decgraph.runtime import noise
 from decgraph.runtime.models.interface import Model

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from worlds import Letters
+from lib.stdlib.requests import Letters
 
 import decgraph
 from decgraph import stdlib

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from shelf import SHELF, module, parameters
-from waiting import SECONDS
+from lib.stdlib.table_models import SHELF, module, parameters
+from lib.waiting import SECONDS
 
 from decgraph import stdlib
 from decgraph.dsl import syntax as s

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from shelf import V, claims, run, tables
+from lib.stdlib.table_models import V, claims, run, tables
 
 IN_LAW = claims("distribution")
 RUNS, LENGTH = 400, 3

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shelf import V, session, tables
+from lib.stdlib.table_models import V, session, tables
 
 from decgraph.runtime.models.interface import Model
 

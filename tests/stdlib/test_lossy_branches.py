@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shelf import module, run
+from lib.stdlib.table_models import module, run
 
 from decgraph.backends.registry import machine
 from decgraph.runtime.models.interface import Model

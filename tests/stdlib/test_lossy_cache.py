@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from target_tokens import PROMPTS, tokens
+from lib.stdlib.target_tokens import PROMPTS, tokens
 
 import decgraph
 

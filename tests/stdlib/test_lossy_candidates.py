@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shelf import V, module, session, tables
+from lib.stdlib.table_models import V, module, session, tables
 
 from decgraph.backends.registry import machine
 from decgraph.runtime import noise

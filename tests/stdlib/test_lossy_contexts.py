@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shelf import module, run, tables
+from lib.stdlib.table_models import module, run, tables
 
 from decgraph.backends.registry import machine
 from decgraph.check.worlds import detokenizer_for

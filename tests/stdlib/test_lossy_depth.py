@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from target_tokens import tokens
+from lib.stdlib.target_tokens import tokens
 
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "depth_decay": ({"alpha": 1.0}, {"alpha": 0.9}),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from shelf import run, tables
+from lib.stdlib.table_models import run, tables
 
 from decgraph.runtime.trace import ModelCall, Unmasked
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from worlds import Letters, requests
+from lib.stdlib.requests import Letters, requests
 
 import decgraph
 from decgraph.check.worlds import models_for

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shelf import V, module, run, tables
+from lib.stdlib.table_models import V, module, run, tables
 
 from decgraph.backends.registry import machine
 from decgraph.runtime.models.free import FreeModel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from shelf import run, tables
+from lib.stdlib.table_models import run, tables
 
 SMALL = {"block": 4, "steps": 6}
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from shelf import module, tables
+from lib.stdlib.table_models import module, tables
 
 from decgraph.backends.registry import machine
 from decgraph.check.validation import outside

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shelf import V, module, tables
+from lib.stdlib.table_models import V, module, tables
 
 from decgraph.backends.registry import machine
 from decgraph.runtime.request import Request

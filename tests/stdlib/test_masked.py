@@ -7,7 +7,7 @@ from math import log
 
 import numpy as np
 import pytest
-from shelf import V, layered, run, tables
+from lib.stdlib.table_models import V, layered, run, tables
 
 from decgraph.runtime.models.interface import MASK, Model
 from decgraph.runtime.trace import ModelCall, Unmasked

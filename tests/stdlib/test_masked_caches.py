@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from shelf import NAMES
+from lib.stdlib.table_models import NAMES
 
 import decgraph
 from decgraph import stdlib

@@ -4,8 +4,8 @@ with equal tokens on the reference and on torch."""
 from __future__ import annotations
 
 import pytest
-from shelf import SHELF
-from worlds import Letters, V
+from lib.stdlib.requests import Letters, V
+from lib.stdlib.table_models import SHELF
 
 import decgraph
 from decgraph import stdlib

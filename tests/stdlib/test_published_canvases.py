@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from published_loops import canvases, run, seen, steps
+from lib.stdlib.published_details import canvases, run, seen, steps
 
 from decgraph.runtime.trace import ModelCall, Unmasked
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from published_loops import Text, V, causal, run, said
-from shelf import module
+from lib.stdlib.published_details import Text, V, causal, run, said
+from lib.stdlib.table_models import module
 
 from decgraph.backends.registry import machine
 from decgraph.runtime.models.interface import Model

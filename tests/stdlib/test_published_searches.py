@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from published_loops import Text, V, causal, committed, embedded, run, said
+from lib.stdlib.published_details import Text, V, causal, committed, embedded, run, said
 
 After = Callable[[Any], np.ndarray]
 PROMPTS: list[Text] = [(0, 3), (5, 1, 1)]

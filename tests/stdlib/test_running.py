@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from shelf import FEW, NAMES, V, layered, module, parameters, run, tables
+from lib.stdlib.table_models import FEW, NAMES, V, layered, module, parameters, run, tables
 
 WITH_LAYERS = [(n, k) for n in NAMES for k in ("free", "tiny") if k == "free" or n not in ("kangaroo", "eesd")]
 """A tiny transformer has no adapter."""

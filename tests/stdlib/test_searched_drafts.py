@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from fidelity.watched import run
-from shelf import tables
+from lib.stdlib.table_models import tables
 
 from decgraph.backends.reference.values import Suffixes
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shelf import NAMES, SHELF
-from worlds import World
+from lib.stdlib.requests import World
+from lib.stdlib.table_models import NAMES, SHELF
 
 import decgraph
 from decgraph.check.validation import outside

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from shelf import NAMES, claims, layered, module, parameters, run, session, tables
+from lib.stdlib.table_models import NAMES, claims, layered, module, parameters, run, session, tables
 
 from decgraph.ir.values import Claim
 from decgraph.runtime.models.interface import Model

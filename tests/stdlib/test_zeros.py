@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from shelf import SHELF
-from worlds import Letters
+from lib.stdlib.requests import Letters
+from lib.stdlib.table_models import SHELF
 
 import decgraph
 from decgraph import stdlib

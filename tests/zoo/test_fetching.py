@@ -15,7 +15,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from waiting import SECONDS, started
+from lib.waiting import SECONDS, started
 
 import decgraph
 from decgraph import DecError, extras, zoo

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import SECONDS
+from lib.waiting import SECONDS
 
 from decgraph import DecError, zoo
 from decgraph.zoo import data, tasks

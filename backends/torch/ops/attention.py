@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from decgraph.backends.drafting import calls
+from decgraph.backends.torch.calls import path_of_place
 from decgraph.backends.torch.lowering import lowering
+from decgraph.backends.torch.protocols import Machine
+from decgraph.errors import DecError
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.reading import valued
 
 
 @lowering("model.attention")
-def attention(m: Any, model: Any, place: Any, *rest: Any, named: tuple[str, ...] = ()) -> Any:
-    """How much attention each position is given."""
-    return m.attention(model, place, dict(zip(named, rest, strict=True)))
+@calls
+def attention(m: Machine, model: Model, place: Any, *rest: Any, named: tuple[str, ...] = ()) -> Any:
+    """How much attention each position is given, computed beside the engine, of which fast attention returns no weights.
+    Raises DecError for an empty context, and for a model without it."""
+    extra = dict(zip(named, rest, strict=True))
+    path = path_of_place(m, place, extra.get("tree"))
+    if not path:
+        raise DecError("nothing attends in an empty context", hint="ctx.parent exists for prompts of two tokens or more")
+    given = extra.get("given")
+    values = model.attention(path, None if given is None else given.value, int(extra.get("last", 1)))
+    return valued(m, "prob", values, (len(values),))

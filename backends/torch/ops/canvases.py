@@ -8,29 +8,32 @@ import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.draws import Mixed, TorchDraws, points
+from decgraph.backends.torch.events import masked_again, unmasked
 from decgraph.backends.torch.lowering import host, lowering, on_host
+from decgraph.backends.torch.ops.request import context
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import locate
 from decgraph.ir.opdef import OpError
 from decgraph.ir.ops.canvases import mixtures
 
 
 @lowering("canvas.new")
-def new(m: Any, length: Any, capacity: Any = None) -> Canvas:
+def new(m: Machine, length: Any, capacity: Any = None) -> Canvas:
     """A canvas of masked cells after the committed context."""
     room = m.canvas_room()
     return Canvas(
-        m.context(), np.full(min(int(length), room), -1, dtype=np.int64), room if capacity is None else min(int(capacity), room)
+        context(m), np.full(min(int(length), room), -1, dtype=np.int64), room if capacity is None else min(int(capacity), room)
     )
 
 
 @lowering("canvas.extend")
-def extend(m: Any, c: Canvas, k: Any) -> Canvas:
+def extend(m: Machine, c: Canvas, k: Any) -> Canvas:
     """With k more masked cells, up to its capacity."""
     return c.extend(int(k))
 
 
 @lowering("canvas.put")
-def put(m: Any, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = False, open: bool = False, op: Any) -> Canvas:
+def put(m: Machine, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = False, open: bool = False, op: Any) -> Canvas:
     """Decide cells, mask them again, or fill them softly."""
     ids = np.ravel(np.asarray(host(ps), dtype=np.int64))
     chosen = np.ones(len(ids), dtype=bool)
@@ -43,7 +46,7 @@ def put(m: Any, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = Fals
         m.recorder.canvas(c.base.length, len(c))
     if kind == "mask":
         ids = ids[chosen & ~masked[ids]]
-        m.masked_again(ids)
+        masked_again(m, ids)
         return c.put(ids, np.full(len(ids), -1))
     if open:
         chosen &= masked[ids]
@@ -62,7 +65,7 @@ def put(m: Any, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = Fals
         ids, where = ids[where], np.arange(len(where))  # they are read at the positions that are taken, and may lack the others
     tokens, draws = _cells(x, ids, op.operands[2].type)
     picked = None if draws is None else draws.pick(where) if draws.shape else draws
-    m.unmasked(ids[where], tokens[where], picked)
+    unmasked(m, ids[where], tokens[where], picked)
     kept = {} if draws is None else {int(ids[i]): (draws.pick(int(i)) if draws.shape else draws) for i in where}
     return c.put(ids[where], tokens[where], kept)
 
@@ -96,7 +99,7 @@ def _cells(x: Any, ids: Any, t: Any) -> tuple[Any, Any]:
 
 
 @lowering("canvas.get")
-def get(m: Any, c: Canvas, *, field: str) -> Any:
+def get(m: Machine, c: Canvas, *, field: str) -> Any:
     """A field over all positions."""
     if field == "length":
         return len(c)
@@ -111,7 +114,7 @@ def get(m: Any, c: Canvas, *, field: str) -> Any:
 
 
 @lowering("positions")
-def positions(m: Any, *xs: Any, kind: str) -> Any:
+def positions(m: Machine, *xs: Any, kind: str) -> Any:
     """Sets of positions."""
     if kind == "blocks":
         n, k = len(xs[0]), max(1, int(xs[1]))

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.torch import shaping
+from decgraph.backends.torch.calls import paths_of
 from decgraph.backends.torch.lowering import host, lowering
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows, Sparse, TorchDist, TorchVectors, entries, on_one_device
 from decgraph.backends.torch.transfer import fetched
 from decgraph.ir.ops.common import numeric, spread
@@ -27,7 +29,7 @@ def tensor_of(x: Any) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(host(x)))
 
 
-def dist_of(m: Any, probs: Tensor, like: Any = None) -> TorchDist:
+def dist_of(m: Machine, probs: Tensor, like: Any = None) -> TorchDist:
     """Probabilities [*shape, V] as a dist with the positions and nodes of `like`, where it has them."""
     shape = tuple(probs.shape[:-1])
     flat = probs.reshape(prod(probs.shape[:-1]), probs.shape[-1])
@@ -39,20 +41,20 @@ def dist_of(m: Any, probs: Tensor, like: Any = None) -> TorchDist:
 
 
 @lowering("face")
-def see(m: Any, q: TorchDist, *, face: str) -> TorchDist:
+def see(m: Machine, q: TorchDist, *, face: str) -> TorchDist:
     """Another view of the same rows."""
     return q.seen(face)
 
 
 @lowering("softmax")
-def softmax(m: Any, s: Any, *, op: Any) -> Any:
+def softmax(m: Machine, s: Any, *, op: Any) -> Any:
     """Scores to probabilities over the last axis."""
     a = shaping.softmax(shaping.working(tensor_of(s)))
     return dist_of(m, a, s) if op.results[0].type.elem == "dist" else fetched(a)
 
 
 @lowering("normalize")
-def normalize(m: Any, w: Any) -> TorchDist:
+def normalize(m: Machine, w: Any) -> TorchDist:
     """Weights over their sum; zeros stay zeros."""
     if isinstance(w, Sparse):
         if len(w.entries) == 1:
@@ -65,21 +67,21 @@ def normalize(m: Any, w: Any) -> TorchDist:
 
 
 @lowering("warp")
-def warp(m: Any, s: Any, *at: Any) -> TorchDist:
+def warp(m: Machine, s: Any, *at: Any) -> TorchDist:
     """The request's constraints and shaping over scores or a mixed distribution, at its place."""
     is_dist = isinstance(s, TorchDist)
     a = tensor_of(s)
     shape = tuple(a.shape[:-1])
     flat = shaping.working(a.reshape(-1, a.shape[-1]))
     logits = torch.log(flat) if is_dist and s.face != "logits" else flat
-    paths = m.paths(at, int(flat.shape[0])) if at else None
+    paths = paths_of(m, at, int(flat.shape[0])) if at else None
 
     def path(i: int) -> Any:
         if paths is not None:
             return paths[i]
         if is_dist and s.rows.path is not None:
             return s.rows.path(int(s.index.reshape(-1)[i]))
-        return m.context().ids()
+        return tuple(m.tokens)
 
     rows = Rows(
         logits,
@@ -96,11 +98,11 @@ def warp(m: Any, s: Any, *at: Any) -> TorchDist:
 
 
 @lowering("adjust")
-def adjust(m: Any, s: Any, *at: Any) -> torch.Tensor:
+def adjust(m: Machine, s: Any, *at: Any) -> torch.Tensor:
     """Scores [..., V] after constraints, processors, penalties and bias, at their places."""
     a = tensor_of(s)
     flat = shaping.working(a.reshape(-1, a.shape[-1]))
-    paths = m.paths(at, int(flat.shape[0]))
+    paths = paths_of(m, at, int(flat.shape[0]))
     return Rows(flat, m.request, path=paths.__getitem__, label="adjust").adjusted().reshape(a.shape)
 
 
@@ -115,7 +117,7 @@ def probability(p: Any, x: Any) -> Any:
 
 
 @lowering("lookup")
-def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
+def lookup(m: Machine, p: Any, x: Any, *, op: Any) -> Any:
     """p[x]: the entry of a token in each distribution, on the host. Dimensions over the same things are lined up."""
     tokens = np.asarray(host(x))
     if isinstance(p, TorchDist) and p.index.ndim == 0 and tokens.ndim == 0:
@@ -136,7 +138,7 @@ def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
 
 
 @lowering("info")
-def info(m: Any, *ps: Any, kind: str) -> Any:
+def info(m: Machine, *ps: Any, kind: str) -> Any:
     """Entropy of each distribution, or kl(p, q), in nats, on the host."""
     a = on_one_device([shaping.working(tensor_of(p)) for p in ps])
     if kind == "entropy":
@@ -148,7 +150,7 @@ def info(m: Any, *ps: Any, kind: str) -> Any:
 
 
 @lowering("renorm")
-def renorm(m: Any, p: Any, k: Any, *, kind: str) -> TorchDist:
+def renorm(m: Machine, p: Any, k: Any, *, kind: str) -> TorchDist:
     """The k most probable tokens, or the smallest prefix with mass k, renormalised."""
     a = tensor_of(p)
     order = torch.sort(a, dim=-1, descending=True, stable=True).indices

@@ -11,21 +11,23 @@ from decgraph.backends.torch import noise as stream
 from decgraph.backends.torch.draws import Mixed, TorchDraws, points
 from decgraph.backends.torch.lowering import host, lowering, on_host
 from decgraph.backends.torch.ops.distributions import dist_of, tensor_of
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.trees import TorchPath
+from decgraph.errors import DecError
 from decgraph.ir.ops.draws import NoiseKey, each_stated, index_for
 from decgraph.runtime import noise as runtime_noise
 
 
 @lowering("noise")
-def noise(m: Any, *counters: Any, kind: str, site: str) -> NoiseKey:
+def noise(m: Machine, *counters: Any, kind: str, site: str) -> NoiseKey:
     """The key of a draw's noise; nothing is drawn yet."""
     if kind == "output":
         return NoiseKey("output", (), "output", host(counters[0]) if counters else None)
-    return NoiseKey(site, tuple(int(c) for c in counters), kind)
+    return NoiseKey(site, tuple(map(int, counters)), kind)
 
 
-def as_dist(m: Any, q: Any) -> TorchDist:
+def as_dist(m: Machine, q: Any) -> TorchDist:
     """A dist, or probabilities [*dims, V] as one."""
     return q if isinstance(q, TorchDist) else dist_of(m, tensor_of(q))
 
@@ -40,21 +42,21 @@ def place_of(q: TorchDist, n: int) -> tuple[Any, Any]:
 class _Keys:
     """The Philox keys of a draw's rows, computed when a race needs them."""
 
-    def __init__(self, m: Any, q: TorchDist, key: NoiseKey, lane: tuple[int, ...] = ()) -> None:
+    def __init__(self, m: Machine, q: TorchDist, key: NoiseKey, lane: tuple[int, ...] = ()) -> None:
         self.m, self.q, self.key, self.lane = m, q, key, lane
         self.shape = q.shape
 
     def __getitem__(self, n: int) -> runtime_noise.Key:
         i = tuple(int(x) for x in np.unravel_index(n, self.shape)) if self.shape else ()
         position, node = place_of(self.q, n)
-        key: runtime_noise.Key = self.m.key(self.key, (n, *self.lane), position, node, index_for(self.key, i, len(self.shape)))
-        return key
+        return self.m.key(self.key, (n, *self.lane), position, node, index_for(self.key, i, len(self.shape)))
 
 
 @lowering("draw")
-def draw(m: Any, q: Any, key: NoiseKey) -> TorchDraws:
+def draw(m: Machine, q: Any, key: NoiseKey) -> TorchDraws:
     """One draw from each distribution. Where a distribution is one-hot its token wins whatever the noise."""
-    q = as_dist(m, q)
+    if not isinstance(q, TorchDist):
+        q = as_dist(m, q)
     ones = q.points()
     if ones is not None and (type(q.rows) is Rows or bool((ones >= 0).all())):
         return TorchDraws(np.asarray(ones), q.rows, q.index, q.face, at=q.at, inner=q.inner)
@@ -64,7 +66,7 @@ def draw(m: Any, q: Any, key: NoiseKey) -> TorchDraws:
 
 
 @lowering("draw.many")
-def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> TorchDraws:
+def draw_many(m: Machine, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> TorchDraws:
     """k draws from each distribution, with or without replacement; short groups end in -1."""
     q, k = as_dist(m, q), max(0, int(k))
     vectors = stream.fetched(q.vector()).reshape(prod(q.shape), int(q.rows.size))
@@ -93,8 +95,20 @@ def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> TorchD
     )
 
 
+def above(q: TorchDist, n: int) -> float:
+    """The log-probability of the path to the node that row n of a dist was evaluated at, by the dist's own view."""
+    tree = q.rows.tree
+    if tree is None or q.rows.nodes is None:
+        return 0.0
+    total = 0.0
+    with np.errstate(divide="ignore"):
+        for node in tree.path_nodes(int(q.rows.nodes[int(q.index.reshape(-1)[n])]))[1:]:
+            total += float(np.log(tree.draw(node).prob(q.face)))
+    return total
+
+
 @lowering("draw.race")
-def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> TorchDraws:
+def draw_race(m: Machine, q: Any, key: NoiseKey, under: Any = None) -> TorchDraws:
     """Every token of each distribution in the order of its race key."""
     q = as_dist(m, q)
     vectors = stream.fetched(q.vector()).reshape(-1, int(q.rows.size))
@@ -104,7 +118,7 @@ def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> TorchDraws:
     with np.errstate(divide="ignore"):
         for i in range(n):
             times = stream.exponentials([keys[i]], vectors.shape[-1])[0]
-            race = runtime_noise.race_keys(np.log(vectors[i]) + m.above(q, i), times)
+            race = runtime_noise.race_keys(np.log(vectors[i]) + above(q, i), times)
             if bounds is not None:
                 race = runtime_noise.under(race, float(bounds[i if len(bounds) > 1 else 0]))
             order = runtime_noise.race_order(race, len(race))
@@ -130,13 +144,13 @@ def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> TorchDraws:
 
 
 @lowering("draw.point")
-def draw_point(m: Any, tokens: Any, *, tag: str = "") -> TorchDraws:
+def draw_point(m: Machine, tokens: Any, *, tag: str = "") -> TorchDraws:
     """Certain drafts."""
     return points(np.asarray(host(tokens)), tag=tag)
 
 
 @lowering("draw.stated")
-def draw_stated(m: Any, tokens: Any, q: Any) -> TorchDraws:
+def draw_stated(m: Machine, tokens: Any, q: Any) -> TorchDraws:
     """Tokens with the distributions that they are said to be drawn from."""
     q, given = as_dist(m, q), np.ravel(np.asarray(tokens.tokens if isinstance(tokens, TorchPath) else host(tokens)))
     each_stated(len(given), q.index.size)
@@ -144,7 +158,7 @@ def draw_stated(m: Any, tokens: Any, q: Any) -> TorchDraws:
 
 
 @lowering("draw.get")
-def draw_get(m: Any, x: Any, *, field: str) -> Any:
+def draw_get(m: Machine, x: Any, *, field: str) -> Any:
     """A field of draws."""
     if field == "token":
         return host(x)
@@ -160,8 +174,18 @@ def draw_get(m: Any, x: Any, *, field: str) -> Any:
     return out if out.ndim else out.item()
 
 
+def flip(m: Machine, p: float, key: NoiseKey, lane: int) -> bool:
+    """True with probability p. Certain outcomes read no noise: the uniform is never 0 and never 1.
+    Raises DecError for a NaN."""
+    if p != p:
+        raise DecError("bernoulli of NaN (0 / 0)")
+    if p >= 1:
+        return True
+    return p > 0 and stream.unit(m.key(key, (lane,))) < p
+
+
 @lowering("bernoulli")
-def bernoulli(m: Any, p: Any, key: NoiseKey) -> Any:
+def bernoulli(m: Machine, p: Any, key: NoiseKey) -> Any:
     """True with the given probability."""
     a = np.asarray(host(p))
     if a.ndim == 0:
@@ -169,9 +193,14 @@ def bernoulli(m: Any, p: Any, key: NoiseKey) -> Any:
     return np.array([m.flip(float(v), key, n) for n, v in enumerate(a.ravel())], dtype=bool).reshape(a.shape)
 
 
-def law(m: Any, x: Any) -> Any:
+def law(m: Machine, x: Any) -> Any:
     """The distribution that each draw was taken from."""
     return x.law(m.request, m.vocab_size)
+
+
+def drawn_beta(m: Machine, op: Any, a: Any, b: Any, key: NoiseKey) -> float:
+    w = runtime_noise.words(m.key(key, ()), 4)
+    return float(np.random.Generator(np.random.Philox(key=[int(w[0]), int(w[1])])).beta(float(a), float(b)))
 
 
 on_host("beta", why="it is one number, drawn on the host")

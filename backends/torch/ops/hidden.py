@@ -2,15 +2,74 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from decgraph.backends.torch.calls import states_call
+from decgraph.backends.torch.canvas_calls import read
+from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.events import count_call
 from decgraph.backends.torch.lowering import lowering, on_host
+from decgraph.backends.torch.protocols import Machine
+from decgraph.backends.torch.stores import ids_of
+from decgraph.backends.torch.trees import TorchPath
+from decgraph.ir.data.hidden import states_value
+from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
+from decgraph.runtime.models.engine.given import inside, kept_rows
+from decgraph.runtime.models.features import states_at
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.interface import Memory
 
 
 @lowering("model.states")
-def states(m: Any, model: Any, place: Any, *rest: Any, op: Any) -> Any:
-    """The states that a trunk computes on the rows that its target's engine keeps."""
-    return m.states(op, model, place, dict(zip(op.attrs.get("named", ()), rest, strict=True)))
+def states(m: Machine, trunk: Any, place: Any, *rest: Any, op: Any) -> np.ndarray:
+    """The states [..., width] that a trunk computes at a place, or at the end (attribute each: at every token) of another text,
+    on the keys and values that the target's engine keeps."""
+    extra, each = dict(zip(op.attrs.get("named", ()), rest, strict=True)), bool(op.attrs.get("each"))
+    if isinstance(place, Canvas):
+        cells = read(place)
+        base, at = len(cells) - len(place), extra.get("at")
+        which = [base + int(i) for i in np.ravel(np.asarray(at))] if at is not None else range(base, len(cells))
+        count_call(m, trunk, len(which), len(cells))
+        return states_value(trunk.after(base).canvas_states(cells, which), (len(which),))
+    if isinstance(place, TorchPath) or isinstance(place, list | np.ndarray) and "tree" not in extra:
+        tokens = tuple(int(t) for t in ids_of(place))
+        paths = [tokens[: i + 1] for i in range(len(tokens))] if each else [tokens]
+        count_call(m, trunk, len(paths), sum(map(len, paths)))
+        return states_value(trunk.hidden_states(paths), (len(paths),) if each else ())
+    call, shape = states_call(m, place, extra.get("tree"))
+    count_call(m, trunk, len(call.rows), len(call.tokens))
+    if not call.rows:
+        return states_value([], shape)
+    given: Any = extra.get("given")  # a head's is always there
+    on = given.value if trunk.kind == "features" else _given(m, getattr(trunk, "target", trunk), call, given)
+    return states_value(states_at(trunk, call.paths(), on), shape)
+
+
+def _given(m: Machine, model: Any, call: ForwardCall, given: Remembered | None) -> Memory | None:
+    """The memory that states are computed on. That of the target itself is what its engine has cached. Where nothing is given
+    to the whole target, those rows are what it would compute."""
+    target = model.root if isinstance(model, HFCausal) else model
+    if given is None and isinstance(model, HFCausal) and model.origin is None and len(call.context) > 1:
+        given = Remembered(model, call.context, len(call.context) - 1)
+    if given is None:
+        return None
+    whole = given.plain and given.model is target and isinstance(target, HFCausal)
+    engine = m.engines[target] if whole and inside(call, given) else None
+    if not isinstance(engine, CausalEngine):
+        return given.value
+    length = min(given.length, len(call.context))
+    key = tuple(map(int, call.context[:length]))
+    kept = memo_of(target).once("kept rows", dict[tuple[int, ...], Memory])
+    if key not in kept:
+        made = kept_rows(engine, replace(call, given=replace(given, length=length)), target)
+        kept.clear()  # one context's at a time
+        kept[key] = made
+    return kept[key]
 
 
 on_host("hidden.similarity", why="it is one number a state")

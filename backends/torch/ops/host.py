@@ -2,7 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from decgraph.backends.drafting import calls
 from decgraph.backends.torch.lowering import on_host, written
+from decgraph.backends.torch.ops.selection import ranked, top
+from decgraph.backends.torch.pending import MeetingCall
+from decgraph.backends.torch.protocols import Machine
+from decgraph.backends.torch.transfer import fetched
+from decgraph.ir.ops.common import plain
+from decgraph.ir.ops.host import folded, shares
 
 on_host("extern", why="it is a Python function of the user's")
 written("batch.top", "batch.fold")
+
+
+@calls
+def batch_top(m: Machine, x: Any, k: Any, by: Sequence[Any], site: str) -> MeetingCall:
+    """The meaning of `batch.top`: a call that waits for the other sequences' candidates."""
+    _, order, keys = ranked(m, x, by)
+    best = [tuple(key[i] for key in keys) for i in range(min(len(order), max(0, int(k))))]
+    return MeetingCall((best, int(k)), shares, site, finish=lambda n: top(m, x, n, *by))
+
+
+@calls
+def fold(m: Machine, x: Any, fn: str, site: str) -> MeetingCall:
+    """The meaning of `batch.fold`: a call that waits for the other sequences."""
+    value = fetched(x) if isinstance(x, torch.Tensor) else x
+    return MeetingCall(plain(value), partial(folded, fn), site)

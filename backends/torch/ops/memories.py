@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.torch.lowering import lowering
+from decgraph.backends.torch.protocols import Machine
 from decgraph.errors import DecError
 from decgraph.ir.ops.memories import groups
 
 
 @lowering("memory.merged")
-def merged(m: Any, memory: Any, positions: Any, numbers: Any) -> Any:
+def merged(m: Machine, memory: Any, positions: Any, numbers: Any) -> Any:
     """A memory in which positions share a row. Raises DecError for that of a canvas."""
     if not hasattr(memory, "merged"):
         raise DecError("only a context's memory can be merged here", hint="m = target.memory(ctx.parent)")

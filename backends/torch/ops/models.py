@@ -4,25 +4,40 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from decgraph.backends.torch.lowering import lowering, on_host, written
+from decgraph.backends.torch.protocols import Machine
 from decgraph.errors import DecError
+from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.derive import derive, halves
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.rounding import bits_of
 
 
 @lowering("model.derive")
-def derived(m: Any, base: Any, *args: Any, how: str, named: tuple[str, ...] = ()) -> Any:
-    """A model that shares another's weights."""
-    return m.derived(how, base, args, named)
+def derived(m: Machine, base: Any, *args: Any, how: str, named: tuple[str, ...] = ()) -> Any:
+    """A model that shares another's weights, one object for each derivation from one model."""
+    how = "on" if how == "adapter" else how
+    args = halves(args, named)
+    kept = memo_of(base).once("derived", dict[Any, Any])
+    key = (how, tuple(id(a) if isinstance(a, Model) else str(a) for a in args))
+    if key not in kept:
+        made = derive(
+            base, how, *[a if isinstance(a, Model) else (int(a) if isinstance(a, int | np.integer) else a) for a in args]
+        )
+        kept[key] = (made, args)
+    return kept[key][0]
 
 
 @lowering("memory.only")
-def restricted(m: Any, memory: Any, positions: Any, *, kind: str) -> Any:
+def restricted(m: Machine, memory: Any, positions: Any, *, kind: str) -> Any:
     """A memory restricted to positions, or without them."""
-    return m.restrict(memory, positions, kind)
+    return memory.restrict(positions, kind)
 
 
 @lowering("memory.quantized")
-def quantized(m: Any, memory: Any, bits: Any) -> Any:
+def quantized(m: Machine, memory: Any, bits: Any) -> Any:
     """A memory whose keys and values are rounded. Raises DecError for that of a canvas."""
     if not hasattr(memory, "quantized"):
         raise DecError("only a context's memory can be rounded here", hint="m = target.memory(ctx.parent)")
@@ -30,7 +45,7 @@ def quantized(m: Any, memory: Any, bits: Any) -> Any:
 
 
 @lowering("memory.join")
-def joined(m: Any, a: Any, b: Any) -> Any:
+def joined(m: Machine, a: Any, b: Any) -> Any:
     """Two memories together; the right one wins."""
     return a.join(b)
 

@@ -12,12 +12,13 @@ from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.ops.distributions import tensor_of
 from decgraph.backends.torch.ops.selection import keys_of
 from decgraph.backends.torch.ops.vectors import on_device
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist
 from decgraph.ir.table import lookup
 
 
 @lowering("sort")
-def sort(m: Any, x: Any, *by: Any, descending: bool = False) -> Any:
+def sort(m: Machine, x: Any, *by: Any, descending: bool = False) -> Any:
     """The candidates in the order of their keys, or a vector's own values."""
     keys = keys_of(by) or [np.asarray(host(x), dtype=np.float64).ravel()]
     order = np.asarray(m.num.order(keys, descending), dtype=np.int64)
@@ -25,7 +26,7 @@ def sort(m: Any, x: Any, *by: Any, descending: bool = False) -> Any:
 
 
 @lowering("compact")
-def compact(m: Any, v: Any, c: Any, *, op: Any) -> Any:
+def compact(m: Machine, v: Any, c: Any, *, op: Any) -> Any:
     """The elements at which a condition holds, in order."""
     if not isinstance(v, TorchDist | TorchDraws | Mixed):
         return lookup("compact").meaning(m, op, v, np.asarray(host(c)))[0]
@@ -38,7 +39,7 @@ def compact(m: Any, v: Any, c: Any, *, op: Any) -> Any:
 
 
 @lowering("take_first")
-def take_first(m: Any, x: Any, k: Any, *, op: Any) -> Any:
+def take_first(m: Machine, x: Any, k: Any, *, op: Any) -> Any:
     """The first k of a vector; of a condition over positions, the first k where it holds."""
     k = max(0, int(k))
     if op.operands[0].type.elem == "bool" and op.results[0].type.elem == "position":
@@ -50,7 +51,7 @@ def take_first(m: Any, x: Any, k: Any, *, op: Any) -> Any:
 
 
 @lowering("rank")
-def rank(m: Any, x: Any) -> Any:
+def rank(m: Machine, x: Any) -> Any:
     """The place of each entry in its row, the largest 0; stable."""
     if on_device(x):
         order = torch.sort(-tensor_of(x), dim=-1, stable=True).indices  # NaN comes last
@@ -62,7 +63,7 @@ def rank(m: Any, x: Any) -> Any:
 
 
 @lowering("first_max")
-def first_max(m: Any, x: Any) -> Any:
+def first_max(m: Machine, x: Any) -> Any:
     """Which entry of each row is the first of the largest."""
     if on_device(x):
         t = tensor_of(x)

@@ -4,25 +4,40 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from decgraph.backends.torch.canvas_calls import CanvasMemory
 from decgraph.backends.torch.lowering import lowering, on_host
+from decgraph.backends.torch.protocols import Machine
+from decgraph.ir.opdef import OpError
+
+
+def layers_of(memory: Any, what: str) -> CanvasMemory:
+    """A canvas's memory, which has layers that can be read. Raises OpError for others."""
+    if isinstance(memory, CanvasMemory):
+        return memory
+    raise OpError(
+        f"the torch backend cannot read `{what}` of a model",
+        "models expose distributions, memories and canvases' memories restricted to positions, but no layers",
+    )
 
 
 @lowering("memory.layer")
-def layer(m: Any, memory: Any, index: Any) -> Any:
+def layer(m: Machine, memory: Any, index: Any) -> Any:
     """One layer of a memory."""
-    return m.host("layer", memory, index)
+    return layers_of(memory, "layer").layer(int(index))
 
 
 @lowering("memory.put")
-def put(m: Any, memory: Any, part: Any, index: Any) -> Any:
+def put(m: Machine, memory: Any, part: Any, index: Any) -> Any:
     """A memory with one layer replaced."""
-    return m.host("put", memory, part, index)
+    return layers_of(memory, "put").put(part, int(index))
 
 
 @lowering("memory.scores")
-def scores(m: Any, memory: Any, queries: Any, at: Any = None) -> Any:
+def scores(m: Machine, memory: Any, queries: Any, at: Any = None) -> Any:
     """How much positions look at others, by a memory that holds queries."""
-    return m.host("scores", memory, queries, at)
+    return np.array(layers_of(memory, "scores").scores(queries, at), np.float64)
 
 
 on_host("maxpool", why="it is over one number a token")

@@ -14,12 +14,13 @@ from decgraph.backends.torch.canvases import Edit
 from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.lowering import host, lowering, on_host
 from decgraph.backends.torch.ops.trees import grow
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchVectors
 from decgraph.backends.torch.trees import TorchPath, TorchTree
 
 
 @lowering("edit")
-def edit(m: Any, i: Any, x: Any) -> Any:
+def edit(m: Machine, i: Any, x: Any) -> Any:
     """Edits of a canvas: decide a position with a token or draw; vectors make a vector of edits."""
     at = np.asarray(i)
     if at.ndim == 0:
@@ -35,13 +36,13 @@ def edit(m: Any, i: Any, x: Any) -> Any:
 
 
 @lowering("edit.get")
-def edit_get(m: Any, e: Any, *, field: str) -> Any:
+def edit_get(m: Machine, e: Any, *, field: str) -> Any:
     """The position or the token of an edit."""
     return e.position if field == "position" else e.token
 
 
 @lowering("path.get")
-def path_get(m: Any, p: TorchPath, *, field: str) -> Any:
+def path_get(m: Machine, p: TorchPath, *, field: str) -> Any:
     """A field of a path."""
     if field in ("token", "path"):
         return np.array(p.tokens, dtype=np.int64)
@@ -53,7 +54,7 @@ def path_get(m: Any, p: TorchPath, *, field: str) -> Any:
 
 
 @lowering("tree.best_first")
-def best_first(m: Any, t: TorchTree, asked: Any, size: Any, above: Any) -> tuple[TorchTree, Any]:
+def best_first(m: Machine, t: TorchTree, asked: Any, size: Any, above: Any) -> tuple[TorchTree, Any]:
     """Grow a tree under its root from the continuations of an index, the likeliest node first."""
     heap: list[tuple[Any, tuple[int, ...], int, Any]] = []
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from decgraph.backends.run import Stop
+from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.lowering import lowering, on_host
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, path_of
+from decgraph.errors import DecError
+from decgraph.runtime import trace
 from decgraph.runtime.models.spelling import retokenized, spelling_of
+from decgraph.runtime.stop import StopMachine
 
 
 @lowering("context")
-def context(m: Any, *, parent: bool = False) -> Context:
+def context(m: Machine, *, parent: bool = False) -> Context:
     """The committed context, or that without its last token."""
-    out: Context = m.context(parent)
-    return out
+    return Context(m.tokens, len(m.tokens) - parent)
 
 
 @lowering("ctx.get")
-def ctx_get(m: Any, ctx: Context, *n: Any, field: str) -> Any:
+def ctx_get(m: Machine, ctx: Context, *n: Any, field: str) -> Any:
     """A field of a context."""
     if field == "length":
         return ctx.length
@@ -31,58 +37,120 @@ def ctx_get(m: Any, ctx: Context, *n: Any, field: str) -> Any:
 
 
 @lowering("request")
-def request(m: Any, *, field: str) -> Any:
+def request(m: Machine, *, field: str) -> Any:
     """A field of the request."""
     return m.request_field(field)
 
 
 @lowering("done")
-def done(m: Any) -> bool:
+def done(m: Machine) -> bool:
     """Whether the stop machine has fired."""
-    return bool(m.done())
+    return m.done()
 
 
 @lowering("commit")
-def commit(m: Any, x: Any, tree: TorchTree | None = None) -> None:
-    """Feed tokens to the stop machine."""
-    m.commit(x, tree)
+def commit(m: Machine, x: Any, tree: TorchTree | None = None) -> None:
+    """Feed tokens to the stop machine; cut exactly where it fires."""
+    fed: list[int] = []
+    tokens, marks = commit_tokens(m, x, tree)
+    for token, mark in zip(tokens, marks):
+        if m.done():
+            break
+        m.feed(token)
+        m.marks.append(mark)
+        fed.append(token)
+        if m.until is not None and m.until(m):
+            break
+    cut = len(tokens) - len(fed)
+    m.tally.commit(len(fed), cut > 0)
+    if m.learning:
+        m.learn_committed(fed)
+    if (fed or cut) and m.listener is not None:
+        m.emit_event(trace.Committed(tuple(fed), cut))
+    if m.until is not None and m.until(m):
+        raise Stop
+
+
+def commit_tokens(m: Machine, x: Any, tree: Any) -> tuple[Sequence[int], Sequence[int]]:
+    """What a commit commits: tokens, and the tree node each came from (-1: none). Raises DecError for a whole tree."""
+    if isinstance(x, TorchPath):
+        return x.tokens, x.uids or (-1,) * len(x.tokens)
+    if isinstance(x, TorchTree):
+        raise DecError("commit takes a node or an accepted path, not a whole tree", hint="commit t.accepted")
+    if isinstance(x, Canvas):
+        tokens: Sequence[int] = x.decided_prefix()[max(0, len(m.tokens) - x.base.length) :]
+    elif isinstance(x, Context):
+        tokens = x.ids()[len(m.tokens) :]
+    elif tree is not None:
+        path = path_of(tree, int(np.ravel(np.asarray(x))[0]))
+        return path.tokens, path.uids
+    elif isinstance(x, list):
+        parts = [commit_tokens(m, part, None) for part in x]
+        return [t for p in parts for t in p[0]], [u for p in parts for u in p[1]]
+    else:
+        tokens = ids_of(x)
+    return tokens, (-1,) * len(tokens)
 
 
 @lowering("ended")
-def ended(m: Any, x: Any, tree: TorchTree | None = None) -> Any:
-    """Whether the stop machine fires along a path."""
-    return m.ended(x, tree)
+def ended(m: Machine, x: Any, tree: TorchTree | None = None) -> Any:
+    """The stop machine along a path from the committed context."""
+
+    def fires(tokens: Sequence[int]) -> bool:
+        state = m.stop_state
+        for t in tokens:
+            if state.done:
+                return True
+            state = StopMachine.feed(state, int(t))
+        return bool(state.done) or (m.window is not None and len(m.tokens) + len(tokens) > m.window)
+
+    if isinstance(x, TorchPath):
+        return fires(x.tokens)
+    if isinstance(x, Context):
+        return fires(x.ids()[len(m.tokens) :])
+    if tree is not None:
+        ids = np.asarray(x)
+        if ids.ndim == 0:
+            return fires(path_of(tree, int(ids)).tokens)
+        return np.array([fires(path_of(tree, int(i)).tokens) for i in ids], dtype=bool)
+    return fires(commit_tokens(m, x, None)[0])
 
 
 @lowering("state.read")
-def read_state(m: Any, *, state: str) -> Any:
+def read_state(m: Machine, *, state: str) -> Any:
     """The value of a state."""
     return m.read_state(state)
 
 
 @lowering("state.write")
-def write_state(m: Any, value: Any, *, state: str) -> None:
+def write_state(m: Machine, value: Any, *, state: str) -> None:
     """Set a state."""
     m.write_state(state, value)
 
 
 @lowering("return")
-def returned(m: Any, *values: Any, has_tree: bool = False) -> None:
-    """n-best results."""
-    m.returned(values, has_tree)
+def returned(m: Machine, *given: Any, has_tree: bool = False) -> None:
+    """n-best results: paths of tokens."""
+    values = list(given)
+    tree = values.pop() if has_tree else None
+    for v in values:
+        if tree is not None and not isinstance(v, TorchPath | list):
+            m.results += [path_of(tree, int(n)).tokens for n in np.ravel(np.asarray(v))]
+        elif isinstance(v, list):
+            m.results += [tuple(commit_tokens(m, p, None)[0]) for p in v]
+        else:
+            m.results.append(tuple(commit_tokens(m, v, None)[0]))
 
 
 @lowering("completes")
-def completes(m: Any, path: TorchPath, s: str) -> bool:
+def completes(m: Machine, path: TorchPath, s: str) -> bool:
     """Whether the text of a path holds a string."""
     return s in text_of(m, path)
 
 
 @lowering("text_of")
-def text_of(m: Any, x: Any, tree: TorchTree | None = None) -> Any:
+def text_of(m: Machine, x: Any, tree: TorchTree | None = None) -> Any:
     """The text of tokens, or of nodes' paths. Raises DecError without a tokenizer."""
-    from decgraph.errors import DecError
-
     if m.detokenizer is None:
         raise DecError("this program reads text, and no tokenizer was given")
     if tree is not None:
@@ -93,7 +161,7 @@ def text_of(m: Any, x: Any, tree: TorchTree | None = None) -> Any:
 
 
 @lowering("retokenize")
-def retokenize(m: Any, tokens: Any, source: Any, to: Any, *, whole: bool = False) -> np.ndarray:
+def retokenize(m: Machine, tokens: Any, source: Any, to: Any, *, whole: bool = False) -> np.ndarray:
     """The tokens of one model that have the text of another's: int64[n]."""
     return np.array(retokenized(ids_of(tokens), spelling_of(source), spelling_of(to), whole=whole), dtype=np.int64)
 

@@ -14,9 +14,11 @@ from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.ops.distributions import tensor_of
 from decgraph.backends.torch.ops.draws import as_dist
 from decgraph.backends.torch.ops.vectors import on_device
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist, TorchVectors, ids_on, take
 from decgraph.backends.torch.shaping import first_argmax
 from decgraph.backends.torch.transfer import fetched, remote
+from decgraph.ir.opdef import OpError
 
 
 def best_tokens(a: Tensor, k: int) -> np.ndarray:
@@ -42,7 +44,7 @@ def best_tokens(a: Tensor, k: int) -> np.ndarray:
 
 
 @lowering("topk")
-def topk(m: Any, q: Any, k: Any) -> TorchDraws:
+def topk(m: Machine, q: Any, k: Any) -> TorchDraws:
     """The k most probable tokens of each distribution, as draws without randomness."""
     q = as_dist(m, q)
     # The order of probabilities is that of the logits; where those are float32, equal ones alone are equal.
@@ -70,7 +72,7 @@ def keys_of(by: Any) -> list[np.ndarray]:
 
 
 @lowering("arg")
-def arg(m: Any, x: Any, *by: Any, fn: str, op: Any) -> Any:
+def arg(m: Machine, x: Any, *by: Any, fn: str, op: Any) -> Any:
     """The element with the largest (or smallest) key; with one operand the best token of each distribution."""
     down = fn == "max"
     if not by:
@@ -88,11 +90,11 @@ def arg(m: Any, x: Any, *by: Any, fn: str, op: Any) -> Any:
         return out if np.ndim(out) else int(out)
     keys = keys_of(by)
     if not len(keys[0]):
-        return m.nothing(op, "argmax of nothing")
+        raise OpError("argmax of nothing", "make sure that there is at least one candidate")
     return element(x, int(m.num.order(keys, down)[0]))
 
 
-def ranked(m: Any, x: Any, by: Sequence[Any]) -> tuple[Any, np.ndarray, list[np.ndarray]]:
+def ranked(m: Machine, x: Any, by: Sequence[Any]) -> tuple[Any, np.ndarray, list[np.ndarray]]:
     """The candidates in one row, the places int64[n] where they stand there, best first, and each key [n] in that order."""
     flat = x.ravel() if isinstance(x, TorchDraws | Mixed) else x if isinstance(x, list) else np.ravel(host(x))
     n = flat.shape[0] if isinstance(flat, TorchDraws | Mixed) else len(flat)
@@ -110,7 +112,7 @@ def ranked(m: Any, x: Any, by: Sequence[Any]) -> tuple[Any, np.ndarray, list[np.
 
 
 @lowering("select.top")
-def top(m: Any, x: Any, k: Any, *by: Any, order: str = "best", by_race: bool = False) -> Any:
+def top(m: Machine, x: Any, k: Any, *by: Any, order: str = "best", by_race: bool = False) -> Any:
     """The k candidates with the largest keys, best first (or in their own order)."""
     flat, best, _ = ranked(m, x, by)
     chosen = best[: max(0, int(k))]
@@ -122,7 +124,7 @@ def top(m: Any, x: Any, k: Any, *by: Any, order: str = "best", by_race: bool = F
 
 
 @lowering("pairs.top")
-def pairs(m: Any, s: Any, k: Any) -> Any:
+def pairs(m: Machine, s: Any, k: Any) -> Any:
     """The k best of rows x vocabulary: rows, tokens, values, best first."""
     a = tensor_of(s)
     width = int(a.shape[-1])

@@ -11,6 +11,7 @@ from torch import Tensor
 from decgraph.backends.torch.draws import Mixed, TorchDraws, joined
 from decgraph.backends.torch.lowering import host, lowering, on_host, planned
 from decgraph.backends.torch.ops.vectors import elements, on_device, plain, stacked, vector
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist, TorchVectors, ids_on, locate
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
@@ -32,13 +33,13 @@ def gather(op: Op) -> Any:
 
     if op.attrs.get("axis"):
 
-        def inner(m: Any, v: Any, b: Any) -> Any:
+        def inner(m: Machine, v: Any, b: Any) -> Any:
             at = np.asarray(host(b))
             return TorchDist(v.rows, v.index[:, locate(v.inner, at)], v.face, v.at, at)
 
         return inner
 
-    def call(m: Any, v: Any, *ix: Any) -> Any:
+    def call(m: Machine, v: Any, *ix: Any) -> Any:
         if listed or isinstance(v, list):
             return v[int(host(ix[0]))]
         if single:
@@ -64,7 +65,7 @@ def gather(op: Op) -> Any:
 
 
 @lowering("slice")
-def cut(m: Any, v: Any, *ends: Any, has_lo: bool = False, has_hi: bool = False) -> Any:
+def cut(m: Machine, v: Any, *ends: Any, has_lo: bool = False, has_hi: bool = False) -> Any:
     """v[lo:hi] of the first dimension."""
     where = slice(int(host(ends[0])) if has_lo else None, int(host(ends[-1])) if has_hi else None)
     if isinstance(v, TorchDist | TorchDraws | Mixed):
@@ -90,7 +91,7 @@ def path_of_tokens(x: Any) -> TorchPath:
 
 
 @lowering("concat")
-def concat(m: Any, a: Any, b: Any, *, op: Any) -> Any:
+def concat(m: Machine, a: Any, b: Any, *, op: Any) -> Any:
     """a ++ b along the first dimension; single values count as vectors of one."""
     want = op.results[0].type
     allowed(joined_length(a, b), "this vector")
@@ -119,13 +120,13 @@ def concat(m: Any, a: Any, b: Any, *, op: Any) -> Any:
 
 
 @lowering("list")
-def listing(m: Any, *items: Any, op: Any) -> Any:
+def listing(m: Machine, *items: Any, op: Any) -> Any:
     """[a, b, c]: a vector where the items stack, else a list."""
     return list(items) if op.results[0].type.elem == "list" or not items else stacked(m, list(items))
 
 
 @lowering("len")
-def length(m: Any, x: Any) -> int:
+def length(m: Machine, x: Any) -> int:
     """How many there are."""
     if isinstance(x, TorchPath):
         return len(x.tokens)

@@ -11,6 +11,7 @@ from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.draws import Mixed, joined, points
 from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.ops.trees import column_of
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist, TorchVectors, on_one_device
 from decgraph.backends.torch.stored import Stored
 from decgraph.backends.torch.trees import TorchTree
@@ -18,7 +19,7 @@ from decgraph.backends.torch.walk import canvas_at
 
 
 @lowering("tree.get")
-def get(m: Any, t: TorchTree, *, column: str, op: Any) -> Any:
+def get(m: Machine, t: TorchTree, *, column: str, op: Any) -> Any:
     """A column over all nodes."""
     c = column
     if c in ("parent", "depth"):
@@ -61,7 +62,7 @@ def get(m: Any, t: TorchTree, *, column: str, op: Any) -> Any:
 
 
 @lowering("tree.set")
-def put(m: Any, t: TorchTree, ns: Any, values: Any, *, column: str) -> TorchTree:
+def put(m: Machine, t: TorchTree, ns: Any, values: Any, *, column: str) -> TorchTree:
     """Set a column at nodes."""
     ids = np.ravel(np.asarray(ns, dtype=np.int64))
     each = column_of(values, len(ids), np.arange(len(ids)))
@@ -80,7 +81,7 @@ def put(m: Any, t: TorchTree, ns: Any, values: Any, *, column: str) -> TorchTree
 
 
 @lowering("tree.front")
-def front(m: Any, t: TorchTree, ns: Any) -> TorchTree:
+def front(m: Machine, t: TorchTree, ns: Any) -> TorchTree:
     """The tree with another frontier."""
     tree = replace(t, frontier=np.ravel(np.asarray(ns, dtype=np.int64)))
     m.now(tree)
@@ -88,7 +89,7 @@ def front(m: Any, t: TorchTree, ns: Any) -> TorchTree:
 
 
 @lowering("tree.nodes")
-def nodes(m: Any, t: TorchTree, *n: Any, which: str) -> Any:
+def nodes(m: Machine, t: TorchTree, *n: Any, which: str) -> Any:
     """Nodes of a tree."""
     if which == "root":
         return 0
@@ -104,7 +105,7 @@ def nodes(m: Any, t: TorchTree, *n: Any, which: str) -> Any:
 
 
 @lowering("tree.size")
-def size(m: Any, t: TorchTree, *, what: str) -> int:
+def size(m: Machine, t: TorchTree, *, what: str) -> int:
     """How many drafted nodes, or how deep."""
     return len(t) - 1 if what == "size" else t.height()
 
@@ -113,7 +114,7 @@ _FOLDS: dict[str, Any] = {"all": np.logical_and, "any": np.logical_or, "sum": np
 
 
 @lowering("tree.down")
-def down(m: Any, t: TorchTree, v: Any, *, fn: str) -> Any:
+def down(m: Machine, t: TorchTree, v: Any, *, fn: str) -> Any:
     """Fold a column along each path from the root, level by level."""
     a = np.asarray(host(v))
     out = a.copy()
@@ -125,7 +126,7 @@ def down(m: Any, t: TorchTree, v: Any, *, fn: str) -> Any:
 
 
 @lowering("tree.up")
-def up(m: Any, t: TorchTree, v: Any, *, fn: str) -> Any:
+def up(m: Machine, t: TorchTree, v: Any, *, fn: str) -> Any:
     """Fold a column over each node's subtree, level by level from below."""
     out = np.asarray(host(v)).copy()
     for d in range(t.height(), 0, -1):

@@ -10,9 +10,12 @@ import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas, Edit
 from decgraph.backends.torch.draws import Mixed, TorchDraws
+from decgraph.backends.torch.events import grew, grew_edits, pruned
 from decgraph.backends.torch.lowering import host, lowering, written
+from decgraph.backends.torch.ops.request import context
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist
-from decgraph.backends.torch.trees import TorchPath, TorchTree, among, filled
+from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, among, filled
 from decgraph.ir.data.canvas import Soft
 from decgraph.ir.ops.limits import room_for_nodes
 
@@ -22,25 +25,48 @@ def is_embedding(what: Any) -> bool:
     return isinstance(what, np.ndarray) and what.dtype.kind == "f"
 
 
+def deepest(m: Machine, tree: TorchTree) -> int:
+    """How deep a tree may grow."""
+    window = None if m.window is None else m.window + tree.unread
+    ends = [n for n in (window, tree.extent) if n is not None]
+    return int(min(ends)) - tree.base.length if ends else 1 << 30
+
+
+def full(m: Machine, tree: TorchTree | None, which: str) -> bool:
+    """Whether nothing fits under the leaves, the frontier or the new nodes of a tree."""
+    if tree is None or not isinstance(tree.base, Context):
+        return False
+    nodes = {"frontier": tree.frontier, "new": tree.new}.get(which)
+    if nodes is not None and not len(nodes):
+        return True
+    if not tree.closes and len(tree.parent) <= deepest(m, tree):  # not even a chain is that deep
+        return False
+    nodes = tree.leaves() if nodes is None else nodes
+    open_ = tree.depth[nodes] < deepest(m, tree)
+    if tree.closes:
+        open_ &= ~tree.closed(nodes)
+    return not bool(open_.any())
+
+
 @lowering("tree.new")
-def new(m: Any, base: Any = None, *, until: tuple[str, ...] = (), unread: bool = False) -> TorchTree:
+def new(m: Machine, base: Any = None, *, until: tuple[str, ...] = (), unread: bool = False) -> TorchTree:
     """A tree of a root alone."""
-    return TorchTree.start(m.context() if base is None else base, *m.bounds(until), unread=unread)
+    return TorchTree.start(context(m) if base is None else base, *m.bounds(until), unread=unread)
 
 
 @lowering("tree.continue")
-def resume(m: Any, t: TorchTree | None, *, until: tuple[str, ...] = ()) -> TorchTree:
+def resume(m: Machine, t: TorchTree | None, *, until: tuple[str, ...] = ()) -> TorchTree:
     """A carried tree, on the context as it is now."""
     extent, closes = m.bounds(until)
     if t is None:
-        return TorchTree.start(m.context(), extent, closes)
+        return TorchTree.start(context(m), extent, closes)
     leaves = t.leaves()
-    return replace(t, base=m.context(), frontier=leaves, new=leaves, extent=extent, closes=closes)
+    return replace(t, base=context(m), frontier=leaves, new=leaves, extent=extent, closes=closes)
 
 
 @lowering("tree.grow")
 def grow(
-    m: Any,
+    m: Machine,
     t: TorchTree,
     what: Any,
     *rest: Any,
@@ -65,9 +91,9 @@ def grow(
         room_for_nodes(len(t), len(edges))
         tokens, draw = np.array([_edge_token(e) for e in edges], dtype=np.int64), None
     ok = (tokens >= 0) if draw is not None else np.array([e is not None for e in edges], dtype=bool)
-    places = np.flatnonzero(ok)
+    places = ok.nonzero()[0]
     if not isinstance(t.base, Canvas):
-        room = m.room(t)
+        room = deepest(m, t)
         if chain:
             places = places[: max(0, room - int(t.depth[parents[0]]))] if len(places) else places
             if t.closes and len(places):
@@ -110,9 +136,9 @@ def grow(
     if draw is not None or isinstance(t.base, Canvas):
         m.tally.drafted += len(places)
     if draw is None and isinstance(t.base, Canvas) and m.listener is not None:
-        m.grew_edits(tree, tree.new)
+        grew_edits(m, tree, tree.new)
     if draw is not None and m.listener is not None:
-        m.grew(tree, tree.new, draw, places)
+        grew(m, tree, tree.new, draw, places)
     m.now(tree)
     return tree, tree.new
 
@@ -144,13 +170,13 @@ def _parents(t: TorchTree, what: Any, flat: Any, at: Any, chain: bool) -> tuple[
     """The parent of every draw, and the leading row each stands in."""
     n = len(flat.tokens)
     if chain:
-        start = int(np.ravel(np.asarray(at))[0]) if at is not None else 0
+        start = int(np.asarray(at).reshape(-1)[0]) if at is not None else 0
         return filled(max(n, 1), start), np.arange(n)
     shape = what.shape
     width = prod(shape[1:])
     leading = np.arange(n) // width if shape else np.zeros(n, dtype=np.int64)
     if at is not None:
-        ids = np.ravel(np.asarray(at, dtype=np.int64))
+        ids = np.asarray(at, dtype=np.int64).reshape(-1)
         if len(ids) == 1:
             return filled(n, int(ids[0])), leading
         if n == 1 and not shape:  # one draw under several nodes: under each
@@ -169,7 +195,7 @@ def _attached(t: TorchTree, what: Any, at: Any) -> tuple[list[Any], Any, Any]:
     """Steps, edits and soft cells with their parents."""
     items = list(what) if isinstance(what, list) or isinstance(what, np.ndarray) and what.dtype == object else [what]
     if isinstance(what, TorchPath) or not isinstance(what, list | np.ndarray):
-        node = int(np.ravel(np.asarray(at))[0]) if at is not None else int(t.frontier[0])
+        node = int(np.asarray(at).reshape(-1)[0]) if at is not None else int(t.frontier[0])
         return items, np.array([node]), np.zeros(1, dtype=np.int64)
     if isinstance(what, list):
         ids = np.atleast_1d(np.asarray(at)) if at is not None else np.full(len(items), t.frontier[0])
@@ -193,21 +219,21 @@ def column_of(value: Any, n: int, rows: Any) -> list[Any]:
 
 
 @lowering("tree.keep")
-def keep(m: Any, t: TorchTree, ns: Any) -> TorchTree:
+def keep(m: Machine, t: TorchTree, ns: Any) -> TorchTree:
     """Prune to nodes."""
     kept = t.closed_under_parents(np.ravel(np.asarray(ns, dtype=np.int64)))
-    m.pruned(t, kept.tolist())
+    pruned(m, t, kept.tolist())
     tree = t.only(kept)
     m.now(tree)
     return tree
 
 
 @lowering("tree.reroot")
-def reroot(m: Any, t: TorchTree, path: TorchPath) -> TorchTree:
+def reroot(m: Machine, t: TorchTree, path: TorchPath) -> TorchTree:
     """After a commit: the tree below the accepted node; nothing where a token was emitted instead."""
     if path.emitted is not None or m.done():
-        return TorchTree.start(m.context())
-    return t.below(path.node, m.context())
+        return TorchTree.start(context(m))
+    return t.below(path.node, context(m))
 
 
 written("tree.walk")

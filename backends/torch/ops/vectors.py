@@ -11,6 +11,7 @@ from torch import Tensor
 
 from decgraph.backends.torch.draws import Mixed, TorchDraws, joined
 from decgraph.backends.torch.lowering import host, lowering, on_host, planned
+from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Sparse, TorchDist, TorchVectors
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
@@ -95,7 +96,7 @@ def _spread(a: Tensor, have: tuple[Any, ...], want: tuple[Any, ...]) -> Tensor:
     return a.reshape(shape)
 
 
-def _divide(m: Any, a: Any, b: Any) -> float:
+def _divide(m: Machine, a: Any, b: Any) -> float:
     a, b = float(host(a)), float(host(b))
     return a / b if b else math.nan if a == 0 or a != a else math.inf if a > 0 else -math.inf
 
@@ -113,7 +114,7 @@ def elementwise(op: Op) -> Any:
     want = max((t.dims for t in types), key=len, default=())
     meaning, function = lookup("map").meaning, _MAPS[fn]
 
-    def call(m: Any, *xs: Any) -> Any:
+    def call(m: Machine, *xs: Any) -> Any:
         if not any(on_device(x) for x in xs):
             if any(isinstance(x, TorchPath | Context) for x in xs):
                 same = all(ids_of(a) == ids_of(xs[0]) for a in xs)
@@ -154,7 +155,7 @@ def _folded(name: str, a: Tensor, axis: int) -> Tensor:
 
 
 @lowering("reduce")
-def reduce(m: Any, x: Any, *, op: Any) -> Any:
+def reduce(m: Machine, x: Any, *, op: Any) -> Any:
     """Fold one dimension; a result without a vocabulary axis is copied to the host."""
     t = numeric(op.operands[0].type)
     if not on_device(x):
@@ -167,7 +168,7 @@ def reduce(m: Any, x: Any, *, op: Any) -> Any:
 
 
 @lowering("scan")
-def scan(m: Any, x: Any, *, op: Any) -> Any:
+def scan(m: Machine, x: Any, *, op: Any) -> Any:
     """Running folds along the last dimension."""
     if not on_device(x):
         return plain(lookup("scan").meaning(m, op, host(x))[0])
@@ -186,7 +187,7 @@ def elements(xs: Any) -> list[Any]:
     return [xs[i] for i in range(len(xs))]
 
 
-def stacked(m: Any, items: list[Any]) -> Any:
+def stacked(m: Machine, items: list[Any]) -> Any:
     """Equal-shaped values as one vector."""
     if not items:
         return np.zeros(0, dtype=np.int64)

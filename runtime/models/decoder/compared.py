@@ -169,7 +169,7 @@ def _version() -> str:
 
 def _key(config: Mapping[str, Any]) -> str:
     """The shape of a config, and the versions that a verdict is of."""
-    from decgraph import __version__
+    from decgraph.version import __version__
 
     shape = json.dumps(small(config), sort_keys=True, default=str)
     return hashlib.sha256(f"{shape} {_version()} {__version__}".encode()).hexdigest()[:32]

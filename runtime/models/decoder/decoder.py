@@ -237,7 +237,6 @@ class Decoder:
 
     # The forward.
 
-    @torch.inference_mode()
     def __call__(
         self,
         ids: Tensor,
@@ -250,11 +249,15 @@ class Decoder:
         """The last hidden states [B, T, width]; with taps, a pair of them and the tuple of states [B, T, width]."""
         part = self.part
         batch, count = positions.shape
-        x = ids.reshape(batch * count, -1) if part.embedded else self.embedded(ids, positions)
-        given = {kind: None if mask is None else self._prepared(mask, count) for kind, mask in masks.items()}
-        # One index for all layers: rows of a single sequence; else broadcast over heads and sizes.
-        where = write[0] if batch == 1 else write[:, None, :, None]
-        return self._run(x, (batch, count), self.turns(positions), where, keys, values, given)
+        with torch.inference_mode():
+            x = ids.reshape(batch * count, -1) if part.embedded else self.embedded(ids, positions)
+            given = dict(masks)
+            for kind, mask in masks.items():
+                if mask is not None:
+                    given[kind] = self._prepared(mask, count)
+            # One index for all layers: rows of a single sequence; else broadcast over heads and sizes.
+            where = write[0] if batch == 1 else write[:, None, :, None]
+            return self._run(x, (batch, count), self.turns(positions), where, keys, values, given)
 
     def _layers(
         self,
@@ -307,7 +310,7 @@ class Decoder:
         """The embeddings [n, width] of tokens int64[n], as the matrix has them."""
         if "embed" in self.products:  # in blocks, of which these rows alone are made numbers
             return self.products["embed"].rows(ids)
-        return F.embedding(ids, self.weights["embed"])
+        return torch.embedding(self.weights["embed"], ids)
 
     def placed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Embeddings [B T, width] of positions int64[B, T], or mixtures of such, as they enter the first layer."""
@@ -315,7 +318,7 @@ class Decoder:
             x = x * self._embed_scale
         if "positions" in self.weights:
             x = x + F.embedding(positions.reshape(-1) + self.shape.position_offset, self.weights["positions"])
-        return self._norm("embed_norm", x)
+        return self._norm("embed_norm", x) if "embed_norm" in self.weights else x
 
     def turns(self, positions: Tensor) -> dict[str, Turn]:
         """By name of the frequencies, the cosines and sines [B, T, 1, r] of positions int64[B, T]."""
@@ -324,10 +327,12 @@ class Decoder:
         if not self.gathers:  # looked up: a small model's step is some hundred operations
             self._grow(int(positions.max()) + 1)
             at, size = positions.reshape(-1), positions.shape
-            return {
-                name: tuple(table.index_select(0, at).view(*size, *table.shape[1:]) for table in tables)
-                for name, tables in self._tables.items()
-            }
+            turns: dict[str, Turn] = {}
+            for name, tables in self._tables.items():
+                turns[name] = ()
+                for table in tables:
+                    turns[name] += (table.index_select(0, at).view(*size, *table.shape[1:]),)
+            return turns
         return {name: self._turn(name, positions) for name in self.ropes}
 
     def _turn(self, name: str, positions: Tensor) -> Turn:
@@ -527,7 +532,7 @@ class Decoder:
             return x
         shape = self.shape
         if shape.norm == "rms":
-            return F.rms_norm(x, (x.shape[-1],), None if shape.unit_norms else w, eps or shape.eps)
+            return torch.rms_norm(x, (x.shape[-1],), None if shape.unit_norms else w, eps or shape.eps)
         bias = self.weights.get(name + ".b")
         if w.dim() < 2:
             return F.layer_norm(x, (x.shape[-1],), None if shape.unit_norms else w, bias, shape.eps)

@@ -1,6 +1,6 @@
 """The families that the decoder knows: from a config to a shape and the names of its tensors. An entry says what differs from
 Llama. To add a family: a function of dense.py or mixtures.py under `@family(model_type)`, and a row of
-tests/architecture_table.py, by which it is compared with its module.
+tests/lib/models/architecture_table.py, by which it is compared with its module.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -52,7 +53,7 @@ class Layer:
     scale: float | None = None
     difference: float | None = None
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """Which mask the layer takes."""
         return FULL if self.window is None else SLIDING

@@ -130,7 +130,7 @@ class Store:
 
     def keep(self, slot: int, row: int, states: Tensor) -> None:
         """Last states [count, width] of rows from `row` on."""
-        self._last[slot].narrow(0, row, len(states)).copy_(states)
+        self._last[slot].narrow(0, row, states.shape[0]).copy_(states)
 
     def states(self, slot: int, rows: Sequence[int]) -> Tensor:
         """A copy of last states [n, width]."""

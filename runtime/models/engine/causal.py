@@ -71,16 +71,18 @@ class CausalEngine:
 
     # The public interface.
 
-    @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Logits float32 [rows, V] per call; in its place the DecError of a call that fails: an over-long path, a token
         outside the vocabulary, NaN logits, out of memory. The others are computed. Raises DecError for the part "heads"."""
+        given = False
         for call in calls:
             if call.part != "logits":
                 raise DecError(f"{self.name!r} has no heads; attach them with with_heads")
-        if self.memories is not None and any(call.given is not None for call in calls):
-            return self.memories.compute(calls, self._compute, self.counted)
-        return self._compute(calls)
+            given = given or call.given is not None
+        with torch.no_grad():
+            if self.memories is not None and given:
+                return self.memories.compute(calls, self._compute, self.counted)
+            return self._compute(calls)
 
     def _compute(self, calls: list[ForwardCall]) -> list[Output]:
         outputs = self.read(calls, self.states(calls))
@@ -240,7 +242,7 @@ class CausalEngine:
                     raise
                 self._drop(min(others, key=lambda pair: pair[0])[1])
                 self._compact()
-        while len(self._steps) < self.store.rows:  # the store rounds up, and the short paths index all of its rows
+        while self._steps.shape[0] < self.store.rows:  # the store rounds up, and the short paths index all of its rows
             self._steps = torch.arange(2 * len(self._steps), device=self.layout.device)
 
     def _compact(self) -> None:

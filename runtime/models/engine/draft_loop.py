@@ -23,13 +23,16 @@ def draft(engine: Any, loops: Sequence[DraftLoop]) -> list[Tensor | Exception]: 
     tokens: list[list[int]] = [[] for _ in loops]
     count = len(loops[0].uids)
     for j in range(count):
-        going = [n for n in range(len(loops)) if out[n] is None and not (j and tokens[n][-1] in loops[n].ends)]
+        going = []
+        for n, one in enumerate(loops):
+            if out[n] is None and not (j and tokens[n][-1] in one.ends):
+                going.append(n)
         if not going:
             break
         got: list[Any] | None = None
         if j and len(going) == 1:
-            one = one_more(engine, calls[going[0]], loops[going[0]], j, tokens[going[0]][-1])
-            got = None if one is None else [one]
+            row = one_more(engine, calls[going[0]], loops[going[0]], j, tokens[going[0]][-1])
+            got = None if row is None else [row]
         if got is None:
             got = engine.compute([below(calls[n], loops[n].uids, tokens[n]) for n in going])
         for n, row in zip(going, got, strict=True):

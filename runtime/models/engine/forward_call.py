@@ -113,7 +113,7 @@ class ForwardCall:
 
     def draft_tokens(self) -> list[int]:
         """The draft tokens as ints (a device-to-host transfer, if they are on the device)."""
-        return self.tokens.tolist() if isinstance(self.tokens, Tensor) else [int(t) for t in self.tokens]
+        return self.tokens.tolist() if isinstance(self.tokens, Tensor) else list(map(int, self.tokens))
 
     def paths(self) -> list[tuple[Any, ...]]:
         """The whole path of every wanted row, from position 0."""

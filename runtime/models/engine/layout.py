@@ -58,7 +58,9 @@ class StraightMasks:
         if max(first, length) > self._reach:
             self._grow(max(first, length))
         start = self._reach - first
-        views = {kind: table.narrow(2, 0, count).narrow(3, start, length) for kind, table in self._tables.items()}
+        views: dict[str, Tensor] = {}
+        for kind, table in self._tables.items():  # a comprehension would be a call for each token
+            views[kind] = table.narrow(2, 0, count).narrow(3, start, length)
         if self.layout.device.type == "cpu":
             return views
         return {kind: view.clone(memory_format=torch.contiguous_format) for kind, view in views.items()}

@@ -208,13 +208,13 @@ class SlotPlan:
 def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: int) -> SlotPlan:
     """The work of `call` on a slot that follows its context. Raises DecError for a call that cannot be computed."""
     start, length = min(len(slot.chain), len(call.context)), len(call.context)
-    fresh = [index(token) for token in call.context[start:]]
+    fresh = list(map(index, call.context[start:]))
     if not length and (-1 in call.rows or not len(call.tokens)):
         raise DecError(f"{name!r} needs at least one token of context, and {call.request} has none")
     parents, uids = call.parents, call.uids
     count = len(parents)
     on_device = isinstance(call.tokens, Tensor) and call.tokens.device.type != "cpu"
-    tokens = None if on_device else call.draft_tokens()
+    tokens = None if on_device else call.draft_tokens() if count else []
     needed = _needed(call, count)
     places: list[int] = [-1] * count
     nodes: list[int] = []
@@ -239,7 +239,9 @@ def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: in
             new_parents.append(above)
             new_uids.append(int(uid))
         places[node] = place
-    ids = fresh + ([tokens[n] for n in nodes] if tokens is not None else [0] * len(nodes))
+    ids = list(fresh)
+    if nodes:
+        ids += [tokens[n] for n in nodes] if tokens is not None else [0] * len(nodes)
     soft: dict[int, Soft] = {}
     if call.soft:
         soft = {len(fresh) + i: call.soft[n] for i, n in enumerate(nodes) if n in call.soft}
@@ -276,7 +278,7 @@ def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: in
 
 def _needed(call: ForwardCall, count: int) -> list[bool]:
     """Which nodes are wanted rows or their ancestors; all of them if no row is wanted."""
-    if not len(call.rows) or len({row for row in call.rows if row >= 0}) == count:
+    if not count or not len(call.rows) or len({row for row in call.rows if row >= 0}) == count:
         return [True] * count
     needed = [False] * count
     for row in call.rows:

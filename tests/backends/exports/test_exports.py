@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_seams import (
+from lib.engines.published_seams import (
     SGLANG_METHODS,
     SGLANG_REGISTER,
     SGLANG_SPEC_ARGUMENTS,
@@ -28,7 +28,7 @@ from engine_seams import (
     VLLM_V2_METHODS,
     VLLM_V2_POSITIONAL,
 )
-from tree import python
+from lib.repository import python
 
 import decgraph
 from decgraph.backends.exports.drafter import Drafter, carried

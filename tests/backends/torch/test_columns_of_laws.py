@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from shelf import tables
+from lib.stdlib.table_models import tables
 
 import decgraph
 from decgraph.passes.plan import Plan

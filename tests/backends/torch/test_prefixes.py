@@ -96,4 +96,4 @@ def test_a_masked_position_of_a_model_without_a_mask_token_is_no_token() -> None
     np.testing.assert_allclose(np.log(want[2] / want[1]), 0.75)
     rows = Rows(torch.from_numpy(row[None]), request, path=lambda _: path)
     np.testing.assert_array_equal(rows.face("shaped")[0].numpy(), want)
-    assert shaping.greedy(rows).tolist() == [2]
+    assert shaping.first_argmax(rows.adjusted()).tolist() == [2]

@@ -4,8 +4,8 @@ sort, alone and in a ragged batch, with all passes, with none, and with each one
 from __future__ import annotations
 
 import pytest
-from shelf import FEW, NAMES
-from worlds import ENTER_DEAD_ENDS, GRAMMAR, WORLDS, World, world
+from lib.stdlib.requests import ENTER_DEAD_ENDS, GRAMMAR, WORLDS, World, world
+from lib.stdlib.table_models import FEW, NAMES
 
 from decgraph.passes.manager import ORDER
 from decgraph.passes.plan import Plan

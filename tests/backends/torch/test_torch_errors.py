@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hf_modules import module as hf_module
+from lib.models.hf_modules import module as hf_module
 
 from decgraph.api import load as load_algorithm
 from decgraph.backends.registry import machine

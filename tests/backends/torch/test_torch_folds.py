@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shelf import module, tables
+from lib.stdlib.table_models import module, tables
 
 import decgraph
 from decgraph.backends.registry import machine

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from op_operands import OPERANDS
-from torch_values import plain, torch_value
+from lib.ops.operands import OPERANDS
+from lib.ops.torch_values import plain, torch_value
 
 from decgraph import DecError
 from decgraph.backends.indexes import Continuations, Lru
@@ -44,7 +44,7 @@ NO_TABLE = {
     "%z = memory.quantized(%mem, %three)",  # of a context: tests/stdlib/test_shelf.py, kv_quantized
     "%z = memory.merged(%mem, %xs, %xs)",  # of a context: tests/runtime/given/test_merged.py
 }
-"""What only the canned machine of tests/op_machine.py answers: the language has no word for them."""
+"""What only the canned machine of tests/lib/ops/machine.py answers: the language has no word for them."""
 # `run` needs a second function: tests/backends/torch/test_torch_programs.py has programs with it.
 CASES = [
     (name, n)

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 import pytest
-from programs import NAMES, lowered
-from worlds import heard
+from lib.programs.corpus import NAMES, lowered
+from lib.stdlib.requests import heard
 
 from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
 from decgraph.backends.registry import machine

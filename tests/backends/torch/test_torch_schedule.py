@@ -90,7 +90,7 @@ def test_while_a_long_prompt_is_computed_in_chunks_others_go_on(sessions: dict[s
     for turn in range(rounds - 1):
         before = len(short.committed_tokens())
         schedule.advance()
-        assert len(engine_of(session.models["target"])._slots[long.sequence()].chain) == 32 * (turn + 1)
+        assert len(engine_of(session.models["target"])._slots[long.engines.sequence].chain) == 32 * (turn + 1)
         assert len(short.committed_tokens()) == before + 1
     assert schedule.prefilled == 32 * (rounds - 1)
     schedule.close()
@@ -106,7 +106,7 @@ def test_two_long_prompts_take_turns(sessions: dict[str, Any]) -> None:
     for _ in range(4):
         schedule.advance()
     known = engine_of(session.models["target"])._slots
-    assert [len(known[m.sequence()].chain) for m in machines] == [32, 32]
+    assert [len(known[m.engines.sequence].chain) for m in machines] == [32, 32]
     schedule.close()
 
 
@@ -117,7 +117,7 @@ def test_what_one_chunk_raises_ends_its_run_alone(sessions: dict[str, Any], monk
     compute = engine._compute_plans
 
     def failing(plans: Any) -> None:
-        if any(p.call.sequence == bad.sequence() for p in plans):
+        if any(p.call.sequence == bad.engines.sequence for p in plans):
             raise ValueError("broken")
         compute(plans)
 

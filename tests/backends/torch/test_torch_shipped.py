@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from near_ties import TIE, closest_of_step
-from shelf import NAMES
+from lib.ops.near_ties import TIE, closest_of_step
+from lib.stdlib.table_models import NAMES
 
 import decgraph
 from decgraph.backends.registry import machine

@@ -19,10 +19,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from shelf import NAMES, module, parameters, tables
+from lib.stdlib.requests import WORLDS, world
+from lib.stdlib.table_models import NAMES, module, parameters, tables
+from lib.waiting import SECONDS
 from torch import fx
-from waiting import SECONDS
-from worlds import WORLDS, world
 
 from decgraph.api import load as load_algorithm
 from decgraph.backends.registry import machine
@@ -279,7 +279,7 @@ def test_emit_segments_prints_the_graphs(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_functions_run_inside_another_are_printed_first() -> None:
-    from programs import program
+    from lib.programs.corpus import program
 
     m = load_text(program("cntp"), "cntp.dec")
     text = printed(m)

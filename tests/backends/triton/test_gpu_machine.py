@@ -14,7 +14,7 @@ KERNELS = ("backends/triton/kernels/test_kernel_rows.py", "backends/triton/test_
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
     env = {k: v for k, v in os.environ.items() if k not in ("TRITON_INTERPRET", "CUDA_VISIBLE_DEVICES", "PYTEST_ADDOPTS")}
-    command = [sys.executable, "-m", "pytest", "-p", "gpu_machine", "-p", "no:cacheprovider", "-q", *args]
+    command = [sys.executable, "-m", "pytest", "-p", "lib.devices.gpu_plugin", "-p", "no:cacheprovider", "-q", *args]
     env["PYTHONPATH"] = os.pathsep.join([str(FOLDER), str(FOLDER.parent)])
     return subprocess.run(command, cwd=FOLDER.parent, env=env, capture_output=True, text=True, timeout=300)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tree import ROOT
+from lib.repository import ROOT
 
 from decgraph.backends.triton.state import Step
 

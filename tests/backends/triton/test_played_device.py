@@ -1,5 +1,5 @@
-"""Whole steps on a CUDA device that is played (tests/played_cuda.py): every algorithm of docs/reference/steps.md is run there,
-its recorded steps are replayed, and nothing in a step reads a value, mixes devices or is made on the host."""
+"""Whole steps on an emulated CUDA device (tests/lib/devices/emulated_cuda.py): every algorithm of docs/reference/steps.md is run
+there, its recorded steps are replayed, and nothing in a step reads a value, mixes devices or is made on the host."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-from played_cuda import Played, played_cuda
+from lib.devices.emulated_cuda import Played, played_cuda
+from lib.devices.without_sync import READS
+from lib.repository import ROOT
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from tree import ROOT
-from unread import READS
 
 from decgraph.api import load
 from decgraph.backends.triton import graph, lanes, program

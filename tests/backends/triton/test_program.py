@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import shelf
 import torch
+from lib.stdlib import table_models as shelf
 
 from decgraph.api import load, parse
 from decgraph.backends.registry import machine

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tree import ROOT
+from lib.repository import ROOT
 
 from decgraph import stdlib
 from decgraph.api import load

@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 import pytest
-import shelf
-from masked_worlds import masked as loaded
-from whole_programs import Letters, program
+from lib.models.masked_models import masked as loaded
+from lib.random_programs.programs import Letters, program
+from lib.stdlib import table_models as shelf
 
 from decgraph.api import load, parse
 from decgraph.backends.triton.models.table import PathModel

@@ -4,8 +4,8 @@ and events, under requests of every sort, eager mode and, where a step can run o
 from __future__ import annotations
 
 import pytest
-from shelf import FEW, NAMES
-from worlds import ENTER_DEAD_ENDS, GRAMMAR, WORLDS, world
+from lib.stdlib.requests import ENTER_DEAD_ENDS, GRAMMAR, WORLDS, world
+from lib.stdlib.table_models import FEW, NAMES
 
 from decgraph.passes.plan import Plan
 from decgraph.runtime.request import Request

@@ -7,8 +7,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from lib.ops.torch_values import plain, torch_value
 from meanings.registry import Raises, Sample, V
-from torch_values import plain, torch_value
 
 from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.backends.torch.machine import TorchMachine

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from asking import run
-from hf_modules import CONFIGS, logits, module
+from lib.engines.random_loop import run
+from lib.models.hf_modules import CONFIGS, logits, module
 
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.module import ModuleDecoder

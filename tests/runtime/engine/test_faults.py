@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from asking import run
-from hf_modules import logits, module
+from lib.engines.random_loop import run
+from lib.models.hf_modules import logits, module
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.causal import CausalEngine

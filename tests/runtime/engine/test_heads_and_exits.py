@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from asking import run
-from hf_modules import LAYER, large, module
+from lib.engines.random_loop import run
+from lib.models.hf_modules import LAYER, large, module
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hf_modules import CONFIGS, logits, module
+from lib.models.hf_modules import CONFIGS, logits, module
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hf_modules import module
-from plain_transformer import Plain, Rows, Vector, of_module
+from lib.models.hf_modules import module
+from lib.models.plain_transformer import Plain, Rows, Vector, of_module
 
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive

@@ -1,7 +1,7 @@
 """A call on a given memory is what a plain transformer computes on the same keys and values, on every backend.
 
-The truth is tests/plain_transformer.py: the target's rows by layer and position, computed from its weights, handed to a
-computation of the layers that the derived model keeps.
+The truth is tests/lib/models/plain_transformer.py: the target's rows by layer and position, computed from its weights, handed
+to a computation of the layers that the derived model keeps.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from asking import run
-from hf_modules import LAYER, large, module
-from plain_transformer import Half, Plain, Rows, fresh_of, of_module, skipping
+from lib.engines.random_loop import run
+from lib.models.hf_modules import LAYER, large, module
+from lib.models.plain_transformer import Half, Plain, Rows, fresh_of, of_module, skipping
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hf_modules import module
-from plain_transformer import of_module
+from lib.models.hf_modules import module
+from lib.models.plain_transformer import of_module
 
 import decgraph
 from decgraph.errors import DecError

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hf_modules import module
-from plain_transformer import Half, Plain, Rows, of_module, skipping
+from lib.models.hf_modules import module
+from lib.models.plain_transformer import Half, Plain, Rows, of_module, skipping
 
 import decgraph
 from decgraph.passes.plan import Plan

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from architecture_table import ROWS, architecture
+from lib.models.architecture_table import ROWS, architecture
 from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 
 import decgraph

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import published_heads as heads
 import pytest
 import torch
 import transformers
-from published_heads import LLAMA, V, written
+from lib.models import published_heads as heads
+from lib.models.published_heads import LLAMA, V, written
 
 import decgraph
 from decgraph.errors import DecError

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from lib.repository import ROOT
 from torch import Tensor, nn
-from tree import ROOT
 
 import decgraph
 from decgraph.ir.data.hidden import states_value

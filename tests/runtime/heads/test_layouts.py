@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import published_heads as heads
 import pytest
 import torch
 import transformers
-from hf_models import V, llama
-from published_heads import WIDTH, Weights, written
+from lib.models import published_heads as heads
+from lib.models.hf_models import V, llama
+from lib.models.published_heads import WIDTH, Weights, written
 from torch import Tensor, nn
 
 from decgraph.runtime.models import hf

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from architecture_table import LATENT, SHARED, E, H, T
+from lib.engines.device_calls import Drafts
+from lib.models.architecture_table import LATENT, SHARED, E, H, T
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from walks import Drafts
 
 import decgraph
 from decgraph.backends.triton.models.device import step_model

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tree import ROOT
+from lib.repository import ROOT
 
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive

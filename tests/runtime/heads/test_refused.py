@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import published_heads as heads
 import pytest
 import torch
-from hf_models import V, llama
-from published_heads import WIDTH, Weights, written
+from lib.models import published_heads as heads
+from lib.models.hf_models import V, llama
+from lib.models.published_heads import WIDTH, Weights, written
 
 from decgraph.cli import main as cli
 from decgraph.errors import DecError

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import published_heads as heads
 import pytest
 import torch
-from hf_models import V, llama
-from published_heads import Weights, written
+from lib.models import published_heads as heads
+from lib.models.hf_models import V, llama
+from lib.models.published_heads import Weights, written
 from safetensors.torch import load_file
 
 import decgraph

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import published_heads as heads
 import pytest
 import torch
-from hf_models import llama
-from published_heads import WIDTH, written
+from lib.models import published_heads as heads
+from lib.models.hf_models import llama
+from lib.models.published_heads import WIDTH, written
 from torch import Tensor, nn
 
 import decgraph

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from masked_worlds import V, masked, module
+from lib.models.masked_models import V, masked, module
 
 import decgraph
 from decgraph.errors import DecError

@@ -11,11 +11,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import masked_modules
 import numpy as np
 import pytest
 import torch
-from masked_modules import GOLDEN, MASK
+from lib.models import masked_modules
+from lib.models.masked_modules import GOLDEN, MASK
 from safetensors.torch import save_file
 
 import decgraph

@@ -7,11 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import masked_modules
 import pytest
 import torch
 import transformers
-from masked_modules import GOLDEN
+from lib.models import masked_modules
+from lib.models.masked_modules import GOLDEN
 
 import decgraph
 from decgraph.cli.main import main

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from hf_models import llama
-from tree import python
+from lib.models.hf_models import llama
+from lib.repository import python
 
 import decgraph
 from decgraph.cli.main import main

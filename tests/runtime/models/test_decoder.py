@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from family_configs import CONFIGS, random_model
+from lib.models.family_configs import CONFIGS, random_model
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from architecture_table import ROWS, T
-from family_configs import CONFIGS
+from lib.models.architecture_table import ROWS, T
+from lib.models.family_configs import CONFIGS
 
 from decgraph.runtime.models.decoder.families import FAMILIES, WITHOUT, shape_of
 from decgraph.runtime.models.decoder.shape import Shape, Unknown

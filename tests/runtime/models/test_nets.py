@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from family_configs import random_model
+from lib.models.family_configs import random_model
 
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.make import net_of_module

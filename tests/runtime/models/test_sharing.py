@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from decoder_rows import IDS, own, rows_of
-from family_configs import random_model
+from lib.models.decoder_states import IDS, own, rows_of
+from lib.models.family_configs import random_model
 from torch import Tensor, nn
 
 from decgraph.runtime.models.decoder.make import caches, decoder_of, of_module

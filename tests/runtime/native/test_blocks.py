@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hf_modules import module
+from lib.models.hf_modules import module
 
 import decgraph
 from decgraph.errors import DecError

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import torch
-from waiting import ended
+from lib.waiting import ended
 
 from decgraph.errors import DecError
 from decgraph.runtime.native import library as native

@@ -7,7 +7,7 @@ from typing import Any
 import accelerate  # type: ignore[import-untyped]
 import pytest
 import torch
-from hf_models import PROMPT, llama
+from lib.models.hf_models import PROMPT, llama
 
 import decgraph
 from decgraph.errors import DecError

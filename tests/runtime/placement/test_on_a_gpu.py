@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from far_gpu import one_gpu
-from served import served
+from lib.devices.pretended_gpu import one_gpu
+from lib.server import served
 
 import decgraph
 from decgraph.bench.loading import read

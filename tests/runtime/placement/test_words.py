@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from far import away
-from far_gpu import one_gpu
-from hf_models import PROMPT, gpt2, llama
+from lib.devices.foreign_tensors import away
+from lib.devices.pretended_gpu import one_gpu
+from lib.models.hf_models import PROMPT, gpt2, llama
 
 import decgraph
 from decgraph.cli.main import main

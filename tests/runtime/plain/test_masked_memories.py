@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from masked_worlds import MASK_ID, V, close, everybody, masked
+from lib.models.masked_models import MASK_ID, V, close, everybody, masked
 
 from decgraph.runtime.models.engine.canvas_call import CanvasCall
 from decgraph.runtime.models.engine.of import engine_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hf_modules import module
-from plain_transformer import Half, of_module
+from lib.models.hf_modules import module
+from lib.models.plain_transformer import Half, of_module
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from masked_worlds import MASK_ID, masked, probabilities
-from plain_transformer import Plain, Rows
+from lib.models.masked_models import MASK_ID, masked, probabilities
+from lib.models.plain_transformer import Plain, Rows
 
 import decgraph
 from decgraph.backends.registry import machine

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch._subclasses.fake_tensor as fake
-from cubins import Report, Spec, reports
+from lib.devices.cubins import Report, Spec, reports
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path as File
 from typing import Any
 
-import published_heads as heads
 import pytest
 import torch
-from hf_modules import LAYER, large, module
-from published_heads import written
+from lib.engines.device_calls import Drafts, Following, Path, Walk, gives
+from lib.models import published_heads as heads
+from lib.models.hf_modules import LAYER, large, module
+from lib.models.published_heads import written
 from torch import Tensor
-from walks import Drafts, Following, Path, Walk, gives
 
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import Part

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from masked_worlds import MASK_ID, V, masked
+from lib.devices.without_sync import nothing_read
+from lib.models.masked_models import MASK_ID, V, masked
 from torch import Tensor
-from unread import nothing_read
 
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import Seen

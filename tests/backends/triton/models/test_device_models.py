@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 import torch
-from hf_modules import LAYER, large, logits, module
-from masked_worlds import masked
+from lib.engines.device_calls import Walk, gives
+from lib.models.hf_modules import LAYER, large, logits, module
+from lib.models.masked_models import masked
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
-from walks import Walk, gives
 
 from decgraph.backends.triton.models import decoder, interface
 from decgraph.backends.triton.models.device import step_model

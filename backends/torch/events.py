@@ -1,0 +1,91 @@
+"""What happens in a run, as statistics and as the events that its listener hears."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from decgraph.backends.torch.draws import Mixed, TorchDraws
+from decgraph.backends.torch.protocols import Machine
+from decgraph.backends.torch.rows import Ids
+from decgraph.backends.torch.trees import TorchTree
+from decgraph.ir.drafting import drafting
+from decgraph.runtime import trace
+from decgraph.runtime.models.interface import Model
+
+
+def count_call(
+    m: Machine, model: Model, rows: int, cells: int, computed: int | None = None, *, heads: bool = False, drafts: bool = False
+) -> None:
+    """Count a call: `rows` distributions from `cells` tokens, of which `computed` went through the model (None: all).
+    heads: of the model's Medusa heads, which draft. drafts: the model drafts for itself."""
+    if m.uncounted:
+        return
+    whole = m if m.parent is None else m.whole
+    target = model is whole.main and not heads and not drafts  # the first model of a sub-run may be the run's drafter
+    name = model.name + ".heads" if heads else drafting(model.name) if drafts else model.name
+    m.tally.call(name, target)
+    if target and whole.second_call is None:
+        whole.note_call(answered=model.kind == "masked")
+    if m.listener is None:
+        return
+    role: Literal["target", "draft"] = "target" if target else "draft"
+    m.emit_event(trace.ModelCall(name, rows, cells, role, computed))
+
+
+def grew(m: Machine, tree: TorchTree, ids: Any, draws: Any, places: Any) -> None:
+    if m.listener is None:
+        return
+    scores, probs = draws.prob(), draws.law_prob(m.request, m.vocab_size)  # of the whole growth at once
+    mixed = isinstance(draws, Mixed)
+    for n, i in zip(ids.tolist(), places.tolist()):
+        drawn = draws.items[i] if mixed else draws
+        m.emit_event(
+            trace.Drafted(
+                n,
+                int(tree.parent[n]),
+                int(tree.token[n]),
+                float(probs[i]),
+                (drawn.rows.label if drawn.rows is not None else "") or "point",
+                float(scores[i]),
+                not drawn.point,
+            )
+        )
+
+
+def grew_edits(m: Machine, tree: TorchTree, ids: Any) -> None:
+    """The events of edits that were drafted."""
+    for n in ids.tolist():
+        value, parent, token = tree.edges[n].value, int(tree.parent[n]), int(tree.token[n])
+        if not isinstance(value, TorchDraws):
+            m.emit_event(trace.Drafted(n, parent, token, 1.0, "point", drawn=False))
+            continue
+        label = value.rows.label if value.rows is not None else ""
+        prob = float(value.law_prob(m.request, m.vocab_size))
+        m.emit_event(trace.Drafted(n, parent, token, prob, label or "point", float(value.prob()), not value.point))
+
+
+def pruned(m: Machine, before: TorchTree, kept: Sequence[int]) -> None:
+    """A tree was cut to those of its nodes, the root among them."""
+    dropped = len(before) - len(kept)
+    if len(before.edges) > 1:  # some of its nodes are no draws
+        dropped = sum(before.edges[n] is None for n in set(range(len(before))) - set(kept))
+    m.tally.drafted -= dropped
+    if m.listener is not None:
+        m.emit_event(trace.Pruned(tuple(kept), dropped))
+
+
+def unmasked(m: Machine, positions: Sequence[int] | Ids, tokens: Sequence[int] | Ids, draws: Any) -> None:
+    m.decided += len(positions)
+    m.tally.unmasked += len(positions)
+    if m.listener is None:
+        return
+    for n, (i, t) in enumerate(zip(positions, tokens)):
+        d = None if draws is None else draws.pick(n) if draws.shape else draws
+        m.emit_event(trace.Unmasked(int(i), int(t), 1.0 if d is None else float(d.prob())))
+
+
+def masked_again(m: Machine, positions: Sequence[int] | Ids) -> None:
+    m.tally.remasked += len(positions)
+    for i in positions:
+        m.emit_event(trace.Remasked(int(i)))

@@ -1,0 +1,52 @@
+"""How far something long is: lines where there is no terminal, and what a signal leaves behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from lib.waiting import SECONDS, started, until
+
+from decgraph.runtime import progress
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_a_line_says_how_much_is_left() -> None:
+    assert progress.line("train:", "step 40", 1, 3, 20) == "train: step 40, 33% after 20 s, about 40 s left"
+    assert progress.line("map:", "", 90, 100, 900) == "map, 90% after 15 min, about 2 min left"
+    assert progress.line("check x:", "worlds", 0, 0, 7) == "check x: worlds, 7 s so far"
+    assert progress.line("tune:", "reading", 0.001, 60, 1) == "tune: reading, 1 s so far"  # too little to tell by
+
+
+def test_lines_come_while_nobody_tells_anything(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.01)
+    seen: list[str] = []
+
+    def lines() -> int:
+        seen.extend(capsys.readouterr().err.splitlines())
+        return len(seen)
+
+    with progress.shown("train: text") as told:
+        told("12 tokens", 1, 2)
+        until("three lines are there", lambda: lines() >= 3)
+    assert all("train: text: 12 tokens, 50%" in line for line in seen[1:])
+    with progress.shown("train", quiet=True) as told:
+        told("x", 1, 2)
+        time.sleep(0.05)
+    assert capsys.readouterr().err == ""
+
+
+def test_sigterm_is_as_ctrl_c() -> None:
+    """A check says that it was interrupted, with what it knows, and ends with the code of an interruption."""
+    words = [sys.executable, "-m", "decgraph", "check", "eagle2", "--models", "100000", "--no-mutants"]
+    with started(words, stderr=subprocess.STDOUT) as check:
+        spent = lambda: int(Path(f"/proc/{check.pid}/stat").read_text().rpartition(")")[2].split()[11])
+        until("it has computed for a second", lambda: spent() > 100)
+        check.send_signal(signal.SIGTERM)
+        said, _ = check.communicate(timeout=SECONDS)
+    assert check.returncode == 130 and "interrupted" in said and "Traceback" not in said

@@ -1,0 +1,1 @@
+"""Random work for engines, and the interfaces of foreign ones."""

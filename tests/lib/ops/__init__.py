@@ -1,0 +1,1 @@
+"""The operands of the ops' samples, and what compares values of two backends."""

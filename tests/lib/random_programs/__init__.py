@@ -1,0 +1,1 @@
+"""Random whole programs, with models, parameters and requests, and their runs on every backend."""

@@ -1,0 +1,1 @@
+"""The algorithms of stdlib/ on small models."""
