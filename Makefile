@@ -13,8 +13,9 @@ COQ := coq libcoq-mathcomp-ssreflect libcoq-mathcomp-algebra
 # A worker for every core, and a worker that has nothing left takes tests from another; `make test PYTEST_ARGS=` runs them one
 # after the other.
 PYTEST_ARGS ?= -n auto --dist worksteal
-# What pyright reads; mypy reads the whole package.
-TYPED := $(foreach room,dsl ir passes check,decgraph/$(room)) decgraph/*.py
+# What pyright reads; mypy reads the whole package. Kernels (backends/triton/kernels) are Triton's language and no Python.
+TYPED := $(foreach room,dsl ir passes check backends/triton/models backends/triton/ops,decgraph/$(room)) \
+    decgraph/backends/triton/*.py decgraph/*.py
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16

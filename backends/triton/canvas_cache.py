@@ -62,7 +62,7 @@ class CanvasCache(Slots):
 
     def start(self) -> None:
         """Nothing of before is used again."""
-        self.last: list[tuple[tuple[Canvas, Operand, CanvasMemory | None], Call]] = []
+        self.last: list[tuple[tuple[Canvas, Operand, CanvasMemory | None, Tensor | None], Call]] = []
 
     def committed(self, before: Tensor, kept: Tensor, most: int, path: Path | None) -> None:
         """Canvases keep what they are behind. before, kept: int64[B]."""

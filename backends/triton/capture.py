@@ -12,7 +12,7 @@ import torch
 from decgraph.errors import InternalError
 
 if TYPE_CHECKING:
-    from torch.cuda.graphs import _POOL_HANDLE
+    from torch.cuda import _POOL_HANDLE
 
 
 class NothingRecorded(InternalError):

@@ -134,7 +134,8 @@ class Pieces:
         kept = [t.clone() for t in given]
         mask, arguments, values = rebuilt(inputs, iter(kept))
         before, env, counts, outer = dict(s.counts.calls), dict(s.env), s.counts.calls, s.mask
-        uids, made = s.uids, ((), [])
+        uids = s.uids
+        made: tuple[tuple[Operand, ...], list[Tensor]] = (), []
         effects = any(lookup(op.opcode).effects in ("commit", "state") for op in region.walk())
 
         def body() -> tuple[tuple[Operand, ...], list[Tensor]]:

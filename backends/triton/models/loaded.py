@@ -66,5 +66,5 @@ def _since_model(model: Model, whole: Since, target: DeviceModel | None) -> Sinc
         return SinceModel(model, whole, target, below)
     if isinstance(inner, Applied) and getattr(inner.adapter, "normed", False):
         raise NotSteppable(f"{model.name!r} reads states that have been through a norm of their own")
-    below = Weights(lower(model.name, whole.target, inner), target.weights.head)
-    return SinceModel(model, whole, target, CausalModel(model, below, batch, capacity))
+    lowered = Weights(lower(model.name, whole.target, inner), target.weights.head)
+    return SinceModel(model, whole, target, CausalModel(model, lowered, batch, capacity))

@@ -132,7 +132,7 @@ def entries(s: Step, v: Operand, ix: Sequence[Operand], types: Sequence[Type]) -
     """Elements along the first axes of a value, by several indices that go together. types: of the indices."""
     want = max((t.dims for t in types), key=len)
     if all(is_static(i) for i in ix):
-        at: Operand = np.broadcast_arrays(
+        at: Sequence[Array] = np.broadcast_arrays(
             *[np.asarray(spread(np.asarray(i), t.dims, want)) for i, t in zip(ix, types, strict=True)]
         )
     else:

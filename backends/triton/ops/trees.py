@@ -129,7 +129,7 @@ def _chain_below(s: Step, t: Tree, at: Operand, ids: np.ndarray) -> tuple[Array,
     return parents, Nodes(parents, np.union1d(within_of(head, t.size), ids[:-1]))
 
 
-def _of(s: Step, ids: np.ndarray, live: Tensor | None) -> Operand:
+def _of(s: Step, ids: np.ndarray, live: Tensor | None) -> NodeSet:
     """Static nodes, as Nodes where some may be dead."""
     return ids if live is None else Nodes(s.lanes(ids), ids, s.lanes(live))
 
@@ -341,11 +341,11 @@ def nodes(s: Step, op: Op, t: Tree, *n: Operand) -> Operand:
         return replace(s.nodes_of(found), leaves=t.size)
     if which == "path":
         if t.fixed and is_static(n[0]):
-            node, found = int(np.asarray(n[0])), [int(np.asarray(n[0]))]
+            node, way = int(np.asarray(n[0])), [int(np.asarray(n[0]))]
             while node:
                 node = int(t.parent[node])
-                found.append(node)
-            return np.array(found[::-1], dtype=np.int64)
+                way.append(node)
+            return np.array(way[::-1], dtype=np.int64)
         path = node_path(s, t, s.lanes(n[0]).reshape(-1, 1))[:, 0, : t.height]
         ids = s.lanes(s.cat([ROOT, path]))
         return Nodes(ids.clamp(min=0), np.arange(t.size), ids >= 0)
@@ -442,7 +442,7 @@ def up(s: Step, op: Op, t: Tree, x: Operand) -> Operand:
 
 # -- one of two
 @joins(Nodes)
-def join_nodes(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Operand:
+def join_nodes(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Nodes:
     """One of two vectors of nodes in every lane. lanes: bool[B]."""
     x, y = s.nodes_of(a), s.nodes_of(b)
     within = None if x.within is None or y.within is None else np.union1d(x.within, y.within)
@@ -480,7 +480,7 @@ def join_trees(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Tree:
     return out if first == n else _either(s, lanes, a, b, out, first)
 
 
-def _of_two(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Operand:
+def _of_two(s: Step, lanes: Tensor, a: NodeSet, b: NodeSet) -> NodeSet:
     """Nodes of one of two trees."""
     same = a is b or is_static(a) and is_static(b) and np.array_equal(a, b)
     return a if same else join_nodes(s, lanes, a, b)
