@@ -100,13 +100,18 @@ Datum = (
 """What a value of a program is while it runs."""
 
 
-class Machine(Protocol):
-    """What the meanings of ops call. Of a run they use numbers, noise, models and the request only."""
+class Arithmetic(Protocol):
+    """The numbers of a machine (float64, or the exact checker's fractions) and the size of its vocabulary."""
 
     @property
     def num(self) -> Numbers: ...
     @property
     def vocab_size(self) -> int: ...
+
+
+class Machine(Arithmetic, Protocol):
+    """What the meanings of ops call. Of a run they use numbers, noise, models and the request only."""
+
     @property
     def mask_token(self) -> int: ...
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir.data.dist import Dist, Draws, Row
-from decgraph.ir.machine import Machine
+from decgraph.ir.machine import Arithmetic, Machine
 from decgraph.ir.opdef import OpError, Types
 from decgraph.ir.types import Dim, Type, join
 
@@ -129,7 +129,7 @@ def spread(value: Any, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> Any:
     return value.reshape(shape)
 
 
-def array(m: Machine, value: Any) -> Any:
+def array(m: Arithmetic, value: Any) -> Any:
     """A value as an array: a dist as probabilities [*dims, V], draws as token ids."""
     if isinstance(value, Dist):
         found = value.vector()  # of no rows it does not know how many tokens there are
@@ -143,7 +143,7 @@ def array(m: Machine, value: Any) -> Any:
     return value
 
 
-def stack(m: Machine, items: list[Any]) -> Any:
+def stack(m: Arithmetic, items: list[Any]) -> Any:
     """A list of equal-shaped values as one array (or one Dist, or one Draws)."""
     if items and all(isinstance(x, Dist) and x.shape == items[0].shape for x in items):
         rows = np.empty((len(items),) + items[0].shape, dtype=object)

@@ -12,7 +12,7 @@ from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0, token_of, tokens_of
 from decgraph.ir.data.noise import NoiseKey
 from decgraph.ir.labels import Abs, Checker
-from decgraph.ir.machine import Datum, Machine
+from decgraph.ir.machine import Arithmetic, Datum, Machine
 from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import as_int, need, need_one, numeric
 from decgraph.ir.types import ANY, BOOL, NOISE, PROB, REAL, Dim, Type
@@ -317,7 +317,7 @@ def each_stated(tokens: int, laws: int) -> None:
         raise DecError(f"drawn got {tokens} tokens and {laws} distributions", hint="one for each: drawn(xs, p[:len(xs)])")
 
 
-def point(m: Machine, token: int, source: Row | None = None, tag: str = "") -> Draw:
+def point(m: Arithmetic, token: int, source: Row | None = None, tag: str = "") -> Draw:
     """A draw that is certain: its law is one-hot on `token`."""
     size = m.vocab_size
     row = Row(

@@ -11,7 +11,7 @@ import numpy as np
 from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row
 from decgraph.ir.labels import Abs, Checker
-from decgraph.ir.machine import Datum, Machine, Vector
+from decgraph.ir.machine import Arithmetic, Datum, Machine, Vector
 from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import array, as_int, element, keep_bound, keys_of, need, need_keys, need_one, numeric
 from decgraph.ir.ops.draws import pad, point
@@ -156,7 +156,7 @@ def _is_race(c: Checker, v: Value) -> bool:
     return op is not None and op.opcode == "draw.get" and op.attrs["field"] == "race"
 
 
-def ranked(m: Machine, x: Any, by: Sequence[Any]) -> list[tuple[int, tuple[Any, ...]]]:
+def ranked(m: Arithmetic, x: Any, by: Sequence[Any]) -> list[tuple[int, tuple[Any, ...]]]:
     """Candidates best first: where each stands in x, and its keys."""
     items = list(x.items.ravel()) if isinstance(x, Draws) else list(x)
     live = [i for i, v in enumerate(items) if v is not None]

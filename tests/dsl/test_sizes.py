@@ -91,7 +91,7 @@ module = load_text(text, "a.dec")
 if backend != "reference":
     module = optimise(module)[0]
 result = Session(module, models_for(module.entry, 4, 1), {"big": 10 ** 12}, machine=machine(backend)).run(
-    Request(prompt=(0, 1), limit=2, seed=1))
+    Request(prompt=(0, 1), max_tokens=2, seed=1))
 print(result.error)
 """
 

@@ -21,7 +21,7 @@ import decgraph
 
 def answers(name):
     session = decgraph.load(name).session(target=FOLDER)
-    return session, session.run(decgraph.models.request_for(session, "The capital of France is", limit=8)).text
+    return session, session.run(decgraph.models.request_for(session, "The capital of France is", max_tokens=8)).text
 
 one = answers("autoregressive")
 first = used() - before

@@ -59,7 +59,7 @@ COMMANDS = {
 
 # Python functions that read models
 CALLS = {
-    "run": "decgraph.run('speculative', 'hi', limit=4)",
+    "run": "decgraph.run('speculative', 'hi', max_tokens=4)",
     "method": "decgraph.load('speculative').run('hi', limit=4)",
     "session": "decgraph.load('autoregressive').session()",
     "folder": "decgraph.load('autoregressive').session({'target': decgraph.zoo.path('target')})",

@@ -160,7 +160,7 @@ def reduce(m: Machine, x: Any, *, op: Any) -> Any:
     t = numeric(op.operands[0].type)
     if not on_device(x):
         return plain(lookup("reduce").meaning(m, op, host(x))[0])
-    axis = _axis(op.attrs, t)
+    axis = _axis(op.attrs.get("over", ""), t)
     if op.attrs["fn"] == "max" and isinstance(x, TorchDist) and t.dims[axis].kind == "vocab" and x.points() is not None:
         return plain(np.ones(x.shape))
     out = _folded(op.attrs["fn"], vector(x), axis)

@@ -87,7 +87,7 @@ def reduce(s: Step, op: Op, x: Operand) -> Operand:
     fn, a, live = op.attrs["fn"], s.tensor(x), live_of(x)
     if a.dtype == torch.bool and op.result.type.elem == "int" and fn != "count":
         a = a.long()
-    axis = 1 + _axis(op.attrs, numeric(op.operands[0].type))
+    axis = 1 + _axis(op.attrs.get("over", ""), numeric(op.operands[0].type))
     if isinstance(x, Vec) and x.inner is not None and axis == 2:
         flat = Vec(a.flatten(0, 1), x.inner[:, None].expand(a.shape[:3]).flatten(0, 1))
         return Vec(folded(fn, flat).unflatten(0, a.shape[:2]), x.live)
