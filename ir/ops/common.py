@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir.data.dist import Dist, Draws, Row
-from decgraph.ir.machine import Arithmetic, Machine
+from decgraph.ir.machine import Arithmetic
 from decgraph.ir.opdef import OpError, Types
 from decgraph.ir.types import Dim, Type, join
 
@@ -217,7 +217,7 @@ def element(xs: Any, i: int) -> Any:
     return plain(xs[i]) if isinstance(xs, np.ndarray) and xs.ndim == 1 else xs[i]
 
 
-def keys_of(m: Machine, by: Any) -> list[list[Any]]:
+def keys_of(m: Arithmetic, by: Any) -> list[list[Any]]:
     """The keys of a `by =`, each as a flat list."""
     keys = by if isinstance(by, (list, tuple)) else [by]
     return [list(np.asarray(array(m, k)).ravel()) for k in keys]
