@@ -42,7 +42,6 @@ class Machine(Protocol):
     base: int
     marks: list[int]
     text: CommittedText
-    stop_state: StopState
     until: Callable[[Any], bool] | None
     results: list[tuple[int, ...]]
     decided: int
@@ -57,6 +56,9 @@ class Machine(Protocol):
 
     parent: Self | None
     second_call: tuple[float, int] | None
+
+    @property
+    def stop_state(self) -> StopState: ...
 
     @property
     def whole(self) -> Self: ...
