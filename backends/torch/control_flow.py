@@ -48,6 +48,7 @@ def started(w: Writer, op: Op, init: Sequence[Value], known: Sequence[str | None
 
 
 def for_loop(w: Writer, op: Op) -> None:
+    """A `for` over a range; where its body drafts a chain that an engine can draft by itself, one call of that."""
     chain = chain_of(op) if w.kit.draft_loops else None
     if chain is not None:
         draft_loop(w, op, chain)
@@ -101,6 +102,7 @@ def end_of_body(w: Writer, results: Sequence[str], texts: Sequence[str], *, stop
 
 
 def break_(w: Writer, op: Op) -> None:
+    """`break`, after its values are assigned to the results of the loop that it ends."""
     if can_leave(w, "break"):
         w.lines.assign(list(w.around[-1] or ()), [w.use(v) for v in op.operands])
         w.line("break")
@@ -108,6 +110,7 @@ def break_(w: Writer, op: Op) -> None:
 
 
 def return_verdict(w: Writer, op: Op) -> None:
+    """`return` of a rule's verdict."""
     if can_leave(w, "verdict"):
         w.line(f"return {verdict(w, op.operands)}")
         w.left = True
@@ -219,6 +222,7 @@ def draft_loop(w: Writer, op: Op, chain: Chain) -> None:
 
 
 def while_loop(w: Writer, op: Op) -> None:
+    """`while`, its condition as an expression where it is one; a bounded one counts its iterations."""
     init = list(op.operands)
     limit = w.use(init.pop(0)) if op.attrs.get("limited") else None
     cond, body = op.regions
@@ -274,6 +278,7 @@ def while_loop(w: Writer, op: Op) -> None:
 
 
 def unfailing(w: Writer, op: Op) -> None:
+    """What cannot fail here is true."""
     w.values.texts[op.result] = "True"
 
 
@@ -295,6 +300,7 @@ def draft(w: Writer, op: Op) -> None:
 
 
 def if_else(w: Writer, op: Op) -> None:
+    """`if` and `else`, or a conditional expression; branches that draft run in the block of their tree."""
     if "draft" in op.attrs:
         return draft(w, op)
     here = w.values.here
@@ -401,6 +407,7 @@ def branches(w: Writer, op: Op, condition: str) -> None:
 
 
 def each(w: Writer, op: Op) -> None:
+    """A comprehension: a list that a loop appends to."""
     region, filtered = op.regions[0], bool(op.attrs.get("filtered"))
     items = w.values.names.fresh("items")
     w.line(f"{items} = []", op)
@@ -458,6 +465,7 @@ def function_of(w: Writer, region: Region, name: str, op: Op, *, rule: bool = Fa
 
 
 def tree_walk(w: Writer, op: Op) -> None:
+    """A verification: the kit's own walk where it has one for the rule, else the rule as a function."""
     made = w.kit.walk(w.origin.get(op, op), w.original)
     if made is not None:
         name = w.header.object(made.name, made.call, w.values.names)
@@ -471,6 +479,7 @@ def tree_walk(w: Writer, op: Op) -> None:
 
 
 def sub_run(w: Writer, op: Op) -> None:
+    """A run of another algorithm, with its `until` as a function."""
     until = function_of(w, op.regions[0], "until", op)
     start, bound, *rest = (w.use(v) for v in op.operands)
     n = len(op.attrs["args"])

@@ -34,6 +34,7 @@ def count_call(
 
 
 def grew(m: Machine, tree: TorchTree, ids: Any, draws: Any, places: Any) -> None:
+    """Tells the listener of drafted nodes. ids, places: int[N], the nodes and which of the draws each is of."""
     if m.listener is None:
         return
     scores, probs = draws.prob(), draws.law_prob(m.request, m.vocab_size)  # of the whole growth at once
@@ -76,6 +77,7 @@ def pruned(m: Machine, before: TorchTree, kept: Sequence[int]) -> None:
 
 
 def unmasked(m: Machine, positions: Sequence[int] | Ids, tokens: Sequence[int] | Ids, draws: Any) -> None:
+    """Counts positions of a canvas that were decided, int[N], and tells the listener of them."""
     m.decided += len(positions)
     m.tally.unmasked += len(positions)
     if m.listener is None:
@@ -86,6 +88,7 @@ def unmasked(m: Machine, positions: Sequence[int] | Ids, tokens: Sequence[int] |
 
 
 def masked_again(m: Machine, positions: Sequence[int] | Ids) -> None:
+    """Counts positions of a canvas that were masked again, int[N], and tells the listener of them."""
     m.tally.remasked += len(positions)
     for i in positions:
         m.emit_event(trace.Remasked(int(i)))

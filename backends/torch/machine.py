@@ -233,7 +233,7 @@ class TorchMachine(Run):
         return {**tree.columns, "logprob": tree.logprobs().tolist()}
 
     def waited(self, copy: Callable[[], Tensor]) -> Tensor:
-        """What a copy from a device gives, which waits for it."""
+        """A copy from a device, of any shape, on the host; it waits for the device."""
         return copy()
 
     # -- noise

@@ -252,7 +252,7 @@ def test_conditions_on_the_size_of_the_request(when: str, first: str, verdict: s
         case = found.counterexample
         assert case is not None
         claim = load_text(RECENT.format(when=when, first=first)).entry.claims[0]
-        asked = re.search(r"limit = (\d+)", case.request)
+        asked = re.search(r"max_tokens = (\d+)", case.request)
         assert asked and holds(claim.setting, {**case.params, **of_request(len(case.prompt), int(asked[1]))})
 
 

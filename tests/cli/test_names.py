@@ -35,10 +35,10 @@ def test_another_name_answers_with_ours(words: list[str], name: str, capsys: Cap
     assert f"it is {name} here" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "max_new_tokens", "max_length"])
+@pytest.mark.parametrize("name", ["limit", "max_new_tokens", "max_length"])
 def test_python_answers_with_its_own_name(name: str) -> None:
     fields: Any = {name: 4}
-    with pytest.raises(decgraph.DecError, match=f"no `{name}`\n.*it is limit here"):
+    with pytest.raises(decgraph.DecError, match=f"no `{name}`\n.*it is max_tokens here"):
         decgraph.run("speculative", "ab", **fields)
 
 

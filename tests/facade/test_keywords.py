@@ -32,7 +32,7 @@ def hf(**more: Any) -> None:
     (session, "gama", "did you mean gamma"),
     (session, "modles", "did you mean models"),
     (session, "tokeniser", "did you mean tokenizer"),
-    (run, "limt", "did you mean limit"),
+    (run, "max_token", "did you mean max_tokens"),
     (run, "modles", "did you mean models"),
     (run, "temprature", "did you mean temperature"),
     (run, "gamma", 'params={"gamma": ...}'),
@@ -52,7 +52,7 @@ def test_what_a_session_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     from decgraph.models import request_for
 
     made = decgraph.load("autoregressive").session()
-    for ask in (lambda: made.generate(["a"], limt=3), lambda: request_for(made, "a", limt=3)):  # type: ignore[call-arg]
-        with pytest.raises(DecError, match="a request has no `limt`") as found:
+    for ask in (lambda: made.generate(["a"], max_token=3), lambda: request_for(made, "a", max_token=3)):  # type: ignore[call-arg]
+        with pytest.raises(DecError, match="a request has no `max_token`") as found:
             ask()
-        assert "did you mean limit" in found.value.hint
+        assert "did you mean max_tokens" in found.value.hint

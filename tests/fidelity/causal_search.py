@@ -113,7 +113,7 @@ def risk(case: Case, backend: str) -> Outcome:
         case,
         backend,
         [text[j] for j in range(len(texts[0])) for text in texts],
-        limit=len(texts[0]),
+        max_tokens=len(texts[0]),
         temperature=1,
         externs={"utility": utility},
         tokenizer=Words(),

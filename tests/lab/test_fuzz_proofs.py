@@ -75,7 +75,7 @@ def test_edits_differ_and_are_programs() -> None:
     (program,) = originals(["speculative"])
     rng, texts, derived = random.Random(2), set[str](), 0
     stream = edits(rng, [program])
-    for _ in range(40):
+    for _ in range(60):
         _, module = next(stream)
         if module is not None:
             texts.add(print_module(module))

@@ -60,7 +60,7 @@ COMMANDS = {
 # Python functions that read models
 CALLS = {
     "run": "decgraph.run('speculative', 'hi', max_tokens=4)",
-    "method": "decgraph.load('speculative').run('hi', limit=4)",
+    "method": "decgraph.load('speculative').run('hi', max_tokens=4)",
     "session": "decgraph.load('autoregressive').session()",
     "folder": "decgraph.load('autoregressive').session({'target': decgraph.zoo.path('target')})",
     "reference": "decgraph.load('fast_dllm').session(backend='reference')",
@@ -165,7 +165,7 @@ def test_what_needs_no_torch_works_without_it() -> None:
 import decgraph
 from decgraph.runtime.models.table import TableModel
 
-result = decgraph.run("autoregressive", (0, 1), {{"target": TableModel(4, seed=1)}}, limit=5)
+result = decgraph.run("autoregressive", (0, 1), {{"target": TableModel(4, seed=1)}}, max_tokens=5)
 print(len(result.tokens), decgraph.check("speculative", models=2, mutants=False).verdict)
 """
     assert python(code).split() == ["5", "proved"]

@@ -128,7 +128,18 @@ def test_the_facade_is_small_and_lazy() -> None:
     assert len(decgraph.__all__) <= 25
     assert sorted(decgraph.__all__) == decgraph.__all__
     assert set(decgraph._LAZY) <= set(decgraph.__all__)
-    files = ["__init__.py", "__main__.py", "api.py", "cache.py", "errors.py", "extras.py", "html.py", "models.py", "testing.py"]
+    files = [
+        "__init__.py",
+        "__main__.py",
+        "api.py",
+        "cache.py",
+        "errors.py",
+        "extras.py",
+        "html.py",
+        "models.py",
+        "testing.py",
+        "version.py",
+    ]
     assert sorted(p.name for p in (ROOT / "decgraph").glob("*.py")) == files
     assert loaded_by("import decgraph") == []
     with pytest.raises(AttributeError, match="no attribute 'prase'"):

@@ -60,12 +60,12 @@ algorithm: decgraph.Algorithm = decgraph.load("speculative")
 other = decgraph.parse("...", path="mine.dec", main="mine")
 models: dict[str, Model | str | Path | Wrapped] = {"target": TableModel(4, seed=1), "drafter": "folder"}
 result: decgraph.Result = decgraph.run(
-    algorithm, "hi", models, params={"gamma": 3}, limit=4, temperature=0.5, stop="x", eos=(1, 2), bias={3: 1.0}, listener=heard
+    algorithm, "hi", models, params={"gamma": 3}, max_tokens=4, temperature=1, stop="x", eos=(1, 2), bias={3: 1.0}, listener=heard
 )
 session: decgraph.Session = algorithm.session({"target": Wrapped(), "drafter": Path("x")}, gamma=3, backend="torch")
-results: list[decgraph.Result] = session.generate(["a", (1, 2)], limit=3, seed=1, top_k=5)
-again = session.run(decgraph.models.request_for(session, "hi", limit=3))
-request = decgraph.Request((1, 2), limit=3)
+results: list[decgraph.Result] = session.generate(["a", (1, 2)], max_tokens=3, seed=1, top_k=5)
+again = session.run(decgraph.models.request_for(session, "hi", max_tokens=3))
+request = decgraph.Request((1, 2), max_tokens=3)
 plan = decgraph.Plan(passes=("simplify",), batch=2)
 report: decgraph.Report = decgraph.check("speculative", models=3, params={"gamma": 2}, seconds=5.0)
 options: CheckOptions = {"models": 3}
@@ -103,7 +103,7 @@ MISTAKES = {
     "decgraph.check.check_al": "check_al",
     'decgraph.hf("speculative", batch="8")': "str|Literal",
     'decgraph.hf("speculative").lst': "lst",
-    'decgraph.Request((1,), limit="3")': "str|Literal",
+    'decgraph.Request((1,), max_tokens="3")': "str|Literal",
     "decgraph.Plan(bach=3)": "bach",
     'decgraph.zoo.paht("target")': "paht",
     "decgraph.stdlib.text(3)": "int|Literal",
@@ -121,7 +121,7 @@ REVEALED = {
     "Plan": "decgraph.Plan().passes",
     "Grammar": "decgraph.Grammar",
     "Report": "decgraph.Report",
-    "Request": "decgraph.Request((1,)).limit",
+    "Request": "decgraph.Request((1,)).max_tokens",
     "Result": "decgraph.Result",
     "Session": "decgraph.Session.generate",
     "algorithm": "decgraph.algorithm",

@@ -14,7 +14,7 @@ from lib.repository import ROOT
 from lib.waiting import SECONDS
 
 TESTS = ROOT / "tests"
-WAITING = TESTS / "waiting.py"
+WAITING = TESTS / "lib" / "waiting.py"
 # Calls that take a bound as `timeout`, and wait without end where it is not given; httpx gives up after five seconds, which a
 # loaded machine may take.
 TIMEOUT = {

@@ -41,7 +41,7 @@ def used():
 
 def answers(name):
     made = decgraph.load(name).session(target=FOLDER)
-    result = made.run(decgraph.Request((1, 5, 9), limit=8, temperature=0))
+    result = made.run(decgraph.Request((1, 5, 9), max_tokens=8, temperature=0))
     assert result.error is None
     return made, result.tokens
 

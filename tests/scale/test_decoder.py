@@ -67,7 +67,7 @@ def test_two_rows_of_one_id_in_a_table_have_a_result_each(decoder: Decoder) -> N
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: table_decoder(limt=3), "did you mean limit"),
+        (lambda: table_decoder(max_token=3), "did you mean max_tokens"),
         (lambda: table_decoder(request_id=3), "has no `request_id`"),
         (lambda: table_decoder()({"text": np.array(["a"])}), "columns text"),
         (lambda: Decoder("speculative", params={"gama": 1}).session, "did you mean gamma"),

@@ -50,7 +50,7 @@ def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
         out.write({"id": 1})
     with pytest.raises(DecError, match="is there already"):
         Output(file, SETTINGS)
-    with pytest.raises(DecError, match="another limit"):
+    with pytest.raises(DecError, match="another max_tokens"):
         Output(file, {"max_tokens": 4}, resume=True)
     (tmp_path / "out.jsonl.settings").unlink()
     with pytest.raises(DecError, match="nobody knows"):

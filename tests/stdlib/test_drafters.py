@@ -30,7 +30,7 @@ def test_a_drafter_that_learns_from_corrections_is_accepted_more_often() -> None
     calls = {}
     for rate in (0.0, 4.0):
         ask = session("online_sd", models, parameters("online_sd", rate=rate, every=1))
-        calls[rate] = [ask(seed=s, limit=30).stats.target_calls for s in range(6)]
+        calls[rate] = [ask(seed=s, max_tokens=30).stats.target_calls for s in range(6)]
     assert sum(calls[4.0][3:]) < 0.75 * sum(calls[0.0][3:])
 
 

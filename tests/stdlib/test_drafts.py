@@ -79,7 +79,7 @@ def test_token_recycling_fills_its_tree_from_the_table(seed: int) -> None:
     table = [[0] * k for _ in range(V)]
     ask = session("token_recycling", models, {"shape": "3x2", "k": k})
     for prompt in ((0, 1), (2, 3)):  # the table outlives the request
-        result = ask(prompt=prompt, seed=seed, limit=12)
+        result = ask(prompt=prompt, seed=seed, max_tokens=12)
         text = prompt
         for tree, new in zip(drafts(result.events), committed(result.events), strict=True):
             first = [table[text[-1]][r] for r in range(3)]  # to the end: what the target says of them is kept

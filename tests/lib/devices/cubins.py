@@ -47,7 +47,7 @@ class Report(NamedTuple):
 
 
 def reports(specs: Sequence[Spec]) -> list[Report]:
-    env = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    env = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), *sys.path])}
     done = subprocess.run(
         [sys.executable, __file__], input=json.dumps(specs), capture_output=True, text=True, env=env, timeout=SECONDS
     )

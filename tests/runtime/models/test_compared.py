@@ -111,7 +111,7 @@ import os, sys
 os.environ["DECGRAPH_CACHE"] = {str(cache)!r}
 import decgraph
 session = decgraph.load("autoregressive").session(target={str(folder)!r})
-session.run(decgraph.Request((1, 5), limit=2))
+session.run(decgraph.Request((1, 5), max_tokens=2))
 print("transformers" in sys.modules)
 """
     assert python(code).strip() == "False"
