@@ -17,24 +17,28 @@ def _call(w: Writer, op: Op, what: str, more: str = "") -> None:
 
 
 def evaluation(w: Writer, op: Op) -> None:
+    """A call of a model at a place."""
     part = f", part={literal(op.attrs['part'])}" if op.attrs.get("part") else ""
     drafts = ", drafts=True" if op.attrs.get("drafts") else ""
     _call(w, op, "evaluate", part + drafts + ("" if op.attrs.get("joint") else ", alone=True"))
 
 
 def reading(w: Writer, op: Op) -> None:
+    """A call of a model after a text of its own."""
     each = ", each=True" if op.attrs.get("each") else ""
     given = f", {w.use(op.operands[2])}" if op.attrs.get("given") else ""
     _call(w, op, "read_tokens", given + each + ("" if op.attrs.get("joint") else ", alone=True"))
 
 
 def fold(w: Writer, op: Op) -> None:
+    """A number of every sequence of the batch, folded."""
     w.asks = True
     site = f"{w.f.name}:{op.loc.line}:{op.loc.column}"
     w.line(f"{w.name(op.result)} = yield m.fold({w.use(op.operands[0])}, {op.attrs['fn']!r}, {site!r})", op)
 
 
 def top(w: Writer, op: Op) -> None:
+    """The best candidates of the whole batch."""
     w.asks = True
     x, k, *by = (w.use(v) for v in op.operands)
     site = f"{w.f.name}:{op.loc.line}:{op.loc.column}"
@@ -43,10 +47,12 @@ def top(w: Writer, op: Op) -> None:
 
 
 def memory(w: Writer, op: Op) -> None:
+    """A call of a model for its memory."""
     _call(w, op, "memory", "" if op.attrs.get("joint") else ", alone=True")
 
 
 def evaluations(w: Writer, op: Op) -> None:
+    """One call for several places of a model."""
     model, *rest = (w.use(v) for v in op.operands)
     w.asks = True
     parts, first = [], 0

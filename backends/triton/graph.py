@@ -307,7 +307,8 @@ def is_opaque(node: fx.Node) -> bool:
 
 # -- regions and replays
 def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Tensor]], Compiled]) -> Compiled:
-    """A function of the graph's tensors, in which every run of operations that can be fused is what `compiled` makes of it and
+    """A function of the graph's tensors (of any shape), in which
+    every run of operations that can be fused is what `compiled` makes of it and
     of its arguments (fake tensors). Equal runs are compiled once, so that the layers of a model share theirs."""
     copied = fx.Graph()
     copied.output(copied.graph_copy(graph.module.graph, {}))
@@ -378,7 +379,7 @@ def _overlaps(graph: Graph, call: fx.Node, work: list[fx.Node]) -> bool:
 
 
 def inductor(module: fx.GraphModule, given: list[Tensor]) -> Compiled:
-    """What Inductor makes of a region, without running it."""
+    """What Inductor makes of a region for tensors of the shapes of `given`, without running it."""
     from torch._inductor.compile_fx import compile_fx
 
     with torch.no_grad():

@@ -51,7 +51,7 @@ X = TypeVar("X")
 
 
 def rebuilt(value: X, tensors: Iterator[Tensor]) -> X:
-    """The same value with other tensors, taken from an iterator in the order of `flattened`."""
+    """The same value with other tensors of the same shapes, taken from an iterator in the order of `flattened`."""
     if isinstance(value, Tensor):
         return cast(X, next(tensors))
     if isinstance(value, list | tuple):

@@ -386,7 +386,7 @@ class Vectors:
         return out
 
     def nodes_of(self, x: Operand, within: np.ndarray | None = None) -> Nodes:
-        """Nodes of any form as a vector of them. within: what they are chosen from, where x does not say so itself."""
+        """Nodes of any form as a vector of them, int[B, N]. within: what they are chosen from, where x does not say it."""
         if isinstance(x, Nodes):
             return replace(x, within=within) if x.within is None and within is not None else x
         static = is_static(x)

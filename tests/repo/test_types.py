@@ -60,7 +60,7 @@ algorithm: decgraph.Algorithm = decgraph.load("speculative")
 other = decgraph.parse("...", path="mine.dec", main="mine")
 models: dict[str, Model | str | Path | Wrapped] = {"target": TableModel(4, seed=1), "drafter": "folder"}
 result: decgraph.Result = decgraph.run(
-    algorithm, "hi", models, params={"gamma": 3}, max_tokens=4, temperature=1, stop="x", eos=(1, 2), bias={3: 1.0}, listener=heard
+    algorithm, "hi", models, params={"gamma": 3}, max_tokens=4, temperature=1, stop="x", eos=1, bias={3: 1.0}, listener=heard
 )
 session: decgraph.Session = algorithm.session({"target": Wrapped(), "drafter": Path("x")}, gamma=3, backend="torch")
 results: list[decgraph.Result] = session.generate(["a", (1, 2)], max_tokens=3, seed=1, top_k=5)

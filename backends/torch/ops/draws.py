@@ -199,6 +199,7 @@ def law(m: Machine, x: Any) -> Any:
 
 
 def drawn_beta(m: Machine, op: Any, a: Any, b: Any, key: NoiseKey) -> float:
+    """A draw from Beta(a, b) with the noise of a key."""
     w = runtime_noise.words(m.key(key, ()), 4)
     return float(np.random.Generator(np.random.Philox(key=[int(w[0]), int(w[1])])).beta(float(a), float(b)))
 
