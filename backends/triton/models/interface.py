@@ -53,6 +53,8 @@ class Part(Shared):
     is derived is made once for the same arguments."""
 
     kind = "layers"
+    mask: int | None = None
+    """The mask token of a masked model; None where there is none."""
 
     def __init__(self, model: Model) -> None:
         self.model, self.name, self.layers = model, model.name, model.layers
