@@ -72,8 +72,3 @@ class Failing(Expressions):
 
 RULES: dict[str, Callable[[Expressions, Op], str]] = {**VECTORS, **TREES}
 """By opcode: what an op may fail at."""
-
-
-def may_fail(function: Function, op: Op) -> bool:
-    """Whether an op may end in an error of the program's own."""
-    return bool(Failing(function).why(op))
