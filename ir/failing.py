@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from decgraph.ir.expressions import Expressions
 from decgraph.ir.failing_trees import TREES
 from decgraph.ir.failing_vectors import VECTORS
-from decgraph.ir.values import Function, Op, Region
+from decgraph.ir.values import Op, Region
 
 NEVER = frozenset((
     "const", "unfailing", "if", "for", "break", "verdict", "noise", "topology", "vocab_size", "len", "face", "context",
