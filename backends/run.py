@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from decgraph.backends.base import Backend
 from decgraph.backends.drafting import Drafting
 from decgraph.errors import ContextFullError, DecError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.opdef import OpError
 from decgraph.ir.values import Loc, Module, Op, Param
+from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import noted_outside, title_of
 from decgraph.runtime.idle import idle
 from decgraph.runtime.logprobs import ROWS, Logprobs, logprobs_of

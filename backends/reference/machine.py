@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from decgraph.backends.base import Backend
 from decgraph.backends.reference.stores import Stores
 from decgraph.backends.reference.together import run_together
 from decgraph.backends.reference.walk import Walk
 from decgraph.ir.ops.host import ACROSS
+from decgraph.runtime.backend import Backend
 
 
 class ReferenceMachine(Walk, Stores):

@@ -24,7 +24,8 @@ from decgraph.ir.ops.host import folded, shares
 from decgraph.ir.ops.selection import ranked
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
-from decgraph.runtime.models.spelling import retokenized, spelling_of
+from decgraph.runtime.models.spelling import retokenized
+from decgraph.runtime.models.vocabularies import spelling_of
 
 
 class Stores(Effects):
