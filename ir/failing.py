@@ -443,8 +443,3 @@ def _folded(fn: str, xs: list[tuple[float, float]]) -> tuple[float, float]:
 
 RULES: dict[str, Callable[[Failing, Op], str]] = {**VECTORS, **TREES}
 """By opcode: what an op may fail at."""
-
-
-def may_fail(function: Function, op: Op) -> bool:
-    """Whether an op may end in an error of the program's own."""
-    return bool(Failing(function).why(op))
