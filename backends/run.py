@@ -257,7 +257,7 @@ class Run(Backend):
                 for n, row in zip(ends, logits, strict=True)
             ]
             with np.errstate(divide="ignore"):  # a token without mass
-                yield np.log(rows)
+                yield np.log(np.asarray(rows, dtype=np.float64))
 
     def own_logits(self, begin: int, end: int) -> Iterator[np.ndarray]:
         """The main model's own logits [n, V] before each of the tokens from `begin`, 1 or more, to `end`, at most `ROWS` rows
