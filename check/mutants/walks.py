@@ -12,7 +12,7 @@ from decgraph.backends.reference.walk import single
 from decgraph.check.mutant import Mutant
 from decgraph.check.profile import Profile
 from decgraph.ir.data.canvas import Canvas
-from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box, box0, value_row
+from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0, value_row
 from decgraph.ir.data.tree import Tree, edge_token
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Op
@@ -63,6 +63,7 @@ class Walker(ExactMachine):
     def end(self, op: Op, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> Any:
         tokens = self.emitted(t, evidence, node, children, token)
         path = self.walked(op, t, node, tokens[0] if tokens else None)
+        assert isinstance(path, Path)
         path.tokens += tokens[1:]
         return path
 
