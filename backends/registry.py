@@ -6,8 +6,8 @@ import difflib
 from importlib import import_module
 
 from decgraph import extras
-from decgraph.backends.base import Backend
 from decgraph.errors import DecError
+from decgraph.runtime.backend import Backend
 
 BACKENDS: dict[str, tuple[str, str]] = {
     "reference": ("decgraph.backends.reference.machine", "ReferenceMachine"),

@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from decgraph.backends.base import Backend
 from decgraph.backends.drafting import Drafting
 from decgraph.errors import ContextFullError, DecError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.opdef import OpError
 from decgraph.ir.values import Loc, Module, Op, Param
+from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import noted_outside, title_of
 from decgraph.runtime.idle import idle
 from decgraph.runtime.logprobs import ROWS, Logprobs, logprobs_of
@@ -257,7 +257,7 @@ class Run(Backend):
                 for n, row in zip(ends, logits, strict=True)
             ]
             with np.errstate(divide="ignore"):  # a token without mass
-                yield np.log(rows)
+                yield np.log(np.asarray(rows, dtype=np.float64))
 
     def own_logits(self, begin: int, end: int) -> Iterator[np.ndarray]:
         """The main model's own logits [n, V] before each of the tokens from `begin`, 1 or more, to `end`, at most `ROWS` rows

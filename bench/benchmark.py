@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import decgraph
-from decgraph import stdlib
+from decgraph import api, stdlib
 from decgraph.bench import compare, loading, prompts
 from decgraph.bench import masked as another
 from decgraph.bench.compare import Asked
@@ -122,5 +121,5 @@ def document(make: Callable[[], list[Row]], *, command: str = "") -> Row:
 
 def causal() -> list[str]:
     """The algorithms of the standard library that decode with causal models and need no function of the caller."""
-    loaded = [decgraph.load(name) for name in stdlib.names()]
+    loaded = [api.load(name) for name in stdlib.names()]
     return [a.name for a in loaded if "masked" not in a.models.values() and not a.module.externs]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import decgraph
+from decgraph import api
 from decgraph.bench import baselines
 from decgraph.bench.contenders import Contender, Ours, Theirs, params_for, session_on
 from decgraph.bench.machine import load
@@ -63,7 +63,7 @@ def asked(specs: Sequence[str], common: Mapping[str, Any]) -> list[Asked]:
     used: set[str] = set()
     for spec in specs:
         name, own = split_spec(spec)
-        algorithm = decgraph.load(name)
+        algorithm = api.load(name)
         shared = {key: value for key, value in common.items() if key in algorithm.params}
         used |= set(shared)
         for key in own:

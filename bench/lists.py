@@ -158,9 +158,9 @@ def exactly(algorithm: Algorithm, task: Task, params: Mapping[str, Any] | None =
 
 def alone() -> list[str]:
     """The programs of the standard library with one masked model and no functions of the caller."""
-    import decgraph
+    from decgraph.api import load
 
-    loaded = [decgraph.load(name) for name in stdlib.names()]
+    loaded = [load(name) for name in stdlib.names()]
     return [a.name for a in loaded if list(a.models.values()) == ["masked"] and not a.module.externs]
 
 

@@ -24,7 +24,7 @@ from statistics import median
 import torch
 from safetensors import safe_open
 
-import decgraph
+from decgraph import errors
 from decgraph.bench.compare import Asked, plain
 from decgraph.bench.machine import facts, load, named
 from decgraph.bench.measure import Row, Settings, Told, silent
@@ -74,7 +74,7 @@ class Process:
 
     def __init__(self, start: Sequence[str], job: Row) -> None:
         """Starts it and waits until its model is loaded. Raises DecError with the engine's own words where it is not."""
-        ours = str(Path(decgraph.__file__).resolve().parents[1])
+        ours = str(Path(errors.__file__).resolve().parents[1])
         environment = {**os.environ, "OMP_NUM_THREADS": str(job["threads"]), "OMP_WAIT_POLICY": "passive"}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")]))
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process

@@ -12,8 +12,8 @@ from decgraph.backends.exact.world import World
 from decgraph.check.chances import ByChance
 from decgraph.check.constants import facts, loop_of
 from decgraph.check.distributions import CheckedProgram, Folds, execute
+from decgraph.check.initial_states import Arbitrary, Start
 from decgraph.check.settings import speaks
-from decgraph.check.starts import Arbitrary, Start
 from decgraph.ir.values import Claim, Function, Module
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params

@@ -14,7 +14,7 @@ from decgraph.check.case import Case
 from decgraph.check.claims import decide, deep
 from decgraph.check.constants import masked
 from decgraph.check.distributions import Tally
-from decgraph.check.outside import changes_nothing
+from decgraph.check.equivalent_mutants import changes_nothing
 from decgraph.check.planting import Planting, Rewrite
 from decgraph.check.profile import Profile, profile
 from decgraph.check.worlds import least

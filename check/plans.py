@@ -24,9 +24,9 @@ from itertools import product
 from typing import Any
 
 from decgraph.check.constants import LARGEST, Facts, carried_types, facts, neighbours
+from decgraph.check.initial_states import wholes
 from decgraph.check.settings import own_worlds, speaks_of
-from decgraph.check.starts import wholes
-from decgraph.check.tables import Style
+from decgraph.check.table_models import Style
 from decgraph.check.worlds import FEATURES, WorldPlan
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Function, Module

@@ -23,9 +23,9 @@ from decgraph.backends.exact.world import Enough, Unlikely
 from decgraph.check.case import Case
 from decgraph.check.claims import Failure, decide
 from decgraph.check.constants import Facts, facts
-from decgraph.check.starts import NoValue
-from decgraph.check.survey import Survey
-from decgraph.check.tables import Style
+from decgraph.check.exploration import Exploration
+from decgraph.check.initial_states import NoValue
+from decgraph.check.table_models import Style
 from decgraph.check.worlds import FEATURES, PROBE, WorldPlan, automaton_for
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
@@ -252,49 +252,49 @@ def canvases(f: Function, known: Facts) -> Iterator[WorldPlan]:
         )
 
 
-def probed(survey: Survey, models: int) -> Failure | None:
+def probed(explored: Exploration, models: int) -> Failure | None:
     """The first probe that refutes a claim; what cannot be run says nothing."""
-    f = survey.module.entry
+    f = explored.module.entry
     left = [OPS * models]
-    for plan in plans(f, facts(survey.module, f), survey.claim):
-        survey.tally.check_time()
+    for plan in plans(f, facts(explored.module, f), explored.claim):
+        explored.tally.check_time()
         if left[0] < 0:
             break
-        failure = again(survey, plan, left)
+        failure = again(explored, plan, left)
         if failure is not None:
-            return smallest(survey, failure)
-        survey.seen.probes += 1
+            return smallest(explored, failure)
+        explored.seen.probes += 1
     return None
 
 
-def tried(case: Case, survey: Survey) -> Failure | None:
+def tried(case: Case, explored: Exploration) -> Failure | None:
     """What a probe refutes. Of what is certain in every respect one run decides it: what runs there has been seen."""
-    before = survey.tally.runs
-    ran = None if survey.ran is None else survey.ran.fresh()
+    before = explored.tally.runs
+    ran = None if explored.ran is None else explored.ran.fresh()
     try:
-        failure = decide(replace(case, ran=ran), survey.tally)
+        failure = decide(replace(case, ran=ran), explored.tally)
     except (TooMany, Unlikely, NotSeparated, NoValue, DecError, RecursionError):  # draws that wait for draws, too deep a chain
         return None
-    if failure is None and ran is not None and survey.ran is not None and survey.tally.runs == before + 1:
-        survey.ran.seen |= ran.seen
+    if failure is None and ran is not None and explored.ran is not None and explored.tally.runs == before + 1:
+        explored.ran.seen |= ran.seen
     return failure
 
 
-def smallest(survey: Survey, failure: Failure) -> Failure:
+def smallest(explored: Exploration, failure: Failure) -> Failure:
     """The same in a smaller world, as far as bisecting finds one: fewer requests, a plain one, a shorter text and prompt, fewer
     tokens."""
     left = [OPS * 10]
-    length = facts(survey.module, survey.module.entry).length
+    length = facts(explored.module, explored.module.entry).length
     pinned = tuple((k, v) for k, v in failure.case.params.items() if k != length)
     if failure.case.plan.features:
-        failure = again(survey, replace(failure.case.plan, features=(), params=pinned), left) or failure
+        failure = again(explored, replace(failure.case.plan, features=(), params=pinned), left) or failure
     sizes = [("session", 0), ("limit", 1), ("prompt", 1), ("vocab", 2)]
     for name, low in sorted(sizes, key=lambda size: getattr(failure.case.plan, size[0]), reverse=True):
         plan = failure.case.plan
         high = getattr(plan, name)
         while low < high - high // 16:  # near enough
             middle = (low + high) // 2
-            found = again(survey, replace(resized(plan, name, middle), params=pinned), left)
+            found = again(explored, replace(resized(plan, name, middle), params=pinned), left)
             low, high = (low, middle) if found is not None else (middle + 1, high)
             failure = found or failure
     return failure
@@ -310,15 +310,15 @@ def resized(plan: WorldPlan, name: str, value: int) -> WorldPlan:
     return replace(plan, style=style, span=span, **{name: value})  # type: ignore[arg-type]  # the names of whole numbers
 
 
-def again(survey: Survey, plan: WorldPlan, left: list[int]) -> Failure | None:
+def again(explored: Exploration, plan: WorldPlan, left: list[int]) -> Failure | None:
     """What a probe refutes; its case is on the engine of the check again."""
-    case = survey.make(plan)
+    case = explored.make(plan)
     if case is None:
         return None
     counted = {"budget": left, "canvas_cells": plan.span}
     ours = type("Counted", (Counting, case.engine), counted)
     theirs = type("Counted", (Counting, case.spec_engine), {**counted, "most": None})
-    failure = tried(replace(case, engine=ours, spec_engine=theirs), survey)
+    failure = tried(replace(case, engine=ours, spec_engine=theirs), explored)
     return (
         None
         if failure is None

@@ -14,9 +14,13 @@ from decgraph.check.constants import first_kind
 from decgraph.check.distributions import execute
 from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
-from decgraph.ir.data.dist import Draw, Row
+from decgraph.ir.data.dist import Dist, Draw, Path, Row
+from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.tree import Tree
+from decgraph.ir.machine import Datum
 from decgraph.ir.values import Op
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.noise import Key
 from decgraph.runtime.reals.limits import NotSeparated
 
 
@@ -73,7 +77,7 @@ class Probe(ExactMachine):
         super().start_run()
         self.scored: dict[str, tuple[int, Any]] = {}  # by model: the text's length and the cells of the canvas it scored last
 
-    def walk(self, op: Op, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
+    def walk(self, op: Op, t: Tree, evidence: Datum, rest: tuple[Datum, ...]) -> Any:
         n = self.notes
         if op.attrs["scope"] == "tree":
             n.whole = True
@@ -85,11 +89,11 @@ class Probe(ExactMachine):
             n.law = n.law or any(o.opcode == "draw.get" and o.attrs.get("field") == "law" for o in ops)
             n.output_rule = n.output_rule or any(o.opcode == "noise" and o.attrs.get("kind") == "output" for o in ops)
         out = super().walk(op, t, evidence, rest)
-        if op.attrs["scope"] != "tree" and not isinstance(t.base, Canvas):
+        if op.attrs["scope"] != "tree" and isinstance(out, Path):
             self.note_walk(t, out, evidence)
         return out
 
-    def eval_canvases(self, op: Op, model: Any, place: Any, extra: dict[str, Any]) -> Any:
+    def eval_canvases(self, op: Op, model: Model, place: Datum, extra: dict[str, Datum]) -> Dist:
         if isinstance(place, Canvas):
             now = (self.committed(), self.cells(place))  # behind a longer text it is another canvas
             committed, before = self.scored.get(model.name, now)
@@ -102,11 +106,11 @@ class Probe(ExactMachine):
         self.notes.stated = max(self.notes.stated, len(tokens))
         return super().stated(tokens, rows, face)
 
-    def race_token(self, place: Any, q: Any, name: str) -> int:
+    def race_token(self, place: Key, q: Sequence[Number], name: str) -> int:
         self.notes.zeroed = self.notes.zeroed or any(x == 0 for x in q)
         return super().race_token(place, q, name)
 
-    def note_walk(self, t: Tree, out: Any, evidence: Any) -> None:
+    def note_walk(self, t: Tree, out: Path, evidence: Datum) -> None:
         n = self.notes
         n.height = max(n.height, t.height())
         n.depth = max(n.depth, out.depth)
@@ -142,7 +146,7 @@ class Probe(ExactMachine):
         except (LookupError, IndexError):
             n.unwalked = True
 
-    def commit(self, op: Op, x: Any, tree: Any) -> None:
+    def commit(self, op: Op, x: Datum, tree: Tree | None) -> None:
         before = self.committed()
         super().commit(op, x, tree)
         self.notes.many = self.notes.many or self.committed() - before > 1

@@ -16,15 +16,15 @@ from decgraph.check.constants import facts
 from decgraph.check.counterexample import Counterexample, explain, smaller
 from decgraph.check.coverage import Missing, missing, pinned
 from decgraph.check.distributions import OutOfTime, Tally
-from decgraph.check.forced import harmless, searched
+from decgraph.check.exploration import DecidedSettings, Exploration
 from decgraph.check.mutant import ROUNDS, WANTED, Kill, plant
 from decgraph.check.mutants import MUTANTS
 from decgraph.check.plans import QUICK, first_plans, further_plans
 from decgraph.check.planting import Planting
 from decgraph.check.probes import probed
-from decgraph.check.reached import from_reached_states
+from decgraph.check.reachable_states import from_reached_states
 from decgraph.check.settings import Group, groups, restricted
-from decgraph.check.survey import Survey, Tried
+from decgraph.check.unseen_outcomes import harmless, searched
 from decgraph.check.verdicts import FOR_ALL, Proof, proof_of
 from decgraph.check.worlds import narrow, world
 from decgraph.errors import DecError
@@ -84,7 +84,7 @@ class Report:
     states: str = ""
     missing: list[Missing] = field(default_factory=list, repr=False)
     not_seen: list[str] = field(default_factory=list, repr=False)
-    tried: Tried = field(default_factory=Tried, repr=False)
+    tried: DecidedSettings = field(default_factory=DecidedSettings, repr=False)
     ran: Ran | None = field(default=None, repr=False)
     harmless: set[Any] = field(default_factory=set, repr=False)
     interrupted: bool = False
@@ -261,17 +261,17 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
     for n, (group, place, claim) in enumerate(pairs):
         proof = report.proofs[place]
         given = {key: options[key] for key in GIVEN}
-        survey = Survey(module, claim, tally, group.ran, report.tried, **given, notes=report.notes, faults=report.faults)
+        explored = Exploration(module, claim, tally, group.ran, report.tried, **given, notes=report.notes, faults=report.faults)
         try:
             if proof.found:
                 few = first_plans(module, claim, options["vocab"], min(options["models"], CROSS_CHECK))
                 few = [replace(plan, runs=min(plan.runs, CROSS_RUNS)) for plan in few]
-                failure = survey.run(few, progress)
+                failure = explored.run(few, progress)
             else:
-                failure = searched_worlds(survey, group, report, options, progress)
+                failure = searched_worlds(explored, group, report, options, progress)
         finally:  # a check that is out of time says what it has decided
-            report.models += survey.decided
-            report.shrunk += survey.shrunk
+            report.models += explored.decided
+            report.shrunk += explored.shrunk
         if failure is not None:
             report.verdict, report.counterexample, report.refuted = "refuted", explain(smaller(failure)), place
             held, later = ([f"`{c.text}`" for _, _, c in part] for part in (pairs[:n], pairs[n + 1 :]))
@@ -281,11 +281,11 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
                 report.faults.append(f"the derivation of `{claim.text}` and a world disagree")
             return
         if not proof.found:
-            lost, tried = lost + survey.lost, tried + survey.tried
-            report.reasons += survey.reasons
-        elif survey.errors:
+            lost, tried = lost + explored.lost, tried + explored.tried
+            report.reasons += explored.reasons
+        elif explored.errors:
             report.erred.add(place)
-            report.reasons.append(f"the tokens are derived, but a run ended in an error: {survey.errors[0]}")
+            report.reasons.append(f"the tokens are derived, but a run ended in an error: {explored.errors[0]}")
     report.reasons += not_shown(module, report, tally, options)
     if 2 * lost > tried:
         why = next((n.split(": ", 1)[1] for n in report.notes), "")
@@ -294,29 +294,29 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
 
 
 def searched_worlds(
-    survey: Survey, group: Group, report: Report, options: dict[str, Any], progress: Progress | None
+    explored: Exploration, group: Group, report: Report, options: dict[str, Any], progress: Progress | None
 ) -> Failure | None:
     """All worlds of a claim without a derivation: the first that refutes it."""
-    module, claim, vocab = survey.module, survey.claim, options["vocab"]
+    module, claim, vocab = explored.module, explored.claim, options["vocab"]
     models = options["models"]
     plans = [
         *first_plans(module, claim, vocab, models),
         *further_plans(module, claim, vocab, models, options["params"] or {}),
     ]
-    failure = survey.run(plans, progress, slice(models)) or probed(survey, models)
-    failure = failure or survey.run(plans, progress, slice(models, None))
-    if failure is None and not survey.reasons and not survey.inductive:
-        failure, reason = from_reached_states(survey, vocab)
+    failure = explored.run(plans, progress, slice(models)) or probed(explored, models)
+    failure = failure or explored.run(plans, progress, slice(models, None))
+    if failure is None and not explored.reasons and not explored.inductive:
+        failure, reason = from_reached_states(explored, vocab)
         report.states = "reached"
         if failure is None and reason:
             report.reasons.append(reason)
-    elif survey.arbitrary and not report.states:
+    elif explored.arbitrary and not report.states:
         report.states = "any"
-    if failure is None and survey.from_functions is not None:
-        report.reasons.append(f"{survey.from_functions.words}, and no function was found that does so by its arguments alone")
+    if failure is None and explored.from_functions is not None:
+        report.reasons.append(f"{explored.from_functions.words}, and no function was found that does so by its arguments alone")
     if failure is None:
-        searched(survey, group.function, vocab, progress)
-        failure = survey.failure
+        searched(explored, group.function, vocab, progress)
+        failure = explored.failure
     return failure
 
 
@@ -350,7 +350,7 @@ def plant_all(
     options: dict[str, Any],
 ) -> None:
     """Plant every bug that applies to a group of claims; the verdict stands only if each is found. At a setting those are left
-    out that change nothing there (check/outside.py)."""
+    out that change nothing there (check/equivalent_mutants.py)."""
     module = restricted(module, group)
 
     models, params, externs = options["models"], options["params"], options["externs"]
@@ -393,13 +393,13 @@ def against_controllers(module: Module, tally: Tally, faults: list[str], **optio
     decided, open_ = 0, False
     for claim in module.entry.claims:
         given = {**{key: options[key] for key in GIVEN}, "engine": adversarial(options["engine"])}
-        survey = Survey(module, claim, tally, None, Tried(), **given, faults=faults)
+        explored = Exploration(module, claim, tally, None, DecidedSettings(), **given, faults=faults)
         for plan in first_plans(module, claim, options["vocab"], options["models"]):
-            case = survey.make(plan)
+            case = explored.make(plan)
             if case is None:
                 continue
-            failure, why, _ = survey.attempt(narrow(case))
-            if failure is not None or survey.erred:  # another choice may lead where the program cannot go on
+            failure, why, _ = explored.attempt(narrow(case))
+            if failure is not None or explored.erred:  # another choice may lead where the program cannot go on
                 return "own"
             open_ = open_ or bool(why)
             decided += not why

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from decgraph.backends.exact.reals import Log
 from decgraph.check.constants import Facts, facts
 from decgraph.check.functions import AnyFunction, any_head, functions_for
+from decgraph.check.initial_states import Start
 from decgraph.check.settings import at_setting
-from decgraph.check.starts import Start
-from decgraph.check.tables import MODELS, Style, StyledFree, StyledModel, styled_features
+from decgraph.check.table_models import MODELS, Style, StyledFree, StyledModel, styled_features
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.settings import names

@@ -13,7 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import decgraph
+from decgraph.api import Algorithm, parse
+from decgraph.errors import DecError
 
 LIMIT = 60.0
 """Seconds that a check may take; then it says what is known."""
@@ -58,7 +59,7 @@ def said(report: dict[str, Any]) -> str:
             return f"{verdict}{': ' if reasons[0] else ''}{reasons[0]}"
 
 
-def check(algorithm: decgraph.Algorithm, seconds: float = LIMIT) -> dict[str, Any]:
+def check(algorithm: Algorithm, seconds: float = LIMIT) -> dict[str, Any]:
     """The report of a check that may take so many seconds, with its page."""
     from decgraph.views.counterexample import report_page
 
@@ -67,7 +68,7 @@ def check(algorithm: decgraph.Algorithm, seconds: float = LIMIT) -> dict[str, An
     return report.to_json() | {"shown": shown, "page": report_page([(report, algorithm.text)])}
 
 
-def explain(algorithm: decgraph.Algorithm) -> dict[str, Any]:
+def explain(algorithm: Algorithm) -> dict[str, Any]:
     """What an algorithm does, line by line, and what its step costs, as a page."""
     from decgraph.editor.fragments import fragment
     from decgraph.views.counterexample import page_of
@@ -76,7 +77,7 @@ def explain(algorithm: decgraph.Algorithm) -> dict[str, Any]:
     return {"page": page_of(f"{algorithm.name}: explained", f"<main>{parts}</main>")}
 
 
-def trace(algorithm: decgraph.Algorithm, prompt: str) -> dict[str, Any]:
+def trace(algorithm: Algorithm, prompt: str) -> dict[str, Any]:
     """The page of `decgraph trace`, run by the shipped models."""
     with tempfile.TemporaryDirectory() as folder:
         file, page = Path(folder, f"{algorithm.name}.dec"), Path(folder, "page.html")
@@ -88,7 +89,7 @@ def trace(algorithm: decgraph.Algorithm, prompt: str) -> dict[str, Any]:
         return {"page": page.read_text(encoding="utf-8")}
 
 
-def last(algorithm: decgraph.Algorithm) -> str:
+def last(algorithm: Algorithm) -> str:
     """The text with the algorithm as its last definition, which is the one that a file is run for."""
     from decgraph.dsl.parse import parse_text
 
@@ -104,7 +105,7 @@ def main() -> int:
     """Reads a request, prints what is found."""
     given = json.load(sys.stdin)
     try:
-        algorithm = decgraph.parse(given["text"], path=given["path"], main=given["name"])
+        algorithm = parse(given["text"], path=given["path"], main=given["name"])
         match given["what"]:
             case "check":
                 found = check(algorithm)
@@ -112,7 +113,7 @@ def main() -> int:
                 found = explain(algorithm)
             case _:
                 found = trace(algorithm, given["prompt"])
-    except decgraph.DecError as error:
+    except DecError as error:
         found = {"error": str(error)}
     json.dump(found, sys.stdout)
     return 0

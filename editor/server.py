@@ -113,9 +113,9 @@ class Server(LanguageServer):
     """The server, the texts that are open, and what is known of them."""
 
     def __init__(self) -> None:
-        import decgraph
+        from decgraph.version import __version__
 
-        super().__init__("decgraph", decgraph.__version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
+        super().__init__("decgraph", __version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
         self.analyser = Analyser()
         self.found: dict[str, tuple[int, Analysis]] = {}
         self.waiting: dict[str, asyncio.TimerHandle] = {}

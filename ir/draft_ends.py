@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from decgraph.ir.failing import may_fail
+from decgraph.ir.failing import Failing
 from decgraph.ir.types import BOOL
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
@@ -47,7 +47,9 @@ def _ends(function: Function, block: Block) -> bool:
     """Whether something in a block may fail, and its end by an error would tell of nothing but the tree."""
     inside = _all(block.ops)
     within = set(inside)
-    if block.before.type != block.after.type or not any(may_fail(function, op) for op in inside):
+    failing = Failing(function)
+    may_fail = [op for op in inside if failing.why(op)]
+    if block.before.type != block.after.type or not may_fail:
         return False
     trees = [v for op in inside for v in op.results if v.type.elem == "tree"]
     if any(v.type.of[0] != block.tree for v in trees) or not trees:
@@ -56,11 +58,12 @@ def _ends(function: Function, block: Block) -> bool:
     for op in function.body.walk():
         if op not in within and (made & {*op.operands} or any(made & {*r.yields} for r in op.regions)):
             return False
-    return not made & {*function.body.yields} and not _sampled(inside, function)
+    return not made & {*function.body.yields} and not _sampled(inside, may_fail)
 
 
-def _sampled(ops: Sequence[Op], function: Function) -> bool:
-    """Whether what a sampled draw of the block is may decide that an op of it fails, before the draw is a part of the tree."""
+def _sampled(ops: Sequence[Op], may_fail: Sequence[Op]) -> bool:
+    """Whether the token of a sampled draw of a block may decide that an op of it fails, before the draw is a part of the tree.
+    ops: of the block; may_fail: those of them that may fail."""
     told: set[Value] = set()
     reached: set[Op] = set()  # by what was drawn
     made = {v: op for op in ops for v in op.results}
@@ -76,7 +79,7 @@ def _sampled(ops: Sequence[Op], function: Function) -> bool:
                 told.update(v for v in op.results if v.type.elem != "tree")
             if op.regions and (tells or ends):
                 reached.update(_all(o for r in op.regions for o in r.ops))
-    return any(may_fail(function, op) and (op in reached or any(v in told for v in decisive(op, made))) for op in ops)
+    return any(op in reached or any(v in told for v in decisive(op, made)) for op in may_fail)
 
 
 def decisive(op: Op, made: Mapping[Value, Op]) -> tuple[Value, ...]:

@@ -12,54 +12,20 @@ every program (ir/ops/limits.py) or the memory of the machine. docs/checking.md 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
 
-from decgraph.ir.failing_trees import TREES, of_model
+from decgraph.ir.expressions import Expressions
+from decgraph.ir.failing_trees import TREES
 from decgraph.ir.failing_vectors import VECTORS
-from decgraph.ir.values import Function, Op, Region, Value
+from decgraph.ir.values import Op, Region
 
-INF = float("inf")
-NEVER = frozenset(
-    {
-        *("const", "unfailing", "if", "for", "break", "verdict", "noise", "topology", "vocab_size", "len", "face", "context"),
-        *("done", "draw.get", "draw.point", "tree.nodes", "tree.new", "tree.size"),
-        *(
-            "level.get",
-            "path.get",
-            "state.read",
-            "state.write",
-            "commit",
-            "return",
-            "model.layers",
-            "contains",
-            "tree.continue",
-        ),
-        *(
-            "tree.reroot",
-            "tree.walk",
-            "topk",
-            "topology.narrow",
-            "tile",
-            "scan",
-            "rank",
-            "ended",
-            "hidden.similarity",
-            "hidden.mean",
-        ),
-        *(
-            "memory.only",
-            "memory.join",
-            "normalize",
-            "softmax",
-            "ctx.get",
-            "index.ask",
-            "index.learn",
-            "index.new",
-            "canvas.get",
-        ),
-    }
-)
+NEVER = frozenset((
+    "const", "unfailing", "if", "for", "break", "verdict", "noise", "topology", "vocab_size", "len", "face", "context",
+    "done", "draw.get", "draw.point", "tree.nodes", "tree.new", "tree.size", "level.get", "path.get", "state.read",
+    "state.write", "commit", "return", "model.layers", "contains", "tree.continue", "tree.reroot", "tree.walk", "topk",
+    "topology.narrow", "tile", "scan", "rank", "ended", "hidden.similarity", "hidden.mean", "memory.only", "memory.join",
+    "normalize", "softmax", "ctx.get", "index.ask", "index.learn", "index.new", "canvas.get",
+))  # fmt: skip
 """Ops that do not fail, whatever they are given."""
 OUTSIDE = frozenset(
     {
@@ -68,36 +34,10 @@ OUTSIDE = frozenset(
     }
 )
 """Ops whose errors are a model's, a tokenizer's, the caller's or another sequence's."""
-ALIKE = frozenset({"map", "face", "draw", "draw.get", "draw.point", "topk", "draw.many", "normalize", "softmax", "arg", "info"})
-"""Ops whose first dimension is that of an operand."""
 
 
-class Failing:
-    """The ops of a function, with what is known of its values: `consts` are numbers that are known."""
-
-    def __init__(self, function: Function, consts: Mapping[Value, Any] | None = None) -> None:
-        self.function, self.consts = function, consts if consts is not None else {}
-        self.vocab = next((str(p.value.type.of[1]) for p in function.params if p.value.type.elem == "model"), "")
-        self.made = {v: op for op in function.body.walk() for v in op.results}
-        self.same: dict[Value, Value] = {}  # what the region of a verification is given
-        walks = [op for op in function.body.walk() if op.opcode == "tree.walk" and op.attrs["scope"] == "node"]
-        self.evidence: set[Value] = set()
-        self.evidence |= {op.regions[0].args[1] for op in walks if of_model(self, op.operands[1])}
-        loops = [op for op in function.body.walk() if op.opcode in ("for", "while")]
-        self.args = {a: (op, n) for op in loops for r in op.regions for n, a in enumerate(r.args[1:])}
-        self.versions: dict[Value, int] = {}
-        self.reads: dict[Value, Value] = {}  # of equal reads of a state the first
-        self._number(function.body, 0)
-        self._read(function.body, {})
-        for op in function.body.walk():
-            if op.opcode == "tree.walk" and op.attrs["scope"] == "tree":
-                self.same[op.regions[0].args[1]] = op.operands[0]
-                self.same[op.regions[0].args[2]] = op.operands[1]
-        self.counters = {
-            op.regions[0].args[0]: op
-            for op in function.body.walk()
-            if op.opcode in ("for", "each") and op.regions and op.regions[0].args
-        }
+class Failing(Expressions):
+    """Where the ops of a function may fail."""
 
     def why(self, op: Op) -> str:
         """What an op may fail at, a clause; "" where it cannot."""
@@ -115,28 +55,6 @@ class Failing:
             yield from own._in(state.init, sound)
         yield from self._in(self.function.body, sound)
 
-    def _number(self, region: Region, version: int) -> int:
-        """Note of every context after how many commits, by the text, it stands; equal numbers are one context."""
-        for op in region.ops:
-            if op.opcode == "context":
-                self.versions[op.result] = version
-            commits = op.opcode == "commit" or any(o.opcode == "commit" for r in op.regions for o in r.walk())
-            version += commits
-            for inner in op.regions:
-                version = self._number(inner, version) + commits
-        return version
-
-    def _read(self, region: Region, known: dict[str, Value]) -> None:
-        """Note what reads the same value of a state as an op before it: nothing was written between them."""
-        for op in region.ops:
-            writes = {str(o.attrs["state"]) for r in op.regions for o in r.walk() if o.opcode == "state.write"}
-            if op.opcode == "state.read":
-                self.reads[op.result] = known.setdefault(str(op.attrs["state"]), op.result)
-            writes |= {str(op.attrs["state"])} if op.opcode == "state.write" else set()
-            known = {name: v for name, v in known.items() if name not in writes}
-            for inner in op.regions:
-                self._read(inner, dict(known))
-
     def _in(self, region: Region, sound: Collection[Op], drafts: bool = False) -> Iterator[tuple[Op, str]]:
         for op in region.ops:
             if op in sound:
@@ -151,300 +69,6 @@ class Failing:
             for inner in regions:
                 yield from self._in(inner, sound, inside)
 
-    # -- what is known of a value
-    def key(self, v: Value, deep: int = 12) -> Hashable:
-        """The same for two values that are equal: an expression of what is computed alike."""
-        v = self.same.get(v, v)
-        v = self.reads.get(v, v)
-        if v in self.consts and isinstance(self.consts[v], int | bool):
-            return ("const", int(self.consts[v]))
-        op = self.made.get(v)
-        if op is None or not deep:
-            return v
-        match op.opcode:
-            case "const":
-                return ("const", op.attrs["value"]) if isinstance(op.attrs["value"], int | str | bool) else v
-            case "map":
-                return ("map", op.attrs["fn"], *(self.key(x, deep - 1) for x in op.operands))
-            case "vocab_size" | "model.layers" | "topology.narrow" | "as_int":
-                return (op.opcode, *(self.key(x, deep - 1) for x in op.operands))
-            case "topology":
-                return (op.opcode, str(op.attrs["shape"]))
-            case "request" if op.attrs["field"] not in ("room", "mask"):
-                return (op.opcode, op.attrs["field"])
-            case "level.get":
-                return (op.opcode, op.attrs["field"], self.key(op.operands[0], deep - 1))
-            case "context":
-                return (op.opcode, self.versions.get(v, v), bool(op.attrs.get("parent")))
-            case "ctx.get" if op.attrs["field"] == "length":
-                return (op.opcode, self.key(op.operands[0], deep - 1))
-            case "len":
-                known = self.rows(op.operands[0], deep - 1)
-                if isinstance(known, tuple) and known[0] == "range" and known[1] == ("const", 0):
-                    bound: Hashable = known[2]
-                    return bound
-                return ("len", known)
-            case "within" if len(op.operands) == 1:
-                return self.key(op.operands[0], deep - 1)
-        return v
 
-    def rows(self, v: Value, deep: int = 12) -> Hashable:
-        """The same for two vectors of one length: what their first dimension ranges over."""
-        v = self.same.get(v, v)
-        v = self.reads.get(v, v)
-        if v.type.dims and v.type.dims[0].kind == "vocab" and v.type.dims[0].of == self.vocab:
-            return ("range", ("const", 0), ("vocab_size",))
-        op = self.made.get(v)
-        if op is None or not deep:
-            return v
-        match op.opcode:
-            case "model.eval" if "at" in op.attrs.get("with", ()):
-                return self.rows(op.operands[2 + op.attrs["with"].index("at")], deep - 1)
-            case "model.eval" | "head.read" if op.operands[1].type.elem == "tree":
-                return ("nodes", self.tree(op.operands[1]))
-            case "model.eval" if op.operands[1].type.dims:
-                return self.rows(op.operands[1], deep - 1)
-            case "model.attention":
-                return ("range", ("const", 0), ("ctx.get", self.key(op.operands[1], deep - 1)))
-            case "tree.get" | "tree.down" | "tree.up":
-                return ("nodes", self.tree(op.operands[0]))
-            case "tree.nodes" if len(op.operands) == 1:
-                kind = op.attrs["which"]
-                return ("nodes" if kind == "all" else kind, self.tree(op.operands[0]))
-            case "model.layers":
-                return ("layers", self.key(op.operands[0], deep - 1))
-            case "request" if op.attrs["field"] == "prompt":
-                return ("prompt",)
-            case "slice" if not op.attrs.get("has_lo"):
-                return self.shorter(op, deep - 1) or v
-            case "tile" if op.attrs["kind"] != "iota" and op.operands:  # zeros of some sizes, or one value so many times
-                return ("range", ("const", 0), self.key(op.operands[op.attrs["kind"] == "tile"], deep - 1))
-            case "tile" if op.attrs["kind"] == "iota":
-                first, last = op.operands[:-1], [*op.operands][-1]
-                lo = self.key(first[0], deep - 1) if first else ("const", 0)
-                hi = self.key(last, deep - 1)
-                if lo == ("const", 1) and isinstance(hi, tuple) and hi[:2] == ("map", "add") and lo in hi[2:]:
-                    return ("range", ("const", 0), next(x for x in (*hi[2:], lo) if x != lo))
-                return ("range", lo, hi)
-            case "sort" | "scan" | "contains":
-                return self.rows(op.operands[0], deep - 1)
-            case "level.get":
-                return ("level", self.key(op.operands[0], deep - 1))
-            case "gather" if len(op.operands) == 2 and op.operands[1].type.dims:
-                return self.rows(op.operands[1], deep - 1)
-            case "within" if op.operands[0].type.dims:
-                return self.rows(op.operands[0], deep - 1)
-            case "lookup" if op.result.type.dims:
-                return next(self.rows(x, deep - 1) for x in op.operands if x.type.dims)
-            case _ if op.opcode in ALIKE and op.result.type.dims:
-                wide = [x for x in op.operands if len(x.type.dims) and x.type.dims[0].kind != "vocab"]
-                if wide and op.result.type.dims[0].kind != "vocab":
-                    found = {self.rows(x, deep - 1) for x in wide}
-                    return found.pop() if len(found) == 1 else v
-        return v
-
-    def shorter(self, op: Op, deep: int) -> Hashable:
-        """What `z[:-1]` ranges over, and `y[:len(z) - 1]` where z is what was said of a chain of y; None for other slices."""
-        v, end = op.operands
-        if self.range(end) == (-1, -1):
-            return ("all but one of", self.rows(v, deep))
-        match self.key(end, deep):
-            case ("map", "sub", ("len", ("nodes", Value() as tree) as of), ("const", 1)):
-                grown = self.made.get(tree)
-                point = self.made.get(grown.operands[1]) if grown is not None and grown.attrs.get("chain") else None
-                root = self.made.get(grown.operands[0]) if grown is not None and grown.operands else None
-                part = self.made.get(point.operands[0]) if point is not None and point.opcode == "draw.point" else None
-                whole = (
-                    part is not None and part.opcode == "slice" and part.operands[0] is v or point and point.operands[0] is v
-                )
-                if whole and root is not None and root.opcode == "tree.new":
-                    return ("all but one of", of)
-        return None
-
-    def tree(self, v: Value) -> Value:
-        """A tree, or the one that has the same nodes: what is set in its columns makes no new ones."""
-        v = self.same.get(v, v)
-        op = self.made.get(v)
-        if op is not None and op.opcode in ("tree.set", "tree.front", "tree.continue"):
-            return self.tree(op.operands[0])
-        return self.reads.get(v, v)
-
-    def carried(self, v: Value) -> tuple[Op, int] | None:
-        """The loop whose value a value is in an iteration or after it, and which of its values."""
-        op = self.made.get(v)
-        if op is not None:
-            return (op, op.results.index(v)) if op.opcode in ("for", "while") else None
-        return self.args.get(v)
-
-    def ways(self, v: Value) -> tuple[Value, ...]:
-        """Of what a loop carries its start and what an iteration yields; of a branch what it yields either way."""
-        op = self.made.get(v)
-        if op is not None and op.opcode == "if":
-            return tuple(r.yields[op.results.index(v)] for r in op.regions)
-        if (found := self.carried(v)) is None:
-            return ()
-        loop, n = found
-        return loop.operands[n - len(loop.results)], loop.regions[-1].yields[n - len(loop.results)]
-
-    def grown_to(self, old: Value, new: Value, seen: frozenset[Value] = frozenset()) -> bool:
-        """Whether the nodes of a tree are nodes of another one, which it was grown to."""
-        old, new = self.tree(old), self.tree(new)
-        if new is old:
-            return True
-        made = self.made.get(new)
-        if made is not None and made.opcode == "tree.grow":
-            return self.grown_to(old, made.operands[0], seen)
-        if new in seen:
-            return True
-        ways = self.ways(new)
-        found = self.carried(new)
-        if found is not None:  # from its start on every iteration only grows it
-            loop, n = found
-            arg = loop.regions[-1].args[1 + n]
-            grows = old is arg or self.grown_to(arg, ways[1], seen | {new, arg})
-            return grows and (old is arg or self.grown_to(old, ways[0], seen | {new}))
-        return bool(ways) and all(self.grown_to(old, w, seen | {new}) for w in ways)
-
-    def always(self, state: str, holds: Callable[[Failing, Value], bool]) -> bool:
-        """Whether something is true of all that a state ever is: of its start, and of what is written to it."""
-        decl = next(s for s in self.function.states if s.name == state)
-        start = Failing(self.function, self.consts)
-        start.made |= {v: op for op in decl.init.walk() for v in op.results}
-        writes = [op for op in self.function.body.walk() if op.opcode == "state.write" and op.attrs["state"] == state]
-        return (
-            decl.scope == "sequence" and holds(start, decl.init.yields[0]) and all(holds(self, op.operands[0]) for op in writes)
-        )
-
-    def range(self, v: Value, deep: int = 8) -> tuple[float, float]:
-        """Numbers that a value lies between."""
-        known = self.consts.get(v)
-        if isinstance(known, int) or hasattr(known, "numerator"):
-            return float(known), float(known)  # type: ignore[arg-type]  # a fraction is a number
-        for p in self.function.params:
-            if p.value is v and v.type.is_number:
-                return -INF if p.low is None else float(p.low), INF if p.high is None else float(p.high)
-        op = self.made.get(v)
-        if v in self.counters and deep:
-            loop = self.counters[v]
-            if loop.opcode == "each":
-                return 0, INF
-            low, high = self.range(loop.operands[0], deep - 1)[0], self.range(loop.operands[1], deep - 1)[1]
-            return low, max(low, high - 1)
-        if op is None or not deep:
-            return (0, 1) if v.type.elem == "prob" else (-INF, INF)
-        xs = [self.range(x, deep - 1) for x in op.operands] if op.opcode in ("map", "within", "as_int", "if") else []
-        match op.opcode:
-            case "const" if isinstance(op.attrs["value"], int) or hasattr(op.attrs["value"], "numerator"):
-                return float(op.attrs["value"]), float(op.attrs["value"])
-            case "len" | "tree.size" | "path.get":
-                return (1 if op.opcode == "len" and self.filled(op.operands[0]) else 0), INF
-            case "ctx.get" if op.attrs["field"] == "length":
-                return (1 if self.whole(op.operands[0]) else 0), INF
-            case "vocab_size":
-                return 1, INF
-            case "request" if op.attrs["field"] in ("limit", "room"):
-                return 0, INF
-            case "within" if len(op.operands) == 1:
-                return xs[0]
-            case "as_int" if not op.result.type.dims:
-                return xs[0]
-            case "map" if not op.result.type.dims:
-                return _folded(op.attrs["fn"], xs)
-        return (0, 1) if v.type.elem == "prob" else (-INF, INF)
-
-    def whole(self, ctx: Value) -> bool:
-        """Whether a context is the committed one: a prompt has a token."""
-        op = self.made.get(ctx)
-        return op is not None and op.opcode == "context" and not op.attrs.get("parent")
-
-    def filled(self, v: Value, deep: int = 12) -> bool:
-        """Whether a vector has an element for certain."""
-        if v.type.dims and v.type.dims[0].kind in ("nodes", "vocab", "layers"):
-            return True
-        op = self.made.get(v)
-        if op is None or not deep:
-            return v in {p.value for p in self.function.params} and v.name == "prompt"
-        match op.opcode:
-            case "tile" if op.attrs["kind"] == "iota":
-                first, last = op.operands[:-1], [*op.operands][-1]
-                return self.range(last)[0] > (self.range(first[0])[1] if first else 0)
-            case "tree.nodes":
-                return op.attrs["which"] in ("all", "leaves")
-            case "list":
-                return bool(op.operands)
-            case "request":
-                return bool(op.attrs["field"] == "prompt")
-            case "path.get" if op.attrs["field"] == "token":
-                made = self.made.get(op.operands[0])
-                return made is not None and made.opcode == "tree.walk"
-            case "compact":
-                return self.filled(op.operands[0], deep - 1) and self.at_root(op.operands[1])
-            case "concat":
-                return any(self.filled(x, deep - 1) or not x.type.dims for x in op.operands)
-            case "if":
-                n, made = op.results.index(v), self.made.get(op.operands[0])
-                some, other = (r.yields[n] for r in op.regions)
-                return (self.filled(some, deep - 1) or self._asked(made, some)) and self.filled(other, deep - 1)
-            case "slice" if op.attrs.get("has_lo") and not op.attrs.get("has_hi"):  # its end
-                lo, whole = self.made.get(op.operands[1]), op.operands[0]
-                size = None
-                if lo is not None and lo.attrs.get("fn") == "sub" and self.range(lo.operands[1]) == (1, 1):
-                    size = self.made.get(lo.operands[0])
-                at_end = size is not None and size.opcode == "len" and self.key(size.operands[0]) == self.key(whole)
-                return self.filled(whole, deep - 1) and (at_end or self.range(op.operands[1]) == (-1, -1))
-            case "ctx.get":
-                return op.attrs["field"] == "path" or op.attrs["field"] == "last" and self.range(op.operands[1])[0] >= 1
-            case "gather" if len(op.operands) == 2 and op.operands[1].type.dims:
-                return self.filled(op.operands[1], deep - 1)
-            case _ if op.opcode in ALIKE and op.operands:
-                return any(self.filled(x, deep - 1) for x in op.operands if x.type.dims)
-        return False
-
-    def _asked(self, condition: Op | None, v: Value) -> bool:
-        """Whether a condition is that a vector has elements."""
-        if condition is None or condition.opcode != "map" or condition.attrs["fn"] != "gt":
-            return False
-        size = self.made.get(condition.operands[0])
-        return size is not None and size.opcode == "len" and size.operands[0] is v and self.range(condition.operands[1])[0] >= 0
-
-    def at_root(self, condition: Value) -> bool:
-        """Whether a condition over the nodes of a tree is true at its root."""
-        op = self.made.get(condition)
-        if op is None:
-            return False
-        if op.opcode == "map" and op.attrs["fn"] in ("or", "and"):
-            return (any if op.attrs["fn"] == "or" else all)(map(self.at_root, op.operands))
-        return op.opcode == "tree.down" and op.attrs["fn"] == "all"
-
-
-def _folded(fn: str, xs: list[tuple[float, float]]) -> tuple[float, float]:
-    """Numbers that the result of arithmetic lies between."""
-    ends = [(a, b) for a in xs[0] for b in (xs[1] if len(xs) > 1 else (0.0,))]
-    match fn:
-        case "add":
-            return xs[0][0] + xs[1][0], xs[0][1] + xs[1][1]
-        case "sub":
-            return xs[0][0] - xs[1][1], xs[0][1] - xs[1][0]
-        case "mul" if all(abs(a) < INF and abs(b) < INF for a, b in ends) or min(min(x) for x in xs) >= 0:
-            found = [0.0 if 0 in (a, b) else a * b for a, b in ends]
-            return min(found), max(found)
-        case "minimum":
-            return min(x[0] for x in xs), min(x[1] for x in xs)
-        case "maximum":
-            return max(x[0] for x in xs), max(x[1] for x in xs)
-        case "neg":
-            return -xs[0][1], -xs[0][0]
-        case "select":
-            return min(x[0] for x in xs[1:]), max(x[1] for x in xs[1:])
-        case "clamp":
-            return xs[1][0], max(xs[1][1], xs[2][1])
-    return -INF, INF
-
-
-RULES: dict[str, Callable[[Failing, Op], str]] = {**VECTORS, **TREES}
+RULES: dict[str, Callable[[Expressions, Op], str]] = {**VECTORS, **TREES}
 """By opcode: what an op may fail at."""
-
-
-def may_fail(function: Function, op: Op) -> bool:
-    """Whether an op may end in an error of the program's own."""
-    return bool(Failing(function).why(op))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from decgraph.ir.expressions import Expressions
 from decgraph.ir.values import Op, Value
-
-if TYPE_CHECKING:
-    from decgraph.ir.failing import Failing
 
 NODE, LENGTHS = "there may be no such node", "its vectors may have different lengths"
 
 
-def nodes_of(k: Failing, nodes: Value, tree: Value, seen: frozenset[Any] = frozenset()) -> bool:
+def nodes_of(k: Expressions, nodes: Value, tree: Value, seen: frozenset[Any] = frozenset()) -> bool:
     """Whether nodes are nodes of this very tree."""
     op = k.made.get(nodes)
     if (nodes, tree) in seen:
@@ -52,11 +50,11 @@ def nodes_of(k: Failing, nodes: Value, tree: Value, seen: frozenset[Any] = froze
     return False
 
 
-def _folds(k: Failing, op: Op) -> str:
+def _folds(k: Expressions, op: Op) -> str:
     return "" if k.rows(op.operands[1]) == ("nodes", k.tree(op.operands[0])) else "its vectors may have different lengths"
 
 
-def _grow(k: Failing, op: Op) -> str:
+def _grow(k: Expressions, op: Op) -> str:
     """Draws at nodes of this tree: named ones, or those where their distributions were evaluated."""
     t, what, *rest = op.operands
     at = rest[0] if op.attrs.get("has_at") else None
@@ -72,7 +70,7 @@ def _grow(k: Failing, op: Op) -> str:
     return "" if at is not None or _placed(k, what, t) else NODE
 
 
-def _placed(k: Failing, draws: Value, t: Value, deep: int = 8) -> bool:
+def _placed(k: Expressions, draws: Value, t: Value, deep: int = 8) -> bool:
     """Whether draws have a place in a tree: where their distribution was evaluated, or none, which is the frontier."""
     op = k.made.get(draws)
     if op is None or not deep:
@@ -98,7 +96,7 @@ def _placed(k: Failing, draws: Value, t: Value, deep: int = 8) -> bool:
     return False
 
 
-def _eval(k: Failing, op: Op) -> str:
+def _eval(k: Expressions, op: Op) -> str:
     """A model is called at nodes of the tree that they are said to be of, and reads a token at least."""
     place, extra = op.operands[1], op.attrs.get("with", op.attrs.get("named", ()))
     made = k.made.get(place)
@@ -112,15 +110,15 @@ def _eval(k: Failing, op: Op) -> str:
     return "" if len(trees) == 1 and "tree" in (*extra, "tree") and nodes_of(k, place, trees[0]) else NODE
 
 
-def _front(k: Failing, op: Op) -> str:
+def _front(k: Expressions, op: Op) -> str:
     return "" if nodes_of(k, op.operands[1], op.operands[0]) else NODE
 
 
-def _request(k: Failing, op: Op) -> str:
+def _request(k: Expressions, op: Op) -> str:
     return "the request may have no end token" if op.attrs["field"] == "eos" else ""
 
 
-def _column(k: Failing, op: Op) -> str:
+def _column(k: Expressions, op: Op) -> str:
     """A column of numbers is 0 where it was not set; another one is set at all drafts where every growth sets it."""
     name, column = str(op.operands[0].type.of[0]), op.attrs["column"]
     if op.result.type.elem not in ("dist", "list", "scores") or column in ("law", "draw"):
@@ -132,7 +130,7 @@ def _column(k: Failing, op: Op) -> str:
     return "" if drafted and all(column in o.attrs.get("columns", ()) for o in grown) else "the column may not be set"
 
 
-def _drafted(k: Failing, nodes: Value, deep: int = 6) -> bool:
+def _drafted(k: Expressions, nodes: Value, deep: int = 6) -> bool:
     """Whether nodes are drafts, and none is a root."""
     made = k.made.get(nodes)
     if made is None or not deep:
@@ -142,7 +140,7 @@ def _drafted(k: Failing, nodes: Value, deep: int = 6) -> bool:
     return made.opcode in ("gather", "compact", "slice", "select.top") and _drafted(k, made.operands[0], deep - 1)
 
 
-def _set(k: Failing, op: Op) -> str:
+def _set(k: Expressions, op: Op) -> str:
     """A column set at nodes of its tree, to one value for all or to one for each."""
     t, nodes, values = op.operands
     if not nodes_of(k, nodes, k.tree(t)):
@@ -151,36 +149,18 @@ def _set(k: Failing, op: Op) -> str:
     return "" if alike else "its vectors may have different lengths"
 
 
-def _drawn(k: Failing, op: Op) -> str:
-    return "" if of_model(k, op.operands[0]) else "there may be no mass to draw from"
+def _drawn(k: Expressions, op: Op) -> str:
+    return "" if k.of_model(op.operands[0]) else "there may be no mass to draw from"
 
 
-def of_model(k: Failing, v: Value, deep: int = 8) -> bool:
-    """Whether a distribution is a model's, which has mass: what constrains it to nothing is a request."""
-    v = k.same.get(v, v)
-    made = k.made.get(v)
-    if made is None or not deep:
-        return v in k.evidence
-    if made.opcode == "if":
-        return all(of_model(k, r.yields[made.results.index(v)], deep - 1) for r in made.regions)
-    if made.opcode in ("face", "gather", "compact", "slice"):
-        return of_model(k, made.operands[0], deep - 1)
-    if made.opcode == "normalize":  # of zeros to which a positive number was added
-        inner = k.made.get(made.operands[0])
-        parts = inner.operands if inner is not None and inner.attrs.get("fn") == "add" else ()
-        zeros = [x for x in parts if (o := k.made.get(x)) is not None and o.opcode == "tile" and o.attrs["kind"] == "zeros"]
-        return len(zeros) == 1 and any(k.range(x)[0] > 0 for x in parts)
-    return made.opcode in ("model.eval", "model.evals", "model.read")
-
-
-def without_place(k: Failing, op: Op) -> bool:
+def without_place(k: Expressions, op: Op) -> bool:
     """Whether a draw reads output noise without an index for a distribution that may stand at no position of the text."""
     noise = k.made.get(op.operands[1])
     output = noise is None or noise.attrs.get("kind") == "output" and not noise.operands
     return output and not has_place(k, op.operands[0])
 
 
-def has_place(k: Failing, v: Value, deep: int = 8) -> bool:
+def has_place(k: Expressions, v: Value, deep: int = 8) -> bool:
     """Whether a distribution stands where a model was called, whatever it was shaped to since."""
     v = k.same.get(v, v)
     made = k.made.get(v)
@@ -194,7 +174,7 @@ def has_place(k: Failing, v: Value, deep: int = 8) -> bool:
     return first is not None and first.type.elem == "dist" and made.opcode != "normalize" and has_place(k, first, deep - 1)
 
 
-def _derive(k: Failing, op: Op) -> str:
+def _derive(k: Expressions, op: Op) -> str:
     """Layers that parameters name are tried before a run; those of `layers` are there."""
     given = {p.value for p in k.function.params}
     for v in op.operands[1:]:
@@ -203,7 +183,7 @@ def _derive(k: Failing, op: Op) -> str:
     return ""
 
 
-def _layers(k: Failing, v: Value, seen: set[str]) -> bool:
+def _layers(k: Expressions, v: Value, seen: set[str]) -> bool:
     """Whether numbers are all of layers that are there, also where a state holds them."""
     made = k.made.get(v)
     if made is None:
@@ -222,7 +202,7 @@ def _layers(k: Failing, v: Value, seen: set[str]) -> bool:
     return False
 
 
-def _layer(k: Failing, v: Value) -> bool:
+def _layer(k: Expressions, v: Value) -> bool:
     """Whether a number is made of parameters and of how many layers there are, so that a session tries it before it begins, or
     counts layers."""
     made, loop = k.made.get(v), k.counters.get(v)
@@ -239,11 +219,11 @@ def _layer(k: Failing, v: Value) -> bool:
     return made.opcode in ("const", "model.layers", "vocab_size")
 
 
-def _canvas(k: Failing, op: Op) -> str:
+def _canvas(k: Expressions, op: Op) -> str:
     return "" if k.range(op.operands[0])[0] >= 0 else "its length may be negative"
 
 
-def _cells(k: Failing, op: Op) -> str:
+def _cells(k: Expressions, op: Op) -> str:
     """Cells of a block of this canvas, with one value each."""
     c, at, *values = op.operands
     made = k.made.get(at)
@@ -253,16 +233,16 @@ def _cells(k: Failing, op: Op) -> str:
     return "" if mine and plain and k.rows(values[0]) == k.rows(at) else "there may be no such cell, or no value for it"
 
 
-def _positions(k: Failing, op: Op) -> str:
+def _positions(k: Expressions, op: Op) -> str:
     return "there may be no cell" if op.attrs["kind"] in ("start", "stop") else ""
 
 
-def _race(k: Failing, op: Op) -> str:
+def _race(k: Expressions, op: Op) -> str:
     under = op.operands[2:]
     return LENGTHS if under and under[0].type.dims and k.rows(under[0]) != k.rows(op.operands[0]) else ""
 
 
-def _rounded(k: Failing, op: Op) -> str:
+def _rounded(k: Expressions, op: Op) -> str:
     """The memory of a context can be rounded, that of a canvas cannot on every backend."""
     made = k.made.get(op.operands[0])
     while made is not None and made.opcode in ("memory.only", "memory.join"):
@@ -271,11 +251,11 @@ def _rounded(k: Failing, op: Op) -> str:
     return "" if context else "this memory may not be one of a context"
 
 
-def _concat(k: Failing, op: Op) -> str:
+def _concat(k: Expressions, op: Op) -> str:
     return "" if len(op.result.type.dims) < 2 else LENGTHS
 
 
-def _ends(k: Failing, op: Op) -> str:
+def _ends(k: Expressions, op: Op) -> str:
     """`while not done` commits in every iteration, and a bounded loop ends; of another one nothing is known."""
     return "" if op.attrs.get("limited") or op.attrs.get("bound") == "done" else "this loop may not end"
 

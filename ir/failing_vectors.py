@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from decgraph.ir.expressions import INF, Expressions
 from decgraph.ir.failing_trees import LENGTHS, nodes_of
 from decgraph.ir.values import Op, Value
 
-if TYPE_CHECKING:
-    from decgraph.ir.failing import Failing
 
-INF = float("inf")
-
-
-def _map(k: Failing, op: Op) -> str:
+def _map(k: Expressions, op: Op) -> str:
     wide = [v for v in op.operands if any(d.kind != "vocab" for d in v.type.dims)]
     if len(wide) > 1:
         most = max(len(v.type.dims) for v in wide)
@@ -25,7 +21,7 @@ def _map(k: Failing, op: Op) -> str:
     return ""
 
 
-def _empty(k: Failing, op: Op) -> str:
+def _empty(k: Expressions, op: Op) -> str:
     if op.opcode == "reduce" and op.attrs["fn"] not in ("max", "min", "mean", "logsumexp"):
         return ""
     x = op.operands[0]
@@ -37,13 +33,13 @@ def _empty(k: Failing, op: Op) -> str:
     return "" if k.filled(x) else "there may be nothing to choose from"
 
 
-def _keys(k: Failing, values: tuple[Value, ...]) -> list[Value]:
+def _keys(k: Expressions, values: tuple[Value, ...]) -> list[Value]:
     """Candidates and the keys that they are chosen by, those of a list one by one."""
     lists = {v: made for v in values if v.type.elem == "list" and (made := k.made.get(v)) is not None and made.opcode == "list"}
     return [x for v in values for x in (lists[v].operands if v in lists else (v,))]
 
 
-def _gather(k: Failing, op: Op) -> str:
+def _gather(k: Expressions, op: Op) -> str:
     v, *index = op.operands
     if op.attrs.get("axis") or len(index) != 1:
         return "an index may be out of range"
@@ -76,7 +72,7 @@ def _gather(k: Failing, op: Op) -> str:
     return "an index may be out of range"
 
 
-def _as_long(k: Failing, v: Value, state: str, least: int) -> bool:
+def _as_long(k: Expressions, v: Value, state: str, least: int) -> bool:
     """Whether a vector has so many elements: zeros, or what a state was with some of them replaced."""
     made = k.made.get(v)
     if made is None:
@@ -93,7 +89,7 @@ def _as_long(k: Failing, v: Value, state: str, least: int) -> bool:
     return False
 
 
-def _below(k: Failing, i: Value, v: Value) -> bool:
+def _below(k: Expressions, i: Value, v: Value) -> bool:
     """Whether an index is 0 or -1, taken modulo the length of a vector that has elements, or held between its ends."""
     made = k.made.get(i)
     if k.range(i) in ((0, 0), (-1, -1)):
@@ -108,7 +104,7 @@ def _below(k: Failing, i: Value, v: Value) -> bool:
     return False
 
 
-def _lookup(k: Failing, op: Op) -> str:
+def _lookup(k: Expressions, op: Op) -> str:
     p, x = op.operands
     row = p.type.elem in ("dist", "scores") or bool(p.type.dims) and p.type.dims[-1].kind == "vocab"
     if not row or x.type.elem not in ("token", "draw"):
@@ -117,7 +113,7 @@ def _lookup(k: Failing, op: Op) -> str:
     return LENGTHS if len(wide) > 1 and len({k.rows(v) for v in wide}) > 1 else ""
 
 
-def _compact(k: Failing, op: Op) -> str:
+def _compact(k: Expressions, op: Op) -> str:
     v, c = op.operands
     if not c.type.dims or k.rows(v) == k.rows(c):
         return ""
@@ -127,13 +123,13 @@ def _compact(k: Failing, op: Op) -> str:
     return LENGTHS
 
 
-def _whole(k: Failing, op: Op) -> str:
+def _whole(k: Expressions, op: Op) -> str:
     """Ends of slices, numbers of tokens: whole numbers are always taken."""
     real = [v for v in op.operands[1:] if v.type.elem in ("real", "prob")]
     return "an infinity is no whole number" if real else ""
 
 
-def _as_int(k: Failing, op: Op) -> str:
+def _as_int(k: Expressions, op: Op) -> str:
     x = op.operands[0]
     made = k.made.get(x)
     if x.type.elem in ("int", "position", "node", "bool", "token", "draw"):
@@ -148,7 +144,7 @@ def _as_int(k: Failing, op: Op) -> str:
     return "" if low > -INF and high < INF else "an infinity is no whole number"
 
 
-def _within(k: Failing, op: Op) -> str:
+def _within(k: Expressions, op: Op) -> str:
     """A number is within the limits of every program; a vector within the capacity that it is shown to have."""
     if len(op.operands) == 1:
         return ""
@@ -164,7 +160,7 @@ def _within(k: Failing, op: Op) -> str:
     return ""
 
 
-def _held(k: Failing, x: Value, room: Value, what: str) -> bool:
+def _held(k: Expressions, x: Value, room: Value, what: str) -> bool:
     """Whether a state of some capacity, filled up to it, or what was drafted from it and is left, fits into it again."""
 
     def is_state(v: Value) -> bool:
@@ -193,7 +189,7 @@ def _held(k: Failing, x: Value, room: Value, what: str) -> bool:
     return False
 
 
-def _cut(k: Failing, x: Value, room: Value) -> bool:
+def _cut(k: Expressions, x: Value, room: Value) -> bool:
     """Whether a vector was cut to its capacity: `first(xs, n)`, `top(xs, n)`, `xs[:n]`."""
     made = k.made.get(x)
     while made is not None and made.opcode in ("gather", "draw.get") and made.operands[-1].type.dims:
@@ -204,7 +200,7 @@ def _cut(k: Failing, x: Value, room: Value) -> bool:
     return k.key(most) == k.key(room) or k.range(most)[1] <= k.range(room)[0] and k.range(most)[0] >= 0
 
 
-def _scatter(k: Failing, op: Op) -> str:
+def _scatter(k: Expressions, op: Op) -> str:
     v, x, *index = op.operands
     dims = list(v.type.dims)
     if len(index) != 1 or not dims:
@@ -217,7 +213,7 @@ def _scatter(k: Failing, op: Op) -> str:
     return _gather(k, Op("gather", (v, i), {}, (), op.results, op.loc))
 
 
-def _as_wide(k: Failing, v: Value, x: Value) -> bool:
+def _as_wide(k: Expressions, v: Value, x: Value) -> bool:
     """Whether the rows of a state are as wide as the best `topk` tokens that are written there."""
     chosen = k.made.get(x)
     while chosen is not None and chosen.opcode in ("draw.get", "face"):
@@ -226,7 +222,7 @@ def _as_wide(k: Failing, v: Value, x: Value) -> bool:
     if chosen is None or chosen.opcode != "topk" or read is None or read.opcode != "state.read":
         return False
     state = next(s for s in k.function.states if s.name == read.attrs["state"])
-    inner = type(k)(k.function, k.consts)
+    inner = Expressions(k.function, k.consts)
     inner.made |= {r: op for op in state.init.walk() for r in op.results}
     made = inner.made.get(state.init.yields[0])
     while made is not None and made.opcode in ("map", "within"):
@@ -237,27 +233,27 @@ def _as_wide(k: Failing, v: Value, x: Value) -> bool:
     return width == ("map", "minimum", k.key(chosen.operands[1]), ("vocab_size",))
 
 
-def _select(k: Failing, op: Op) -> str:
+def _select(k: Expressions, op: Op) -> str:
     x, _, *keys = op.operands
     same = len({k.rows(v) for v in _keys(k, (x, *keys))}) == 1
     return _whole(k, Op(op.opcode, op.operands[:2], {}, (), op.results)) or ("" if same else LENGTHS)
 
 
-def _each(k: Failing, op: Op) -> str:
+def _each(k: Expressions, op: Op) -> str:
     y = op.regions[0].yields[0].type
     return "" if not y.dims or op.result.type.elem == "list" else LENGTHS
 
 
-def _sorted(k: Failing, op: Op) -> str:
+def _sorted(k: Expressions, op: Op) -> str:
     return "" if len({k.rows(v) for v in op.operands}) == 1 else LENGTHS
 
 
-def _listed(k: Failing, op: Op) -> str:
+def _listed(k: Expressions, op: Op) -> str:
     plain = op.result.type.elem == "list" or not any(v.type.dims for v in op.operands)
     return "" if plain or len(op.operands) < 2 else LENGTHS
 
 
-def _alike(k: Failing, op: Op) -> str:
+def _alike(k: Expressions, op: Op) -> str:
     return "" if len({k.rows(v) for v in op.operands if v.type.dims}) < 2 else LENGTHS
 
 

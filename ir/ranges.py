@@ -4,7 +4,7 @@ An interval analysis: parameters lie in their declared ranges, a state holds wha
 value that a loop carries what it is entered with and what an iteration yields. These grow to a fixpoint, at first by what is
 found, then to the function's constants and to infinity. An op of which nothing is known gives anything of its type, so that an
 outcome is only called impossible where it is. That holds of real runs: a step that the checker starts from arbitrary states
-(check/starts.py) may show more.
+(check/initial_states.py) may show more.
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely
 from decgraph.check.claims import Failure, decide
 from decgraph.check.distributions import OutOfTime, Tally
+from decgraph.check.exploration import reduced
 from decgraph.check.plans import first_plans
 from decgraph.check.proof.claims import prove
 from decgraph.check.proof.derive import Derivation
 from decgraph.check.proof.judgments import digest as rule_digest
-from decgraph.check.survey import reduced
 from decgraph.check.worlds import world
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError, InternalError

@@ -33,7 +33,7 @@ class Automaton:
         n = len(self.next)
         if len({len(row) for row in self.next}) != 1:
             raise DecError("an automaton needs one row per state, all with one entry per token")
-        named = {s for row in self.next for s in row} | self.accepting | {self.start}
+        named = self.accepting.union({self.start}, *self.next)
         if any(not -1 <= s < n for s in named) or -1 in self.accepting or self.start < 0:
             raise DecError(f"an automaton with {n} states names a state outside 0..{n - 1}")
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import Self, Unpack
 
 from decgraph.errors import DecError
+from decgraph.runtime.bound import Runs
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.result import Result
 from decgraph.runtime.trace import Event
-
-if TYPE_CHECKING:
-    from decgraph.runtime.session import Session
 
 
 class Conversation:
@@ -25,7 +23,7 @@ class Conversation:
     object.
     """
 
-    def __init__(self, session: Session, system: str | None, fields: RequestFields) -> None:
+    def __init__(self, session: Runs, system: str | None, fields: RequestFields) -> None:
         self.session, self.fields = session, fields
         self.messages: list[dict[str, str]] = [] if system is None else [{"role": "system", "content": system}]
         self._key = object()

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.runtime.bound import Bound
 from decgraph.runtime.models.folders import adapted_from, settings
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, RequestFields
-
-if TYPE_CHECKING:
-    from decgraph.runtime.session import Session
 
 OFF: dict[str, float] = {"top_k": 0, "top_p": 1, "min_p": 0}
 """What generation settings say for no filter."""
 
 
-def defaults(session: Session) -> RequestFields:
+def defaults(session: Bound) -> RequestFields:
     """The sampling fields of a session's requests that say nothing themselves: its own (`Session.defaults`), or those of its
     first model's settings. What its algorithm never reads is left out. Raises DecError for settings that cannot be read."""
     fields = session.defaults

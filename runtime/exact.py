@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from decgraph.runtime.reals import functions
+from decgraph.runtime.reals.real import Number
 
-Weights = tuple[Any, ...]
+Weights = tuple[Number, ...]
 
 
 def masked(weights: Weights, kept: np.ndarray | None) -> Weights:
@@ -31,16 +31,16 @@ def rational(value: int | float | Fraction) -> Fraction:
     return Fraction(str(value)) if isinstance(value, float) else Fraction(value)
 
 
-def power(base: Any, exponent: Fraction) -> Any:
+def power(base: Number, exponent: Fraction) -> Number:
     """base ** exponent, for a base >= 0 and an exponent > 0: a fraction where it is one, else a real."""
     return base if base in (0, 1) else functions.power(base, exponent)
 
 
-def factor(amount: Fraction) -> Any:
+def factor(amount: Fraction) -> Number:
     """What a weight is multiplied by where `amount` is added to its logit."""
     return functions.exp(amount)
 
 
-def normal(weights: tuple[Any, ...]) -> tuple[Any, ...]:
+def normal(weights: Weights) -> Weights:
     """The weights divided by their sum, which is not 0."""
     return tuple(functions.shares(weights))

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import Any, NoReturn, Unpack
 
 from decgraph.errors import DecError
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module
 from decgraph.runtime import progress as shown
 from decgraph.runtime.arguments import Externs, Listener, ParamValue, Prompt, Tokenizing
+from decgraph.runtime.backend import Backend
 from decgraph.runtime.conversation import Conversation
 from decgraph.runtime.faults import fault, title_of
 from decgraph.runtime.grammars import Grammar
@@ -26,7 +27,7 @@ from decgraph.runtime.models.locks import alone, making
 from decgraph.runtime.models.renewal import renewed_all
 from decgraph.runtime.parameters import check_value, is_text
 from decgraph.runtime.placement import Placement, placement_of_all, refuse_autocast
-from decgraph.runtime.prompts import request_for
+from decgraph.runtime.prompts import end_of_text, request_for
 from decgraph.runtime.recording import Recorder
 from decgraph.runtime.refused import refuse_unavailable
 from decgraph.runtime.request import Request, RequestFields
@@ -35,9 +36,6 @@ from decgraph.runtime.shapes import check_shapes
 from decgraph.runtime.text import pieces_of
 from decgraph.runtime.trace import Commits, Event, Stats
 from decgraph.runtime.unshaped import refuse_unread, unread
-
-if TYPE_CHECKING:  # a session is given its backend: `runtime` calls none by name
-    from decgraph.backends.base import Backend
 
 AT_A_TIME = 8
 """Default number of requests that `generate` runs at a time."""
@@ -170,8 +168,6 @@ class Session:
         """What making it took, for its results to say; set by whoever makes it."""
         for name, value in self.params.items():
             if isinstance(value, Grammar):
-                from decgraph.runtime.prompts import end_of_text
-
                 self.params[name] = value.over(tokenizer, end_of_text(self), next(iter(self.models.values())).vocab.size)
 
     @property

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from decgraph.errors import ConstraintError, DecError
 from decgraph.runtime import exact
 from decgraph.runtime.faults import noted_outside
 from decgraph.runtime.models.interface import Scores
+from decgraph.runtime.reals.real import Number
 from decgraph.runtime.request import Amount, Factor, Request
 
 Probs = np.ndarray | exact.Weights
@@ -243,7 +243,8 @@ def _shape_exact(weights: exact.Weights, path: tuple[int, ...], request: Request
     if request.top_k is not None:
         weights = exact.only(weights, order[: request.top_k])
     if request.top_p is not None:
-        wanted, mass, n = exact.rational(request.top_p) * sum(weights), Fraction(0), 0
+        wanted, n = exact.rational(request.top_p) * sum(weights), 0
+        mass: Number = Fraction(0)
         while mass < wanted:
             mass += weights[order[n]]
             n += 1
@@ -277,5 +278,5 @@ def _penalised_exact(probs: exact.Weights, path: tuple[int, ...], request: Reque
     return tuple(weights)
 
 
-def _factor(value: Amount) -> Any:
+def _factor(value: Amount) -> Number:
     return Fraction(value.value) if isinstance(value, Factor) else exact.factor(exact.rational(value))

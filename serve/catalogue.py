@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import decgraph
+from decgraph.api import Algorithm, load
 from decgraph.errors import DecError
 from decgraph.runtime.defaults import defaults, of_folder, sampling
 from decgraph.runtime.models.distinct import original_of
@@ -56,11 +56,11 @@ class Catalogue:
             if not (Path(generation) / "generation_config.json").is_file():
                 raise DecError(f"{generation} has no generation_config.json", hint="--generation-config auto, none or a folder")
             self._defaults = sampling(of_folder(Path(generation)), generation)
-        self.algorithms: dict[str, decgraph.Algorithm] = {}
+        self.algorithms: dict[str, Algorithm] = {}
         self.sessions: dict[str, Session] = {}
         self._own: OrderedDict[tuple[str, str], Session] = OrderedDict()
         unused = set(params or {})
-        chosen = [decgraph.load(one) for one in algorithms]
+        chosen = [load(one) for one in algorithms]
         taken = {model for one in chosen for model in one.models}
         for given in self._given:
             if given.split(".")[0] not in taken:
@@ -124,7 +124,7 @@ class Catalogue:
         self._own.move_to_end(key)
         return self._own[key]
 
-    def _open(self, one: decgraph.Algorithm, params: Mapping[str, Any], backend: str | None) -> Session:
+    def _open(self, one: Algorithm, params: Mapping[str, Any], backend: str | None) -> Session:
         """A session of an algorithm: it shares the models of folders with those that are open."""
         given: dict[str, Any] = {}
         for number, (name, kind) in enumerate(one.models.items()):

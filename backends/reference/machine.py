@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
-from decgraph.backends.base import Backend
 from decgraph.backends.drafting import CALLS
 from decgraph.backends.reference import (
     calls,
@@ -36,6 +35,7 @@ from decgraph.ir.machine import Datum
 from decgraph.ir.ops.host import ACROSS
 from decgraph.ir.table import TABLE, lookup
 from decgraph.ir.values import Loc, Op, Region, Value
+from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import fault
 from decgraph.runtime.recording import Timing
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from decgraph.backends.base import Backend
+from decgraph.runtime.backend import Backend
 
 Meeting = Callable[[str, Any, Callable[[list[Any]], list[Any]]], Any]
 """Called by a run at a place, with its value and what is made of the values of all: gives its own part, once all are there."""

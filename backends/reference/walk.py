@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +18,9 @@ from decgraph.ir.values import Op
 from decgraph.runtime import trace
 
 
-def single(x: Datum) -> Datum:
+def single(x: Datum) -> Any:  # Any: a draw, an edit, or a token
     """The one draw or edit in a value."""
-    found: Datum = x.items[()] if isinstance(x, Draws) else x
-    return found
+    return x.items[()] if isinstance(x, Draws) else x
 
 
 def probabilities(row: Datum, token: int) -> tuple[float | None, float | None]:

@@ -12,7 +12,6 @@ import numpy as np
 from torch import Tensor
 
 from decgraph.backends import automata
-from decgraph.backends.base import Backend
 from decgraph.backends.run import Run, Stop
 from decgraph.backends.torch import calls, draft_loops, engines, noise, protocols, sub_runs
 from decgraph.backends.torch.driver import Driver
@@ -28,6 +27,7 @@ from decgraph.backends.torch.transfer import watch
 from decgraph.backends.torch.trees import TorchTree
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.values import Loc, Op
+from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import fault, noted_outside
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -24,9 +24,6 @@ from decgraph.backends.triton.values import Edit, Operand, Static, Vec, is_stati
 from decgraph.backends.triton.vectors import Vectors, both
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
-
-if TYPE_CHECKING:
-    from decgraph.backends.triton.pieces import Pieces
 
 F = TypeVar("F", bound=Callable[..., "Operand"])
 
@@ -83,6 +80,14 @@ class Decided:
     cells: dict[Op | None, tuple[int, bool]] = field(default_factory=dict)
 
 
+class RunsBodies(Protocol):
+    """Runs the bodies of loops that the host runs (bodies.py: as recorded graphs)."""
+
+    def run(self, region: Region, arguments: Sequence[Operand]) -> tuple[Operand, ...]:
+        """The yields of a body for its arguments, in the lanes that are here."""
+        ...
+
+
 class Evaluator(Vectors):
     """Runs regions. env: the current value of every IR value."""
 
@@ -99,8 +104,8 @@ class Evaluator(Vectors):
         """The most that other numbers can be."""
         self.decided = Decided()
         self.odd: list[Tensor] = []
-        self.pieces: Pieces | None = None
-        """The recorded bodies of loops (pieces.py); None: they are run as they are."""
+        self.bodies: RunsBodies | None = None
+        """What runs the bodies of loops; None: they are run as they are."""
         self.measuring = False
         """Whether it is found out what an iteration needs."""
         self.recording = False
@@ -154,7 +159,7 @@ class Evaluator(Vectors):
 
     def agreed(self, lanes: Tensor) -> bool | None:
         """Whether a condition bool[B] holds in all lanes that are here, or in none; None: in some. The host reads it. In a
-        graph it is what it was the last time, and `odd` says whether it was not (pieces.py runs the body again then)."""
+        graph it is what it was the last time, and `odd` says whether it was not (bodies.py runs the body again then)."""
         here = self.active()
         if self.recording and self.place in self.decided.conditions:
             known = self.decided.conditions[self.place]
@@ -262,7 +267,7 @@ class Evaluator(Vectors):
         if hosted:
             here = count if self.mask is None else torch.where(self.mask, count, 0)
             bound = self.reads(here.amax())
-        recorded = hosted and self.pieces is not None  # a graph is for every iteration: its number is a tensor
+        recorded = hosted and self.bodies is not None  # a graph is for every iteration: its number is a tensor
         if recorded or not is_static(lo):
             return self.loop_of(op, range(bound or 0), carried, lambda i: count > i, start=self.lanes(first), hosted=hosted)
         end = count + int(lo)
@@ -351,11 +356,11 @@ class Evaluator(Vectors):
 
     def body_of(self, region: Region, arguments: Sequence[Operand]) -> tuple[Operand, ...]:
         """An iteration of a loop that the host runs (program.py has graphs of them)."""
-        if self.pieces is None or self.recording:
+        if self.bodies is None or self.recording:
             return self.region(region, arguments)
         counted = not any(region.args[0] in o.operands for o in region.walk())
         number = arguments[0] if counted else self.lanes(arguments[0]).clone()  # the number differs from iteration to iteration
-        return self.pieces.run(region, (0 if counted else number, *arguments[1:]))
+        return self.bodies.run(region, (0 if counted else number, *arguments[1:]))
 
     def loop_of(
         self, op: Op, numbers: range, carried: Sequence[Operand], inside: Callable[[int], Tensor | None], *,

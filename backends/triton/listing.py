@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from decgraph.backends.triton.bodies import Bodies, flattened
 from decgraph.backends.triton.graph import Graph, traced
 from decgraph.backends.triton.lanes import wants
 from decgraph.backends.triton.machine import TritonMachine
-from decgraph.backends.triton.pieces import Pieces, flattened
 from decgraph.backends.triton.program import Job, Program, more_slots
 from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.ir.values import Module
@@ -75,7 +75,7 @@ def _recorded(program: Program) -> tuple[str, Graph]:
         found.append(traced(handed_on, step))
         raise _Found
 
-    step.pieces = Pieces(step, record)
+    step.bodies = Bodies(step, record)
     try:
         for _ in range(ROUNDS):
             program.fill(None)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from decgraph.backends.base import Backend
 from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.schedule import Ended, Schedule
@@ -21,6 +20,7 @@ from decgraph.backends.triton import evaluate
 from decgraph.backends.triton.lanes import Steps, wants
 from decgraph.backends.triton.program import kept
 from decgraph.backends.triton.support import NotSteppable
+from decgraph.runtime.backend import Backend
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.trace import Commits
 

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.bodies import Bodies
 from decgraph.backends.triton.capture import captured
 from decgraph.backends.triton.graph import Replayed, traced
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import CHUNK, Part
-from decgraph.backends.triton.pieces import Pieces
 from decgraph.backends.triton.state import Frame, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Vec, is_static
@@ -268,7 +268,7 @@ class Program:
         reads = reads or bool(self.step.texts)
         self.hosted = self.loops or reads  # tables of whole paths and other texts are read on the host: no graph has them
         if self.hosted and not reads and device.type == "cuda":
-            self.step.pieces = Pieces(self.step, captured)
+            self.step.bodies = Bodies(self.step, captured)
         self.step.ahead = job.needs.ahead
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.each = dict(self.step.counts.calls) if self.step.loop is not None else {}

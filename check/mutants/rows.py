@@ -11,55 +11,61 @@ from typing import Any
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.check.mutant import Mutant
 from decgraph.check.profile import Profile
-from decgraph.ir.data.dist import Dist
+from decgraph.ir import machine
+from decgraph.ir.data.dist import Dist, Draw, Row
+from decgraph.ir.data.noise import NoiseKey
+from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.tree import Tree
+from decgraph.ir.machine import Datum, Edge
 from decgraph.ir.values import Op
+from decgraph.runtime.models.interface import Memory, Model, Scores
+from decgraph.runtime.noise import Key
 from decgraph.runtime.request import Request
 
 
 class Keyed(ExactMachine):
     """Keys of draws go through `other`."""
 
-    def key(self, key: Any, lane: tuple[int, ...], row: Any = None, index: Any = None) -> Any:
+    def key(self, key: NoiseKey, lane: tuple[int, ...], row: Row | None = None, index: int | None = None) -> Key:
         place = super().key(key, lane, row, index)
         return place if key.kind == "output" else self.other(place)
 
-    def other(self, place: Any) -> Any:
+    def other(self, place: Key) -> Key:
         return place
 
 
 class OneForSiblings(Keyed):
     """Siblings drawn with replacement read one noise: they are one token."""
 
-    def other(self, place: Any) -> Any:
+    def other(self, place: Key) -> Key:
         return replace(place, lane=place.lane[:1])
 
 
 class OneForIterations(Keyed):
     """The drafts of one step, or its coins, read one noise."""
 
-    def other(self, place: Any) -> Any:
+    def other(self, place: Key) -> Key:
         return replace(place, counters=place.counters[:1])
 
 
 class OneForSteps(Keyed):
     """Every step reads the noise of the first."""
 
-    def other(self, place: Any) -> Any:
+    def other(self, place: Key) -> Key:
         return replace(place, counters=(0, *place.counters[1:]))
 
 
 class OneForSites(Keyed):
     """The token after a rejection reads the noise of the rejected draft."""
 
-    def other(self, place: Any) -> Any:
+    def other(self, place: Key) -> Key:
         return replace(place, site="", counters=place.counters[:1])
 
 
 class OutputShifted(ExactMachine):
     """The output stream is read one position late: another text for the same seed."""
 
-    def key(self, key: Any, lane: tuple[int, ...], row: Any = None, index: Any = None) -> Any:
+    def key(self, key: NoiseKey, lane: tuple[int, ...], row: Row | None = None, index: int | None = None) -> Key:
         place = super().key(key, lane, row, index)
         if key.kind != "output":
             return place
@@ -76,28 +82,28 @@ class Slots(ExactMachine):
 
     def start_run(self) -> None:
         super().start_run()
-        self.slots: dict[int, Any] = {}
-        self.filling: dict[int, Any] = {}
+        self.slots: dict[int, Edge] = {}
+        self.filling: dict[int, Edge] = {}
 
-    def fill(self, t: Tree) -> dict[int, Any]:
+    def fill(self, t: Tree) -> dict[int, Edge]:
         return {}
 
     def keep(self, before: int) -> None:
         """After a commit: what stays in the slots. `before`: tokens of the context before it."""
 
-    def evaluate(self, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
+    def evaluate(self, op: Op, model: machine.Model, place: Datum, extra: dict[str, Datum]) -> Dist:
         if model is self.main and isinstance(place, Tree) and isinstance(place.base, tuple) and len(place) > 1:
             self.filling = self.fill(place)
         return super().evaluate(op, model, place, extra)
 
-    def commit(self, op: Any, x: Any, tree: Any) -> None:
+    def commit(self, op: Op, x: Datum, tree: Tree | None) -> None:
         before = len(self.tokens)
         super().commit(op, x, tree)
         self.slots = {**self.slots, **self.filling}
         self.filling = {}
         self.keep(before)
 
-    def score_paths(self, model: Any, states: Sequence[tuple[Any, ...]], given: Any) -> list[Callable[[], Any]]:
+    def score_paths(self, model: Model, states: Sequence[tuple[Edge, ...]], given: Memory | None) -> list[Callable[[], Scores]]:
         if model is self.main and self.slots:
             committed = len(self.tokens)
             states = [tuple(self.slots.get(i, x) if i < committed else x for i, x in enumerate(s)) for s in states]
@@ -107,7 +113,7 @@ class Slots(ExactMachine):
 class Stale(Slots):
     """Keys and values of a rejected draft are read as those of the token that replaced it."""
 
-    def fill(self, t: Tree) -> dict[int, Any]:
+    def fill(self, t: Tree) -> dict[int, Edge]:
         node, out = 0, {}
         while t.children(node):
             node = t.children(node)[0]
@@ -118,7 +124,7 @@ class Stale(Slots):
 class Scattered(Slots):
     """The accepted path's keys and values are taken from the first slots of the tree."""
 
-    def fill(self, t: Tree) -> dict[int, Any]:
+    def fill(self, t: Tree) -> dict[int, Edge]:
         return {len(t.base) + i - 1: t.nodes[i].edge for i in range(1, len(t))}
 
     def keep(self, before: int) -> None:
@@ -130,7 +136,7 @@ class Leaking(ExactMachine):
 
     leaks = False
 
-    def evaluate(self, op: Any, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
+    def evaluate(self, op: Op, model: machine.Model, place: Datum, extra: dict[str, Datum]) -> Dist:
         self.leaks = model is self.main and isinstance(place, Tree)
         try:
             return super().evaluate(op, model, place, extra)
@@ -152,10 +158,10 @@ def verified(f: Profile) -> bool:
 class Elsewhere(ExactMachine):
     """The rows of the target below the root, and those that the program shapes itself, come from another request or path."""
 
-    def changed(self, request: Request) -> Any:
+    def changed(self, request: Request) -> Request:
         return request
 
-    def instead(self, path: tuple[Any, ...]) -> tuple[Any, ...]:
+    def instead(self, path: tuple[int | Draw, ...]) -> tuple[int | Draw, ...]:
         return path
 
     def model_row(
@@ -172,21 +178,21 @@ class Elsewhere(ExactMachine):
 class NoConstraints(Elsewhere):
     """Bans and the minimum length are forgotten at drafted nodes."""
 
-    def changed(self, request: Request) -> Any:
+    def changed(self, request: Request) -> Request:
         return replace(request, bans=frozenset(), min_length=0, allow=None)
 
 
 class NoShaping(Elsewhere):
     """Top-k, top-p, min-p, penalties and biases are forgotten at drafted nodes."""
 
-    def changed(self, request: Request) -> Any:
+    def changed(self, request: Request) -> Request:
         return replace(request, top_k=None, top_p=None, min_p=None, bias={}, presence_penalty=0)
 
 
 class RootPath(Elsewhere):
     """Penalties and the minimum length at a node count the root's path."""
 
-    def instead(self, path: tuple[Any, ...]) -> tuple[Any, ...]:
+    def instead(self, path: tuple[int | Draw, ...]) -> tuple[int | Draw, ...]:
         return self.context()
 
 
@@ -198,14 +204,14 @@ def below(f: Profile) -> bool:
 class Uniform(ExactMachine):
     """Draws are uniform over the vocabulary: tokens without mass are drawn."""
 
-    def race_token(self, place: Any, q: Any, name: str) -> int:
+    def race_token(self, place: Key, q: Sequence[Number], name: str) -> int:
         return super().race_token(place, (1,) * len(q), name)
 
 
 class OneTokenLate(ExactMachine):
     """Rows are read one position early, and do not know the last token of their path."""
 
-    def score_path(self, model: Any, state: tuple[Any, ...], given: Any) -> Any:
+    def score_path(self, model: Model, state: tuple[Edge, ...], given: Memory | None) -> Scores:
         return super().score_path(model, state[:-1] if len(state) > 1 else state, given)
 
 
@@ -235,7 +241,7 @@ class Canvases(ExactMachine):
     def scores(self, model: Any, cells: tuple[Any, ...], at: list[int], given: Any) -> list[Any]:
         raise NotImplementedError
 
-    def eval_canvases(self, op: Op, model: Any, place: Any, extra: dict[str, Any]) -> Dist:
+    def eval_canvases(self, op: Op, model: Model, place: Datum, extra: dict[str, Datum]) -> Dist:
         return super().eval_canvases(op, Scored(model, self), place, extra)  # type: ignore[arg-type]
 
 

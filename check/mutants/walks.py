@@ -13,10 +13,13 @@ from decgraph.check.mutant import Mutant
 from decgraph.check.profile import Profile
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0, value_row
+from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.tree import Tree, edge_token
+from decgraph.ir.machine import Datum, Edge
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Op
-from decgraph.runtime.stop import StopMachine
+from decgraph.runtime.noise import Key
+from decgraph.runtime.stop import StopMachine, StopState
 
 
 class Walker(ExactMachine):
@@ -26,7 +29,7 @@ class Walker(ExactMachine):
         """The children in the order in which the rule sees them."""
         return children
 
-    def row(self, t: Tree, evidence: Any, node: int) -> Any:
+    def row(self, t: Tree, evidence: Datum, node: int) -> Any:
         """The evidence at a node."""
         return self.evidence_at(evidence, node)
 
@@ -34,11 +37,11 @@ class Walker(ExactMachine):
         """The child that the walk goes on to, given the one that the rule accepted."""
         return child
 
-    def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
+    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Edge) -> list[Edge]:
         """What is committed after the accepted path, given the token that the rule emitted."""
         return [] if token is None else [token]
 
-    def walk(self, op: Op, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
+    def walk(self, op: Op, t: Tree, evidence: Datum, rest: tuple[Datum, ...]) -> Any:
         if op.attrs["scope"] == "tree" or isinstance(t.base, Canvas):
             return super().walk(op, t, evidence, rest)
         node, depth = 0, 0
@@ -60,21 +63,21 @@ class Walker(ExactMachine):
                 return self.end(op, t, evidence, node, children, last)
             node, depth = child, depth + 1
 
-    def end(self, op: Op, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> Any:
+    def end(self, op: Op, t: Tree, evidence: Datum, node: int, children: list[int], token: Edge) -> Path:
         tokens = self.emitted(t, evidence, node, children, token)
         path = self.walked(op, t, node, tokens[0] if tokens else None)
         assert isinstance(path, Path)
         path.tokens += tokens[1:]
         return path
 
-    def redraw(self, row: Any, site: str, depth: int) -> Draw:
+    def redraw(self, row: Datum, site: str, depth: int) -> Draw:
         """A fresh draw from a row of evidence, keyed by `site`."""
-        row = row.rows[()] if hasattr(row, "rows") else row
-        assert self.op is not None
-        return self.draw(self.op, row, "shaped", NoiseKey(site, (self.committed(), depth)), 0, None)
+        one = row.rows[()] if isinstance(row, Dist) else row
+        assert self.op is not None and isinstance(one, Row)
+        return self.draw(self.op, one, "shaped", NoiseKey(site, (self.committed(), depth)), 0, None)
 
 
-def score(t: Tree, node: int) -> Any:
+def score(t: Tree, node: int) -> Number | Fraction:
     """The raw probability of the token into a node."""
     d = t.nodes[node].edge
     return d.source.face("raw")[d.token] if isinstance(d, Draw) else 1
@@ -101,13 +104,13 @@ class Pruned(Walker):
     """A sampled draft is cut because of its own probability."""
 
     def order(self, t: Tree, node: int, children: list[int]) -> list[int]:
-        return [c for c in children if 5 * score(t, c) >= 2]
+        return [c for c in children if score(t, c) * 5 >= 2]
 
 
 class Unconditional(ExactMachine):
     """Draws without replacement are tested with the distribution of the first."""
 
-    def siblings(self, op: Op, row: Row, face: str, place: Any, k: int, lane: int, race: bool = False) -> list[Draw]:
+    def siblings(self, op: Op, row: Row, face: str, place: Key, k: int, lane: int, race: bool = False) -> list[Draw]:
         out = super().siblings(op, row, face, place, k, lane, race)
         for d in out:
             d.law = row
@@ -117,7 +120,7 @@ class Unconditional(ExactMachine):
 class PointsAsDrawn(ExactMachine):
     """The likeliest tokens are tested as if they had been drawn."""
 
-    def walk(self, op: Op, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
+    def walk(self, op: Op, t: Tree, evidence: Datum, rest: tuple[Datum, ...]) -> Any:
         for n in t.nodes:
             if isinstance(n.edge, Draw) and n.edge.point:
                 n.edge.law, n.edge.law_face = n.edge.source, "shaped"
@@ -166,14 +169,14 @@ def tested(f: Profile) -> bool:
 class AtParent(Walker):
     """A draft is judged by what the target says before its parent, one position early."""
 
-    def row(self, t: Tree, evidence: Any, node: int) -> Any:
+    def row(self, t: Tree, evidence: Datum, node: int) -> Any:
         return self.evidence_at(evidence, t.nodes[node].parent)
 
 
 class BonusOfTheRoot(Walker):
     """The token after a fully accepted path is drawn from the row of the root."""
 
-    def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
+    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Edge) -> list[Edge]:
         if token is None or children or node == 0:
             return super().emitted(t, evidence, node, children, token)
         return [self.redraw(self.evidence_at(evidence, 0), "bonus", node)]
@@ -182,7 +185,7 @@ class BonusOfTheRoot(Walker):
 class NextRow(Walker):
     """After a rejection the token is drawn from the next row, which knows the rejected draft."""
 
-    def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
+    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Edge) -> list[Edge]:
         if token is None or not children:
             return super().emitted(t, evidence, node, children, token)
         try:
@@ -194,7 +197,7 @@ class NextRow(Walker):
 class Padded(Walker):
     """A padded slot reads as token 0, and token 0 matches it."""
 
-    def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
+    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Edge) -> list[Edge]:
         if token is None or children or edge_token(token) != 0:
             return super().emitted(t, evidence, node, children, token)
         return [token, self.redraw(self.evidence_at(evidence, node), "padded", node)]
@@ -203,7 +206,7 @@ class Padded(Walker):
 class Zeroed(Walker):
     """An accepted token is taken out of the rows below it."""
 
-    def row(self, t: Tree, evidence: Any, node: int) -> Any:
+    def row(self, t: Tree, evidence: Datum, node: int) -> Any:
         row = super().row(t, evidence, node)
         if node == 0 or not isinstance(row, Dist):
             return row
@@ -220,7 +223,7 @@ class Zeroed(Walker):
 class Dropped(Walker):
     """After accepted drafts the replacement of a rejected one is thrown away: the next is drawn from p, not the residual."""
 
-    def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
+    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Edge) -> list[Edge]:
         if node != 0 and children:
             return []
         return super().emitted(t, evidence, node, children, token)
@@ -229,10 +232,10 @@ class Dropped(Walker):
 class OncePerStep(ExactMachine):
     """An end of text inside an accepted path is not seen: stops are tested once a step."""
 
-    def sees(self, state: Any, token: int) -> Any:
+    def sees(self, state: StopState, token: int) -> StopState:
         return replace(state, count=state.count + 1)
 
-    def commit(self, op: Op, x: Any, tree: Any) -> None:
+    def commit(self, op: Op, x: Datum, tree: Tree | None) -> None:
         tokens = [edge_token(t) for t in self.commit_tokens(x, tree)]
         if self.parent is not None or len(tokens) < 2 or self.done():
             super().commit(op, x, tree)
@@ -251,13 +254,13 @@ class OncePerStep(ExactMachine):
 class Overshoot(OncePerStep):
     """An accepted path is committed whole though the limit is reached inside it."""
 
-    def sees(self, state: Any, token: int) -> Any:
+    def sees(self, state: StopState, token: int) -> StopState:
         if state.done:
             return state
         ends = token in state.request.eos
         return replace(state, count=state.count + 1, done=ends, reason="eos" if ends else "")
 
-    def commit(self, op: Op, x: Any, tree: Any) -> None:
+    def commit(self, op: Op, x: Datum, tree: Tree | None) -> None:
         tokens = [edge_token(t) for t in self.commit_tokens(x, tree)]
         for i, t in enumerate(tokens):
             if t in self.request.eos:
@@ -265,7 +268,7 @@ class Overshoot(OncePerStep):
                 break
         super().commit(op, [int(t) for t in tokens] if self.parent is None else x, tree if self.parent is not None else None)
 
-    def commit_tokens(self, x: Any, tree: Any) -> list[Any]:
+    def commit_tokens(self, x: Datum, tree: Tree | None) -> list[Any]:
         return list(x) if isinstance(x, list) and all(isinstance(t, int) for t in x) else super().commit_tokens(x, tree)
 
 

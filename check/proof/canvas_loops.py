@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from decgraph.check.proof.amounts import ONE, ZERO, anywhere
-from decgraph.check.proof.canvases import Canvas, Canvases, Lost, Part, then
+from decgraph.check.proof.canvas_values import NONE, AnyOpen, Blocks, CellEdit, Cells, Column, Counts, TreeNodes, Vector
+from decgraph.check.proof.canvases import Canvas, Canvases, Lost, PartlyDecided, then
 from decgraph.check.proof.cells import BLOCK
 from decgraph.check.proof.invariants import Stopped
-from decgraph.check.proof.parts import NONE, AnyOpen, Blocks, Cells, Column, Counts, Edit, Node, Vector
 from decgraph.check.proof.vectors import size, vector
 from decgraph.ir.linear import Linear
 from decgraph.ir.values import Op, Region
@@ -87,14 +87,14 @@ class Walk(Canvases):
                 return replace(a, went=a.went and (b.went or b is full))
         if isinstance(a, Canvas | Lost):
             return a if isinstance(a, Lost) else b if isinstance(b, Lost) else Lost(op, "which cells are decided is not known")
-        if isinstance(a, Edit) and b is NONE or isinstance(b, Edit) and a is NONE:
-            return a if isinstance(a, Edit) else b
+        if isinstance(a, CellEdit) and b is NONE or isinstance(b, CellEdit) and a is NONE:
+            return a if isinstance(a, CellEdit) else b
         n = size(self, a)
         return Vector(n) if n is not None and n == size(self, b) else None
 
     def each(self, op: Op, nodes: Any) -> Any:
         """A value for each node of a tree of canvases."""
-        if not isinstance(nodes, Node) or nodes.one or op.attrs.get("filtered"):
+        if not isinstance(nodes, TreeNodes) or nodes.one or op.attrs.get("filtered"):
             return vector(self, op, [nodes])
         region, mark = op.regions[0], self.known.mark()
         self.now |= dict(zip(region.args, (self.known.atom(0), replace(nodes, one=True)), strict=True))
@@ -251,7 +251,7 @@ class Walk(Canvases):
         """Why an iteration is not of some kind: what it does to the canvas."""
         return Stopped(found.op, found.why) if isinstance(found, Lost) else Stopped(op, why)
 
-    def head(self, op: Op, counter: Linear, carried: Sequence[Any]) -> tuple[int, Canvas, Part]:
+    def head(self, op: Op, counter: Linear, carried: Sequence[Any]) -> tuple[int, Canvas, PartlyDecided]:
         """The one canvas that a loop carries: its place and value, and the part in which the first iteration decides cells."""
         places = [n for n, v in enumerate(carried) if isinstance(v, Canvas)]
         if len(places) != 1:

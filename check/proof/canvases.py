@@ -13,26 +13,26 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from decgraph.check.proof.amounts import ONE, ZERO, Known
-from decgraph.check.proof.cells import within
-from decgraph.check.proof.invariants import Step, Stopped
-from decgraph.check.proof.judgments import digest
-from decgraph.check.proof.parts import (
+from decgraph.check.proof.canvas_values import (
     NONE,
     NOTHING,
     Best,
     Between,
+    CellEdit,
     Cells,
     Column,
     Drawn,
-    Edit,
     MaskedOf,
-    Node,
     Open,
     Rows,
     Tree,
+    TreeNodes,
     Vector,
     same_cells,
 )
+from decgraph.check.proof.cells import within
+from decgraph.check.proof.invariants import Step, Stopped
+from decgraph.check.proof.judgments import digest
 from decgraph.check.proof.vectors import size, unknown
 from decgraph.ir.linear import Linear
 from decgraph.ir.values import Function, Op, Region, Value
@@ -46,7 +46,7 @@ Steps = tuple[tuple[Any, ...], ...]
 
 
 @dataclass(frozen=True)
-class Part:
+class PartlyDecided:
     """Cells of which some are decided, by steps that each decided the surest, or the `counts` surest; own: with own noise."""
 
     low: Linear
@@ -62,7 +62,7 @@ class Canvas:
 
     done: Linear
     steps: Steps = ()
-    part: Part | None = None
+    part: PartlyDecided | None = None
     went: bool = False
 
 
@@ -258,7 +258,7 @@ class Canvases:
         self.own = self.own and score.draw.own
         said = "the surest of the masked cells" if best.count == ONE else "the surest of the masked cells, so many of them"
         self.say(op, f"decides {said}", "cells-surest")
-        return Canvas(canvas.done, canvas.steps, Part(at.low, at.high, counts, score.draw.own), went=True)
+        return Canvas(canvas.done, canvas.steps, PartlyDecided(at.low, at.high, counts, score.draw.own), went=True)
 
     # -- models
     def eval(self, op: Op, model: Any, canvas: Any, *rest: Any) -> Any:
@@ -331,7 +331,7 @@ class Canvases:
         if tree not in self.nodes:
             part = base.part
             if part is None and isinstance(at, Cells) and at.ordered and self.are_next(base, at):
-                part = Part(at.low, at.high)
+                part = PartlyDecided(at.low, at.high)
             if part is None or part.counts or not part.own:
                 return None
             self.nodes[tree] = Canvas(base.done, base.steps, part)
@@ -342,13 +342,13 @@ class Canvases:
         return Column(tree, Vector(self.length, self.state(node, op.attrs["column"]))) if node is not None else None
 
     def all_nodes(self, op: Op, tree: Any, *_: Any) -> Any:
-        return Node(tree) if isinstance(tree, Tree) and op.attrs["which"] == "all" else None
+        return TreeNodes(tree) if isinstance(tree, Tree) and op.attrs["which"] == "all" else None
 
     def walk(self, op: Op, tree: Any, evidence: Any, *_: Any) -> Any:
         """What a rule accepts that follows the specification's own next edits: some more of its steps, or none."""
         edit = evidence.value if isinstance(evidence, Column) and evidence.tree is tree else None
         node = self.nodes.get(tree) if isinstance(tree, Tree) else None
-        if not isinstance(edit, Edit) or node is None or digest(op) != AGREED:
+        if not isinstance(edit, CellEdit) or node is None or digest(op) != AGREED:
             return Lost(op, "what is accepted is not known to be the specification's next edits")
         at, token = edit.at, edit.token
         right = isinstance(at, Best) and isinstance(token, Best) and token.token and not at.token and at.score == token.score
@@ -358,4 +358,4 @@ class Canvases:
         return replace(node, went=tree.base.went)
 
 
-__all__ = ["NONE", "Canvas", "Canvases", "Lost", "Part", "Steps", "then"]
+__all__ = ["NONE", "Canvas", "Canvases", "Lost", "PartlyDecided", "Steps", "then"]

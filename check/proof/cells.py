@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from decgraph.check.proof.amounts import ONE, ZERO, varying
-from decgraph.check.proof.parts import (
+from decgraph.check.proof.canvas_values import (
     Best,
     Between,
     Blocks,
@@ -18,13 +18,13 @@ from decgraph.check.proof.parts import (
     Formula,
     K,
     MaskedOf,
-    Node,
     Open,
     Order,
     Places,
     Ranked,
     Rows,
     Score,
+    TreeNodes,
     Vector,
     same_cells,
 )
@@ -66,7 +66,7 @@ def _gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
             if w.block is not None and (x.step, i) == (w.block[0], BLOCK):
                 return w.block[1]
             return Cells(ZERO, w.length) if w.known.at_least(x.step - w.length) else None
-        case Column(), Node(one=True) if x.tree is i.tree:
+        case Column(), TreeNodes(one=True) if x.tree is i.tree:
             return x.value
         case Drawn(), Best():
             return _best_tokens(x, i)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from decgraph.check.proof.endings import errors
+from decgraph.check.proof.environment import Environment, Judged
 from decgraph.check.proof.invariants import Invariant, NotKept, Step, Stopped
 from decgraph.check.proof.judgments import judge
-from decgraph.check.proof.kernel import Judged, Kernel
+from decgraph.check.proof.kernel import Kernel
 from decgraph.ir.facts import Certainty
 from decgraph.ir.values import Function, Module, Op
 
@@ -37,7 +38,7 @@ class Derivation:
     """Lines whose errors may end a run, and what may fail there; none: no run ends in an error."""
 
 
-def judged(kernel: Kernel, op: Op) -> Judged:
+def judged(kernel: Environment, op: Op) -> Judged:
     """The judgment on a rule; on an algorithm that is run: `own` or `inside`, if all that it commits is."""
     if op.opcode != "run":
         return judge(kernel, op)

@@ -3,9 +3,10 @@ they would end the run, so nothing there may fail. A part of the kernel."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from decgraph.check.proof.environment import Environment
 from decgraph.check.proof.invariants import Stopped
 from decgraph.check.proof.unread import written
 from decgraph.ir.draft_ends import decisive
@@ -13,35 +14,33 @@ from decgraph.ir.facts import NONE, Fact, Row, Tree, one_model
 from decgraph.ir.failing_trees import without_place
 from decgraph.ir.values import Op
 
-if TYPE_CHECKING:
-    from decgraph.check.proof.kernel import Kernel
-
 MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
 
 
-def may_end(k: Kernel, op: Op) -> None:
+def may_end(k: Environment, op: Op) -> None:
     """An error in a draft ends the block: what decides that there is one controls what follows in it (`told`). Draws among
     that which are not grown yet (`drafting`) must not be grown after it."""
     inner = (op, *(o for r in op.regions for o in r.walk()))
     if k.drafting is None or not any(k.failing.why(o) for o in inner if o not in k.sound):
         return
-    k.told |= k.taint(*decisive(op, k.made), *(op.results if op.regions else ())) | k.control
-    k.control |= k.told
-    k.drafting |= {v for v, past in k.told if past is None and v not in k.grown}
+    k.ends_draft |= k.taint(*decisive(op, k.made), *(op.results if op.regions else ())) | k.control
+    k.control |= k.ends_draft
+    k.drafting |= {v for v, past in k.ends_draft if past is None and v not in k.grown}
 
 
-def draft(k: Kernel, op: Op) -> list[Fact | None]:
-    """A block that an error may end early, with the tree as it was then: nothing but the tree is read after it."""
-    outer, before = k.control, (k.drafting, k.told)
+def draft(k: Environment, op: Op, block: Callable[[], list[Fact | None]]) -> list[Fact | None]:
+    """A block that an error may end early, with the tree as it was then: nothing but the tree is read after it.
+    block: the pass over it."""
+    outer, before = k.control, (k.drafting, k.ends_draft)
     if len(op.results) != 1 or any(o.opcode in MADE_ANEW for o in op.regions[0].walk()):
         raise Stopped(op, "a draft that is begun anew where an error may end it")
-    k.drafting, k.told = set(), NONE
-    (tree,) = k.either(op)
+    k.drafting, k.ends_draft = set(), NONE
+    (tree,) = block()
     for name in written(op):  # whichever of several values an error leaves in a state
-        k.left.pop(name, None)
-    told, early = k.told, k.drafting
-    (k.drafting, k.told), k.control = before, outer
-    k.taints[op.result] |= told
+        k.unread.pop(name, None)
+    by_errors, early = k.ends_draft, k.drafting
+    (k.drafting, k.ends_draft), k.control = before, outer
+    k.taints[op.result] |= by_errors
     if not isinstance(tree, Tree):
         return [None]
     for made in _trees(k, op):  # an error leaves the tree that was made last, also one that the block would have put aside
@@ -53,7 +52,7 @@ def draft(k: Kernel, op: Op) -> list[Fact | None]:
     return [replace(tree, tree=op.result, grown=frozenset({op.result}), fault=tree.fault or fault)]
 
 
-def _trees(k: Kernel, op: Op) -> list[Tree]:
+def _trees(k: Environment, op: Op) -> list[Tree]:
     """What is known of each tree that is made in a block, with its draws as those of its own and of earlier iterations."""
     found = []
     within = {o for o in op.regions[0].walk() if o.opcode in ("for", "while", "each")}
@@ -67,13 +66,13 @@ def _trees(k: Kernel, op: Op) -> list[Tree]:
     return found
 
 
-def errors(k: Kernel) -> list[tuple[int, str]]:
+def errors(k: Environment) -> list[tuple[int, str]]:
     """After the pass: the lines where an error may end a run, and what may fail there. A lossless rule does not divide by 0 for
     the drafts that it is given (`sound`); a computed row that is known to be a model's has mass and holds numbers."""
     return [(op.loc.line, why) for op, why in k.failing.outside_drafts(k.sound) if not of_model(k, op)]
 
 
-def of_model(k: Kernel, op: Op) -> bool:
+def of_model(k: Environment, op: Op) -> bool:
     """Whether what an op draws from or computes is known to be a model's row."""
     row = k.facts.get(op.operands[0] if op.opcode == "draw" else op.result) if op.results else None
     whole = isinstance(row, Row) and row.face in ("shaped", "raw", "logits")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from decgraph.check.proof.kernel import Judged, Kernel
+from decgraph.check.proof.environment import Environment, Judged
 from decgraph.check.proof.lossless import Lossless
 from decgraph.check.proof.matching import POSITIVE, PROB, UNKNOWN, NoRule, Paths
 from decgraph.ir.values import Op, Region, Value
@@ -18,7 +18,7 @@ LEMMAS: dict[str, str] = {
 """Rules of whole trees that theorems of proof/Traversal.v say are lossless, by the hash of their IR."""
 
 
-def judge(kernel: Kernel, op: Op) -> Judged:
+def judge(kernel: Environment, op: Op) -> Judged:
     """The judgment on the rule of a `tree.walk`, and why it is not more."""
     if digest(op) in LEMMAS:
         return "lossless", ""
@@ -52,7 +52,7 @@ def _matches_one_draw(op: Op) -> bool:
         return False
 
 
-def _outside(kernel: Kernel, v: Value) -> Any:
+def _outside(kernel: Environment, v: Value) -> Any:
     """What a rule may know of values that it is given."""
     known = kernel.const(v)
     if known is not None:

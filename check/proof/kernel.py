@@ -16,14 +16,15 @@ committed. `inside`: the target gives it mass. An op without a rule gives no fac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
 from decgraph.check.proof import unread
 from decgraph.check.proof.endings import draft, may_end
-from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
+from decgraph.check.proof.environment import Environment
+from decgraph.check.proof.folding import FOLDS, constant, same
 from decgraph.check.proof.invariants import (
     COMMITS,
     WORDS,
@@ -40,14 +41,11 @@ from decgraph.check.proof.invariants import (
     weakest,
 )
 from decgraph.check.proof.jacobi import iterated
-from decgraph.check.proof.sizes import Sizes
-from decgraph.check.proof.unit_rows import sums_to_one
 from decgraph.check.proof.verified import accepted, committed, inside, unfit
 from decgraph.ir.facts import (
     NONE,
     RANK,
     CellTokens,
-    Certainty,
     Drafts,
     Fact,
     Memory,
@@ -61,84 +59,14 @@ from decgraph.ir.facts import (
     Unfit,
     joined,
 )
-from decgraph.ir.failing import Failing
-from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
-from decgraph.ir.linear import Condition, Linear, at_least, negated
+from decgraph.ir.linear import Linear, at_least, negated
 from decgraph.ir.opdef import TABLE
-from decgraph.ir.values import Function, Module, Op, Region, Value
-
-LOOPS = ("for", "while", "each")
-Judged = tuple[str, str]
-"""What a verification rule is (`matching`, `lossless`, `support` or ""), and why it is not more."""
+from decgraph.ir.values import Op, Region, Value
 
 
-@dataclass
-class Kernel:
-    """One pass over `function` for a claim about `model`, or for support about "one or another"."""
-
-    module: Module
-    function: Function
-    model: str
-    mode: Certainty
-    judge: Callable[[Kernel, Op], Judged]
-    invariants: Mapping[Op, Invariant]
-    greedy: bool = False
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    condition: Any = ()
-
-    def __post_init__(self) -> None:
-        self.models = self.model.split(" or ")
-        self.facts: dict[Value, Fact] = {}
-        self.taints: dict[Value, Labels] = {}
-        self.consts: dict[Value, Any] = {}
-        self.made: dict[Value, Op] = {}
-        self.loops: dict[Value, tuple[Value, ...]] = {}
-        self.around: dict[Value, tuple[Op, ...]] = {}
-        self.reads: dict[Value, int] = {}
-        self.carried: dict[Value, tuple[Op, int]] = {}
-        self.states: dict[str, Labels] = {}
-        self.grown: dict[Value, Op] = {}
-        self.version, self.newest = 0, 0
-        self.control: Labels = NONE
-        self.progress = self.ended = self.output_decides = False
-        self.committed: set[Certainty] = set()
-        self.failing = Failing(self.function, self.consts)
-        self.drafting: set[Value] | None = None  # where an error may end a draft: see endings.py
-        self.told: Labels = NONE
-        self.left = unread.at_start(self.function)
-        self.sound: set[Op] = set()
-        self.steps: list[Step] = []
-        self._place(self.function.body, (), ())
-        noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
-        sites = [op.attrs["site"] for op in noises if op.attrs["kind"] != "output"]
-        self.shared_sites = {site for site in sites if sites.count(site) > 1}
-        output = {op.result for op in noises if op.attrs["kind"] == "output"}
-        self.output_readers = [op for op in self.function.body.walk() if any(v in output for v in op.operands)]
-        self.mislabelled = {
-            f.tree for f in check_labels(self.module) if f.severity == "error" and f.function == self.function.name
-        }
-        governed = {name for name, _ in self.function.policies}
-        for p in self.function.params:
-            if p.value.type.elem == "model" and p.name not in governed:
-                self.facts[p.value] = ModelIs(p.name)
-            if p.name in self.settings:
-                self.consts[p.value] = self.settings[p.name]
-        self.sizes = Sizes(self.function, self.condition, self.consts, self.of, self.made)
-
-    def _place(self, region: Region, counters: tuple[Value, ...], loops: tuple[Op, ...]) -> None:
-        """Where each value is made: the loops around it, their counters, and how often it is read."""
-        for op in region.ops:
-            for v in op.results:
-                self.made[v], self.loops[v], self.around[v] = op, counters, loops
-            for v in op.operands:
-                self.reads[v] = self.reads.get(v, 0) + 1
-            for r in op.regions:
-                looped = op.opcode in LOOPS
-                if looped:
-                    self.carried |= {v: (op, n) for n, v in enumerate(r.args[1:])}
-                inner = (*counters, r.args[0]) if looped or op.opcode == "tree.walk" else counters
-                self._place(r, inner, (*loops, op) if looped else loops)
+class Kernel(Environment):
+    """One pass over a function: checks that what it commits is what the claim says."""
 
     # -- the pass
     def run(self) -> list[Step]:
@@ -205,9 +133,6 @@ class Kernel:
             self.consts[op.result] = self.consts[operand]
         return self.of(operand) if as_wide(op.result, operand) else None
 
-    def say(self, op: Op, text: str, rule: str) -> None:
-        self.steps.append(Step(op.loc.line, text, rule))
-
     def _absorb(self, op: Op) -> None:
         """An op with regions and no rule of its own: its results depend on all that is read in it; what it tells externs and
         states is remembered; nothing in it may commit."""
@@ -222,69 +147,12 @@ class Kernel:
             self._remember(op, self.taints[op.result])
         for inner in (o for r in op.regions for o in r.walk()):
             if inner.opcode in ("state.write", "extern"):
-                self.left.pop(memory_of(inner), None)
+                self.unread.pop(memory_of(inner), None)
                 self._remember(inner, frozenset().union(*(self.taints[v] for v in op.results)) | self.taint(*inner.operands))
                 for v in op.results:
                     self.taints[v] |= self.states.get(memory_of(inner), NONE)
 
     # -- what ops' rules ask
-    def of(self, v: Value) -> Fact | None:
-        return self.facts.get(v) or self.sizes.pieces.get(v)
-
-    def taint(self, *values: Value) -> Labels:
-        return frozenset().union(*(self.taints.get(v, NONE) for v in values))
-
-    def is_output(self, v: Value) -> bool:
-        """Whether a noise is the `output` stream at the row's own position."""
-        made = self.made.get(v)
-        return made is not None and made.opcode == "noise" and made.attrs["kind"] == "output" and not made.operands
-
-    def fresh(self, op: Op, noise: Value) -> bool:
-        """Whether nothing else reads a noise: made beside its draw, in the same loops and keyed by all their counters, at a
-        site of its own, and read once."""
-        made = self.made.get(noise)
-        return (
-            made is not None
-            and made.opcode == "noise"
-            and made.attrs["kind"] != "output"
-            and made.attrs["site"] not in self.shared_sites
-            and self.loops[noise] == self.loops[op.result]
-            and set(self.loops[noise]) <= set(made.operands)
-            and self.reads[noise] == 1
-        )
-
-    def reads_noise(self, op: Op, noise: Value) -> None:
-        """The results of a draw depend on its noise."""
-        for v in op.results:
-            self.taints[v] |= {(noise, None)}
-
-    def limits(self, v: Value) -> Range:
-        """Numbers that the value lies between."""
-        known = number(self.consts.get(v))
-        return self.sizes.ranges.get(v, (-INF, INF)) if known is None else (known, known)
-
-    def low(self, v: Value) -> Number:
-        """A number that the value is not below."""
-        return self.limits(v)[0]
-
-    def const(self, v: Value) -> object:
-        return self.consts.get(v)
-
-    def sums_to_one(self, v: Value) -> bool:
-        return sums_to_one(self, v)
-
-    def tells(self, noises: Labels, *values: Value) -> bool:
-        """Whether any of the values depends on one of these draws."""
-        return bool(noises & self.taint(*values))
-
-    def in_context(self) -> Labels:
-        """The draws that the committed context depends on."""
-        return self.states.get("context", NONE)
-
-    def proves(self, condition: Condition) -> bool:
-        """Whether a condition on numbers follows from what is known here."""
-        return self.sizes.proves(condition)
-
     def grows(self, op: Op, drafts: Drafts) -> str:
         return unfit(self, op, drafts)
 
@@ -357,7 +225,7 @@ class Kernel:
 
     def _state_read(self, op: Op) -> Fact | None:
         self.taints[op.result] = self.states.get(memory_of(op), NONE)
-        return self.left.get(memory_of(op))
+        return self.unread.get(memory_of(op))
 
     def _extern(self, op: Op) -> None:
         """A function of the caller's may remember what it was given: its answers tell of all of that."""
@@ -370,7 +238,7 @@ class Kernel:
 
     # -- control flow
     def _if(self, op: Op) -> list[Fact | None]:
-        return draft(self, op) if "draft" in op.attrs else self.either(op)
+        return draft(self, op, lambda: self.either(op)) if "draft" in op.attrs else self.either(op)
 
     def either(self, op: Op) -> list[Fact | None]:
         known = self.consts.get(op.operands[0])
@@ -385,20 +253,20 @@ class Kernel:
             return facts
         decided_by, outer, entry = self.taint(op.operands[0]), self.control, self.version
         progress, ends, alive, left = self.progress, [], self.sizes.alive, []
-        before = self.left
+        before = self.unread
         condition = self.sizes.conditions.get(op.operands[0])
         for region, known_here in zip(op.regions, (condition, negated(condition))):
-            self.control, self.version, self.progress, self.left = outer | decided_by, entry, progress, dict(before)
+            self.control, self.version, self.progress, self.unread = outer | decided_by, entry, progress, dict(before)
             with self.sizes.under(known_here, alive):
                 facts = self.region(region)
                 facts = [
                     self.sizes.now(f, self.version) or self.sizes.size(y, self.version) for y, f in zip(region.yields, facts)
                 ]
             ends.append((self.version, self.progress, facts, region.yields))
-            left.append(self.left)
-        self.control, self.progress = outer | self.told, all(made for _, made, _, _ in ends)
+            left.append(self.unread)
+        self.control, self.progress = outer | self.ends_draft, all(made for _, made, _, _ in ends)
         self.version, self.sizes.alive = entry, alive
-        self.left = {name: fact for name, fact in left[0].items() if left[1].get(name) == fact}
+        self.unread = {name: fact for name, fact in left[0].items() if left[1].get(name) == fact}
         if any(version != entry for version, _, _, _ in ends):
             self._new_version()
         out = []
@@ -544,7 +412,7 @@ class Kernel:
         if asks_done(op) and not self.progress and self.mode != "inside":
             raise Stopped(op, "an iteration may commit nothing")
         self.progress = progress
-        self.control = outer | self.told
+        self.control = outer | self.ends_draft
         self.states = dict(inv.states)
         unread.begin(self, op, ())
         if commits:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from decgraph.check.proof.matching import MOST_PATHS, NoRule
-from decgraph.check.proof.rows import P, Q, Row, Rows, Scalar, added, negative, scaled, where_zero
+from decgraph.check.proof.rows import P, Q, Rows, Scalar, SymbolicRow, added, negative, scaled, where_zero
 from decgraph.ir.values import Op, Region, Value
 
 
@@ -25,11 +25,11 @@ class Is:
     """An abstract value: the index of the loop, the child, a noise, a row, a row at the child, a ratio to q there, a coin."""
 
     kind: str
-    row: Row = field(default_factory=dict, hash=False)
+    row: SymbolicRow = field(default_factory=dict, hash=False)
 
 
 INDEX, CHILD, CHILDREN, NOISE, OWED, UNKNOWN = (Is(k) for k in ("index", "child", "children", "noise", "owed", "unknown"))
-Path = tuple[Row, Mapping[Value, Any]]
+Branch = tuple[SymbolicRow, Mapping[Value, Any]]
 """Of one way through an iteration: its mass as a row over the child's token, and what values are."""
 
 
@@ -94,8 +94,8 @@ class Lossless:
             raise NoRule("the loop never accepts")
         env = {**consts, **dict(zip(body.args[1:], start)), body.args[0]: INDEX, children: CHILDREN}
         env[body.args[1 + owed]] = Is("row", P)
-        accepted: Row = {}
-        again: list[tuple[Scalar, Row]] = []
+        accepted: SymbolicRow = {}
+        again: list[tuple[Scalar, SymbolicRow]] = []
         for mass, after in self._run(body, [(Q, env)]):
             stop, *state = (after.get(v, UNKNOWN) for v in body.yields)
             row, others = state[owed], [x for n, x in enumerate(state) if n != owed]
@@ -114,7 +114,7 @@ class Lossless:
                 raise NoRule("an iteration ends in a state that is neither accepted nor as before")
         self._balanced(accepted, again)
 
-    def _balanced(self, accepted: Row, again: list[tuple[Scalar, Row]]) -> None:
+    def _balanced(self, accepted: SymbolicRow, again: list[tuple[Scalar, SymbolicRow]]) -> None:
         """accepted + the sum of mass * row owed = P."""
         whole = accepted
         for mass, row in again:
@@ -142,14 +142,14 @@ class Lossless:
                 if not accepts and not (has is False and emits is True and token == OWED):
                     raise NoRule("what is owed is not emitted after the children, or emitted twice")
 
-    def _run(self, region: Region, paths: list[Path]) -> list[Path]:
+    def _run(self, region: Region, paths: list[Branch]) -> list[Branch]:
         for op in region.ops:
             paths = [after for path in paths for after in self._step(op, *path)]
             if len(paths) > MOST_PATHS:
                 raise NoRule("too many paths")
         return paths
 
-    def _step(self, op: Op, mass: Row, env: Mapping[Value, Any]) -> list[Path]:
+    def _step(self, op: Op, mass: SymbolicRow, env: Mapping[Value, Any]) -> list[Branch]:
         xs = [env.get(v, UNKNOWN) for v in op.operands]
         if op.opcode == "if":
             return self._branch(op, xs[0], mass, env)
@@ -202,7 +202,7 @@ class Lossless:
                 return Is("coin", x.row)
         return UNKNOWN
 
-    def _branch(self, op: Op, condition: Any, mass: Row, env: Mapping[Value, Any]) -> list[Path]:
+    def _branch(self, op: Op, condition: Any, mass: SymbolicRow, env: Mapping[Value, Any]) -> list[Branch]:
         if isinstance(condition, bool):
             return self._arm(op, 0 if condition else 1, mass, env)
         if not (isinstance(condition, Is) and condition.kind == "coin"):
@@ -214,7 +214,7 @@ class Lossless:
         yes = self.rows.minimum(condition.row, Q)  # q * min(1, n / q) = min(n, q), for n >= 0
         return self._arm(op, 0, yes, env) + self._arm(op, 1, added(mass, yes, -1), env)
 
-    def _arm(self, op: Op, n: int, mass: Row, env: Mapping[Value, Any]) -> list[Path]:
+    def _arm(self, op: Op, n: int, mass: SymbolicRow, env: Mapping[Value, Any]) -> list[Branch]:
         region = op.regions[n]
         after = self._run(region, [(mass, env)])
         return [(m, {**e, **{r: e.get(y, UNKNOWN) for r, y in zip(op.results, region.yields)}}) for m, e in after]

@@ -15,10 +15,10 @@ from decgraph.check.proof.matching import NoRule
 
 Monomial = tuple[tuple[str, int], ...]
 Scalar = Mapping[Monomial, Fraction]
-Row = Mapping[str, Scalar]
+SymbolicRow = Mapping[str, Scalar]
 ONE: Scalar = {(): Fraction(1)}
-P: Row = {"P": ONE}
-Q: Row = {"Q": ONE}
+P: SymbolicRow = {"P": ONE}
+Q: SymbolicRow = {"Q": ONE}
 ZERO: Scalar = {}
 
 
@@ -51,18 +51,18 @@ def inverse(a: Scalar) -> Scalar:
     return {tuple((symbol, -e) for symbol, e in m): 1 / x}
 
 
-def added(a: Row, b: Row, sign: int = 1) -> Row:
+def added(a: SymbolicRow, b: SymbolicRow, sign: int = 1) -> SymbolicRow:
     """a + b token by token, or with sign -1 a - b."""
     out = {atom: plus(a.get(atom, ZERO), b.get(atom, ZERO), sign) for atom in (*a, *(x for x in b if x not in a))}
     return {atom: s for atom, s in out.items() if s}
 
 
-def scaled(row: Row, s: Scalar) -> Row:
+def scaled(row: SymbolicRow, s: Scalar) -> SymbolicRow:
     """A row times a scalar."""
     return {atom: product for atom, x in row.items() if (product := times(x, s))}
 
 
-def negative(row: Row) -> bool:
+def negative(row: SymbolicRow) -> bool:
     """Whether a row may be negative somewhere, as far as signs of single terms tell."""
     return any(min(s.values()) < 0 for s in row.values())
 
@@ -73,31 +73,31 @@ class Rows:
 
     names: dict[tuple[object, ...], str] = field(default_factory=dict)
 
-    def relu(self, row: Row) -> Row:
+    def relu(self, row: SymbolicRow) -> SymbolicRow:
         if not negative(row):
             return row
         key = tuple(sorted((atom, tuple(sorted(s.items()))) for atom, s in row.items()))
         return {self.names.setdefault(key, f"r{len(self.names)}"): ONE}
 
-    def minimum(self, a: Row, b: Row) -> Row:
+    def minimum(self, a: SymbolicRow, b: SymbolicRow) -> SymbolicRow:
         """min(a, b) = a - relu(a - b)."""
         return added(a, self.relu(added(a, b, -1)), -1)
 
-    def total(self, row: Row) -> Scalar:
+    def total(self, row: SymbolicRow) -> Scalar:
         """The sum over the vocabulary."""
         out: Scalar = {}
         for atom, s in row.items():
             out = plus(out, s if atom in ("P", "Q") else times(s, {((f"sum {atom}", 1),): Fraction(1)}))
         return out
 
-    def normalized(self, row: Row) -> Row:
+    def normalized(self, row: SymbolicRow) -> SymbolicRow:
         """The row divided by its sum. Raises NoRule where it may be negative: such a row is left as zeros."""
         if negative(row):
             raise NoRule("a row is normalized that may be negative")
         return scaled(row, inverse(self.total(row)))
 
 
-def where_zero(row: Row, symbol: str) -> Row:
+def where_zero(row: SymbolicRow, symbol: str) -> SymbolicRow:
     """The row where a sum is 0: its `relu` row is 0 there too. Raises NoRule where the sum is a factor of something."""
     if any(s == symbol for x in row.values() for m in x for s, _ in m):
         raise NoRule(f"{symbol} is a factor where it is 0")

@@ -9,16 +9,16 @@ from fractions import Fraction
 from typing import Any
 
 from decgraph.check.proof.amounts import INF, ONE, ZERO, at_place, hidden, slope, varying
-from decgraph.check.proof.parts import (
+from decgraph.check.proof.canvas_values import (
     NONE,
     AnyOpen,
     Best,
     Between,
     Blocks,
+    CellEdit,
     Cells,
     Counts,
     Drawn,
-    Edit,
     Formula,
     K,
     MaskedOf,
@@ -224,8 +224,8 @@ RULES: dict[str, Callable[..., Any]] = {
     "face": _faced,
     "len": _counted,
     "within": lambda w, op, x, *_: x,
-    "edit": lambda w, op, at, token: Edit(at, token),
-    "edit.get": lambda w, op, e: (e.at if op.attrs["field"] == "position" else e.token) if isinstance(e, Edit) else None,
+    "edit": lambda w, op, at, token: CellEdit(at, token),
+    "edit.get": lambda w, op, e: (e.at if op.attrs["field"] == "position" else e.token) if isinstance(e, CellEdit) else None,
     "scan": lambda w, op, x: w.known.atom(0, INF) if op.attrs["fn"] == "leading" and not op.result.type.dims else None,
     "info": _like,
     "draw.get": _like,

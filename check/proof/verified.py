@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from decgraph.check.proof.environment import Environment
 from decgraph.check.proof.invariants import Stopped
 from decgraph.ir.facts import NONE, Canvas, CellTokens, Context, Drafts, Fact, ModelIs, Nodes, Path, Rows, Tree, Unfit
 from decgraph.ir.labels import Labels
 from decgraph.ir.values import Op, Value
 
-if TYPE_CHECKING:
-    from decgraph.check.proof.kernel import Kernel
 
-
-def accepted(k: Kernel, op: Op) -> Fact:
+def accepted(k: Environment, op: Op) -> Fact:
     """What a verification accepts: by the judgment on its rule, the evidence and the tree."""
     for inner in op.regions[0].walk():
         if inner.opcode in ("commit", "return", "state.write", "run"):
@@ -44,7 +40,7 @@ def accepted(k: Kernel, op: Op) -> Fact:
     return Unfit(f"`{rule}` is not known to be right: {why}")
 
 
-def committed(k: Kernel, op: Op) -> Fact | None:
+def committed(k: Environment, op: Op) -> Fact | None:
     """What an algorithm commits that is run from the context, up to wherever it is stopped: its model gives mass to that, or
     it is drawn as the model draws, with noise of its own that nothing else reads (`left_when_Law`, proof/Walk.v). Its noise has
     sites of its own, so that draws of the output stream are not the caller's own ones."""
@@ -66,7 +62,7 @@ def committed(k: Kernel, op: Op) -> Fact | None:
     return Path(model.name, k.version, "drawn", noises)
 
 
-def _weighed(k: Kernel, op: Op, rows: Rows, noises: set[Value]) -> str:
+def _weighed(k: Environment, op: Op, rows: Rows, noises: set[Value]) -> str:
     """Why a lossless rule does not keep the target's distribution here, or ""."""
     if str(op.operands[0].type.of[0]) in k.mislabelled:
         return "the label check finds a draft that was chosen by what it is"
@@ -83,7 +79,7 @@ def _weighed(k: Kernel, op: Op, rows: Rows, noises: set[Value]) -> str:
     return ""
 
 
-def unfit(k: Kernel, op: Op, drafts: Drafts) -> str:
+def unfit(k: Environment, op: Op, drafts: Drafts) -> str:
     """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in, before
     anything that decides where it grows, or what the context is, depends on it."""
     place = op.operands[2:3] if op.attrs.get("has_at") else ()
@@ -101,7 +97,7 @@ def unfit(k: Kernel, op: Op, drafts: Drafts) -> str:
     return ""
 
 
-def inside(k: Kernel, op: Op) -> tuple[str, str] | None:
+def inside(k: Environment, op: Op) -> tuple[str, str] | None:
     """Why what a commit adds is inside the support of the claim's models, where it is no token and no path, with the rule."""
     what = k.of(op.operands[0])
     canvas = k.of(what.canvas) if isinstance(what, CellTokens) and what.at is None else what

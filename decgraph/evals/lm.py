@@ -13,11 +13,11 @@ from typing import Any
 
 from lm_eval.models.huggingface import HFLM
 
-import decgraph
 from decgraph import api, zoo
 from decgraph.errors import DecError
-from decgraph.hf.generate import names_of
+from decgraph.hf.generate import custom_generate, names_of
 from decgraph.runtime.arguments import AlgorithmLike
+from decgraph.version import __version__
 from decgraph.zoo import folder_of
 
 _OWN = frozenset(inspect.signature(HFLM.__init__).parameters)
@@ -50,7 +50,8 @@ class DecgraphLM(HFLM):
         names = set(names_of(chosen)) - _OWN
         mine = {name: given.pop(name) for name in sorted(names & given.keys())}
         _check_spelling(chosen, given, names)
-        self.decode = decgraph.hf(chosen, backend=decgraph_backend, seed=seed, **mine)  # before the model, which takes seconds
+        # before the model, which takes seconds
+        self.decode = custom_generate(chosen, backend=decgraph_backend, seed=seed, **mine)
         self.tokens = self.target_calls = 0
         known = isinstance(pretrained, str) and not Path(pretrained).is_dir() and pretrained in [*zoo.names(), *zoo.fetchable()]
         super().__init__(str(folder_of(pretrained)) if known else pretrained, **given)
@@ -68,7 +69,7 @@ class DecgraphLM(HFLM):
         per_call = round(self.tokens / self.target_calls, 3) if self.target_calls else None
         return {
             **super().get_model_info(),
-            "decgraph": decgraph.__version__,
+            "decgraph": __version__,
             "decgraph_algorithm": repr(self.decode.algorithm),
             "decgraph_params": {name: str(value) for name, value in self.decode.params.items()},
             "decgraph_tokens": self.tokens,

@@ -9,7 +9,8 @@ import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Memory, Model, Path, Scores, check_path
-from decgraph.runtime.models.spelling import retokenized, shared, spelling_of
+from decgraph.runtime.models.spelling import retokenized, shared
+from decgraph.runtime.models.vocabularies import spelling_of
 
 
 class Speaking(Model):

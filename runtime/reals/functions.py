@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from math import floor
-from typing import Any
 
 from decgraph.runtime.reals.limits import NotSeparated, raised, short
 from decgraph.runtime.reals.polynomials import (
@@ -22,28 +21,26 @@ from decgraph.runtime.reals.polynomials import (
     raise_to,
     times,
 )
-from decgraph.runtime.reals.real import CONSTANT, TAKEN_APART, Real, factor, make, plain
-
-Number = Fraction | Real
+from decgraph.runtime.reals.real import CONSTANT, TAKEN_APART, Exp, Log, Number, Power, Real, Share, factor, make, plain
 
 
-def key_of(x: Any) -> Any:
+def key_of(x: Number) -> Hashable:
     """Equal for numbers of the same form."""
     return x.key if isinstance(x, Real) else Fraction(x)
 
 
-def _number(kind: str, key: Any, parts: Any, *made_of: Any) -> Real:
+def _number(kind: str, key: Hashable, parts: Share | Log | Exp | Power, *made_of: Number) -> Real:
     """The number that is an atom."""
     inner = (p for x in made_of if isinstance(x, Real) for p in (x.num, *(f.poly for f in x.den)))
     return Real({((atom(kind, key, parts, inner), 1),): Fraction(1)}, {})
 
 
 @lru_cache(maxsize=20_000)
-def rooted(x: int | Fraction, e: Fraction) -> Any:
+def rooted(x: int | Fraction, e: Fraction) -> Number:
     """x ** e of a positive rational."""
     if e.denominator == 1:
         return raised(x, e.numerator)
-    pairs: dict[Atom, Any] = {}
+    pairs: dict[Atom, int | Fraction] = {}
     for n, sign in ((x.numerator, 1), (x.denominator, -1)):
         for p, k in factors(n):
             if p != 1:
@@ -52,7 +49,7 @@ def rooted(x: int | Fraction, e: Fraction) -> Any:
     return make({mono: number}, {})
 
 
-def power(x: Any, e: Fraction) -> Any:
+def power(x: Number, e: Fraction) -> Number:
     """x ** e of a positive number, for a rational e."""
     if e == 0:
         return Fraction(1)
@@ -68,10 +65,10 @@ def power(x: Any, e: Fraction) -> Any:
     rooty, low = raise_to(tuple((a, k) for a, k in mono if not a.opaque), e)
     out = out * make({low: rooty}, {})
     for a, k in mono:
-        if a.kind == "power":
-            out = out * power(a.parts[0], a.parts[1] * k * e)
-        elif a.kind == "exp":
-            out = out * exp(a.parts * (k * e))
+        if isinstance(a.parts, Power):
+            out = out * power(a.parts.of, a.parts.exponent * k * e)
+        elif isinstance(a.parts, Exp):
+            out = out * exp(a.parts.of * (k * e))
         elif a.opaque:
             out = out * _size_power(Real({((a, 1),): Fraction(1)}, {}), k * e)
     if rest != CONSTANT:
@@ -89,40 +86,41 @@ def taken_apart(p: Polynomial) -> tuple[Fraction, Monomial, Polynomial]:
     return c, m, CONSTANT
 
 
-def _size_power(x: Any, e: Fraction) -> Any:
+def _size_power(x: Number, e: Fraction) -> Number:
     """|x| ** e of a number that is not taken apart: a whole power of a factor, times an atom for the rest."""
     n = floor(e)
+    assert isinstance(x, Real)
     x = abs(x)
     out = make(CONSTANT, {factor(x.num): -n}) if len(x.num) > 1 else x**n
     if e != n:
-        out = out * _number("power", (x.key, e - n), (x, e - n), x)
+        out = out * _number("power", (x.key, e - n), Power(x, e - n), x)
     return out
 
 
-def exp(x: Any) -> Any:
+def exp(x: Number) -> Number:
     """e ** x of a finite number."""
     if not isinstance(x, Real):
         x = Fraction(x)
         return make({((EULER, x),): Fraction(1)}, {}) if x else Fraction(1)
     if x.den:
         return _exp_atom(x)
-    out: Any = Fraction(1)
+    out: Number = Fraction(1)
     rest = {}
     for m, c in x.num.items():
         if m == ():
             out = out * exp(c)
-        elif len(m) == 1 and m[0][0].kind == "log" and m[0][1] == 1:
-            out = out * power(m[0][0].parts, c)
+        elif len(m) == 1 and isinstance(made := m[0][0].parts, Log) and m[0][1] == 1:
+            out = out * power(made.of, c)
         else:
             rest[m] = c
     return out * _exp_atom(Real(rest, {})) if rest else out
 
 
-def _exp_atom(x: Real) -> Any:
-    return _number("exp", x.key, x, x)
+def _exp_atom(x: Real) -> Number:
+    return _number("exp", x.key, Exp(x), x)
 
 
-def log(x: Any) -> Any:
+def log(x: Number) -> Number:
     """The log of a positive number."""
     if not isinstance(x, Real):
         return log_rational(Fraction(x))
@@ -133,16 +131,16 @@ def log(x: Any) -> Any:
         if a.positive:
             out = out + e * _log_of(a)
     if rest != CONSTANT:
-        out = out + _log_atom(abs(make(rest, {})))
+        out = out + _log_atom(_size(make(rest, {})))
     for f, n in x.den.items():
-        out = out - n * _log_atom(abs(make(f.poly, {})))
+        out = out - n * _log_atom(_size(make(f.poly, {})))
     return out
 
 
 @lru_cache(maxsize=20_000)
-def log_rational(x: Fraction) -> Any:
+def log_rational(x: Fraction) -> Number:
     """The log of a positive rational: a sum of logs of primes."""
-    out: Any = Fraction(0)
+    out: Number = Fraction(0)
     for n, sign in ((x.numerator, 1), (x.denominator, -1)):
         for p, k in factors(n):
             if p != 1:
@@ -150,41 +148,32 @@ def log_rational(x: Fraction) -> Any:
     return out
 
 
-def _log_of(a: Atom) -> Any:
-    if a.kind == "base":
-        return _log_atom(Fraction(a.parts))
-    if a.kind == "e":
-        return Fraction(1)
-    if a.kind == "exp":
-        return a.parts
-    if a.kind == "power":
-        return log(a.parts[0]) * a.parts[1]
+def _log_of(a: Atom) -> Number:
+    match a.parts:
+        case int(n):
+            return _log_atom(Fraction(n))
+        case None:
+            return Fraction(1)
+        case Exp(of):
+            return of
+        case Power(of, exponent):
+            return log(of) * exponent
     return _log_atom(Real({((a, 1),): Fraction(1)}, {}))
 
 
-def _log_atom(x: Any) -> Any:
-    return _number("log", key_of(x), x, x)
+def _size(x: Number) -> Number:
+    return -x if x < 0 else x
 
 
-class Shares:
-    """A distribution by weights that are not rational: the shares of all tokens but the last are atoms, and the last is what
-    is left of 1, so that sums over the tokens cancel."""
-
-    __slots__ = ("weights",)
-
-    def __init__(self, weights: tuple[Any, ...]) -> None:
-        self.weights = weights
-
-    def worth(self, v: int) -> Any:
-        """A share, taken apart."""
-        return self.weights[v] / sum(self.weights, Fraction(0))
+def _log_atom(x: Number) -> Number:
+    return _number("log", key_of(x), Log(x), x)
 
 
-def shares(weights: Sequence[Any]) -> list[Any]:
+def shares(weights: Sequence[Number]) -> list[Number]:
     """Weights of 0 or more divided by their sum. Raises ZeroDivisionError where all are 0."""
     if all(isinstance(w, int | Fraction) for w in weights):
-        total = sum(weights)
-        return [Fraction(w) / total for w in weights]
+        total = sum(weights, Fraction(0))
+        return [w / total for w in weights]
     if not all(isinstance(w, int | Fraction | Real) for w in weights):  # numbers of another sort, such as symbols
         whole = sum(weights)
         return [w / whole for w in weights]
@@ -196,10 +185,10 @@ def shares(weights: Sequence[Any]) -> list[Any]:
     return list(_known[key])
 
 
-_known: dict[Any, list[Any]] = {}
+_known: dict[Hashable, list[Number]] = {}
 
 
-def _shares(weights: Sequence[Any]) -> list[Any]:
+def _shares(weights: Sequence[Number]) -> list[Number]:
     live = [i for i, w in enumerate(weights) if w > 0]
     if not live:
         raise ZeroDivisionError("weights that are all 0")
@@ -207,7 +196,7 @@ def _shares(weights: Sequence[Any]) -> list[Any]:
         total = sum((weights[i] for i in live), Fraction(0))
         return [w / total for w in weights] if isinstance(total, Real) or total != 1 else list(weights)
     ratios = [weights[i] / weights[live[0]] for i in live]
-    out: list[Any] = [Fraction(0)] * len(weights)
+    out: list[Number] = [Fraction(0)] * len(weights)
     if all(not isinstance(r, Real) for r in ratios):
         total = sum(ratios, Fraction(0))
         found = [r / total for r in ratios]
@@ -218,14 +207,15 @@ def _shares(weights: Sequence[Any]) -> list[Any]:
     return out
 
 
-def _atoms(ratios: list[Any]) -> list[Any]:
-    """The shares of irrational weights: an atom for each weight but the last different one, which is the remainder."""
-    whole, keys = Shares(tuple(ratios)), tuple(key_of(r) for r in ratios)
+def _atoms(ratios: list[Number]) -> list[Number]:
+    """The shares of weights that are not all rational: an atom for each weight but the last different one, whose share is what
+    is left of 1, so that sums over the tokens cancel."""
+    weights, keys = tuple(ratios), tuple(key_of(r) for r in ratios)
     different = list(dict.fromkeys(keys))
-    by_key: dict[Any, Any] = {}
-    left: Any = Fraction(1)
+    by_key: dict[Hashable, Number] = {}
+    left: Number = Fraction(1)
     for k in different[:-1]:
-        by_key[k] = _number("share", (keys, k), (whole, keys.index(k)), *ratios)
+        by_key[k] = _number("share", (keys, k), Share(weights, keys.index(k)), *ratios)
         left = left - by_key[k] * keys.count(k)
     by_key[different[-1]] = left / keys.count(different[-1])
     return [by_key[k] for k in keys]
@@ -236,7 +226,7 @@ def _low(x: Real) -> bool:
     return not any(a.kind == "share" for p in (x.num, *(f.poly for f in x.den)) for m in p for a, _ in m)
 
 
-def unfolded(x: Any) -> Any:
+def unfolded(x: Number) -> Number:
     """The number with its shares, and what is made of them, taken apart. Denominators are dropped from the whole: this is
     asked whether it is 0."""
     if not isinstance(x, Real):
@@ -244,15 +234,15 @@ def unfolded(x: Any) -> Any:
     return _open(Real(x.num, {}), {})
 
 
-def _open(x: Any, seen: dict[Atom, Any]) -> Any:
+def _open(x: Number, seen: dict[Atom, Number]) -> Number:
     if not isinstance(x, Real):
         return x
-    out: Any = Fraction(0)
+    out: Number = Fraction(0)
     for m, c in x.num.items():
-        term: Any = c
+        term: Number = c
         for a, e in m:
-            if a.kind == "power":
-                term = term * power(_open_atom(a, seen), a.parts[1] * e)
+            if isinstance(a.parts, Power):
+                term = term * power(_open_atom(a, seen), a.parts.exponent * e)
             elif a.opaque:
                 term = term * _open_atom(a, seen) ** e
             else:
@@ -263,18 +253,18 @@ def _open(x: Any, seen: dict[Atom, Any]) -> Any:
     return out
 
 
-def _open_atom(a: Atom, seen: dict[Atom, Any]) -> Any:
+def _open_atom(a: Atom, seen: dict[Atom, Number]) -> Number:
     if a not in seen:
-        if a.kind == "share":
-            whole, v = a.parts
-            opened = [_open(w, seen) for w in whole.weights]
-            seen[a] = opened[v] / sum(opened, Fraction(0))
-        elif a.kind == "log":
-            seen[a] = log(_open(a.parts, seen)) if isinstance(a.parts, Real) else Real({((a, 1),): Fraction(1)}, {})
-        elif a.kind == "exp":
-            seen[a] = exp(_open(a.parts, seen))
-        else:
-            seen[a] = _open(a.parts[0], seen)
+        match a.parts:
+            case Share(weights, token):
+                opened = [_open(w, seen) for w in weights]
+                seen[a] = opened[token] / sum(opened, Fraction(0))
+            case Log(of):
+                seen[a] = log(_open(of, seen)) if isinstance(of, Real) else Real({((a, 1),): Fraction(1)}, {})
+            case Exp(of):
+                seen[a] = exp(_open(of, seen))
+            case Power(of, _):
+                seen[a] = _open(of, seen)
     return seen[a]
 
 

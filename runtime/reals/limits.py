@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import TypeVar
+
+from decgraph.ir.values import Loc
+
+R = TypeVar("R", bound=int | Fraction)
 
 BITS = 200_000  # of a numerator or denominator
 TERMS = 2_000  # of a polynomial
@@ -23,14 +27,14 @@ class NotSeparated(Exception):
         self.what, self.place = what, place
         super().__init__(f"{place}: {what}" if place else what)
 
-    def at(self, place: Any) -> NotSeparated:
+    def at(self, place: Loc | str) -> NotSeparated:
         """The same with its line; the first line named is kept."""
-        if not self.place and getattr(place, "line", True):
+        if not self.place and (isinstance(place, str) or place.line):
             self.__init__(self.what, str(place))  # type: ignore[misc]
         return self
 
 
-def bounded(x: Any) -> Any:
+def bounded(x: R) -> R:
     """The int or fraction itself, if it is not too long to be worked with."""
     if x.numerator.bit_length() > BITS or x.denominator.bit_length() > BITS:
         raise NotSeparated(f"an exact number of more than {BITS} bits is too long to follow")

@@ -8,17 +8,16 @@ rational, all others are whole. Equal polynomials are equal numbers; the convers
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from math import floor, isqrt
-from typing import Any
 from weakref import WeakValueDictionary
 
 from decgraph.runtime.reals import intervals
 from decgraph.runtime.reals.limits import DEPTH, TERMS, NotSeparated, raised
 
-Monomial = tuple[tuple["Atom", Any], ...]
+Monomial = tuple[tuple["Atom", int | Fraction], ...]
 Polynomial = dict[Monomial, Fraction]
 
 _count = itertools.count()
@@ -27,13 +26,14 @@ _atoms: WeakValueDictionary[Hashable, Atom] = WeakValueDictionary()
 
 class Atom:
     """A number that is not taken apart. Kinds: "base" (a whole number under a root), "e", "share", "log", "exp", "power".
-    `parts` is what it is made of. Atoms are made once (`atom`), so that the same one is the same object."""
+    `parts` is what it is made of: a whole number, or one of the classes of real.py. Atoms
+    are made once (`atom`), so that the same one is the same object."""
 
     __slots__ = ("__weakref__", "cache", "depth", "kind", "number", "parts")
 
-    def __init__(self, kind: str, parts: Any, depth: int) -> None:
+    def __init__(self, kind: str, parts: object, depth: int) -> None:
         self.kind, self.parts, self.depth, self.number = kind, parts, depth, next(_count)
-        self.cache: dict[Any, Any] = {}
+        self.cache: dict[Hashable, intervals.Interval] = {}
 
     @property
     def opaque(self) -> bool:
@@ -49,7 +49,7 @@ class Atom:
         return str(self.parts) if self.kind == "base" else "e" if self.kind == "e" else f"{self.kind}{self.number}"
 
 
-def atom(kind: str, key: Hashable, parts: Any, inner: Iterable[Polynomial] = ()) -> Atom:
+def atom(kind: str, key: Hashable, parts: object, inner: Iterable[Polynomial] = ()) -> Atom:
     """The atom of this kind and key, made of numbers with these polynomials."""
     found = _atoms.get((kind, key))
     if found is None:
@@ -106,12 +106,13 @@ def _primes() -> tuple[int, ...]:
     return tuple(p for p in range(2, 1000) if all(p % d for d in range(2, isqrt(p) + 1)))
 
 
-def normal(pairs: dict[Atom, Any]) -> tuple[Fraction, Monomial]:
+def normal(pairs: Mapping[Atom, int | Fraction]) -> tuple[Fraction, Monomial]:
     """A product of powers of atoms as a rational and a monomial."""
     number, out = Fraction(1), []
     for a, e in pairs.items():
         if e and a.kind == "base":
             k = floor(e)
+            assert isinstance(a.parts, int)
             if k:
                 number *= raised(a.parts, k)
                 e = e - k
@@ -191,7 +192,7 @@ def to_power(p: Polynomial, n: int) -> Polynomial:
     return out
 
 
-def order(m: Monomial) -> Any:
+def order(m: Monomial) -> tuple[tuple[int, int | Fraction], ...]:
     """A key that orders monomials, the same in every call."""
     return tuple((a.number, e) for a, e in m)
 
@@ -221,7 +222,7 @@ def divided(p: Polynomial, q: Polynomial) -> Polynomial | None:
     _, low = normal(least)
     rest = scaled(p, Fraction(1), raise_to(low, -1)[1])
 
-    def size(m: Monomial) -> tuple[int, ...]:
+    def size(m: Monomial) -> tuple[int | Fraction, ...]:
         e = dict(m)
         return tuple(e.get(a, 0) for a in atoms)
 
@@ -239,7 +240,7 @@ def divided(p: Polynomial, q: Polynomial) -> Polynomial | None:
     return None
 
 
-def around(p: Polynomial, digits: int, value: Any) -> intervals.Interval:
+def around(p: Polynomial, digits: int, value: Callable[[Atom, int | Fraction, int], intervals.Interval]) -> intervals.Interval:
     """An interval around a polynomial; `value` gives one around a power of an atom."""
     total: intervals.Interval = (intervals.ZERO, intervals.ZERO)
     for m, c in p.items():

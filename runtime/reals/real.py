@@ -7,11 +7,11 @@ NotSeparated: nothing is ever rounded to an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 from math import inf, isinf, isnan, nan
-from typing import Any
+from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -20,6 +20,7 @@ from decgraph.runtime.reals import intervals
 from decgraph.runtime.reals.limits import DIGITS, SPENT, NotSeparated, raised
 from decgraph.runtime.reals.polynomials import (
     Atom,
+    Monomial,
     Polynomial,
     around,
     divided,
@@ -32,6 +33,29 @@ from decgraph.runtime.reals.polynomials import (
 )
 
 CONSTANT: Polynomial = {(): Fraction(1)}
+
+Number: TypeAlias = "int | Fraction | float | Real"
+"""An exact number, or a float: an infinity, and what was computed with one."""
+
+
+class Share(NamedTuple):
+    """A token's share of weights that are not all rational."""
+
+    weights: tuple[Number, ...]
+    token: int
+
+
+class Log(NamedTuple):
+    of: Number
+
+
+class Exp(NamedTuple):
+    of: Real
+
+
+class Power(NamedTuple):
+    of: Real
+    exponent: Fraction
 
 
 class Factor:
@@ -49,7 +73,7 @@ class Factor:
         return self.cache[digits]
 
 
-_factors: WeakValueDictionary[Any, Factor] = WeakValueDictionary()
+_factors: WeakValueDictionary[frozenset[tuple[Monomial, Fraction]], Factor] = WeakValueDictionary()
 
 
 def factor(poly: Polynomial) -> Factor:
@@ -61,7 +85,7 @@ def factor(poly: Polynomial) -> Factor:
     return found
 
 
-def plain(x: Any) -> int | Fraction | None:
+def plain(x: object) -> int | Fraction | None:
     """A whole number or fraction as such; None for anything else."""
     if isinstance(x, int | Fraction):
         return x
@@ -72,7 +96,7 @@ def plain(x: Any) -> int | Fraction | None:
     return None
 
 
-TAKEN_APART: list[Callable[[Any], Any]] = []
+TAKEN_APART: list[Callable[[Number], Number]] = []
 """What takes a number's shares apart, to see whether it is 0; functions.py, whose functions of numbers it needs, enters it."""
 
 
@@ -84,18 +108,18 @@ class Real:
     def __init__(self, num: Polynomial, den: dict[Factor, int]) -> None:
         self.num, self.den = num, den
         self._sign: int | None = None
-        self._key: Any = None
+        self._key: Hashable = None
         self._bounds: dict[int, intervals.Interval] = {}
 
     @property
-    def key(self) -> Any:
+    def key(self) -> Hashable:
         """Equal for numbers of the same form."""
         if self._key is None:
             self._key = frozenset(self.num.items()), frozenset(self.den.items())
         return self._key
 
     # -- arithmetic
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Number) -> Number:
         if isinstance(other, float) and not np.isfinite(other):
             return other
         if isinstance(other, Real):
@@ -118,20 +142,20 @@ class Real:
 
     __radd__ = __add__
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Real:
         out = Real(scaled(self.num, Fraction(-1)), self.den)
         out._sign = None if self._sign is None else -self._sign
         return out
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Number) -> Number:
         if self is other:
             return Fraction(0)
         return self + (-other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Number) -> Number:
         return (-self) + other
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: Number) -> Number:
         if isinstance(other, Real):
             SPENT[0] += len(self.num) * len(other.num)
             den = dict(self.den)
@@ -147,7 +171,7 @@ class Real:
 
     __rmul__ = __mul__
 
-    def inverse(self) -> Any:
+    def inverse(self) -> Number:
         """1 / x; raises ZeroDivisionError for a number that is 0."""
         if self.sign() == 0:
             raise ZeroDivisionError("division by zero")
@@ -162,7 +186,7 @@ class Real:
             out._sign = self._sign
         return out
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: Number) -> Number:
         if isinstance(other, Real):
             return Fraction(1) if self is other and self.sign() else self * other.inverse()
         if isinstance(other, float) and not np.isfinite(other):
@@ -172,17 +196,17 @@ class Real:
             return NotImplemented
         return self * (1 / Fraction(x))
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: Number) -> Number:
         return self.inverse() * other
 
-    def __pow__(self, n: Any) -> Any:
+    def __pow__(self, n: Number) -> Number:
         if not isinstance(n, int):
             return NotImplemented
         if n < 0:
             return self.inverse() ** -n
         return make(to_power(self.num, n), {f: k * n for f, k in self.den.items()})
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> Real:
         return -self if self.sign() < 0 else self
 
     # -- value
@@ -196,13 +220,13 @@ class Real:
             self._bounds[digits] = out
         return self._bounds[digits]
 
-    def sign(self, what: Any = None) -> int:
+    def sign(self, what: Callable[[], str] | None = None) -> int:
         """-1, 0 or 1. `what` makes the words for a number whose sign cannot be told."""
         if self._sign is None:
             self._sign = self._find_sign(what)
         return self._sign
 
-    def _find_sign(self, what: Any) -> int:
+    def _find_sign(self, what: Callable[[], str] | None) -> int:
         for digits in DIGITS:
             lo, hi = self.around(digits)
             if lo > 0 or hi < 0:
@@ -215,42 +239,39 @@ class Real:
                     pass
         raise NotSeparated(what() if what else f"{self!r} cannot be told from 0 with {DIGITS[-1]} digits")
 
-    def _against(self, other: Any) -> int | None:
+    def _against(self, other: object) -> int | None:
         """The sign of the difference to another number; None for other objects."""
         if isinstance(other, float) and not np.isfinite(other):
             return None if isnan(other) else -1 if other > 0 else 1
-        if isinstance(other, Real):
-            if self is other or self.num == other.num and self.den == other.den:
-                return 0
-            (lo, hi), (low, high) = self.around(DIGITS[0]), other.around(DIGITS[0])
-            if lo > high or hi < low:
-                return 1 if lo > high else -1
-        elif (x := plain(other)) is None:
+        x = other if isinstance(other, Real) else plain(other)
+        if x is None:
             return None
+        if isinstance(x, Real):
+            if self is x or self.num == x.num and self.den == x.den:
+                return 0
         elif x == 0:
             return self.sign()
-        else:
-            (lo, hi), (low, high) = self.around(DIGITS[0]), intervals.rational(x, DIGITS[0])
-            if lo > high or hi < low:
-                return 1 if lo > high else -1
-        d = self - other
+        (lo, hi), (low, high) = self.around(DIGITS[0]), interval_of(x, DIGITS[0])
+        if lo > high or hi < low:
+            return 1 if lo > high else -1
+        d = self - x
         if not isinstance(d, Real):
             return (d > 0) - (d < 0)
         return d.sign(lambda: f"{self!r} and {other!r} cannot be told apart with {DIGITS[-1]} digits")
 
-    def __eq__(self, other: Any) -> Any:
+    def __eq__(self, other: object) -> bool:
         return self._against(other) == 0 if _number(other) else NotImplemented
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: object) -> bool:
         return (self._against(other) or 0) < 0 if _number(other) else NotImplemented
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: object) -> bool:
         return (self._against(other) or 0) > 0 if _number(other) else NotImplemented
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: object) -> bool:
         return (1 if (sign := self._against(other)) is None else sign) <= 0 if _number(other) else NotImplemented
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: object) -> bool:
         return (-1 if (sign := self._against(other)) is None else sign) >= 0 if _number(other) else NotImplemented
 
     def __hash__(self) -> int:
@@ -278,17 +299,17 @@ class Real:
     def __int__(self) -> int:
         return -(-self).__floor__() if self < 0 else self.__floor__()
 
-    def __floordiv__(self, other: Any) -> Any:
+    def __floordiv__(self, other: Number) -> int:
         q = self / other
         return q.__floor__()
 
-    def __rfloordiv__(self, other: Any) -> Any:
+    def __rfloordiv__(self, other: Number) -> int:
         return (other / self).__floor__()
 
-    def __mod__(self, other: Any) -> Any:
+    def __mod__(self, other: Number) -> Number:
         return self - other * (self // other)
 
-    def __rmod__(self, other: Any) -> Any:
+    def __rmod__(self, other: Number) -> Number:
         return other - self * (other // self)
 
     def __str__(self) -> str:
@@ -303,7 +324,7 @@ class Real:
         return f"({top}) / {' '.join(parts)}" if parts else top
 
 
-def _number(x: Any) -> bool:
+def _number(x: object) -> bool:
     return isinstance(x, Real | float) or plain(x) is not None
 
 
@@ -315,7 +336,7 @@ def _text(p: Polynomial) -> str:
     return " + ".join(terms)
 
 
-def _single(p: Polynomial) -> tuple[Fraction, Any]:
+def _single(p: Polynomial) -> tuple[Fraction, Monomial]:
     ((m, c),) = p.items()
     return c, m
 
@@ -330,7 +351,7 @@ def _over(x: Real, den: dict[Factor, int]) -> Polynomial:
     return out
 
 
-def make(num: Polynomial, den: dict[Factor, int]) -> Any:
+def make(num: Polynomial, den: dict[Factor, int]) -> Number:
     """The number num / den, cancelled where that is easy, as a Fraction where it is one."""
     if not num:
         return Fraction(0)
@@ -347,44 +368,46 @@ def make(num: Polynomial, den: dict[Factor, int]) -> Any:
     return Real(num, out)
 
 
-def atom_around(a: Atom, e: Any, digits: int) -> intervals.Interval:
+def atom_around(a: Atom, e: int | Fraction, digits: int) -> intervals.Interval:
     """An interval around a power of an atom."""
-    found: intervals.Interval | None = a.cache.get((e, digits))
+    found = a.cache.get((e, digits))
     if found is None:
-        if a.kind == "base":
-            found = intervals.root(a.parts, e, digits)
+        if isinstance(a.parts, int):
+            found = intervals.root(a.parts, Fraction(e), digits)
         elif a.kind == "e":
             found = intervals.exp(intervals.rational(e, digits + 20), digits)
         else:
-            found = intervals.whole_power(worth(a, digits), e, digits)
+            found = intervals.whole_power(worth(a, digits), int(e), digits)
         a.cache[e, digits] = found
     return found
 
 
 def worth(a: Atom, digits: int) -> intervals.Interval:
     """An interval around an atom that is built from other numbers."""
-    found: intervals.Interval | None = a.cache.get(digits)
+    found = a.cache.get(digits)
     if found is None:
         more = digits + 10
-        if a.kind == "share":
-            whole, v = a.parts
-            total = intervals.rational(Fraction(0), more)
-            for w in whole.weights:
-                total = intervals.add(total, interval_of(w, more), more)
-            found = intervals.multiply(interval_of(whole.weights[v], more), intervals.inverse(total, more), digits)
-        elif a.kind == "log":
-            found = intervals.log(interval_of(a.parts, more), digits)
-        elif a.kind == "exp":
-            found = intervals.exp(interval_of(a.parts, more + 20), digits)
-        else:
-            found = intervals.power(interval_of(a.parts[0], more), a.parts[1], digits)
+        match a.parts:
+            case Share(weights, token):
+                total = intervals.rational(Fraction(0), more)
+                for w in weights:
+                    total = intervals.add(total, interval_of(w, more), more)
+                found = intervals.multiply(interval_of(weights[token], more), intervals.inverse(total, more), digits)
+            case Log(of):
+                found = intervals.log(interval_of(of, more), digits)
+            case Exp(of):
+                found = intervals.exp(interval_of(of, more + 20), digits)
+            case Power(of, exponent):
+                found = intervals.power(interval_of(of, more), exponent, digits)
+            case _:
+                raise TypeError(f"{a!r} is built from no other numbers")
         a.cache[digits] = found
     return found
 
 
-def interval_of(x: Any, digits: int) -> intervals.Interval:
+def interval_of(x: Number, digits: int) -> intervals.Interval:
     """An interval around a number."""
-    return x.around(digits) if isinstance(x, Real) else intervals.rational(x, digits)
+    return x.around(digits) if isinstance(x, Real) else intervals.rational(plain(x) or Fraction(x), digits)
 
 
 __all__ = ["CONSTANT", "TAKEN_APART", "Factor", "Real", "atom_around", "interval_of", "factor", "make", "plain", "raised"]

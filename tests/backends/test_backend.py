@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from decgraph.backends.base import Backend
 from decgraph.backends.registry import BACKENDS, machine
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.ir.opdef import OpError
 from decgraph.ir.table import TABLE, lookup
+from decgraph.runtime.backend import Backend
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session

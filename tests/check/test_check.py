@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from decgraph.check import check_algorithm, survey
+from decgraph.check import check_algorithm, exploration
 from decgraph.check.algorithm import find
 from decgraph.check.distributions import Tally
 from decgraph.errors import DecError
@@ -54,8 +54,8 @@ algorithm broken(target: causal, drafter: causal, gamma: int in 1..32 = 4):
 
 
 def few_runs(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    made = survey.world
-    monkeypatch.setattr(survey, "world", lambda *a, **k: replace(made(*a, **k), limit=limit))
+    made = exploration.world
+    monkeypatch.setattr(exploration, "world", lambda *a, **k: replace(made(*a, **k), limit=limit))
 
 
 def test_nothing_decided_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_an_interruption_keeps_what_is_known() -> None:
 def test_without_a_step_from_any_value_there_is_no_induction(text: str, carries: bool) -> None:
     """Where something is carried and no world from arbitrary values was decided, only real starts count."""
     module, _ = find(text)
-    seen = survey.Survey(module, module.entry.claims[0], Tally(), None, survey.Tried())
+    seen = exploration.Exploration(module, module.entry.claims[0], Tally(), None, exploration.DecidedSettings())
     assert seen.inductive is not carries
     seen.arbitrary = 1
     assert seen.inductive

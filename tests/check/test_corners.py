@@ -15,7 +15,7 @@ from decgraph.check.constants import facts
 from decgraph.check.functions import answers
 from decgraph.check.plans import further_plans, places
 from decgraph.check.profile import profile
-from decgraph.check.tables import MODELS, Style, row
+from decgraph.check.table_models import MODELS, Style, row
 from decgraph.check.worlds import WorldPlan, world
 from decgraph.ir.data.hidden import similarity, states_value
 from decgraph.ir.types import Type

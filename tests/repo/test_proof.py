@@ -90,6 +90,7 @@ def test_make_says_why_it_compiles_nothing(tmp_path: Path) -> None:
         assert (ran.returncode, said in ran.stdout) == (code_, True), (more, ran.stdout, ran.stderr)
 
 
+@pytest.mark.budget()
 @pytest.mark.slow
 def test_no_theorem_rests_on_an_axiom(tmp_path: Path) -> None:
     if shutil.which("coqc") is None:

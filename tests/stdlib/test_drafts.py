@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lib.stdlib.table_models import V, run, session, tables
+from lib.stdlib.table_models import V, run, tables
 
 from decgraph.runtime import noise
 from decgraph.runtime.models.interface import Model
@@ -20,11 +20,6 @@ Path = tuple[int, ...]
 
 def row(model: Model, path: Path) -> list[float]:
     return [float(w) for w in model.eval([path])[0].weights]
-
-
-def likeliest(model: Model, path: Path) -> int:
-    weights = row(model, path)
-    return weights.index(max(weights))
 
 
 def drafts(events: list[Any]) -> list[list[tuple[int, int, int]]]:
@@ -51,141 +46,6 @@ def steps(result: Any, depth: int, max_tokens: int) -> list[tuple[list[tuple[int
         done += len(new)
     assert out
     return out
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_prompt_lookup_takes_the_first_match(seed: int) -> None:
-    k, reach = 3, 2
-    prompt = (0, 1, 2, 0, 1, 3, 0, 1)
-    result = run("prompt_lookup", tables(seed), {"k": k, "reach": reach}, prompt=prompt, seed=seed, max_tokens=20)
-    text = prompt
-    for tree, new in steps(result, k, 20):
-        copied: Path = ()
-        for n in range(reach, 0, -1):
-            starts = [i for i in range(len(text) - n) if text[i : i + n] == text[-n:]]
-            if starts:
-                copied = text[starts[0] + n : starts[0] + n + k]
-                break
-        assert tuple(t for _, _, t in tree) == copied
-        assert [p for _, p, _ in tree] == list(range(len(copied)))
-        text += new
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_token_recycling_fills_its_tree_from_the_table(seed: int) -> None:
-    """Shape 3x2: ranks 0..2 of the last token's row, 0..1 of each of theirs; rows of all the tree's tokens are renewed."""
-    k = 3
-    models = tables(seed)
-    table = [[0] * k for _ in range(V)]
-    ask = session("token_recycling", models, {"shape": "3x2", "k": k})
-    for prompt in ((0, 1), (2, 3)):  # the table outlives the request
-        result = ask(prompt=prompt, seed=seed, max_tokens=12)
-        text = prompt
-        for tree, new in zip(drafts(result.events), committed(result.events), strict=True):
-            first = [table[text[-1]][r] for r in range(3)]  # to the end: what the target says of them is kept
-            second = [(1 + i, table[t][r]) for i, t in enumerate(first) for r in range(2)]
-            assert [(p, t) for _, p, t in tree] == [(0, t) for t in first] + second
-            paths = [text, *((*text, t) for t in first), *((*text, first[p - 1], t) for p, t in second)]
-            for path in paths:
-                weights = row(models["target"], path)
-                table[path[-1]] = sorted(range(V), key=lambda v, w=weights: (-w[v], v))[:k]
-            text += new
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_lookahead_draws_its_window_and_pool_as_published(seed: int) -> None:
-    """Windows are filled level by level, then moved; the pool keeps the g latest n-grams of a token."""
-    w, n, g = 4, 4, 2
-    target = tables(seed)["target"]
-    prompt = (0, 1, 3)
-    result = run("lookahead", {"target": target}, {"w": w, "n": n, "g": g}, prompt=prompt, seed=seed, max_tokens=24)
-    rows: list[list[int]] = [[prompt[i % len(prompt)] for i in range(w + n - 3)]]
-    pool: dict[int, list[Path]] = {}
-    text: Path = prompt
-    for tree, new in zip(drafts(result.events), committed(result.events), strict=True):
-        full = len(rows) == n - 1
-        # A cell of the last row sees the text, the first row up to its column, then its column downwards.
-        width = len(rows[0]) + 1
-        seen = [(*text, *rows[0][:j], *(r[j] for r in rows[1:])) for j in range(width)]
-        fresh = [likeliest(target, path) for path in seen]
-        guesses = [list(gram) for gram in pool.get(text[-1], [])] if full else []
-        window = [t for r in rows for t in r]
-        room = 24 - (len(text) - len(prompt)) - 1  # the last place is the target's
-        assert [t for _, _, t in tree] == window + [t for gram in guesses for t in gram[:room]]
-        if full:
-            column = [text[-1], *rows[0]]
-            for j in range(w):
-                gram = (*(r[j] for r in rows[1:]), fresh[j])
-                old = [x for x in pool.get(column[j], []) if x != gram]
-                pool[column[j]] = [*old, gram][-g:]
-            rows = [rows[1][1:], *rows[2:], fresh]
-        else:
-            rows = [*(r[1:] for r in rows), fresh[1:]]
-        text += new
-    assert pool
-
-
-def beam(model: Model, prompt: Path, eos: int, k: int, patience: float, alpha: float, max_tokens: int) -> Path:
-    """Kasai et al., 2022, as their code has it: candidates from the best; an end counts among the first k of them."""
-    beams: list[tuple[float, Path]] = [(0.0, ())]
-    finished: list[tuple[float, Path]] = []
-    while beams and len(finished) < k * patience:
-        every = [(s + math.log(p), (*path, v)) for s, path in beams for v, p in enumerate(row(model, prompt + path)) if p > 0]
-        every.sort(key=lambda c: -c[0])
-        beams = []
-        for place, (s, path) in enumerate(every[: 2 * k]):
-            if path[-1] == eos or len(path) == max_tokens:
-                if place < k and len(finished) < k * patience:
-                    finished.append((s, path))
-            elif len(beams) < k:
-                beams.append((s, path))
-    return max(finished, key=lambda c: c[0] / len(c[1]) ** alpha)[1]
-
-
-@pytest.mark.parametrize("patience", [0.5, 1, 2, 3])
-@pytest.mark.parametrize("seed", range(8))
-def test_beam_with_patience(seed: int, patience: float) -> None:
-    target = tables(seed)["target"]
-    for k, alpha in product((1, 2, 3), (0, 1)):
-        params = {"k": k, "patience": patience, "alpha": alpha}
-        result = run("beam_patience", {"target": target}, params, eos={2}, max_tokens=7)
-        assert result.tokens == beam(target, (0, 1), 2, k, patience, alpha, 7), (k, alpha)
-        assert result.results[0] == result.tokens
-
-
-def test_patience_one_and_a_beam_of_one_is_greedy() -> None:
-    for seed in range(5):
-        models = tables(seed)
-        greedy = run("autoregressive", models, eos={3}, temperature=0).tokens
-        assert run("beam_patience", models, {"k": 1}, eos={3}).tokens == greedy
-
-
-def typical(p: list[float], x: int, epsilon: float, delta: float) -> bool:
-    entropy = -sum(q * math.log(q) for q in p if q > 0)
-    return p[x] > min(epsilon, delta * math.exp(-entropy))
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_medusa_takes_the_longest_typical_path(seed: int) -> None:
-    epsilon, delta, widths = 0.3, 0.8, (2, 2, 1)
-    target = tables(seed)["target"]
-    params = {"shape": "2x2x1", "epsilon": epsilon, "delta": delta}
-    result = run("medusa", {"target": target}, params, max_tokens=15)
-    text: Path = (0, 1, likeliest(target, (0, 1)))
-    steps = committed(result.events)
-    assert steps[0] == text[2:]
-    for new in steps[1:-1]:
-        heads = [[float(w) for w in s.weights] for s in target.heads(text[:-1])]
-        guesses = [sorted(range(V), key=lambda v, h=h: (-h[v], v))[:n] for h, n in zip(heads, widths, strict=True)]
-        found: list[tuple[int, float, Path]] = [(0, 0.0, ())]
-        for depth in (1, 2, 3):
-            for path in product(*guesses[:depth]):
-                rows = [row(target, text + path[:i]) for i in range(depth)]
-                if all(typical(p, x, epsilon, delta) for p, x in zip(rows, path, strict=True)):
-                    found.append((depth, round(sum(math.log(p[x]) for p, x in zip(rows, path, strict=True)), 9), path))
-        best = max(found, key=lambda f: f[:2])[2]
-        assert new == (*best, likeliest(target, text + best))
-        text += new
 
 
 def test_medusa_with_more_levels_than_heads_drafts_as_deep_as_there_are_heads() -> None:
@@ -230,21 +90,6 @@ def test_recursive_siblings_are_distinct() -> None:
             for parent in {p for _, p, _ in tree}:
                 children = [t for _, p, t in tree if p == parent]
                 assert len(set(children)) == len(children) == (3 if parent == 0 else 2)
-
-
-def test_pearl_drafts_on_below_what_is_pending() -> None:
-    """Pre-verification commits one token or its correction; post-verification at most what was pending and one more."""
-    gamma = 3
-    runs = [run("pearl", tables(2), {"gamma": gamma}, seed=seed, max_tokens=30) for seed in range(10)]
-    sizes = [len(t) for result in runs for t in committed(result.events)]
-    assert min(sizes) == 1
-    assert 1 < max(sizes) <= 2 * gamma
-    same = TableModel(V, 5, name="target")
-    result = run(
-        "pearl", {"target": same, "drafter": TableModel(V, 5, name="drafter")}, {"gamma": gamma}, seed=1, max_tokens=30
-    )
-    assert committed(result.events)[0] == result.tokens[:1]
-    assert [len(t) for t in committed(result.events)[1:-1]] == [gamma] * (len(committed(result.events)) - 2)
 
 
 def test_eesd_learns_how_far_to_draft() -> None:

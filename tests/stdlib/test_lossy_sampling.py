@@ -80,6 +80,7 @@ EQUAL = [
     ("judge_decoding", {"tau": 1}, {}),
     ("autodeco", {}, {"head": 0, **GREEDY}),
     ("arbitrage", {}, {"head": 1, **GREEDY}),
+    ("arbitrage", {"tau": 0.5}, {"head": 0.5, **GREEDY}),  # from the threshold on
     ("reward_guided_sd", {}, {"head": 0, **GREEDY}),
     ("discriminator_guided", {"k": 3}, GREEDY),
     ("adadec", {"tau": 20}, GREEDY),

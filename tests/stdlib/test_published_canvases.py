@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from math import dist
 from typing import Any
 
 import numpy as np
 import pytest
 from lib.stdlib.published_details import canvases, run, seen, steps
-
-from decgraph.runtime.trace import ModelCall, Unmasked
 
 PROMPTS: list[tuple[int, ...]] = [(0, 3), (5, 1, 1)]
 
@@ -86,38 +83,3 @@ def test_a_short_exploration_averages_what_it_has(explore: int, window: int) -> 
         params = {"length": 12, "block": 12, "explore": explore, "window": window, "far": far, "tau": 1.0}
         done = run("slow_fast", {"model": model}, PROMPTS[0], params, max_tokens=12)
         assert steps(done, 12) == slow_fast(model, PROMPTS[0], 12, explore, window, far), seed
-
-
-@pytest.mark.parametrize(("width", "sizes"), [(5, 7), (4, 5)])
-def test_cells_that_are_equally_far_from_the_group_go_by_what_is_decided_around_them(width: int, sizes: int) -> None:
-    """LPD's groups in the order in which they were chosen: where no near cell is left apart from the group, the cell farthest
-    from it, of those in the order of the published list: cells that were not near enough first, then the nearest."""
-    chosen_far = 0
-    for seed in range(3):
-        params = {"length": width * width, "width": width, "steps": sizes, "apart": 1}
-        done = run("lpd", {"model": canvases(seed)}, (0, 3), params, max_tokens=width * width, seed=seed)
-        groups: list[list[int]] = []
-        for event in done.events:
-            if isinstance(event, ModelCall):
-                groups.append([])
-            if isinstance(event, Unmasked):
-                groups[-1].append(event.position)
-        first, *others = [g for g in groups if g]
-        at = [(n // width, n % width) for n in range(width * width)]
-        decided = list(first)
-        for group in others:
-            free = {n for n in range(width * width) if n not in decided}
-            close = {n: round(sum(1 / d for o in decided if (d := dist(at[n], at[o])) < 1.5), 9) for n in free}
-            for i, n in enumerate(group):
-                before = group[:i]
-                free -= set(before)
-                ok = [m for m in free if close[m] >= 1 and all(dist(at[m], at[o]) >= 2 for o in before)]
-                if ok:
-                    assert n in ok and close[n] == max(close[m] for m in ok)
-                elif before:
-                    far = {m: round(min(dist(at[m], at[o]) for o in before), 9) for m in free}
-                    tied = [m for m in free if far[m] == max(far.values())]
-                    assert n in tied and (close[n] < 1, close[n]) == max((close[m] < 1, close[m]) for m in tied)
-                    chosen_far += len(tied) > 1
-            decided += group
-    assert chosen_far

@@ -8,6 +8,7 @@ import replay
 from decgraph import stdlib
 
 
+@pytest.mark.budget()
 @pytest.mark.slow
 def test_no_program_changed_unnoticed() -> None:
     rows = {name: replay.row(name) for name in stdlib.names()}

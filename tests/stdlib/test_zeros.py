@@ -16,7 +16,7 @@ from lib.stdlib.table_models import SHELF
 import decgraph
 from decgraph import stdlib
 from decgraph.backends.registry import machine
-from decgraph.check.tables import Style
+from decgraph.check.table_models import Style
 from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
 from decgraph.ir.settings import of_request, settings

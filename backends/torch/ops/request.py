@@ -15,7 +15,8 @@ from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, path_of
 from decgraph.errors import DecError
 from decgraph.runtime import trace
-from decgraph.runtime.models.spelling import retokenized, spelling_of
+from decgraph.runtime.models.spelling import retokenized
+from decgraph.runtime.models.vocabularies import spelling_of
 from decgraph.runtime.stop import StopMachine
 
 

@@ -22,9 +22,9 @@ from torch.utils._pytree import tree_leaves
 
 from decgraph.api import load
 from decgraph.backends.triton import graph, lanes, program
+from decgraph.backends.triton.bodies import Bodies, flattened
 from decgraph.backends.triton.evaluate import Evaluator
 from decgraph.backends.triton.graph import traced
-from decgraph.backends.triton.pieces import Pieces, flattened
 from decgraph.backends.triton.state import SecondText, Step
 from decgraph.check.worlds import models_for, params_for
 from decgraph.runtime.request import Request
@@ -161,8 +161,8 @@ def recording(method: Any) -> Any:
         method(self, *args)
         texts = bool(self.step.texts)
         self.records = not self.loops and not texts
-        if self.loops and not texts and self.step.pieces is None:
-            self.step.pieces = Pieces(self.step, replayable)
+        if self.loops and not texts and self.step.bodies is None:
+            self.step.bodies = Bodies(self.step, replayable)
 
     return inner
 

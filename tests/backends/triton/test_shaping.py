@@ -206,12 +206,16 @@ def test_float32_rows_are_the_reference_s_within_rounding_and_a_program_may_allo
     [
         ({"processors": (lambda path, logits: logits,)}, "processors"),
         ({"allow": lambda generated: {1}}, "function of the caller"),
-        ({"allow": Automaton(((0,) * 70_000,) * 1200, frozenset({0}))}, "1200 states"),
     ],
 )
 def test_what_is_no_row_says_why(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(NotSteppable, match=why):
         need(Request((1,), **fields), 70_000)
+
+
+def test_an_automaton_that_is_too_large_for_the_device_says_its_size() -> None:
+    with pytest.raises(NotSteppable, match="1200 states"):
+        need(Request((1,), allow=Automaton(((0,) * 70_000,) * 1200, frozenset({0}))), 70_000)
 
 
 def test_a_program_refuses_a_request_with_features_that_it_lacks() -> None:

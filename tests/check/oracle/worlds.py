@@ -19,7 +19,7 @@ class Request:
     """What a caller asks for, as far as the oracle goes."""
 
     prompt: tuple[int, ...]
-    limit: int = 3
+    max_tokens: int = 3
     temperature: Fraction = Fraction(1)
     top_k: int | None = None
     bans: tuple[int, ...] = ()

@@ -15,6 +15,7 @@ import pytest
 import decgraph
 from decgraph.check.proof import (
     claims,
+    environment,
     judgments,
     kernel,
     lossless,
@@ -131,7 +132,7 @@ def nothing_depends_on_draws(patch: Patch) -> None:
 
 @mutant("half_a_law")
 def every_row_is_a_distribution(patch: Patch) -> None:
-    patch.setattr(kernel, "sums_to_one", lambda k, v: True)
+    patch.setattr(environment, "sums_to_one", lambda k, v: True)
 
 
 @mutant("signed_distribution")

@@ -284,6 +284,7 @@ COMPARED = [
                 (2, 4, 0.3, 2, 0.5),
                 (3, 3, 0.4, 4, 0.9),
                 (4, 5, 0.65, 1, 0.9),
+                (5, 6, 0.6, 6, 0.5),
             )
         },
         "no stop words; the published loop never writes the end token",

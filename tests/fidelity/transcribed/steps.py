@@ -133,7 +133,7 @@ def adadec(case: Mapping[str, Any]) -> Columns:
 
 
 def cautious(case: Mapping[str, Any]) -> Columns:
-    """As many trials as the entropy says; that of the lowest perplexity stays. Token 0 is the mark."""
+    """As many trials as the entropy says; that of the lowest perplexity stays. Tokens 0 and 1 are marks."""
     model, text, committed, write = models(case)["target"], tuple(case["prompt"]), [], Writer(case)
     while not write.over(text):
         p = write.law(model, text)
@@ -143,7 +143,7 @@ def cautious(case: Mapping[str, Any]) -> Columns:
         if trials == 1:
             piece: Text = (write.token(model, text),)
         else:
-            tried = [write.step(model, text, [0], write.end - len(text)) for _ in range(trials)]
+            tried = [write.step(model, text, [0, 1], write.end - len(text)) for _ in range(trials)]
             laws = [[write.law(model, (*text, *t[:i]))[x] for i, x in enumerate(t)] for t in tried]
             perplexity = [math.exp(-sum(map(math.log, law)) / len(law)) for law in laws]
             piece = tried[perplexity.index(min(perplexity))]
@@ -236,7 +236,7 @@ COMPARED = [
         "cautious",
         "wyzjack/CNTP 105b0968, transformers/generation/utils.py, _sample_reflect_perplexity",
         cautious,
-        pieces("cautious", "low", "high", "most", using=("target",), **LINES),
+        pieces("cautious", "low", "high", "most", using=("target",), tokenizer=Letters("\n;")),
         {
             f"{seed} {most}": {
                 "seed": seed,

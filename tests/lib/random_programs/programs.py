@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from decgraph.check.tables import Style, StyledFree
+from decgraph.check.table_models import Style, StyledFree
 from decgraph.ir.values import Function
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures
 from decgraph.runtime.models.table import TableAdapter, TableFeatures, TableModel

@@ -16,7 +16,7 @@ from torch import Tensor
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import Part
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.check.tables import Style, StyledModel, styled_features
+from decgraph.check.table_models import Style, StyledModel, styled_features
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.engine.plain import stacked

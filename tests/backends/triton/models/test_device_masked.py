@@ -14,7 +14,7 @@ from torch import Tensor
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import Seen
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.check.tables import Style, StyledModel
+from decgraph.check.table_models import Style, StyledModel
 from decgraph.runtime.models.engine.plain import stacked
 from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.interface import MASK

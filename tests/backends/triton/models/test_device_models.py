@@ -17,7 +17,7 @@ from decgraph.backends.triton.models import decoder, interface
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import Seen
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.check.tables import Style, StyledModel
+from decgraph.check.table_models import Style, StyledModel
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.make import net_of_module
 from decgraph.runtime.models.engine.plain import stacked

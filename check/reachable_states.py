@@ -17,9 +17,9 @@ from decgraph.check.case import begun, earlier_requests
 from decgraph.check.chances import ByChance
 from decgraph.check.claims import Failure
 from decgraph.check.distributions import execute
-from decgraph.check.starts import left_seen
-from decgraph.check.survey import Survey
-from decgraph.check.tables import Style
+from decgraph.check.exploration import Exploration
+from decgraph.check.initial_states import left_seen
+from decgraph.check.table_models import Style
 from decgraph.check.worlds import WorldPlan
 from decgraph.errors import DecError
 from decgraph.ir.values import Op
@@ -29,7 +29,7 @@ TEXT = 40  # tokens of the sampled texts
 REQUESTS, EARLY = 12, 3  # of the sampled sessions; what a later one is the first to find was not followed
 
 
-def from_reached_states(survey: Survey, vocab: int) -> tuple[Failure | None, str]:
+def from_reached_states(explored: Exploration, vocab: int) -> tuple[Failure | None, str]:
     """(a failure from a state that a run reaches, or why that cannot be said; nothing where the claim holds in all of them)."""
     sorts = ("plain", "zeros", "mixed", "plain", "peaked", "plain")
     for n, sort in enumerate(sorts):
@@ -45,27 +45,27 @@ def from_reached_states(survey: Survey, vocab: int) -> tuple[Failure | None, str
             tight=True,
             runs=4000,
         )
-        failure = survey.one(plan)
+        failure = explored.one(plan)
         if failure is not None:
             return failure, ""
-    late = values_that_come_late(survey, vocab) or values_of_late_requests(survey, vocab)
+    late = values_that_come_late(explored, vocab) or values_of_late_requests(explored, vocab)
     if not late:
         return None, ""
     why = (
         "it is not true for every value that a step may carry on"
-        if survey.from_any is not None
+        if explored.from_any is not None
         else "a step may carry draws on that were read"
-        if survey.seen_draws
+        if explored.seen_draws
         else "a step may carry a memory on that is not a model's memory of the text"
-        if survey.other_memory
-        else f"no arbitrary value is generated of {survey.no_value}"
-        if survey.no_value
+        if explored.other_memory
+        else f"no arbitrary value is generated of {explored.no_value}"
+        if explored.no_value
         else "no step from carried values of any kind could be decided"
     )
     return None, f"{why}, and those that runs reach are too many to follow ({late})"
 
 
-def values_that_come_late(survey: Survey, vocab: int) -> str:
+def values_that_come_late(explored: Exploration, vocab: int) -> str:
     """In words, what a long text carries that its first steps did not; nothing where all values come up early."""
     followed = 0
     for n in range(6):
@@ -79,11 +79,11 @@ def values_that_come_late(survey: Survey, vocab: int) -> str:
             steps=None,
             tight=n % 2 == 0,
         )
-        case = survey.make(plan)
+        case = explored.make(plan)
         if case is None:
             continue
         notes: dict[Any, int] = {}
-        engine = type("Noting", (survey.engine,), {"turn": _noting(survey.engine, notes)})
+        engine = type("Noting", (explored.engine,), {"turn": _noting(explored.engine, notes)})
         case = begun(replace(case, engine=engine))
         world = World(coupled=True)
         world.restart(ByChance(n))
@@ -100,14 +100,14 @@ def values_that_come_late(survey: Survey, vocab: int) -> str:
     return "" if followed else "no long text could be followed"
 
 
-def values_of_late_requests(survey: Survey, vocab: int) -> str:
+def values_of_late_requests(explored: Exploration, vocab: int) -> str:
     """In words, what a late request of a session finds that no early one did; nothing where there is no state of sessions, and
     where all values come up early."""
-    if all(s.scope == "sequence" for s in survey.module.entry.states):
+    if all(s.scope == "sequence" for s in explored.module.entry.states):
         return ""
     for n in range(2):
         plan = WorldPlan("sampled", 8200 + n, vocab, Style("plain", shared=n), prompt=2, limit=4, steps=None, session=1)
-        case = survey.make(plan)
+        case = explored.make(plan)
         if case is None:
             continue
         found: set[Any] = set()

@@ -19,11 +19,11 @@ from decgraph.check.case import begun
 from decgraph.check.chances import ByChance
 from decgraph.check.coverage import demanded, missing, pinned
 from decgraph.check.distributions import Tally, execute
+from decgraph.check.equivalent_mutants import effects
+from decgraph.check.exploration import DecidedSettings, Exploration
 from decgraph.check.faults import internal
-from decgraph.check.outside import effects
+from decgraph.check.initial_states import NoValue
 from decgraph.check.plans import chance_plan, first_plans, further_plans
-from decgraph.check.starts import NoValue
-from decgraph.check.survey import Survey, Tried
 from decgraph.check.worlds import WorldPlan, narrow
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
@@ -39,37 +39,37 @@ STUCK = 6  # worlds in which a program that is forced cannot go on, after which 
 ROUNDS = 3  # how often what was forced may lead to something else that was not seen
 
 
-def searched(survey: Survey, f: Function, vocab: int, progress: Callable[[str, int, int], None] | None) -> None:
+def searched(explored: Exploration, f: Function, vocab: int, progress: Callable[[str, int, int], None] | None) -> None:
     """Decide worlds that show what is missing, as far as sampling finds them."""
-    assert survey.ran is not None
-    wanted = [(id(op), kind) for op, kind in demanded(pinned(f, survey.params), survey.ran)]
-    open_ = {key for key in wanted if survey.shown[key] < OFTEN}
+    assert explored.ran is not None
+    wanted = [(id(op), kind) for op, kind in demanded(pinned(f, explored.params), explored.ran)]
+    open_ = {key for key in wanted if explored.shown[key] < OFTEN}
     last = 0
     for seed in range(SEARCHED):
-        if not open_ or survey.failure is not None or seed - last > IN_VAIN:
+        if not open_ or explored.failure is not None or seed - last > IN_VAIN:
             break
         if progress is not None:
             progress("looking for what no world has shown", seed, SEARCHED)
-        plan = chance_plan(survey.module, survey.claim, vocab, seed)
-        if open_ & sampled(survey, plan):
-            survey.one(plan)
+        plan = chance_plan(explored.module, explored.claim, vocab, seed)
+        if open_ & sampled(explored, plan):
+            explored.one(plan)
             last = seed
-            open_ = {key for key in wanted if survey.shown[key] < OFTEN}
+            open_ = {key for key in wanted if explored.shown[key] < OFTEN}
 
-    varied(survey, wanted)
+    varied(explored, wanted)
 
 
-def varied(survey: Survey, wanted: Sequence[Outcome]) -> None:
+def varied(explored: Exploration, wanted: Sequence[Outcome]) -> None:
     """Decide worlds that have shown an outcome that few have, with other tables: what is wrong there need not show in the
     first of them."""
     left = VARIED
     for key in wanted:
         # A draw that was certain wherever it was read: the same worlds, with fewer rows that are certain.
-        certain = key[1] == "open" and survey.shown[key] == 0
-        plan = survey.shown_by.get((key[0], "certain") if certain else key)
-        lost = survey.lost
+        certain = key[1] == "open" and explored.shown[key] == 0
+        plan = explored.shown_by.get((key[0], "certain") if certain else key)
+        lost = explored.lost
         for n in range(AGAIN if plan is not None else 0):
-            if left == 0 or survey.failure is not None or survey.shown[key] >= AGAIN or survey.lost - lost >= LARGE:
+            if left == 0 or explored.failure is not None or explored.shown[key] >= AGAIN or explored.lost - lost >= LARGE:
                 break
             assert plan is not None
             style = replace(plan.style, sort=plan.style.sort if n % 3 == 2 else "plain")
@@ -80,17 +80,17 @@ def varied(survey: Survey, wanted: Sequence[Outcome]) -> None:
                     rare=(0, 2, 4)[n % 3] if style.rare else 0,
                     point_until=max(0, style.point_until - 1 - n % 3),
                 )
-            survey.one(replace(plan, label="searched", style=style, tables=n + 1))
+            explored.one(replace(plan, label="searched", style=style, tables=n + 1))
             left -= 1
 
 
-def sampled(survey: Survey, plan: WorldPlan) -> set[Outcome]:
+def sampled(explored: Exploration, plan: WorldPlan) -> set[Outcome]:
     """What a few runs in a world come to."""
-    assert survey.ran is not None
-    case = survey.make(plan)
+    assert explored.ran is not None
+    case = explored.make(plan)
     if case is None:
         return set()
-    ran = survey.ran.fresh()
+    ran = explored.ran.fresh()
     try:
         case = begun(case)
         prepare = case.setup()
@@ -103,7 +103,7 @@ def sampled(survey: Survey, plan: WorldPlan) -> set[Outcome]:
     except (Unlikely, NotSeparated, NoValue):
         pass
     except Exception as error:
-        survey.fault(case, internal(error, survey.externs))
+        explored.fault(case, internal(error, explored.externs))
         if not isinstance(error, DecError):  # a world that the program cannot be run in shows nothing
             return set()
     return ran.seen
@@ -139,12 +139,12 @@ def holds_when_forced(
     moved = False  # somewhere: where the outcome changes nothing, that the claim holds says nothing
     for claim in f.claims:
         forced = Ran(ran.watched, forced={key[0]: "any" if key[1] in ("true", "false") and claim.mode != "" else key[1]})
-        survey = Survey(
+        explored = Exploration(
             module,
             claim,
             tally,
             forced,
-            Tried(),
+            DecidedSettings(),
             params=options["params"],
             engine=options["engine"],
             externs=options["externs"],
@@ -157,20 +157,20 @@ def holds_when_forced(
         ][:10]
         decided = erred = large = 0
         for plan in plans:
-            case = survey.make(replace(plan, runs=1500))
+            case = explored.make(replace(plan, runs=1500))
             if case is None:
                 continue
             if (erred == STUCK or large == LARGE) and not decided:
                 return None
             forced.used.clear()
             before = len(forced.seen)
-            failure, why, _ = survey.attempt(case if claim.mode != "distribution" else narrow(case))
+            failure, why, _ = explored.attempt(case if claim.mode != "distribution" else narrow(case))
             if failure is not None:
                 return None
             moved = moved or effects(case, 0, told, noise=False) != effects(case, 0, noise=False)
             decided += not why and key[0] in forced.used and len(forced.seen) >= before
-            erred += survey.erred
-            large += bool(why) and not survey.erred
+            erred += explored.erred
+            large += bool(why) and not explored.erred
         if not decided:
             return None
         shown |= forced.seen

@@ -83,7 +83,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Edit:
+class CellEdit:
     """One cell and its token."""
 
     at: Any
@@ -156,7 +156,7 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Node:
+class TreeNodes:
     """All nodes of a tree; `one`: any one of them."""
 
     tree: Tree

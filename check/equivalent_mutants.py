@@ -21,7 +21,7 @@ from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.case import Case, begun
 from decgraph.check.chances import ByChance
 from decgraph.check.distributions import execute
-from decgraph.check.starts import NoValue
+from decgraph.check.initial_states import NoValue
 from decgraph.errors import DecError
 from decgraph.ir.data.dist import Draw, Row
 from decgraph.ir.values import Op

@@ -17,7 +17,7 @@ from decgraph.check.claims import Failure, decide
 from decgraph.check.constants import facts, masked
 from decgraph.check.distributions import OutOfTime, Tally
 from decgraph.check.faults import internal
-from decgraph.check.starts import OTHER, SEEN, NoValue
+from decgraph.check.initial_states import OTHER, SEEN, NoValue
 from decgraph.check.worlds import WorldPlan, least, world
 from decgraph.errors import ConstraintError, ContextFullError, DecError
 from decgraph.ir.values import Claim, Module
@@ -45,7 +45,7 @@ IN_VAIN = 2  # sizes of worlds that were too large so often are not tried any mo
 
 
 @dataclass
-class Tried:
+class DecidedSettings:
     """The settings of the decided worlds."""
 
     params: dict[str, set[str]] = field(default_factory=dict)
@@ -123,7 +123,7 @@ def _span(counts: Counter[int]) -> str:
 
 
 @dataclass
-class Survey:
+class Exploration:
     """The worlds of one claim. ran: what of the program ran in decided worlds (None: not needed). from_any: the first
     failure from carried values of any kind, which says little until runs reach such values; from_functions: the first from an
     adversary's choices in the place of a function or of a batch. arbitrary: worlds decided from such. shown: in how many
@@ -135,7 +135,7 @@ class Survey:
     claim: Claim
     tally: Tally
     ran: Ran | None
-    seen: Tried
+    seen: DecidedSettings
     params: Mapping[str, ParamValue] | None = None
     engine: type[ExactMachine] = ExactMachine
     externs: Externs | None = None
@@ -295,4 +295,4 @@ class Survey:
         return None, why, 2
 
 
-__all__ = ["Survey", "Tried"]
+__all__ = ["Exploration", "DecidedSettings"]

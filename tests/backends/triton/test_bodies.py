@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import decgraph
-from decgraph.backends.triton import graph, pieces, program
+from decgraph.backends.triton import bodies, graph, program
 from decgraph.check.worlds import models_for
 from decgraph.runtime.request import Request
 
@@ -31,7 +31,7 @@ class Recorded:
 
         def run() -> list[Tensor]:
             made.clear()
-            pieces.flattened(body(), made)
+            bodies.flattened(body(), made)
             return made
 
         held = list(graph.tensors_of(self.step).values())
@@ -55,7 +55,7 @@ def test_replayed_bodies_commit_the_same(name: str, monkeypatch: pytest.MonkeyPa
 
     def settle(step: Any) -> bool:
         hosted = made(step)
-        recorded.step, step.pieces = step, pieces.Pieces(step, recorded) if hosted else None
+        recorded.step, step.bodies = step, bodies.Bodies(step, recorded) if hosted else None
         return hosted
 
     monkeypatch.setattr(program, "settle", settle)

@@ -64,7 +64,7 @@ def rebuilt(value: X, tensors: Iterator[Tensor]) -> X:
 
 
 @dataclass
-class Piece:
+class Body:
     """A recorded body. given: the tensors that it reads from outside; out: what it hands on; odd: whether something that the
     host decides was otherwise than when it was recorded; calls: the model calls that it counts."""
 
@@ -75,7 +75,7 @@ class Piece:
     calls: dict[str, int]
 
 
-class Pieces:
+class Bodies:
     """The recorded bodies of a program's loops, by what they read."""
 
     most = 16
@@ -83,7 +83,7 @@ class Pieces:
 
     def __init__(self, s: Step, record: Recorder) -> None:
         self.s, self.record = s, record
-        self.known: dict[Hashable, Piece | None] = {}
+        self.known: dict[Hashable, Body | None] = {}
         self.seen: set[Hashable] = set()
         self.decided: dict[Hashable, Decided] = {}
         """What the host decided in a body the last time that it ran it."""
@@ -102,32 +102,32 @@ class Pieces:
         given: list[Tensor] = []
         inputs = (s.mask, list(arguments), list(outside.values()))
         key = (region, flattened(inputs, given))
-        piece = self.known.get(key)
+        body = self.known.get(key)
         s.decided = self.decided.setdefault(key, Decided())
-        if piece is None:
+        if body is None:
             if key not in self.seen or key in self.known or len(self.known) >= self.most or not self.idle():
                 self.seen.add(key)
                 return tuple(s.region(region, arguments))
-            piece = self.known[key] = self.recorded(region, inputs, given, list(outside))
-            if piece is None:
+            body = self.known[key] = self.recorded(region, inputs, given, list(outside))
+            if body is None:
                 return tuple(s.region(region, arguments))
         else:
-            for there, here in zip(piece.given, given, strict=True):
+            for there, here in zip(body.given, given, strict=True):
                 there.copy_(here)
-        piece.replay()
-        if piece.odd and s.reads(torch.stack(piece.odd).any()):  # nothing outside of slots was written: run it as it is
+        body.replay()
+        if body.odd and s.reads(torch.stack(body.odd).any()):  # nothing outside of slots was written: run it as it is
             return tuple(s.region(region, arguments))
-        for name, n in piece.calls.items():
+        for name, n in body.calls.items():
             s.counts.calls[name] = s.counts.calls.get(name, 0) + n
         tensors: list[Tensor] = []
-        flattened(piece.out, tensors)
-        return rebuilt(piece.out, iter([t.clone() for t in tensors]))
+        flattened(body.out, tensors)
+        return rebuilt(body.out, iter([t.clone() for t in tensors]))
 
     def idle(self) -> bool:
         """Whether no model has slots in use that only Python knows of: bodies that draft are run as they are."""
         return all(not c.used and not c.asked for c in self.s.caches.values())
 
-    def recorded(self, region: Region, inputs: Inputs, given: list[Tensor], outside: list[Value]) -> Piece | None:
+    def recorded(self, region: Region, inputs: Inputs, given: list[Tensor], outside: list[Value]) -> Body | None:
         """Record a body; None where it cannot be, as where the host has to read something inside.
         given: tensors of any shape."""
         s = self.s
@@ -165,7 +165,7 @@ class Pieces:
                 cache.start()
         calls = {k: n - before.get(k, 0) for k, n in counts.items() if n != before.get(k, 0)}
         s.counts.calls = before
-        return Piece(kept, replay, made[0], made[1], calls)
+        return Body(kept, replay, made[0], made[1], calls)
 
 
 def free(region: Region) -> list[Value]:

@@ -1,0 +1,163 @@
+"""What one pass of the kernel knows at the place where it stands: facts of values, the draws that they depend on, what decides
+whether an op runs, and the version of the context. The kernel's rules read it and change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from decgraph.check.proof.folding import INF, Number, Range, number
+from decgraph.check.proof.invariants import Invariant, Step
+from decgraph.check.proof.sizes import Sizes
+from decgraph.check.proof.unit_rows import sums_to_one
+from decgraph.ir.facts import NONE, Certainty, Drafts, Fact, ModelIs
+from decgraph.ir.failing import Failing
+from decgraph.ir.label_check import check_labels
+from decgraph.ir.labels import Labels
+from decgraph.ir.linear import Condition
+from decgraph.ir.values import Function, Module, Op, Region, Value
+
+LOOPS = ("for", "while", "each")
+Judged = tuple[str, str]
+"""What a verification rule is (`matching`, `lossless`, `support` or ""), and why it is not more."""
+
+
+UnreadDraws = dict[str, Drafts]
+"""What is known of the draws in states, by the names of invariants.py `memory_of`."""
+
+
+def unread_at_start(function: Function) -> UnreadDraws:
+    """States of a sequence that begin without draws."""
+    states = [s for s in function.states if s.scope == "sequence" and s.type.elem == "draw"]
+    return {
+        f"state {s.name}": Drafts(NONE) for s in states if all(op.opcode == "list" and not op.operands for op in s.init.ops)
+    }
+
+
+@dataclass
+class Environment:
+    """What a pass over `function` knows, for a claim about `model`, or for support about "one or another"."""
+
+    module: Module
+    function: Function
+    model: str
+    mode: Certainty
+    judge: Callable[[Environment, Op], Judged]
+    invariants: Mapping[Op, Invariant]
+    greedy: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    condition: Any = ()
+
+    def __post_init__(self) -> None:
+        self.models = self.model.split(" or ")
+        self.facts: dict[Value, Fact] = {}
+        self.taints: dict[Value, Labels] = {}
+        self.consts: dict[Value, Any] = {}
+        self.made: dict[Value, Op] = {}
+        self.loops: dict[Value, tuple[Value, ...]] = {}
+        self.around: dict[Value, tuple[Op, ...]] = {}
+        self.reads: dict[Value, int] = {}
+        self.carried: dict[Value, tuple[Op, int]] = {}
+        self.states: dict[str, Labels] = {}
+        self.grown: dict[Value, Op] = {}
+        self.version, self.newest = 0, 0
+        self.control: Labels = NONE
+        self.progress = self.ended = self.output_decides = False
+        self.committed: set[Certainty] = set()
+        self.failing = Failing(self.function, self.consts)
+        self.drafting: set[Value] | None = None  # where an error may end a draft: see endings.py
+        self.ends_draft: Labels = NONE  # the draws by which it is decided whether an error ends it
+        self.unread = unread_at_start(self.function)
+        self.sound: set[Op] = set()
+        self.steps: list[Step] = []
+        self._place(self.function.body, (), ())
+        noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
+        sites = [op.attrs["site"] for op in noises if op.attrs["kind"] != "output"]
+        self.shared_sites = {site for site in sites if sites.count(site) > 1}
+        output = {op.result for op in noises if op.attrs["kind"] == "output"}
+        self.output_readers = [op for op in self.function.body.walk() if any(v in output for v in op.operands)]
+        self.mislabelled = {
+            f.tree for f in check_labels(self.module) if f.severity == "error" and f.function == self.function.name
+        }
+        governed = {name for name, _ in self.function.policies}
+        for p in self.function.params:
+            if p.value.type.elem == "model" and p.name not in governed:
+                self.facts[p.value] = ModelIs(p.name)
+            if p.name in self.settings:
+                self.consts[p.value] = self.settings[p.name]
+        self.sizes = Sizes(self.function, self.condition, self.consts, self.of, self.made)
+
+    def _place(self, region: Region, counters: tuple[Value, ...], loops: tuple[Op, ...]) -> None:
+        """Where each value is made: the loops around it, their counters, and how often it is read."""
+        for op in region.ops:
+            for v in op.results:
+                self.made[v], self.loops[v], self.around[v] = op, counters, loops
+            for v in op.operands:
+                self.reads[v] = self.reads.get(v, 0) + 1
+            for r in op.regions:
+                looped = op.opcode in LOOPS
+                if looped:
+                    self.carried |= {v: (op, n) for n, v in enumerate(r.args[1:])}
+                inner = (*counters, r.args[0]) if looped or op.opcode == "tree.walk" else counters
+                self._place(r, inner, (*loops, op) if looped else loops)
+
+    def of(self, v: Value) -> Fact | None:
+        return self.facts.get(v) or self.sizes.pieces.get(v)
+
+    def taint(self, *values: Value) -> Labels:
+        return frozenset().union(*(self.taints.get(v, NONE) for v in values))
+
+    def is_output(self, v: Value) -> bool:
+        """Whether a noise is the `output` stream at the row's own position."""
+        made = self.made.get(v)
+        return made is not None and made.opcode == "noise" and made.attrs["kind"] == "output" and not made.operands
+
+    def fresh(self, op: Op, noise: Value) -> bool:
+        """Whether nothing else reads a noise: made beside its draw, in the same loops and keyed by all their counters, at a
+        site of its own, and read once."""
+        made = self.made.get(noise)
+        return (
+            made is not None
+            and made.opcode == "noise"
+            and made.attrs["kind"] != "output"
+            and made.attrs["site"] not in self.shared_sites
+            and self.loops[noise] == self.loops[op.result]
+            and set(self.loops[noise]) <= set(made.operands)
+            and self.reads[noise] == 1
+        )
+
+    def reads_noise(self, op: Op, noise: Value) -> None:
+        """The results of a draw depend on its noise."""
+        for v in op.results:
+            self.taints[v] |= {(noise, None)}
+
+    def limits(self, v: Value) -> Range:
+        """Numbers that the value lies between."""
+        known = number(self.consts.get(v))
+        return self.sizes.ranges.get(v, (-INF, INF)) if known is None else (known, known)
+
+    def low(self, v: Value) -> Number:
+        """A number that the value is not below."""
+        return self.limits(v)[0]
+
+    def const(self, v: Value) -> object:
+        return self.consts.get(v)
+
+    def sums_to_one(self, v: Value) -> bool:
+        return sums_to_one(self, v)
+
+    def tells(self, noises: Labels, *values: Value) -> bool:
+        """Whether any of the values depends on one of these draws."""
+        return bool(noises & self.taint(*values))
+
+    def in_context(self) -> Labels:
+        """The draws that the committed context depends on."""
+        return self.states.get("context", NONE)
+
+    def proves(self, condition: Condition) -> bool:
+        """Whether a condition on numbers follows from what is known here."""
+        return self.sizes.proves(condition)
+
+    def say(self, op: Op, text: str, rule: str) -> None:
+        self.steps.append(Step(op.loc.line, text, rule))

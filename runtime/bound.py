@@ -1,0 +1,44 @@
+"""What requests are made for: a program with its models and tokenizer. A session (session.py) is one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Protocol
+
+from decgraph.ir.values import Function
+from decgraph.runtime.arguments import Tokenizing
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.request import Request, RequestFields
+from decgraph.runtime.result import Result
+from decgraph.runtime.trace import Event
+
+
+class Bound(Protocol):
+    """A program that is bound to models."""
+
+    defaults: RequestFields | None
+    """The sampling fields of requests that do not say them; None: what the first model's settings say."""
+
+    @property
+    def function(self) -> Function: ...
+
+    @property
+    def models(self) -> Mapping[str, Model]: ...
+
+    @property
+    def tokenizer(self) -> Tokenizing | None: ...
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The fields of a request that the program never reads."""
+
+
+class Runs(Bound, Protocol):
+    """A bound program that runs its requests."""
+
+    def run(self, request: Request, *, keep_events: bool, cache_key: Hashable | None) -> Result: ...
+
+    def stream(self, request: Request, *, cache_key: Hashable | None) -> Iterator[Event | Result]: ...
+
+    def forget(self, cache_key: Hashable) -> None:
+        """Free the KV cache that runs with a key left."""
