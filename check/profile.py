@@ -89,7 +89,7 @@ class Probe(ExactMachine):
             n.law = n.law or any(o.opcode == "draw.get" and o.attrs.get("field") == "law" for o in ops)
             n.output_rule = n.output_rule or any(o.opcode == "noise" and o.attrs.get("kind") == "output" for o in ops)
         out = super().walk(op, t, evidence, rest)
-        if op.attrs["scope"] != "tree" and not isinstance(t.base, Canvas):
+        if op.attrs["scope"] != "tree" and isinstance(out, Path):
             self.note_walk(t, out, evidence)
         return out
 

@@ -272,6 +272,9 @@ class ExactMachine(ExactDraws):
         plain = plain and not is_soft(path)  # what is said after a soft node is not said of a text
         return Row(face, position=row.position, node=node, path=path, label=row.label, origin=(model,) if plain else None)
 
+    def scores_of_values(self, values: Any, is_probs: bool) -> Scores:
+        return Scores(weights=tuple(self.num.weights(values, is_probs)))
+
     # -- the caller's functions: an adversary whose results depend on the arguments alone
     def extern_once(self, name: str, f: Any, args: tuple[Any, ...]) -> Any:
         key = (name, tuple(str(a) for a in args))
@@ -284,13 +287,13 @@ class ExactMachine(ExactDraws):
             )
         return self.world.adversary[key]
 
-    def head_values(self, head: Any, paths: list[tuple[int, ...]]) -> list[Any]:
+    def head_values(self, head: Any, paths: list[tuple[int, ...]]) -> Sequence[Any]:
         """What a head says after each path: as the caller's functions, an adversary's choice where the world says so."""
         if not getattr(head, "chosen", False):
             return super().head_values(head, paths)
         return [self.extern_once(head.name, head, (path,)) for path in paths]
 
-    def state_values(self, head: Any, rows: Any, layer: int | None, tokens: Any) -> list[Any]:
+    def state_values(self, head: Any, rows: Any, layer: int | None, tokens: Any) -> Sequence[Any]:
         """What a head says of hidden states: a number for each, an adversary's where the world says so."""
         if not getattr(head, "chosen", False):
             return super().state_values(head, rows, layer, tokens)

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from decgraph.ir.values import Op
+from decgraph.runtime.models import interface
 from decgraph.runtime.models.features import Features
-from decgraph.runtime.models.interface import Memory, Scores
+from decgraph.runtime.models.interface import Memory, Model, Scores
 from decgraph.runtime.models.layered import Layered
 
 
@@ -157,21 +159,57 @@ class CanvasCells:
         return [known[r] for r in rows], computed
 
 
+Made = tuple[tuple[interface.Cell, ...], tuple[int, ...] | None, int]
+"""What a call of one canvas computed, as a key: its cells, the positions, and the memory that it saw."""
+
+
+def made(cells: tuple[interface.Cell, ...], fresh: list[int] | None, given: Memory | None) -> Made:
+    """What a call of one canvas computed, as a key. Engines identify a memory by its storage and not by its numbers."""
+    return (cells, None if given is None or fresh is None else tuple(fresh), id(given))
+
+
+class LastCanvases:
+    """What the last two calls of each masked model computed: the same again is no call."""
+
+    def __init__(self) -> None:
+        self.by_model: dict[int, list[tuple[set[Any], Memory | None]]] = {}  # Any: `Made`, or with the number of a cell
+
+    def new(self, model: Model, keys: set[Any], given: Memory | None) -> bool:
+        """Whether none of the model's last two calls computed all of `keys`, which become the last call's. A memory in a key
+        is kept alive with it."""
+        before = self.by_model.setdefault(id(model), [])
+        found = not keys <= {key for made, _ in before for key in made}
+        self.by_model[id(model)] = [*before, (keys, given)][-2:]
+        return found
+
+    def add_scores(self, model: Model, key: Made, length: int) -> None:
+        """The last call has also the scores of a canvas's cells."""
+        self.by_model[id(model)][-1][0].update((key, i) for i in range(length))
+
+
+Store = CausalCells | FeatureCells | CanvasCells
+
+
 class Sequences:
     """The KV caches of one sequence by name. A sub-run continues those of the models that were passed to it."""
 
     def __init__(self, outer: Sequences | None = None) -> None:
-        self.stores: dict[str, Any] = {}
+        self.stores: dict[str, Store] = {}
         self.outer = outer
 
-    def of(self, name: str, model: Any) -> Any:
+    def store(self, op: Op, model: Model) -> Store | None:
+        """The cache that a call continues; None where it computes from scratch."""
+        name = op.attrs.get("reuse")
+        return self.of(name, model) if name else None
+
+    def of(self, name: str, model: Model) -> Store:
         """The cache called `name`; it belongs to the first model that used it."""
         if name not in self.stores:
-            sort = {"masked": CanvasCells, "features": FeatureCells}.get(model.kind, CausalCells)
-            self.stores[name] = self.about(model) or sort(model)
+            sorts: dict[str, type[Store]] = {"masked": CanvasCells, "features": FeatureCells}
+            self.stores[name] = self.about(model) or sorts.get(model.kind, CausalCells)(model)
         return self.stores[name]
 
-    def about(self, model: Any) -> Any:
+    def about(self, model: Model) -> Store | None:
         """The cache of a model in the runs around this one, or None."""
         if self.outer is None:
             return None

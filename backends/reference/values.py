@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from decgraph.backends.indexes import ROOM, forgotten
+from decgraph.ir import machine
+from decgraph.ir.data.numbers import Number
+from decgraph.ir.machine import Datum
 from decgraph.runtime.models.attention_logits import AttentionLogits, check_layer, read_logits
-from decgraph.runtime.models.rounding import Bits
+from decgraph.runtime.models.interface import Memory
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,7 @@ class ReferenceMemory:
     """A model's memory, or a layer of it, and where a canvas starts in it. `only` and `without` speak of canvas positions, and
     `without` of those below 0 too, which are the context's. attention_logits: see `read_logits`; which: the layer."""
 
-    memory: Any
+    memory: Any  # Any: a `Memory`, or one layer of it, which have most methods in common
     base: int
     attention_logits: AttentionLogits | None = None
     which: int | None = None
@@ -29,7 +32,7 @@ class ReferenceMemory:
             return replace(self, memory=self.memory.only(absolute | set(context)))
         return replace(self, memory=self.memory.without(absolute))
 
-    def quantized(self, bits: Bits) -> ReferenceMemory:
+    def quantized(self, bits: machine.Bits) -> ReferenceMemory:
         """The memory with its keys and values rounded to so many bits."""
         return replace(self, memory=self.memory.quantized(bits))
 
@@ -37,7 +40,9 @@ class ReferenceMemory:
         """The memory with one row of keys and values for the positions of a group."""
         return replace(self, memory=self.memory.merged([[self.base + i for i in group] for group in groups]))
 
-    def join(self, other: ReferenceMemory) -> ReferenceMemory:
+    def join(self, other: machine.Memory) -> ReferenceMemory:
+        """The positions of both."""
+        assert isinstance(other, ReferenceMemory)
         return replace(self, memory=self.memory.join(other.memory))
 
     def layer(self, index: int) -> ReferenceMemory:
@@ -45,15 +50,22 @@ class ReferenceMemory:
         check_layer(index, 0 if self.which is not None else len(self.memory.layers), self.which)
         return replace(self, memory=self.memory[index], which=index)
 
-    def put(self, part: ReferenceMemory, index: int) -> ReferenceMemory:
+    def put(self, part: machine.Memory, index: int) -> ReferenceMemory:
         """With one layer replaced, by a layer or by that layer of a memory. Raises DecError for one that it does not have."""
         check_layer(index, 0 if self.which is not None else len(self.memory.layers), self.which)
+        assert isinstance(part, ReferenceMemory)
         put = part.layer(index) if part.which is None else part
         return replace(self, memory=self.memory.with_layer(index, put.memory))
 
-    def scores(self, queries: Any, at: Any) -> list[Any]:
+    def scores(self, queries: Datum, at: Datum) -> list[Number]:
         """The meaning of `memory.scores`."""
         return read_logits(self.attention_logits, self.which, self.base, queries, at)
+
+
+def memory_of(given: Datum) -> Memory | None:
+    """The model's memory in the one that a program gives a call; None where it gives none."""
+    found: object = given
+    return found.memory if isinstance(found, ReferenceMemory) else cast("Memory | None", given)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.check.mutant import Mutant
 from decgraph.check.profile import Profile
+from decgraph.ir import machine
 from decgraph.ir.data.dist import Dist, Draw, Row
 from decgraph.ir.data.noise import NoiseKey
 from decgraph.ir.data.numbers import Number
@@ -90,7 +91,7 @@ class Slots(ExactMachine):
     def keep(self, before: int) -> None:
         """After a commit: what stays in the slots. `before`: tokens of the context before it."""
 
-    def evaluate(self, op: Op, model: Model, place: Datum, extra: dict[str, Datum]) -> Dist:
+    def evaluate(self, op: Op, model: machine.Model, place: Datum, extra: dict[str, Datum]) -> Dist:
         if model is self.main and isinstance(place, Tree) and isinstance(place.base, tuple) and len(place) > 1:
             self.filling = self.fill(place)
         return super().evaluate(op, model, place, extra)
@@ -135,7 +136,7 @@ class Leaking(ExactMachine):
 
     leaks = False
 
-    def evaluate(self, op: Op, model: Model, place: Datum, extra: dict[str, Datum]) -> Dist:
+    def evaluate(self, op: Op, model: machine.Model, place: Datum, extra: dict[str, Datum]) -> Dist:
         self.leaks = model is self.main and isinstance(place, Tree)
         try:
             return super().evaluate(op, model, place, extra)

@@ -65,14 +65,15 @@ class Walker(ExactMachine):
 
     def end(self, op: Op, t: Tree, evidence: Datum, node: int, children: list[int], token: Edge) -> Path:
         tokens = self.emitted(t, evidence, node, children, token)
-        path: Path = self.walked(op, t, node, tokens[0] if tokens else None)
+        path = self.walked(op, t, node, tokens[0] if tokens else None)
+        assert isinstance(path, Path)
         path.tokens += tokens[1:]
         return path
 
-    def redraw(self, row: Row | Dist, site: str, depth: int) -> Draw:
+    def redraw(self, row: Datum, site: str, depth: int) -> Draw:
         """A fresh draw from a row of evidence, keyed by `site`."""
-        one: Row = row.rows[()] if isinstance(row, Dist) else row
-        assert self.op is not None
+        one = row.rows[()] if isinstance(row, Dist) else row
+        assert self.op is not None and isinstance(one, Row)
         return self.draw(self.op, one, "shaped", NoiseKey(site, (self.committed(), depth)), 0, None)
 
 

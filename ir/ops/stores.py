@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir import facts, labels
-from decgraph.ir.machine import Automaton, Datum, Machine
+from decgraph.ir.machine import Automaton, Datum, Index, Machine
 from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import array, need, need_one, need_tokens, numeric
 from decgraph.ir.types import BOOL, INT, Dim, Type
@@ -89,7 +89,7 @@ class IndexAsk:
         return (Type("index", (*types[0].of[:2], "after")),)
 
     @staticmethod
-    def meaning(m: Machine, op: Op, index: Datum, *args: Datum) -> tuple[Datum, ...]:
+    def meaning(m: Machine, op: Op, index: Index, *args: Datum) -> tuple[Datum, ...]:
         return (m.ask(op, index, args),)
 
     @staticmethod
@@ -128,7 +128,7 @@ class IndexLearn:
         return (types[0],)
 
     @staticmethod
-    def meaning(m: Machine, op: Op, index: Datum, *args: Datum) -> tuple[Datum, ...]:
+    def meaning(m: Machine, op: Op, index: Index, *args: Datum) -> tuple[Datum, ...]:
         return (m.learn(op, index, args),)
 
     label, batch = labels.joined, "barrier"

@@ -174,6 +174,8 @@ def _reading(kind: Any, calls: list[Asked], source: Uniforms) -> Any:
 
 
 def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
+    from decgraph.backends.reference.canvas_calls import fresh as fresh_of
+    from decgraph.backends.reference.values import memory_of
     from decgraph.ir.data.canvas import Canvas
     from decgraph.ir.data.tree import Tree
 
@@ -185,7 +187,7 @@ def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
         def memory(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
             if isinstance(place, Canvas):
                 cells = tuple(MASK if not isinstance(c, int) else c for c in self.cells(place))
-                fresh, given = self.fresh(place, extra.get("at"), extra.get("given"))
+                fresh, given = fresh_of(place, extra.get("at"), memory_of(extra.get("given")))
                 self.remembering = Asked(cells, 1, tuple(range(len(cells)) if fresh is None or given is None else fresh))
             made = super().memory(op, model, place, extra)
             self.remembering = None
@@ -194,7 +196,7 @@ def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
         def eval_canvases(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
             root = place.base if isinstance(place, Tree) else place
             cells = tuple(MASK if not isinstance(c, int) else c for c in self.cells(root))
-            fresh, _ = self.fresh(root, extra.get("at"), extra.get("given"))
+            fresh, _ = fresh_of(root, extra.get("at"), memory_of(extra.get("given")))
             given = extra.get("given") is not None and fresh is not None
             asked = Asked(cells, 1, tuple(fresh) if given else tuple(range(len(cells))), drafts=root is not place)
             calls.append(asked)

@@ -10,7 +10,7 @@ from unittest import mock
 
 import numpy as np
 
-from decgraph.backends.reference.randomness import Randomness as OfReference
+from decgraph.backends.reference.machine import ReferenceMachine as OfReference
 from decgraph.backends.torch import noise as of_torch
 from decgraph.backends.torch.machine import TorchMachine as OfTorch
 from decgraph.runtime import noise

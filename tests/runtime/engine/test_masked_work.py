@@ -12,8 +12,7 @@ import pytest
 import torch
 import transformers
 
-from decgraph.backends.reference.calls import Calls
-from decgraph.backends.reference.values import ReferenceMemory
+from decgraph.backends.reference.canvas_calls import fresh as fresh_of_reference
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.runtime.models.decoder.make import net_of_module
@@ -386,7 +385,7 @@ def test_what_is_fresh_is_what_the_reference_says(at: list[int] | None, given: l
     base, length = 3, 4
     held = None if given is None else Memory("m", 7, (LayerMemory(dict.fromkeys(given), {}),))
     place = Canvas.start((0,) * base, length)
-    expected, seen = Calls.__new__(Calls).fresh(place, at, None if held is None else ReferenceMemory(held, base))
+    expected, seen = fresh_of_reference(place, at, held)
     kept = None if held is None else SimpleNamespace(positions=np.array(sorted(held.positions), np.int64))
     fresh, got = fresh_of(base, length, at, kept)
     assert (fresh is None) == (expected is None) and (got is None) == (seen is None)

@@ -1,0 +1,61 @@
+"""Places: where a program calls a model, and the states that the model reads there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from decgraph.backends.reference.protocols import Machine
+from decgraph.ir.data.canvas import Canvas
+from decgraph.ir.data.dist import Draws, Path, resolve_path
+from decgraph.ir.data.tree import Tree
+from decgraph.ir.machine import Datum
+
+States = tuple[list[Any], tuple[int, ...], np.ndarray | None]  # Any: paths of tokens, draws and soft nodes, or canvases
+"""The states of a place in order, their shape, and the ids of the nodes where they are some of a tree's."""
+
+
+def place_states(m: Machine, place: Datum, extra: dict[str, Datum]) -> States:
+    """The states of a place: paths or canvases."""
+    if isinstance(place, Tree):
+        return [place.state(i) for i in range(len(place))], (len(place),), None
+    if isinstance(place, tuple | Canvas):
+        return [place], (), None
+    if isinstance(place, Path):
+        return [m.context() + tuple(place.tokens)], (), None
+    tree = extra["tree"]
+    assert isinstance(tree, Tree)
+    ids = np.asarray(place, dtype=np.int64)
+    return [tree.state(int(i)) for i in ids.ravel()], ids.shape, (ids if ids.ndim == 1 else None)
+
+
+def text_of_place(tokens: Datum) -> tuple[int, ...]:
+    """The tokens that stand in the place of a context."""
+    read: Any = tokens.tokens if isinstance(tokens, Path) else tokens.items if isinstance(tokens, Draws) else tokens
+    return tuple(resolve_path(read))
+
+
+def path_of_place(m: Machine, place: Datum, extra: dict[str, Datum]) -> tuple[int, ...]:
+    """The tokens of a context, of a node (with `tree`), or in the place of a context."""
+    if isinstance(place, tuple) or "tree" in extra:
+        return resolve_path(m.place_states(place, extra)[0][0])
+    return text_of_place(place)
+
+
+def second_context(place: Datum, extra: dict[str, Datum]) -> tuple[int, ...] | None:
+    """The tokens of a second context; None for a place in this one."""
+    here = isinstance(place, np.ndarray | list) and "tree" in extra
+    return text_of_place(place) if not here and isinstance(place, Path | Draws | np.ndarray | list) else None
+
+
+def beginnings(tokens: tuple[int, ...], each: bool) -> list[tuple[int, ...]]:
+    """The texts whose ends are read: one, or every beginning of it."""
+    return [tokens[: i + 1] for i in range(len(tokens))] if each else [tokens]
+
+
+def paths(m: Machine, at: tuple[Datum, ...], shape: tuple[int, ...]) -> list[Any]:  # Any: as in `States`
+    """The paths of a place that `warp` names."""
+    if isinstance(at[0], tuple):
+        return [at[0]] * (int(np.prod(shape)) if shape else 1)
+    return m.place_states(at[0], {"tree": at[1]} if len(at) > 1 else {})[0]

@@ -1,0 +1,103 @@
+"""What the parts of the reference see of the machine that runs, beside what the ops' meanings call of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from decgraph.backends.reference.cells import LastCanvases, Sequences
+from decgraph.backends.reference.together import Meeting
+from decgraph.ir import machine
+from decgraph.ir.data.canvas import Canvas
+from decgraph.ir.data.dist import Dist, Draw, Path, Row
+from decgraph.ir.data.noise import NoiseKey
+from decgraph.ir.data.numbers import Number
+from decgraph.ir.data.tree import Tree
+from decgraph.ir.machine import Datum, Vector
+from decgraph.ir.values import Function, Op
+from decgraph.runtime import noise
+from decgraph.runtime.models.interface import Cell, Model, Scores
+from decgraph.runtime.recording import Timing
+from decgraph.runtime.request import Request
+from decgraph.runtime.stop import StopState
+from decgraph.runtime.text import Detokenizer
+from decgraph.runtime.trace import Event
+
+Context = tuple[int | Draw, ...]
+"""Tokens from the first position on; a draw may not have been read."""
+
+
+class Machine(machine.Machine, Protocol):
+    """A run of one request: `Run` (backends/run.py) and `ReferenceMachine` say what each of these is."""
+
+    request: Request
+    function: Function
+    models: dict[str, Model]
+    main: Model | None
+    detokenizer: Detokenizer | None
+    window: int | None
+    tokens: list[int]
+    base: int
+    stop_state: StopState
+    until: Callable[[Any], bool] | None  # Any: the machine
+    results: list[tuple[int, ...]]
+    decided: int
+    site_prefix: str
+    counter_prefix: tuple[int, ...]
+    memo: dict[Any, Any]  # Any: each user has keys and values of its own
+    listener: Callable[[Event], None] | None
+    recorder: Timing | None
+    parent: Self | None
+    joined: list[tuple[int, int, int | None]] | None
+    caches: Sequences
+    last_canvases: LastCanvases
+    meeting: Meeting | None
+
+    @property
+    def whole(self) -> Self: ...
+    def run(self) -> tuple[int, ...]: ...
+    def committed(self) -> int: ...
+    def learn_committed(self, tokens: Sequence[int]) -> None: ...
+    def note_call(self) -> None: ...
+    def emit_event(self, event: Event) -> None: ...
+    def inner_run(
+        self, callee: str, site: str, base: tuple[int, ...], bound: int, args: dict[str, Datum], counters: Sequence[Datum]
+    ) -> Self: ...
+    def adopt(self, parent: Self) -> None: ...
+    def meet(self, op: Op, mine: Datum, of_all: Callable[[list[Any]], list[Any]]) -> Any: ...  # Any: what the op makes of them
+
+    # draws
+    def key(self, key: NoiseKey, lane: tuple[int, ...], row: Row | None = None, index: int | None = None) -> noise.Key: ...
+    def group(self, row: Row, face: str, tokens: list[int], lane: int, race: np.ndarray | None = None) -> list[Draw]: ...
+    def less(self, q: np.ndarray, gone: tuple[int, ...]) -> np.ndarray: ...
+
+    # rows of distributions
+    def vector(self, probs: Vector) -> np.ndarray: ...
+    def scores_of_values(self, values: np.ndarray, is_probs: bool) -> Scores: ...
+    def score_paths(self, model: Model, states: Sequence[Context], given: Any) -> list[Callable[[], Scores]]: ...
+    def model_row(
+        self,
+        model: Model | None,
+        scores: Callable[[], Scores],
+        path: Context,
+        node: int | None,
+        allow: np.ndarray | None,
+        position: int | None = None,
+    ) -> Row: ...
+
+    # calls of models
+    def count_call(self, model: Model, rows: int, cells: int, computed: int | None = None, *, drafts: bool = False) -> None: ...
+    def place_states(self, place: Datum, extra: dict[str, Datum]) -> tuple[list[Any], tuple[int, ...], np.ndarray | None]: ...
+    def head_values(self, head: Model, paths: list[tuple[int, ...]]) -> Sequence[Number]: ...
+    def state_values(self, head: Model, rows: np.ndarray, layer: int | None, tokens: list[int] | None) -> Sequence[Number]: ...
+    def cells(self, c: Canvas, after: Datum = None) -> tuple[Cell, ...]: ...
+    def eval_canvases(self, op: Op, model: Model, place: Datum, extra: dict[str, Datum]) -> Dist: ...
+
+    # commits, trees and verification
+    def commit_tokens(self, x: Datum, tree: Tree | None) -> list[Any]: ...  # Any: ids and draws
+    def lazy_log(self, logprob: Number, edge: Draw) -> Number: ...
+    def walked_enough(self, op: Op, t: Tree, evidence: Datum, node: int, depth: int) -> bool: ...
+    def evidence_at(self, evidence: Datum, node: int) -> Datum: ...
+    def walked(self, op: Op, t: Tree, node: int, emitted: Datum) -> Path | Canvas: ...
