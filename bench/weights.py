@@ -28,7 +28,7 @@ HOST = Placement("cpu", "float32")
 
 
 @dataclass(frozen=True)
-class Shape:
+class LlamaSize:
     """The size of a Llama that was never trained. below: layers of its drafter. groups: key and value heads (default: as many
     as heads). inner: width of the feed-forward layer (default: 8/3 of the width). size: of the vocabulary."""
 
@@ -42,10 +42,10 @@ class Shape:
 
 
 SIZES = {
-    "random-5M": Shape(256, 6, 1, 4, 2048),
-    "random-25M": Shape(512, 8, 1, 8, 4096),
-    "random-100M": Shape(896, 10, 1, 14, 8192),
-    "random-135M": Shape(576, 30, 4, 9, 49152, groups=3, inner=1536),  # the shape of SmolLM2-135M
+    "random-5M": LlamaSize(256, 6, 1, 4, 2048),
+    "random-25M": LlamaSize(512, 8, 1, 8, 4096),
+    "random-100M": LlamaSize(896, 10, 1, 14, 8192),
+    "random-135M": LlamaSize(576, 30, 4, 9, 49152, groups=3, inner=1536),  # the shape of SmolLM2-135M
 }
 CONTEXT = 8192  # cells that a random model has positions for
 

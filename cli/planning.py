@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from decgraph.cli import output
 from decgraph.cli.options import option
 from decgraph.ir.values import Module
-from decgraph.passes.manager import Report, check_names, optimise
+from decgraph.passes.manager import PassReport, check_names, optimise
 from decgraph.passes.plan import Plan
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Wishes:
         check_names((*(self.names or ()), *(self.no_pass or ())))
         return Plan(passes=chosen(Plan(), self.names, self.no_pass or ()))
 
-    def run(self, module: Module, params: Mapping[str, Any] | None = None) -> tuple[Module, Report]:
+    def run(self, module: Module, params: Mapping[str, Any] | None = None) -> tuple[Module, PassReport]:
         """The module after the passes, dumped and validated where the options say so."""
         output.check_folder(self.dump_ir)
         plan = self.plan()

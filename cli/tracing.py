@@ -10,7 +10,7 @@ from rich.tree import Tree
 
 from decgraph.views.document import Trace, texts
 from decgraph.views.plot import confidences
-from decgraph.views.steps import DraftTree, Node, Step, instructive
+from decgraph.views.steps import DraftTree, DrawnNode, Step, instructive
 
 STYLES = {"accepted": "green", "bonus": "bold blue", "residual": "dark_orange3", "plain": "", "canvas": "green"}
 NODES = {
@@ -86,7 +86,7 @@ def drawn(run: Trace, tree: DraftTree, step: int) -> Tree:
     return root
 
 
-def labelled(run: Trace, node: Node) -> Text:
+def labelled(run: Trace, node: DrawnNode) -> Text:
     """A node in a line: its token, and the probabilities that are known."""
     sign = {"accepted": "✓ ", "rejected": "✗ ", "emitted": "+ ", "committed": "● "}.get(node.state, "  ")
     token = repr(run.piece(node.token))

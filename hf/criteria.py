@@ -13,7 +13,7 @@ from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.hf.processors import name_of
-from decgraph.hf.prompts import Row
+from decgraph.hf.prompts import PaddedPrompt
 
 _REMEMBERED = 256  # answers of one rule: as many as an algorithm looks ahead, and more
 Criterion = Any  # a StoppingCriteria, or any callable (input_ids, scores) -> bool or bool[1]
@@ -68,7 +68,7 @@ class Rule:
     looks ahead (`ended`).
     """
 
-    def __init__(self, criterion: Criterion, row: Row, device: Any, rows: int = 1) -> None:
+    def __init__(self, criterion: Criterion, row: PaddedPrompt, device: Any, rows: int = 1) -> None:
         self.criterion, self.pads, self.device = criterion, row.pads, device
         self.marks = _marks(criterion, row.index, rows)
         self.said: dict[tuple[int, ...], bool] = {}

@@ -13,7 +13,7 @@ from decgraph.errors import DecError
 from decgraph.hf import modules, settings
 from decgraph.hf.criteria import Rule, Stops, stops_of
 from decgraph.hf.processors import Reading, refuse_change, refuse_state, shaping_of, watched
-from decgraph.hf.prompts import Row, assembled, check_embeddings, check_model_arguments, rows_of
+from decgraph.hf.prompts import PaddedPrompt, assembled, check_embeddings, check_model_arguments, rows_of
 from decgraph.hf.scores import logits_of, scores_of
 from decgraph.passes.plan import Plan
 from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamValue, TokenizerLike
@@ -218,7 +218,7 @@ class CustomGenerate:
             return GenerateDecoderOnlyOutput(sequences=sequences, **more)
         return sequences
 
-    def _decode(self, model: Any, input_ids: Tensor, rows: list[Row], processors: list[Any], criteria: list[Any],
+    def _decode(self, model: Any, input_ids: Tensor, rows: list[PaddedPrompt], processors: list[Any], criteria: list[Any],
                 config: Any, streamer: Any, seed: int | None) -> list[tuple[int, ...]]:  # fmt: skip
         session = self._session_for(model)
         main = session.models[self.binder.main]
@@ -276,10 +276,10 @@ class CustomGenerate:
             if result.reason == "interrupted":
                 raise KeyboardInterrupt
             if result.error is not None:
-                raise _for_row(result.error, Row(n, (), ()), len(requests))
+                raise _for_row(result.error, PaddedPrompt(n, (), ()), len(requests))
         return self.last
 
-    def _request(self, row: Row, processors: list[Any], reading: Reading, stops: Stops, seed: int, rows: int) -> Any:
+    def _request(self, row: PaddedPrompt, processors: list[Any], reading: Reading, stops: Stops, seed: int, rows: int) -> Any:
         from decgraph.runtime.request import Request
 
         if stops.limit is None:
@@ -348,7 +348,7 @@ def drawn_seed() -> int:
     return int(torch.randint(2**63 - 1, (1,), dtype=torch.int64).item())
 
 
-def _for_row(error: DecError, row: Row, rows: int) -> DecError:
+def _for_row(error: DecError, row: PaddedPrompt, rows: int) -> DecError:
     if rows == 1:
         return error
     made = DecError(

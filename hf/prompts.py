@@ -12,7 +12,7 @@ Tensor = Any  # torch loads when it is used; these are its tensors
 
 
 @dataclass(frozen=True)
-class Row:
+class PaddedPrompt:
     """One sequence of the batch: what it is padded with on the left, and its prompt. `pads + prompt` is the row as given."""
 
     index: int
@@ -20,7 +20,7 @@ class Row:
     prompt: tuple[int, ...]
 
 
-def rows_of(input_ids: Tensor, attention_mask: Tensor | None) -> list[Row]:
+def rows_of(input_ids: Tensor, attention_mask: Tensor | None) -> list[PaddedPrompt]:
     """The rows of int64[B, T] token ids, split where the mask [B, T] (None: all ones) begins to be one.
 
     Raises DecError for ids or a mask of another shape, for padding on the right or in the middle, and for an empty row.
@@ -40,7 +40,9 @@ def rows_of(input_ids: Tensor, attention_mask: Tensor | None) -> list[Row]:
     for row, first in enumerate(firsts):
         if first >= len(ids[row]):
             raise DecError(f"row {row} of the batch has no token", hint="a prompt needs one at least")
-    return [Row(i, tuple(row[:first]), tuple(row[first:])) for i, (row, first) in enumerate(zip(ids, firsts, strict=True))]
+    return [
+        PaddedPrompt(i, tuple(row[:first]), tuple(row[first:])) for i, (row, first) in enumerate(zip(ids, firsts, strict=True))
+    ]
 
 
 def check_embeddings(model: Any, input_ids: Tensor, embeddings: Tensor | None) -> None:
@@ -70,7 +72,7 @@ def _first(mask: Sequence[bool], row: int) -> int:
     return first
 
 
-def check_model_arguments(given: Mapping[str, Any], rows: Sequence[Row]) -> None:
+def check_model_arguments(given: Mapping[str, Any], rows: Sequence[PaddedPrompt]) -> None:
     """Raises DecError for arguments that `generate` would pass to the model's forward and that would change its scores."""
     for name, value in given.items():
         if value is None or value is False or name in _WITHOUT_EFFECT or (isinstance(value, Mapping) and not value):
@@ -108,7 +110,7 @@ _CACHES = {"past_key_values", "cache_params"}
 _IMAGES = {"mm_encoder_outputs", "pixel_values", "pixel_values_videos", "image_features", "input_features", "input_values"}
 
 
-def _check_positions(positions: Tensor, rows: Sequence[Row]) -> None:
+def _check_positions(positions: Tensor, rows: Sequence[PaddedPrompt]) -> None:
     planes = positions.tolist() if positions.dim() == 3 else [positions.tolist()]  # Qwen-VL: text, time, height, width
     for row, given in ((row, plane) for row in rows for plane in planes):
         here = given[row.index if len(given) > 1 else 0]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from decgraph.hf.prompts import Row
+from decgraph.hf.prompts import PaddedPrompt
 
 Tensor = Any  # torch loads when it is used
 
 
-def logits_of(model: Any, rows: Sequence[Row], new: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
+def logits_of(model: Any, rows: Sequence[PaddedPrompt], new: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
     """The model's own logits before every new token: float32[B, V] for each of the most new tokens that a row has.
 
     Each row is one more forward over its prompt and its tokens: decoding with drafts computes logits where drafts are, in no

@@ -22,13 +22,13 @@ from decgraph.bench.prompts import CODE
 from decgraph.runtime.prompt_files import Text
 from decgraph.scale import on_ray
 from decgraph.scale.decoder import Decoder
-from decgraph.scale.rows import Row
+from decgraph.scale.rows import PromptLine
 
 
 class Timed(Decoder):
     """A decoder that says with the last record of a task what the task took, and when."""
 
-    def decode(self, rows: Iterable[Row], finished: Any) -> None:
+    def decode(self, rows: Iterable[PromptLine], finished: Any) -> None:
         """As `Decoder.decode`; the last record has a `task`."""
         _ = self.session
         began, spent, told = time.perf_counter(), time.process_time(), []  # type: ignore[var-annotated]
@@ -44,13 +44,13 @@ class Timed(Decoder):
             finished(record)
 
 
-def rows_of(count: int) -> list[Row]:
+def rows_of(count: int) -> list[PromptLine]:
     """Prompts of the benchmark, again with a number before them where there are more rows than prompts."""
     texts = [f"# {n}\n{CODE[n % len(CODE)]}" for n in range(count)]
-    return [Row(n, json.dumps({"id": n, "prompt": text}), Text("prompts", text)) for n, text in enumerate(texts)]
+    return [PromptLine(n, json.dumps({"id": n, "prompt": text}), Text("prompts", text)) for n, text in enumerate(texts)]
 
 
-def measured(rows: list[Row], workers: int, algorithm: str, limit: int) -> dict[str, Any]:
+def measured(rows: list[PromptLine], workers: int, algorithm: str, limit: int) -> dict[str, Any]:
     """One run: wall seconds, processor seconds by worker, and tokens."""
     records: list[dict[str, Any]] = []
     started = time.perf_counter()

@@ -17,7 +17,7 @@ PLUMBING = frozenset((
 SHAPES = {"model": "box3d", "commit": "doubleoctagon", "tree.walk": "diamond", "draw": "ellipse", "bernoulli": "ellipse"}
 
 
-class Node(NamedTuple):
+class GraphNode(NamedTuple):
     """label: what it says. opcode: of the operation, or "parameter". line: of the source; 0 where there is none. loop: the
     loops and rules around it, outermost first, "/" between them."""
 
@@ -32,10 +32,10 @@ class Graph:
     """nodes: by number, or a parameter's name. before: the nodes whose results each one uses."""
 
     name: str
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: dict[str, GraphNode] = field(default_factory=dict)
     before: dict[str, dict[str, None]] = field(default_factory=dict)
 
-    def add(self, name: str, node: Node, sources: dict[str, None]) -> None:
+    def add(self, name: str, node: GraphNode, sources: dict[str, None]) -> None:
         self.nodes[name], self.before[name] = node, sources
 
     @property
@@ -74,7 +74,7 @@ class _Builder:
 
     def build(self) -> None:
         for p in self.function.params:
-            self.graph.add(p.name, Node(p.name, "parameter"), {})
+            self.graph.add(p.name, GraphNode(p.name, "parameter"), {})
             self.definition[p.value] = {p.name: None}
         self.region(self.function.body, "")
 
@@ -82,7 +82,7 @@ class _Builder:
         for op in region.ops:
             node = f"{len(self.graph.nodes)}"
             sources = {source: None for value in op.operands for source in self.definition.get(value, {})}
-            self.graph.add(node, Node(label(op), op.opcode, op.loc.line, loop), sources)
+            self.graph.add(node, GraphNode(label(op), op.opcode, op.loc.line, loop), sources)
             inner = loop
             if op.opcode in ("for", "while", "each"):
                 inner = f"{loop}/line {op.loc.line}".strip("/")

@@ -74,7 +74,7 @@ class PassRun:
 
 
 @dataclass(frozen=True)
-class Report:
+class PassReport:
     """What the passes did, in order. `text()` is for people, `to_json()` for programs."""
 
     name: str
@@ -116,7 +116,7 @@ def optimise(
     plan: Plan | None = None,
     dump: Path | str | None = None,
     validate: Validate | None = None,
-) -> tuple[Module, Report]:
+) -> tuple[Module, PassReport]:
     """The module after the passes, and what they did.
 
     params: values of parameters that are known at compile time. only, without: names of passes. dump: a folder that gets the
@@ -130,7 +130,7 @@ def optimise(
     plan = replace(plan, passes=names)
     folder = Path(dump) if dump is not None else None
     write(folder, 0, "source", module)
-    report = Report(module.main, plan, size(module))
+    report = PassReport(module.main, plan, size(module))
     for number, name in enumerate(names, 1):
         started = time.perf_counter()
         made = load(name).run(module, plan)

@@ -12,7 +12,7 @@ from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.result import first_call
-from decgraph.scale.rows import Id, Row, failed, noise_key, of_fields
+from decgraph.scale.rows import Id, PromptLine, failed, noise_key, of_fields
 
 if TYPE_CHECKING:
     from decgraph.api import Algorithm
@@ -92,7 +92,7 @@ class Decoder:
             )
         return self._session
 
-    def decode(self, rows: Iterable[Row], finished: Callable[[dict[str, Any]], None]) -> None:
+    def decode(self, rows: Iterable[PromptLine], finished: Callable[[dict[str, Any]], None]) -> None:
         """Decode rows, and tell `finished` the record of each as it ends: id, text, tokens, reason, target_calls, and error
         (None where there is none). Raises KeyboardInterrupt after Ctrl-C; rows that had not ended then have no record."""
         asked: list[Request] = []
@@ -123,12 +123,12 @@ class Decoder:
             raise DecError(f"the rows have columns {', '.join(batch)}", hint="a column prompt, messages or ids, and perhaps id")
         count = len(next(iter(columns.values())))
         records: dict[int, dict[str, Any]] = {}
-        rows: list[Row] = []
+        rows: list[PromptLine] = []
         for place in range(count):
             given = {name: _plain(column[place]) for name, column in columns.items()}
             try:
                 row = of_fields(given.pop("id", 0), given)
-                rows.append(Row(place, row.line, row.prompt, noise_of=row.id))
+                rows.append(PromptLine(place, row.line, row.prompt, noise_of=row.id))
             except DecError as error:
                 records[place] = failed(place, str(error))
         self.decode(rows, lambda record: records.__setitem__(record["id"], record))
@@ -144,7 +144,7 @@ class Decoder:
             "error": np.array([record["error"] or "" for record in found], dtype=object),
         }
 
-    def _request(self, row: Row) -> Request:
+    def _request(self, row: PromptLine) -> Request:
         """The request of a row. Raises DecError for a prompt that no run can begin with."""
         from decgraph.runtime.prompts import request_for
 
@@ -159,9 +159,9 @@ class Decoder:
         return request
 
 
-def groups(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+def groups(rows: Iterable[PromptLine], size: int) -> Iterator[list[PromptLine]]:
     """Rows in groups of at most `size`, in order."""
-    group: list[Row] = []
+    group: list[PromptLine] = []
     for row in rows:
         group.append(row)
         if len(group) == size:

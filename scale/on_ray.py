@@ -19,7 +19,7 @@ from typing import Any
 from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.scale.decoder import Decoder
-from decgraph.scale.rows import Row, packed, unpacked
+from decgraph.scale.rows import PromptLine, packed, unpacked
 
 BATCHES = 4
 """A task has at most this many batches of rows, so that the sequences of a batch join and leave, and at least this many tasks
@@ -59,7 +59,7 @@ class Lines:
         return {"record": np.array(out, dtype=object)}
 
 
-def run(decoder: Decoder, rows: Sequence[Row], finished: Callable[[dict[str, Any]], None], pool: Pool) -> None:
+def run(decoder: Decoder, rows: Sequence[PromptLine], finished: Callable[[dict[str, Any]], None], pool: Pool) -> None:
     """Decode rows on a cluster and tell `finished` each record as it arrives, a task's together and in no order.
 
     Raises DecError where Ray is not installed, a cluster cannot be reached, or the workers cannot make their session;

@@ -19,7 +19,7 @@ Id = int | str
 
 
 @dataclass(frozen=True)
-class Row:
+class PromptLine:
     """A prompt to decode. id: the line's `id`, or its place among the lines that are not empty, counted from 0. prompt: None
     for a line that cannot be decoded, and `error` says why. line: as it stood in the file. noise_of: the id that keys its
     noise, where that is another one."""
@@ -44,7 +44,7 @@ def key_of(id: Id) -> str:
     return json.dumps(id)
 
 
-def read(file: Path) -> list[Row]:
+def read(file: Path) -> list[PromptLine]:
     """The rows of a file of prompts, as `decgraph run --prompts` reads it: .jsonl with {"prompt": text}, {"messages": [...]} or
     {"ids": [...]}, and perhaps an "id", on every line; of any other file every line that is not empty is a prompt.
 
@@ -56,7 +56,7 @@ def read(file: Path) -> list[Row]:
     except OSError as error:
         raise DecError(f"cannot read {file}: {error.strerror or error}") from None
     json_lines = file.suffix in prompt_files.JSON_LINES
-    rows: list[Row] = []
+    rows: list[PromptLine] = []
     lines: dict[str, int] = {}
     for number, raw in enumerate(data.split(b"\n"), 1):  # bytes: str.splitlines also breaks at characters inside of JSON texts
         if not raw.strip():
@@ -79,28 +79,28 @@ def is_id(id: Any) -> bool:
     return (type(id) is int and 0 <= id < 2**64) or (isinstance(id, str) and bool(id))
 
 
-def of_line(where: str, line: str, place: int) -> Row:
+def of_line(where: str, line: str, place: int) -> PromptLine:
     """The row of a line of JSON. Raises DecError, with the place in the file, for a line that is none."""
     text = prompt_files.of_line(where, line)
     given = json.loads(line)
     id = given.get("id", place) if isinstance(given, dict) else place
     if not is_id(id):
         raise DecError(f"{where}: {json.dumps(id)} is no id", hint="an integer in 0..2**64 - 1, or a text that is not empty")
-    return Row(id, line, text)
+    return PromptLine(id, line, text)
 
 
-def packed(row: Row) -> str:
+def packed(row: PromptLine) -> str:
     """A row as one text, to be sent to a worker."""
     return json.dumps([row.id, row.line, "" if row.prompt is None else row.prompt.where, _is_text(row)])
 
 
-def unpacked(text: str) -> Row:
+def unpacked(text: str) -> PromptLine:
     """The row that was packed."""
     id, line, where, plain = json.loads(text)
-    return Row(id, line, Text("prompts", line, where=where) if plain else prompt_files.of_line(where, line))
+    return PromptLine(id, line, Text("prompts", line, where=where) if plain else prompt_files.of_line(where, line))
 
 
-def of_fields(id: Any, fields: Mapping[str, Any]) -> Row:  # Any: a value of somebody's table
+def of_fields(id: Any, fields: Mapping[str, Any]) -> PromptLine:  # Any: a value of somebody's table
     """The row of a record of a table: `prompt`, `messages` or `ids` beside an id. What is None is left out. Raises DecError."""
     fields = {name: fields[name] for name in ("prompt", "messages", "ids") if fields.get(name) is not None}
     return of_line(f"row {id}", json.dumps({"id": id, **fields}), 0)
@@ -111,16 +111,16 @@ def failed(id: Id, error: str) -> dict[str, Any]:
     return {"id": id, "text": "", "tokens": [], "reason": "error", "target_calls": 0, "error": error}
 
 
-def _row(file: Path, number: int, place: int, raw: bytes, json_lines: bool) -> Row:
+def _row(file: Path, number: int, place: int, raw: bytes, json_lines: bool) -> PromptLine:
     where, line = f"{file}:{number}", ""
     try:
         line = raw.decode("utf-8").removesuffix("\r")
-        return of_line(where, line, place) if json_lines else Row(place, line, Text("prompts", line, where=where))
+        return of_line(where, line, place) if json_lines else PromptLine(place, line, Text("prompts", line, where=where))
     except UnicodeDecodeError as error:
         problem = f"error: {where} is not UTF-8 text (byte {error.start} of the line)"
     except (DecError, RecursionError) as error:  # RecursionError: JSON nested a thousand deep
         problem = str(error)
-    return Row(_id_in(line, f"line {number}"), "", None, problem)
+    return PromptLine(_id_in(line, f"line {number}"), "", None, problem)
 
 
 _ID = re.compile(r'\s*\{\s*"id"\s*:\s*(\d{1,20}|"[^"\\]+")\s*,')
@@ -136,6 +136,6 @@ def _id_in(line: str, otherwise: Id) -> Id:
     return given["id"] if isinstance(given, dict) and is_id(given.get("id")) else otherwise
 
 
-def _is_text(row: Row) -> bool:
+def _is_text(row: PromptLine) -> bool:
     """Whether a row's line is the prompt itself, and not JSON."""
     return row.prompt is not None and row.prompt.text == row.line

@@ -20,7 +20,7 @@ from decgraph.errors import DecError
 if TYPE_CHECKING:
     from decgraph.dsl import syntax as S
 
-__all__ = ["STATUSES", "Entry", "Row", "catalogue", "entries", "entry", "names", "owed", "path", "text"]
+__all__ = ["STATUSES", "CatalogueRow", "Entry", "catalogue", "entries", "entry", "names", "owed", "path", "text"]
 
 FOLDER = Path(__file__).parent
 
@@ -37,7 +37,7 @@ STATUSES = {
 
 
 @dataclass(frozen=True)
-class Row:
+class CatalogueRow:
     """One published algorithm, a row of catalogue.csv.
 
     wave: the part of the catalogue that it came with. status: one of STATUSES. code: the repository of the authors' code on
@@ -173,17 +173,17 @@ def promise(claim: S.Refines | S.Ensures | S.KeepsSupport) -> str:
 
 
 @lru_cache(maxsize=1)
-def catalogue() -> dict[str, Row]:
+def catalogue() -> dict[str, CatalogueRow]:
     """catalogue.csv, by name: the published algorithms, with and without a program. An algorithm's name is its id there."""
     with (FOLDER / "catalogue.csv").open(encoding="utf-8", newline="") as file:
         rows = [
-            Row(r["id"], r["family"], int(r["wave"]), r["status"], r["code"], r["note"], r["about"])
+            CatalogueRow(r["id"], r["family"], int(r["wave"]), r["status"], r["code"], r["note"], r["about"])
             for r in csv.DictReader(file)
         ]
     return {row.name: row for row in rows}
 
 
-def owed() -> tuple[Row, ...]:
+def owed() -> tuple[CatalogueRow, ...]:
     """The algorithms of the catalogue that have no file, in its order."""
     return tuple(row for name, row in catalogue().items() if name not in names())
 

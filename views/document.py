@@ -12,7 +12,7 @@ from decgraph.runtime import trace
 from decgraph.runtime.recording import Recording, Stamped
 from decgraph.runtime.session import Result, Session
 from decgraph.runtime.text import Detokenizer, detokenizer_of
-from decgraph.views.steps import DraftTree, Node, Step, instructive, steps_of
+from decgraph.views.steps import DraftTree, DrawnNode, Step, instructive, steps_of
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def step_data(step: Step, trees: Sequence[DraftTree]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if value or key in ("first", "n", "i")}
 
 
-def node_data(node: Node, columns: Sequence[str]) -> list[Any]:
+def node_data(node: DrawnNode, columns: Sequence[str]) -> list[Any]:
     """[token, parent, state, source, steps in which it was grown and settled, columns, score, q, p, raw p, why], without
     what is empty at its end: most nodes of a page were pruned. columns: the names of those that are shown, in the order of
     their values; a value is one number, or [step, value] pairs where it has changed."""

@@ -21,7 +21,7 @@ State = Literal["drafted", "accepted", "rejected", "pruned", "emitted", "committ
 
 
 @dataclass
-class Node:
+class DrawnNode:
     """A node of a tree as it is drawn. parent: its place in the tree's nodes, -1 for the root. p: its probability under what
     verified it, raw: that before the request's temperature and truncation. q: under the distribution that it was drawn from
     (`x.law[x]`); None for a draft that was chosen without a draw, and for what is no draft. score: what its drafter gave it
@@ -41,7 +41,7 @@ class Node:
     settled: int = 0
     columns: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
 
-    def at(self, step: int) -> Node:
+    def at(self, step: int) -> DrawnNode:
         """The node as a step left it."""
         told = {name: [(when, x) for when, x in values if when <= step] for name, values in self.columns.items()}
         told = {name: values for name, values in told.items() if values}
@@ -55,7 +55,7 @@ class DraftTree:
     """A tree of drafts, which several steps may have grown. `ids`: the place in `nodes` of each node that lives, by the
     program's number for it (0: the root)."""
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[DrawnNode] = field(default_factory=list)
     ids: dict[int, int] = field(default_factory=lambda: {0: -1})
     last: int = -1
     """The node that verification accepted last."""
@@ -67,7 +67,7 @@ class DraftTree:
     def grow(self, event: trace.Drafted, step: int) -> None:
         """Add a draft."""
         self.ids[event.node] = len(self.nodes)
-        node = Node(event.token, self.ids[event.parent], event.prob if event.drawn else None, event.source, born=step)
+        node = DrawnNode(event.token, self.ids[event.parent], event.prob if event.drawn else None, event.source, born=step)
         if event.source != "point":  # a token that no model proposed has no score
             node.score = event.score
         self.nodes.append(node)
@@ -109,7 +109,7 @@ class DraftTree:
 
     def emit(self, event: trace.Emitted, stamped: Stamped, step: int) -> None:
         """A token of the target's own, below the last accepted draft."""
-        node = Node(event.token, self.last, None, event.kind, "emitted", born=step, settled=step)
+        node = DrawnNode(event.token, self.last, None, event.kind, "emitted", born=step, settled=step)
         node.p, node.raw = stamped.p, stamped.raw
         self.nodes.append(node)
 
@@ -128,7 +128,7 @@ class DraftTree:
 
 
 @dataclass
-class Edit:
+class CellChange:
     """A cell was decided (token >= 0), or masked again (-1). position: in the generated text, from 0."""
 
     position: int
@@ -146,7 +146,7 @@ class Step:
     ended: float = 0.0
     count: int = 0
     trees: list[DraftTree] = field(default_factory=list)
-    edits: list[Edit] = field(default_factory=list)
+    edits: list[CellChange] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
     cells: int = 0
     """Where the canvas of its edits ends, in the generated text."""
@@ -276,7 +276,7 @@ def fill(step: Step, prompt: int, whole: DraftTree | None, number: int, heard: i
             case trace.Unmasked() | trace.Remasked():
                 start, cells = stamped.canvas or (prompt + step.first, 0)
                 token, sure = (event.token, event.confidence) if isinstance(event, trace.Unmasked) else (-1, 0.0)
-                step.edits.append(Edit(start - prompt + event.position, token, sure))
+                step.edits.append(CellChange(start - prompt + event.position, token, sure))
                 step.cells = max(step.cells, start - prompt + cells)
             case trace.Committed():
                 if not tested and whole is not None:

@@ -21,7 +21,7 @@ from decgraph.backends.triton.bodies import Bodies
 from decgraph.backends.triton.capture import captured
 from decgraph.backends.triton.graph import Replayed, traced
 from decgraph.backends.triton.models.device import step_model
-from decgraph.backends.triton.models.interface import CHUNK, Part
+from decgraph.backends.triton.models.interface import CHUNK, ModelPart
 from decgraph.backends.triton.state import Frame, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Vec, is_static
@@ -148,7 +148,7 @@ def built(m: Any, frame: Frame, slots: int) -> Step:
     order = sorted(m.models.items(), key=lambda item: (item[1] is not m.main, item[1].kind in ("features", "head")))
     for name, model in order:
         if model.kind == "layers":
-            made[name] = Part(model)
+            made[name] = ModelPart(model)
             continue
         causal = [d for d in made.values() if getattr(d, "kind", "") == "causal"]
         of = getattr(original_of(model), "target", None)

@@ -20,7 +20,7 @@ from decgraph.backends.triton import noise, shaping
 from decgraph.backends.triton.evaluate import Evaluator, number
 from decgraph.backends.triton.kernels import race
 from decgraph.backends.triton.looks import looked_at, stopping
-from decgraph.backends.triton.models.interface import DeviceModel, Part, Seen
+from decgraph.backends.triton.models.interface import DeviceModel, ModelPart, Seen
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Noise, Operand, Path, Rows, Static, Vec, is_static
 from decgraph.backends.triton.vectors import alike, beside, count_of, fitted, live_of, made
@@ -196,12 +196,14 @@ class Step(Evaluator):
         if cache.model.kind != "masked":
             cache.model.fill(lane, self.tokens[lane, :n].tolist(), 0, max(0, n - 1))
 
-    def derived(self, op: Op, model: Part, args: Sequence[Operand]) -> Part:
+    def derived(self, op: Op, model: ModelPart, args: Sequence[Operand]) -> ModelPart:
         """A model that the program derives, the same one for the same arguments."""
         if not all(is_static(a) for a in args):
             raise NotSteppable("a model that is derived by data", op)
         how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
-        return model.derive(how, *[a if isinstance(a, Part) else plain(a) for a in halves(args, op.attrs.get("named", ()))])
+        return model.derive(
+            how, *[a if isinstance(a, ModelPart) else plain(a) for a in halves(args, op.attrs.get("named", ()))]
+        )
 
     def prologue(self, lanes: Tensor) -> None:
         """The ops before `while not done` (all of them, in a program without that loop), in some lanes bool[B]."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.decoder.decoder import Decoder, Masks, Part, Turn
+from decgraph.runtime.models.decoder.decoder import Decoder, DecoderPart, Masks, Turn
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer
 from decgraph.runtime.native.library import library, threads
@@ -52,7 +52,7 @@ class NativeDecoder(Decoder):
         self._reads = any(use.reads is not None for use in self.uses)
         self._made = [self._structure(n, layer) for n, layer in enumerate(self.shape.layers)] if self.native else []
 
-    def _like(self, part: Part) -> Decoder:
+    def _like(self, part: DecoderPart) -> Decoder:
         return NativeDecoder(self.shape, self.weights, self.products, self.ropes, part)
 
     def copied(self, **changed: Any) -> Decoder:

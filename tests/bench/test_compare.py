@@ -26,7 +26,7 @@ GENERATE, ASSISTED = "transformers generate", "transformers assisted"
 def small() -> weights.Weights:
     """A random Llama far smaller than the benchmark's own, made in the same way."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(weights.SIZES, "tiny", weights.Shape(32, 3, 1, 4, 64))
+        patch.setitem(weights.SIZES, "tiny", weights.LlamaSize(32, 3, 1, 4, 64))
         return weights.random_llama("tiny")
 
 

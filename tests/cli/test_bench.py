@@ -33,7 +33,7 @@ EARLY_EXIT = '''algorithm early(target: causal, layer: int in 1..64 = 1, gamma: 
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small Llama in a folder, with the shipped tokenizer and a chat template; its drafter beside it."""
     home = tmp_path_factory.mktemp("own")
-    shape = weights.Shape(32, 3, 1, 4, decgraph.load("autoregressive").session().models["target"].vocab.size)
+    shape = weights.LlamaSize(32, 3, 1, 4, decgraph.load("autoregressive").session().models["target"].vocab.size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(weights.SIZES, "tiny", shape)
         made = weights.random_llama("tiny")
@@ -185,7 +185,7 @@ def test_what_is_refused(arguments: list[str], message: str, capsys: Capture) ->
 
 def test_a_drafter_of_another_vocabulary_is_refused(folder: Path, capsys: Capture, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(weights.SIZES, "other", weights.Shape(32, 2, 1, 4, 77))
+        patch.setitem(weights.SIZES, "other", weights.LlamaSize(32, 2, 1, 4, 77))
         weights.random_llama("other").target.save_pretrained(tmp_path / "other")
     words = ["bench", "speculative", "--model", str(folder / "model"), "--drafter", str(tmp_path / "other"), *SHORT]
     assert main(words) == 1

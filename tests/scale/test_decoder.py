@@ -13,12 +13,12 @@ import decgraph
 from decgraph.errors import DecError
 from decgraph.runtime.prompt_files import Text
 from decgraph.scale.decoder import Decoder
-from decgraph.scale.rows import Row, noise_key
+from decgraph.scale.rows import PromptLine, noise_key
 
-ROWS = [Row(f"r{n}", "", Text("prompts", ids=(n % 4, n % 3))) for n in range(9)]
+ROWS = [PromptLine(f"r{n}", "", Text("prompts", ids=(n % 4, n % 3))) for n in range(9)]
 
 
-def decoded(decoder: Decoder, rows: list[Row]) -> dict[Any, Any]:
+def decoded(decoder: Decoder, rows: list[PromptLine]) -> dict[Any, Any]:
     records: list[dict[str, Any]] = []
     decoder.decode(rows, records.append)
     assert len({r["id"] for r in records}) == len(records) == len(rows)
@@ -39,8 +39,8 @@ def test_a_rows_tokens_depend_on_no_batch_order_or_process(decoder: Decoder) -> 
 
 
 def test_a_bad_row_has_an_error_and_harms_no_other(decoder: Decoder) -> None:
-    bad = [Row("token", "", Text("prompts", ids=(9,))), Row("text", "", Text("prompts", "x")),
-           Row("chat", "", Text("prompts", messages=({"role": "user", "content": "x"},)))]  # fmt: skip
+    bad = [PromptLine("token", "", Text("prompts", ids=(9,))), PromptLine("text", "", Text("prompts", "x")),
+           PromptLine("chat", "", Text("prompts", messages=({"role": "user", "content": "x"},)))]  # fmt: skip
     records = decoded(decoder, [bad[0], *ROWS, *bad[1:]])
     assert {name for name, record in records.items() if record["error"]} == {"token", "text", "chat"}
     assert "4 tokens" in records["token"]["error"] or "vocabulary" in records["token"]["error"]
@@ -52,7 +52,7 @@ def test_columns_of_a_table(decoder: Decoder) -> None:
     lists[:] = [np.array([0, 1]), np.array([2]), np.array([7])]
     out = decoder({"ids": lists, "id": np.array(["r1", "b", "c"]), "more": np.array([1, 2, 3])})
     assert set(out) == {"ids", "id", "more", "text", "tokens", "reason", "target_calls", "error"}
-    alone = decoded(decoder, [Row("r1", "", Text("prompts", ids=(0, 1)))])["r1"]
+    alone = decoded(decoder, [PromptLine("r1", "", Text("prompts", ids=(0, 1)))])["r1"]
     assert out["tokens"][0].tolist() == alone["tokens"] and out["target_calls"][0] == alone["target_calls"]
     assert out["error"][:2].tolist() == ["", ""] and "7" in out["error"][2]
     assert out["tokens"][2].tolist() == [] and out["reason"][2] == "error"

@@ -15,11 +15,13 @@ from decgraph.runtime.prompt_files import Text
 from decgraph.scale import local, on_ray
 from decgraph.scale.decoder import Decoder
 from decgraph.scale.output import Output
-from decgraph.scale.rows import Row
+from decgraph.scale.rows import PromptLine
 
 pytest.importorskip("ray", reason="Ray is not installed")
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
-ROWS = [Row(f"r{n}", f'{{"id": "r{n}", "ids": [{n % 4}, {n % 3}]}}', Text("prompts", ids=(n % 4, n % 3))) for n in range(40)]
+ROWS = [
+    PromptLine(f"r{n}", f'{{"id": "r{n}", "ids": [{n % 4}, {n % 3}]}}', Text("prompts", ids=(n % 4, n % 3))) for n in range(40)
+]
 
 
 @pytest.fixture(scope="module")

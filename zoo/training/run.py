@@ -58,7 +58,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingReport:
     """What came out: the folder, how the run went, and the acceptance of what lies in the folder."""
 
     folder: Path
@@ -66,7 +66,7 @@ class Report:
     acceptance: acceptance.Acceptance
 
 
-def train(job: Job, say: Callable[[str], None] = print) -> Report:
+def train(job: Job, say: Callable[[str], None] = print) -> TrainingReport:
     """Run a job to its end or to Ctrl-C. Raises DecError for a kind, model, file or option that cannot be trained with."""
     if job.kind not in STUDENTS:
         raise DecError(f"{job.kind!r} cannot be trained", hint=f"one of {', '.join(STUDENTS)}")
@@ -107,7 +107,7 @@ def train(job: Job, say: Callable[[str], None] = print) -> Report:
     outcome = fitting.fit(student, lessons, best.export, budget=budget, batch_tokens=job.batch_tokens, settings=recipe)
     if best.measured is None:
         raise DecError("nothing was exported")  # cannot be: fit exports at its end
-    return Report(job.out, outcome, best.measured)
+    return TrainingReport(job.out, outcome, best.measured)
 
 
 class _Best:

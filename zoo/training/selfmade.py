@@ -39,7 +39,7 @@ class Recipe:
 
 
 @dataclass
-class Row:
+class TrainingText:
     """One text: token ids, where the answer begins, and the features of every token but the last (or None)."""
 
     ids: list[int]
@@ -62,7 +62,7 @@ def write(
     features: tuple[int, ...] | None = None,
     questions: Iterator[list[int]] | None = None,
     more: Callable[[], bool] = lambda: True,
-) -> Iterator[Row]:
+) -> Iterator[TrainingText]:
     """Rows as they are finished, in an order that `seed` fixes; until `more()` is false.
 
     `questions` gives user turns (token ids) instead of the model's own; the writing ends when they are used up. With
@@ -78,8 +78,8 @@ def write(
     longest = len(template.opening) + recipe.question + given + len(template.closing) + recipe.answer + 1
     seen: set[tuple[int, ...]] = set()
 
-    def fresh() -> Row | None:
-        row = Row(list(template.opening), greedy=chance.random() < recipe.greedy)
+    def fresh() -> TrainingText | None:
+        row = TrainingText(list(template.opening), greedy=chance.random() < recipe.greedy)
         if questions is not None:
             words = next(questions, None)
             if words is None:
@@ -97,7 +97,7 @@ def write(
     with torch.inference_mode():
         # The last token of the opening is fed by each row itself, so that a row's first token needs no case of its own.
         batch = Rows(model, template.opening[:-1], rows, longest + SPARE, features)
-        live: list[Row | None] = [fresh() for _ in range(rows)]
+        live: list[TrainingText | None] = [fresh() for _ in range(rows)]
         start = len(template.opening) - 1
         kept = None
         if batch.opening[1] is not None:
@@ -140,7 +140,7 @@ def _ends(model: Any, tokenizer: Any) -> list[int]:
     return [end for item in told if item is not None for end in (item if isinstance(item, list) else [item])]
 
 
-def _asked(row: Row, token: int, ends: set[int], template: Template, recipe: Recipe, opening: int) -> bool:
+def _asked(row: TrainingText, token: int, ends: set[int], template: Template, recipe: Recipe, opening: int) -> bool:
     """Take one token of the user's turn; whether it is over (then the template's closing is to come)."""
     if row.answer >= 0:
         return False
@@ -158,7 +158,7 @@ def _asked(row: Row, token: int, ends: set[int], template: Template, recipe: Rec
     return True
 
 
-def _answered(row: Row, token: int, ends: set[int]) -> bool:
+def _answered(row: TrainingText, token: int, ends: set[int]) -> bool:
     """Take one token of the answer; whether it is over."""
     if row.answer < 0:
         return False

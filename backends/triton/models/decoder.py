@@ -19,7 +19,7 @@ from decgraph.backends.triton.kernels.rope_write import rope_write
 from decgraph.backends.triton.models.interface import DeviceModel, Seen, at_slots, put
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Part, Turn
+from decgraph.runtime.models.decoder.decoder import Cache, Decoder, DecoderPart, Turn
 from decgraph.runtime.models.decoder.layers import decoder_of_layers
 from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.decoder.net import Net
@@ -72,7 +72,7 @@ class SlotDecoder(Decoder):
     """A decoder whose attention is over slots: `masks` maps every kind of layer to the same `Sight`. Unlike a decoder's,
     results are ordinary tensors, and nothing is read on the host. Without gradients only."""
 
-    def __init__(self, whole: Decoder, part: Part | None = None) -> None:
+    def __init__(self, whole: Decoder, part: DecoderPart | None = None) -> None:
         # A graph records torch's operations, so products are torch's.
         products = {name: Product(*p.dequantised(), biases=p.biases) for name, p in whole.products.items()}
         super().__init__(whole.shape, whole.weights, products, whole.ropes, part or whole.part)
@@ -93,7 +93,7 @@ class SlotDecoder(Decoder):
         x = ids.reshape(size[0] * size[1], -1) if self.part.embedded else self.embedded(ids, within)
         return self._layers(x, size, self.turns(positions), write[:, None, :, None], keys, values, masks)
 
-    def _like(self, part: Part) -> Decoder:
+    def _like(self, part: DecoderPart) -> Decoder:
         return SlotDecoder(self, part)
 
     def _attended(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Cache) -> Tensor:

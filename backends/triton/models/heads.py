@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.models.decoder import CausalModel, Weights, layers_of
-from decgraph.backends.triton.models.interface import Part, Seen, at_slots
+from decgraph.backends.triton.models.interface import ModelPart, Seen, at_slots
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Since
 from decgraph.runtime.models.hf_heads import outputs_of, values_of
@@ -22,7 +22,7 @@ from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.reading import Confidence
 
 
-class ReadingHead(Part):
+class ReadingHead(ModelPart):
     """A head of a target with one value after every text, read off the target's last states."""
 
     kind, exact, mask = "head", False, None

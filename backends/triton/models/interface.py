@@ -48,7 +48,7 @@ class Seen(NamedTuple):
         return Seen(self.below - by[:, None], self.tail, None if self.first is None else self.first - by)
 
 
-class Part(Shared):
+class ModelPart(Shared):
     """A model, or a part of one without a forward of its own (`upto`, an adapter over it): what `derive` takes and gives. What
     is derived is made once for the same arguments."""
 
@@ -58,26 +58,26 @@ class Part(Shared):
 
     def __init__(self, model: Model) -> None:
         self.model, self.name, self.layers = model, model.name, model.layers
-        self._known: dict[Hashable, tuple[tuple[object, ...], Part]] = {}
+        self._known: dict[Hashable, tuple[tuple[object, ...], ModelPart]] = {}
 
-    def derive(self, how: str, *args: object) -> Part:
+    def derive(self, how: str, *args: object) -> ModelPart:
         """A model that shares the weights and has buffers of its own; see runtime/models/derive.py. Models among `args` are
         device models, or parts of such. Raises NotSteppable where there is none."""
-        key = (how, *(id(arg) if isinstance(arg, Part) else repr(arg) for arg in args))
+        key = (how, *(id(arg) if isinstance(arg, ModelPart) else repr(arg) for arg in args))
         if key not in self._known:
             try:
-                made = derive(self.model, how, *(arg.model if isinstance(arg, Part) else arg for arg in args))
+                made = derive(self.model, how, *(arg.model if isinstance(arg, ModelPart) else arg for arg in args))
             except DecError as error:
                 raise NotSteppable(str(error.diagnostics[0]).removeprefix("error: ")) from error
             self._known[key] = args, self.made(made)  # with the arguments: their ids stay theirs
         return self._known[key][1]
 
-    def made(self, model: Model) -> Part:
+    def made(self, model: Model) -> ModelPart:
         """What a derived runtime model is here."""
-        return Part(model)
+        return ModelPart(model)
 
 
-class DeviceModel(Part):
+class DeviceModel(ModelPart):
     """A model of a step: buffers by slot, which are moved, copied and cleared alike. Tensors are on `device`.
 
     exact: whether logits are float64, those of a table model to the last bit; else they have the model's own type. dtype: of
@@ -186,7 +186,7 @@ class DeviceModel(Part):
         """The same model with slots of its own, for another text."""
         return DeviceModel.of(self.model, self.batch, self.capacity, self.device, target=self.given)
 
-    def made(self, model: Model) -> Part:
+    def made(self, model: Model) -> ModelPart:
         if model.kind == "layers":
             return super().made(model)
         found = DeviceModel.of(model, self.batch, self.capacity, self.device, target=self)

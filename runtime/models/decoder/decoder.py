@@ -48,7 +48,7 @@ LATENT_EPS = 1e-6
 
 
 @dataclass(frozen=True)
-class Part:
+class DecoderPart:
     """Which part of a decoder runs. uses: layers, in order, or halves of them (parts.py); None: all. embedded: it begins with
     states in place of tokens. norm: the final norm follows. taps: the layers whose entering states are wanted beside the
     result."""
@@ -90,10 +90,10 @@ class Decoder:
         weights: dict[str, Tensor],
         products: dict[str, Product],
         ropes: dict[str, tuple[Tensor, float]],
-        part: Part | None = None,
+        part: DecoderPart | None = None,
     ) -> None:
         self.shape, self.weights, self.products, self.ropes = shape, weights, products, ropes
-        self.part, self.layers = part or Part(), len(shape.layers)
+        self.part, self.layers = part or DecoderPart(), len(shape.layers)
         self.uses = tuple(map(Use, range(self.layers))) if self.part.uses is None else self.part.uses
         attending = [shape.layers[use.layer] for use in self.uses if use.attention]
         self.kinds = tuple(layer.kind for layer in attending)
@@ -211,7 +211,7 @@ class Decoder:
         if not 0 <= layer <= self.layers:
             raise DecError(f"a model of {self.layers} layers has no layer {layer}")
 
-    def _like(self, part: Part) -> Decoder:
+    def _like(self, part: DecoderPart) -> Decoder:
         return Decoder(self.shape, self.weights, self.products, self.ropes, part)
 
     def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> Decoder:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from decgraph.runtime.models.decoder.decoder import Decoder, Part
+from decgraph.runtime.models.decoder.decoder import Decoder, DecoderPart
 from decgraph.runtime.models.decoder.families import FAMILIES, shape_of
 from decgraph.runtime.models.decoder.shape import FULL, Shape, Unknown
 from decgraph.runtime.models.decoder.weights import ModuleSource, canonical
@@ -41,7 +41,7 @@ def decoder_of_layers(module: Any) -> Decoder | None:
             shape, names["feature_in"] = replace(shape, paired="normed" if first.after else "plain"), "layers.{i}.hidden_norm"
         with torch.no_grad():
             weights, products = canonical(shape, names, ModuleSource(base, owned=True))
-        part = Part(embedded=True, norm=False)
+        part = DecoderPart(embedded=True, norm=False)
         return native(Decoder(shape, weights, products, frequencies(base, shape), part))
     except Unknown as unknown:
         _log.warning("the layers of %s run as they are: %s", type(module).__name__, unknown)

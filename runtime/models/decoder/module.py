@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, Cache
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.decoder import Part
+from decgraph.runtime.models.decoder.decoder import DecoderPart
 from decgraph.runtime.models.decoder.module_parts import Entering, OfRank, asked, layer_list, part_of, reading, with_layers
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING
 from decgraph.runtime.models.parts import Use
@@ -240,7 +240,7 @@ class ModuleDecoder:
         self.base, self.name, self.encoder, self._plain = base, name or type(base).__name__, encoder, plain
         self._known: _Found | None = None
         self.config = base.config.get_text_config()
-        self.part, self.whole = Part(), base
+        self.part, self.whole = DecoderPart(), base
         self.device = next(base.parameters()).device
 
     @cached_property
@@ -368,7 +368,7 @@ class ModuleDecoder:
         made.listed = [copy.deepcopy(layer, dict(known)) for layer in self.listed]
         return made
 
-    def _like(self, part: Part) -> ModuleDecoder:
+    def _like(self, part: DecoderPart) -> ModuleDecoder:
         made = type(self)(self.whole, self.name, encoder=self.encoder)
         made.part, made.listed = part, self.listed
         uses = made.uses

@@ -30,7 +30,7 @@ class TooLarge(Exception):
 
 
 @dataclass(frozen=True)
-class Part:
+class SlotStates:
     """Some slots' keys and values [B, heads, rows, size] by layer, and last states [B, rows, width]."""
 
     keys: list[Tensor]
@@ -57,7 +57,7 @@ class Store:
         self._where = [(kinds.index(size), sizes[:n].count(size)) for n, size in enumerate(sizes)]
         self._blocks = [layout.zeros(sizes.count(kind), 0, kind[0], 0, kind[1]) for kind in kinds]
         self._last = layout.zeros(0, 0, layout.width)
-        self._parts: dict[tuple[int, int, int], Part] = {}
+        self._parts: dict[tuple[int, int, int], SlotStates] = {}
 
     def need(self, slots: int, rows: int) -> None:
         """Makes room for that many slots of that many rows. Raises TooLarge, or what the allocator raises; cached
@@ -98,19 +98,19 @@ class Store:
         half = len(every) // 2
         return every[:half], every[half:]
 
-    def part(self, first: int, count: int, rows: int) -> Part:
+    def part(self, first: int, count: int, rows: int) -> SlotStates:
         """Views of neighbouring slots, cut to that many rows."""
         made = self._parts.get((first, count, rows))
         if made is None:
             slots = slice(first, first + count)
             keys, values = self._layers([block[:, slots, :, :rows] for block in self._blocks])
-            made = Part(keys, values, self._last[slots, :rows])
+            made = SlotStates(keys, values, self._last[slots, :rows])
             if len(self._parts) >= _PARTS:
                 self._parts.clear()
             self._parts[first, count, rows] = made
         return made
 
-    def taken(self, slots: Sequence[int], rows: int) -> tuple[Part, Callable[[Tensor], None]]:
+    def taken(self, slots: Sequence[int], rows: int) -> tuple[SlotStates, Callable[[Tensor], None]]:
         """Copies of slots that are not neighbours, and what writes their rows int64[B, T] back."""
         index = torch.tensor(slots, device=self.layout.device)
         blocks = [block[:, :, :, :rows].index_select(1, index) for block in self._blocks]
@@ -122,7 +122,7 @@ class Store:
                 block[:, there, :, write] = copy[:, here, :, write]
             self._last[there, write] = last[here, write]
 
-        return Part(*self._layers(blocks), last), back
+        return SlotStates(*self._layers(blocks), last), back
 
     def state(self, slot: int, row: int, count: int = 1) -> Tensor:
         """A view of last states [count, width]."""

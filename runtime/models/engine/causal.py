@@ -16,7 +16,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
-from decgraph.runtime.models.engine.cache import LENGTH, ROWS, Part, Store, TooLarge
+from decgraph.runtime.models.engine.cache import LENGTH, ROWS, SlotStates, Store, TooLarge
 from decgraph.runtime.models.engine.draft_loop import draft
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, OnMemories, Output
 from decgraph.runtime.models.engine.layout import FULL, MOST, SLIDING, Layout, Step, StraightMasks
@@ -412,7 +412,7 @@ class CausalEngine:
         self.counted.computed += sum(takes)
         self.counted.padding += count * widest - sum(takes)
 
-    def _run(self, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
+    def _run(self, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The forward itself: new last states [B, T, width]."""
         if self.below is None and any(p.soft for p in plans):
             return self._softly(batch, part, plans, takes)
@@ -420,13 +420,13 @@ class CausalEngine:
         return self._stepped(self.step, given, batch, part, plans, takes)
 
     def _stepped(
-        self, step: Any, given: Tensor, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]
+        self, step: Any, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
     ) -> Tensor:  # Any: a step
         """A step's last states [B, T, width] of tokens or entering states."""
         made: Tensor = step(given, batch.positions, batch.write, part.keys, part.values, batch.masks)
         return made
 
-    def _softly(self, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
+    def _softly(self, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The forward of tokens some of which are mixtures of embeddings, by the module itself. Raises DecError for an engine
         without one."""
         whole: Any = self.step  # a decoder, or one with taps

@@ -18,7 +18,7 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.layers import decoder_of_layers
 from decgraph.runtime.models.engine.batch import Batch
-from decgraph.runtime.models.engine.cache import Part
+from decgraph.runtime.models.engine.cache import SlotStates
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, OverCore
 from decgraph.runtime.models.engine.given import features_of, inside, strange
@@ -212,7 +212,7 @@ class FeaturesEngine(CausalEngine):
         made: Tensor = self.model.module.project(columns(self.target, rows, self.model.module.reads, self.model.target.layers))
         return made
 
-    def _run(self, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
+    def _run(self, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         module, (count, width) = self.model.module, batch.ids.shape
         ids = batch.ids if module.mask is None else batch.ids.clone()
         paired = [self._paired(p, take, row) for p, take, row in zip(plans, takes, ids)]

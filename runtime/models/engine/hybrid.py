@@ -9,7 +9,7 @@ from torch import Tensor
 
 from decgraph.runtime.models.decoder.states import Drafted, State, Work
 from decgraph.runtime.models.engine.batch import Batch
-from decgraph.runtime.models.engine.cache import Part
+from decgraph.runtime.models.engine.cache import SlotStates
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.slots import Move, Slot, SlotPlan
 
@@ -59,7 +59,7 @@ class HybridEngine(CausalEngine):
     slot = HybridSlot
 
     def _stepped(
-        self, step: Any, given: Tensor, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]
+        self, step: Any, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
     ) -> Tensor:  # Any: a step
         works = []
         for plan, take in zip(plans, takes, strict=True):

@@ -27,7 +27,7 @@ _LOOSE = 8  # fresh positions by which sequences of a part may always differ
 _TABLES = 512  # position tables remembered
 
 
-class Part:
+class FreshPositions:
     """`batch` sequences with `width` fresh positions each, and the positions that they attend to.
 
     positions: int64[batch, width]. store: a slot for each sequence, or None: the fresh positions are 0 to width-1 and
@@ -74,7 +74,7 @@ class Forward(Protocol):
     blank: Tensor
     whole: bool
 
-    def __call__(self, cells: Tensor, part: Part, units: Sequence[Unit]) -> Tensor:
+    def __call__(self, cells: Tensor, part: FreshPositions, units: Sequence[Unit]) -> Tensor:
         """The last hidden states [n, width], after the final norm, of a part's inputs: ids int64[n] or embeddings [n, width].
         Writes the part's store, or records into the part."""
         ...
@@ -96,7 +96,7 @@ class CanvasStep:
         self._windows = dict(zip(decoder.kinds, decoder.windows, strict=True))
 
     @torch.no_grad()
-    def __call__(self, cells: Tensor, part: Part, units: Sequence[Unit]) -> Tensor:
+    def __call__(self, cells: Tensor, part: FreshPositions, units: Sequence[Unit]) -> Tensor:
         shape = (part.batch, part.width)
         step, given = self.decoder, cells.view(*shape, *cells.shape[1:])
         if cells.is_floating_point():
@@ -104,7 +104,7 @@ class CanvasStep:
         last: Tensor = step(given, part.positions, part.positions, *self._rows(part), self._masks(part))
         return last.reshape(-1, last.shape[-1])
 
-    def _rows(self, part: Part) -> tuple[list[Tensor], list[Tensor]]:
+    def _rows(self, part: FreshPositions) -> tuple[list[Tensor], list[Tensor]]:
         store = part.store
         if store is None:
             layers, two, _, heads, _, dim = self.blank.shape
@@ -116,7 +116,7 @@ class CanvasStep:
             pairs = [(keys[:, :, : part.span], values[:, :, : part.span]) for keys, values in pairs]
         return [k for k, _ in pairs], [v for _, v in pairs]
 
-    def _masks(self, part: Part) -> dict[Any, Tensor | None]:
+    def _masks(self, part: FreshPositions) -> dict[Any, Tensor | None]:
         masks: dict[Any, Tensor | None] = {kind: part.mask(part.seen, window) for kind, window in self._windows.items()}
         return masks | {n: part.mask(seen, self.decoder.windows[n]) for n, seen in part.layers.items()}
 
@@ -129,7 +129,7 @@ class CalledStep:
     def __init__(self, model: CalledMasked) -> None:
         self.model, self.blank = model, torch.zeros(0, device=model.device)
 
-    def __call__(self, cells: Tensor, part: Part, units: Sequence[Unit]) -> Tensor:
+    def __call__(self, cells: Tensor, part: FreshPositions, units: Sequence[Unit]) -> Tensor:
         shape, soft = (part.batch, part.width), cells.is_floating_point()
         ids = torch.from_numpy(np.stack([unit.cells for unit in units])).to(cells.device)
         scores = self.model.logits(ids, units[0].prompt, cells.view(*shape, -1) if soft else None)
@@ -242,7 +242,7 @@ def _ends(visibility: Visibility, fresh: np.ndarray, lengths: np.ndarray, prompt
     return np.where(fresh < first, first, first + ((fresh - first) // n + 1) * n)
 
 
-def whole_part(group: list[Unit], tables: Tables, pad: int, visibility: Visibility) -> tuple[np.ndarray, Part]:
+def whole_part(group: list[Unit], tables: Tables, pad: int, visibility: Visibility) -> tuple[np.ndarray, FreshPositions]:
     """(ids int64[batch, width], part) of canvases that are computed whole."""
     width = max(u.width for u in group)
     ids = np.full((len(group), width), pad, np.int64)
@@ -254,11 +254,11 @@ def whole_part(group: list[Unit], tables: Tables, pad: int, visibility: Visibili
     if group[0].width != width or group[-1].width != width:
         lengths = np.array([u.width for u in group])
         seen = torch.from_numpy(np.arange(width) < lengths[:, None]).to(tables.device)
-    part = Part(positions, seen=seen, ends=tables.ends(visibility, every, group), record=any(u.keep for u in group))
+    part = FreshPositions(positions, seen=seen, ends=tables.ends(visibility, every, group), record=any(u.keep for u in group))
     return ids, part
 
 
-def given_part(group: list[Unit], tables: Tables, blank: Tensor, visibility: Visibility) -> tuple[np.ndarray, Part]:
+def given_part(group: list[Unit], tables: Tables, blank: Tensor, visibility: Visibility) -> tuple[np.ndarray, FreshPositions]:
     """(ids int64[batch, width], part) of canvases on memories. A canvas with fewer fresh positions repeats its last
     one, which computes and writes the same row again. Sets the units' `kept`."""
     width, span = max(u.width for u in group), max(len(u.cells) for u in group)
@@ -272,7 +272,7 @@ def given_part(group: list[Unit], tables: Tables, blank: Tensor, visibility: Vis
     special = {layer for u in group if u.given is not None for layer in u.given.parts}
     layers = {layer: torch.from_numpy(_seen(group, span, layer)).to(tables.device) for layer in special}
     positions, where = tables(fresh)
-    part = Part(
+    part = FreshPositions(
         positions,
         store=_store(group, width, span, where, blank),
         span=span,

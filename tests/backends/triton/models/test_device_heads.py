@@ -14,7 +14,7 @@ from lib.models.published_heads import written
 from torch import Tensor
 
 from decgraph.backends.triton.models.device import step_model
-from decgraph.backends.triton.models.interface import Part
+from decgraph.backends.triton.models.interface import ModelPart
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.table_models import Style, StyledModel, styled_features
 from decgraph.runtime.models import hf
@@ -159,6 +159,6 @@ def test_the_layers_from_one_on(target: HFCausal, layer: int) -> None:
     since = derive(target, "since", layer, inner)
     made = step_model(since, 2, 60, target=whole)
     Walk(made, V, 2, near(since, made)).run([5, 1], steps=2)
-    made = whole.derive("since", layer, Part(inner))
+    made = whole.derive("since", layer, ModelPart(inner))
     made.follow()
     Following(whole, made, V).run(since, target, [6, 3])
