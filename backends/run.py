@@ -40,7 +40,7 @@ class Stop(Exception):
 class Run(Backend):
     """A run of one request: the part that the reference and the torch backend share."""
 
-    num: ClassVar[Any] = FLOAT  # Any: float64, or the exact checker's fractions (backends/exact/numbers.py)
+    num: Any = FLOAT  # Any: float64, or the exact checker's fractions (backends/exact/numbers.py)
     most_iterations: ClassVar[int] = 100_000
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from decgraph.runtime.faults import noted_outside
 class ExactDraws(ReferenceMachine):
     """The draws of a run whose noise is unknown: every draw is a choice of `world`."""
 
-    num: ClassVar[Any] = EXACT  # Any: as in `Run`
+    num: Any = EXACT  # Any: as in `Run`
     world: World
     full_support = False
 

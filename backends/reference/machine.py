@@ -31,6 +31,7 @@ from decgraph.backends.run import Run, Stop
 from decgraph.errors import DecError, InternalError
 from decgraph.ir import machine
 from decgraph.ir.data.dist import Draw
+from decgraph.ir.data.tree import Tree
 from decgraph.ir.machine import Datum
 from decgraph.ir.ops.host import ACROSS
 from decgraph.ir.table import TABLE, lookup
@@ -109,7 +110,6 @@ class ReferenceMachine(Run):
     lazy_log = trees.lazy_log
     last_token = trees.last_token
     root_draw = trees.root_draw
-    columns_of = trees.columns_of
     level_field = trees.level_field
     unmasked = trees.unmasked
     masked_again = trees.masked_again
@@ -240,6 +240,9 @@ class ReferenceMachine(Run):
     def failure_at(self, op: Op, error: Exception) -> DecError:
         """An exception of an op as an error of this request at the op's line."""
         return fault(error, request=self.title, place=op.loc.told if op.loc.line else "", op=op.opcode)
+
+    def columns_of(self, tree: Tree) -> Mapping[str, Sequence[Datum]]:
+        return trees.columns_of(tree)
 
     # -- loops
     def turn(self, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:

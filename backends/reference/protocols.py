@@ -40,7 +40,6 @@ class Machine(machine.Machine, Protocol):
     window: int | None
     tokens: list[int]
     base: int
-    stop_state: StopState
     until: Callable[[Any], bool] | None  # Any: the machine
     results: list[tuple[int, ...]]
     decided: int
@@ -49,12 +48,15 @@ class Machine(machine.Machine, Protocol):
     memo: dict[Any, Any]  # Any: each user has keys and values of its own
     listener: Callable[[Event], None] | None
     recorder: Timing | None
-    parent: Self | None
     joined: list[tuple[int, int, int | None]] | None
     caches: Sequences
     last_canvases: LastCanvases
     meeting: Meeting | None
 
+    @property
+    def stop_state(self) -> StopState: ...
+    @stop_state.setter
+    def stop_state(self, state: StopState, /) -> None: ...
     @property
     def whole(self) -> Self: ...
     def run(self) -> tuple[int, ...]: ...

@@ -82,7 +82,7 @@ def grew(m: Machine, tree: Tree, node: int, edge: Edge) -> None:
     )
 
 
-def columns_of(m: Machine, tree: Tree) -> Mapping[str, Sequence[Datum]]:
+def columns_of(tree: Tree) -> Mapping[str, Sequence[Datum]]:
     names = dict.fromkeys(name for node in tree.nodes for name in node.columns)
     return {
         **{name: [node.columns.get(name) for node in tree.nodes] for name in names},

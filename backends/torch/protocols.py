@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from torch import Tensor
@@ -26,7 +26,7 @@ class Machine(Protocol):
     """A run of one request: what is committed, its models and their engines, its statistics, and who hears of it. `machine.py`
     has the run itself, and says what each of these is."""
 
-    num: ClassVar[Any]
+    num: Any
     request: Request
     title: str
     models: dict[str, Model]
