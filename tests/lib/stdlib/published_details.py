@@ -13,7 +13,7 @@ from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.models.tiny import TinyModel
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
-from decgraph.runtime.trace import Committed, ModelCall, Remasked, Unmasked
+from decgraph.runtime.trace import ModelCall, Remasked, Unmasked
 from lib.stdlib.table_models import module
 
 V = 8
@@ -43,11 +43,6 @@ def causal(seed: int) -> Drawn:
     made = Drawn(V, seed, name="target")
     made.drawn = seed
     return made
-
-
-def embedded(seed: int) -> TinyModel:
-    """One that reads embeddings."""
-    return TinyModel(seed, V, 2, sharp=1.5, name="target")
 
 
 def canvases(seed: int) -> TinyModel:
@@ -80,11 +75,6 @@ def seen(model: Model, prompt: Text, cells: Sequence[int]) -> np.ndarray:
     e = np.exp(logits - logits.max(-1, keepdims=True))
     out: np.ndarray = e / e.sum(-1, keepdims=True)
     return out
-
-
-def committed(result: Result) -> list[int]:
-    """How many tokens each step commits."""
-    return [len(e.tokens) for e in result.events if isinstance(e, Committed)]
 
 
 def steps(result: Result, length: int) -> list[list[int]]:
