@@ -42,7 +42,7 @@ def commit(m: Machine, op: Op, x: Datum, tree: Tree | None) -> None:
 
 
 def commit_tokens(m: Machine, x: Datum, tree: Tree | None) -> list[Any]:  # Any: ids and draws
-    """The tokens that a value stands for where it is committed or returned."""
+    """The tokens that a value stands for where it is committed or returned. Raises DecError for a whole tree."""
     if isinstance(x, Path):
         return list(x.tokens)
     if isinstance(x, Canvas):
