@@ -43,7 +43,7 @@ class ExactDraws(ReferenceMachine):
         return said(op, place, self.module.path)
 
     def late_token(self, op: Op | None, place: Any, row: Row, face: str, name: str) -> int:
-        if self.world.ran is not None:
+        if self.world.ran is not None and op is not None:
             self.world.ran.token_read(op, row.face(face))
         return self.race_token(place, row.face(face), name)
 
