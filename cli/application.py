@@ -104,13 +104,13 @@ def write_algorithm(path: Path, formatter: Any) -> None:
 
     text = path.read_text(encoding="utf-8")
     found = explain(text, str(path), path.stem)
-    told = [(f"--{name.replace('_', '-')}", [words, meaning(name, found.doc, text)]) for name, words in found.params]
+    described = [(f"--{name.replace('_', '-')}", [words, meaning(name, found.doc, text)]) for name, words in found.params]
     with formatter.section(f"{found.name}"):
         for line in textwrap.wrap(" ".join(found.doc.split()), formatter.width - 4):
             formatter.write_text(line)
     for title, rows in (("Models (--model NAME=FOLDER)", found.models),
                         ("Functions that it calls (--extern FILE.py:NAME)", found.externs),
-                        ("Parameters", [(name, ": ".join(filter(None, words))) for name, words in told])):  # fmt: skip
+                        ("Parameters", [(name, ": ".join(filter(None, words))) for name, words in described])):  # fmt: skip
         if rows:
             with formatter.section(title):
                 formatter.write_dl([(name, words) for name, words in rows], col_max=WIDE)
@@ -128,9 +128,9 @@ def of(arguments: Iterable[str], verbs: Mapping[str, str]) -> typer.Typer:
         context_settings=NAMES,
     )
     app.callback()(options)
-    asked = next((word for word in arguments if not word.startswith("-")), None)
+    named = next((word for word in arguments if not word.startswith("-")), None)
     for verb, line in verbs.items():
-        if verb != asked:
+        if verb != named:
             app.command(verb, help=line)(elsewhere)
             continue
         module = import_module(f"decgraph.cli.{verb}")

@@ -129,20 +129,22 @@ def command(
     names = tuple(named or (benchmark.causal() if all_ else ON_SHIPPED if target is None else ON_OWN))
     known = {name for one in compare.asked(names, {}) for name in one.algorithm.params}
     common = {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), context)}
-    asked = compare.asked(names, common)
+    contenders = compare.asked(names, common)
     wanted = Settings(max_tokens, rounds, batch, temperature, seed)
     if quick:
         wanted, take = replace(wanted, limit=min(max_tokens, 24), rounds=min(rounds, 2)), min(take or 2, 2)
     torch.set_num_threads(threads)
     order = benchmark.Benchmark(
-        tuple(asked), wanted, target, drafter or small, parts, tuple(baseline) if baseline else None, prompts, chat, take,
+        tuple(contenders), wanted, target, drafter or small, parts, tuple(baseline) if baseline else None, prompts, chat, take,
         placed, not ignore_eos, one_copy,
     )  # fmt: skip
     if peer:
         beside_peers(context, order, peer, threads, format, out, results, quiet)
         return
-    with progress.shown("measuring", quiet=quiet) as told:
-        document = benchmark.document(lambda: order.runs(lambda what, done: told(what, done, 1.0)), command=written(context))
+    with progress.shown("measuring", quiet=quiet) as report_progress:
+        document = benchmark.document(
+            lambda: order.runs(lambda what, done: report_progress(what, done, 1.0)), command=written(context)
+        )
     if results is not None:
         write(results, json_.dumps(document, indent=1) + "\n")
     if plot is not None:
@@ -177,8 +179,8 @@ def on_lists(
     named, direct = apart([*(algorithms or ()), *context.args])
     names = named or lists.alone()
     known = {name for one in compare.asked(names, {}) for name in one.algorithm.params}
-    asked = compare.asked(names, {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), context)})
-    document = lists.document({one.label: lists.row(one.algorithm, one.params) for one in asked})
+    contenders = compare.asked(names, {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), context)})
+    document = lists.document({one.label: lists.row(one.algorithm, one.params) for one in contenders})
     text = json_.dumps(document, indent=1) + "\n"
     if results is not None:
         write(results, text)
@@ -216,8 +218,8 @@ def beside_peers(
         {**order.parts, **({"drafter": order.drafter} if order.drafter else {})}, ends(folder),
     )  # fmt: skip
     source = {"source": order.source.name, "sha256": order.source.digest, "chat": order.chat}
-    with progress.shown("measuring", quiet=quiet) as told:
-        document = made.document(lambda what, done: told(what, done, 1.0), command=written(context), source=source)
+    with progress.shown("measuring", quiet=quiet) as report_progress:
+        document = made.document(lambda what, done: report_progress(what, done, 1.0), command=written(context), source=source)
     if results is not None:
         write(results, json_.dumps(document, indent=1) + "\n")
     if format == "table" and out is None:

@@ -127,16 +127,16 @@ def decide(
     jobs: int,
     coverage: bool,
     proof: bool,
-    asked: options.Output,
+    output_options: options.Output,
 ) -> list[Report]:
     """The reports, shown as they come."""
     reports: list[Report] = []
-    with progress.shown("check" if one is None else f"check {one.name}:", quiet=asked.quiet) as told:
+    with progress.shown("check" if one is None else f"check {one.name}:", quiet=output_options.quiet) as report_progress:
         if one is not None:
-            worlds["progress"] = told
+            worlds["progress"] = report_progress
             reports.append(check_algorithm(one, **worlds))
-            if not asked.json:
-                show(reports[0], brief=asked.quiet)
+            if not output_options.json:
+                show(reports[0], brief=output_options.quiet)
                 for warning in one.warnings():
                     print(f"\n{warning}", file=sys.stderr)
                 if proof:
@@ -147,12 +147,12 @@ def decide(
         try:
             for report in check_all(names, jobs=min(jobs, len(names)), **worlds):
                 reports.append(report)
-                if not asked.json:
+                if not output_options.json:
                     show(report, brief=True)
                     if proof:
                         show_proof(report)
                 if len(reports) < len(names):
-                    told(names[len(reports)], len(reports), len(names))
+                    report_progress(names[len(reports)], len(reports), len(names))
                 if report.interrupted:
                     break
         except KeyboardInterrupt:

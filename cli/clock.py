@@ -27,7 +27,7 @@ def brief(value: float) -> str:
     return f"{value:.1f}" if value >= 0.95 or value <= 0 else f"{value:.2g}"
 
 
-def told(load: float | None, first: float | None, tokens: int, seconds: float) -> str:
+def timing(load: float | None, first: float | None, tokens: int, seconds: float) -> str:
     """Load, first call and decoding apart. load: seconds from the process' beginning on; None where models were there. first:
     seconds of the first call; None where it is in what follows. tokens, seconds: of decoding after it."""
     parts = [] if load is None else [f"load {brief(load)} s"]

@@ -28,8 +28,8 @@ def answer(environment: Mapping[str, str]) -> int:
     words, current = line_of(shell, environment)
     found = offered(words, current)
     if shell == "bash":  # readline has broken the word at = and :, and replaces what is behind the last of them
-        kept = max(current.rfind("="), current.rfind(":")) + 1
-        print("\n".join(word[kept:] for word, _ in found))
+        start = max(current.rfind("="), current.rfind(":")) + 1
+        print("\n".join(word[start:] for word, _ in found))
     elif shell == "zsh":
         quoted = [f'"{_escaped(word)}"' + (f':"{_escaped(help)}"' if help else "") for word, help in found]
         print(f"_arguments '*: :(({chr(10).join(quoted)}))'" if found else "_files")
@@ -117,11 +117,11 @@ def index() -> dict[str, Any]:
     files = sorted((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in HERE.glob("*.py"))
     stamp = f"{decgraph.__version__} {HERE} {files}"
     path = cache.folder() / "completion.json"
-    held = cache.read(path)
-    if held.get("stamp") != stamp:
-        held = {"stamp": stamp, "verbs": described()}
-        cache.replace(path, held)
-    verbs: dict[str, Any] = held["verbs"]
+    cached = cache.read(path)
+    if cached.get("stamp") != stamp:
+        cached = {"stamp": stamp, "verbs": described()}
+        cache.replace(path, cached)
+    verbs: dict[str, Any] = cached["verbs"]
     return verbs
 
 

@@ -41,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             app(args=arguments, prog_name="decgraph", obj=clock.process_began() if argv is None else time.perf_counter())
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        cause = stop.__context__ and stop.__context__.__cause__
+        if isinstance(cause, KeyboardInterrupt):  # while typer read the options: it ends without a word
+            code = output.report(cause)
     except BaseException as error:  # everything a verb can raise becomes a message and a code here
         code = output.report(error, arguments)
     else:
@@ -50,7 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except BrokenPipeError:
         output.silence_stdout()
-    if argv is None and "torch" in sys.modules and not (sys.gettrace() or sys.getprofile() or sys.flags.interactive):
+    # An interruption inside an `exec` of text, as dataclasses make their methods, is noted by Python even where it is caught: a
+    # plain exit would then end the process by SIGINT and not with our code.
+    quickly = "torch" in sys.modules or code == output.INTERRUPTED
+    if argv is None and quickly and not (sys.gettrace() or sys.getprofile() or sys.flags.interactive):
         _leave(code)
     return code
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from decgraph.cli import output
-from decgraph.cli.clock import told
+from decgraph.cli.clock import timing
 from decgraph.cli.summary import result_of
 from decgraph.runtime import prompt_files
 from decgraph.runtime.arguments import Prompt
@@ -55,7 +55,7 @@ def run_all(
                           "tokens": tokens, "results": [result_of(session, r) for r in results]})  # fmt: skip
     elif not quiet:
         calls = sum(r.stats.target_calls for r in results)
-        times = told(session.load_seconds, first, tokens - before, seconds - (first or 0))
+        times = timing(session.load_seconds, first, tokens - before, seconds - (first or 0))
         console.print(Text(f"{len(results)} prompts, {tokens} tokens, {calls} target calls; {times}", "bold"))
     if any(r.reason == "interrupted" for r in results):
         return output.INTERRUPTED

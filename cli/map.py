@@ -14,7 +14,7 @@ import typer
 import decgraph
 from decgraph import extras
 from decgraph.cli import completion, options, output, threads
-from decgraph.cli.clock import brief, told
+from decgraph.cli.clock import brief, timing
 from decgraph.cli.options import option
 from decgraph.runtime import progress
 from decgraph.runtime.session import check_params
@@ -33,7 +33,7 @@ def command(
     algorithm: Annotated[str, option("--algorithm", "-a", help=NAMED, autocompletion=completion.algorithms)],
     out: Annotated[Path, option("--out", "-o", help="The results: a line of JSON for every prompt, as it ends.")],
     models: options.Bound,
-    asked: options.Request,
+    request_options: options.Request,
     shown: options.Output,
     talk: options.Chat,
     resume: Annotated[
@@ -68,7 +68,7 @@ def command(
     params = models.params(context, chosen.params)
     check_params(chosen.function, params, unread=True)
     folders = models.folders(chosen.models)
-    fields = asked.fields(chosen)
+    fields = request_options.fields(chosen)
     externs = models.functions(chosen)
     if "allow" in fields:
         fields["allow"].check()
@@ -137,7 +137,7 @@ class _Told:
         if decoder.first_call is not None:  # rows were decoded in this process
             load, (first, begun) = decoder.session.load_seconds, decoder.first_call
             decoding = seconds - load - (first or 0.0)
-            times = told(load, first, self.tokens - begun, decoding)
+            times = timing(load, first, self.tokens - begun, decoding)
             apart = {"load_seconds": load, "first_call_seconds": first, "decoding_seconds": decoding,
                      "decoding_tokens": self.tokens - begun}  # fmt: skip
         if shown.json:

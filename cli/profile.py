@@ -119,7 +119,7 @@ def command(
     algorithm: Annotated[str, options.algorithm()],
     given_prompt: options.Prompt,
     models: options.Bound,
-    asked: options.Request,
+    request_options: options.Request,
     shown: options.Output,
     repeat: Annotated[int, options.option("--repeat", min=1, help="Runs with and without the clock.")] = 3,
     chrome: Annotated[Path | None, options.option("--chrome", help="Write a trace for chrome://tracing or Perfetto.")] = None,
@@ -140,7 +140,7 @@ def command(
     check_params(chosen.function, params, unread=True)
     text = given_prompt.read()
     output.check_writable(chrome, ".json")
-    fields = asked.fields(chosen)
+    fields = request_options.fields(chosen)
     folders, externs = models.folders(chosen.models), models.functions(chosen)
     session = open_session(chosen, folders, params, externs, "torch", placed=placed)
     text.check_ids(next(iter(session.models.values())).vocab.size)

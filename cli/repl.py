@@ -15,7 +15,7 @@ import typer
 
 import decgraph
 from decgraph.cli import completion, given, options, output
-from decgraph.cli.clock import told
+from decgraph.cli.clock import timing
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.session import Session, check_params
 
@@ -39,7 +39,7 @@ OF_REQUEST = {"temperature": float, "top_k": int, "top_p": float, "min_p": float
 def command(
     context: typer.Context,
     models: options.Bound,
-    asked: options.Request,
+    request_options: options.Request,
     shown: options.Output,
     talk: options.Chat,
     algorithm: Annotated[str, options.algorithm()] = "autoregressive",
@@ -51,7 +51,7 @@ def command(
     talk.check()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ctrl-C ends an answer here, and not the command
     chosen = decgraph.load(algorithm)
-    room = Room(models, asked, shown, talk.chat, talk.system, {"params": models.params(context, chosen.params)})
+    room = Room(models, request_options, shown, talk.chat, talk.system, {"params": models.params(context, chosen.params)})
     room.open(chosen)
     room.session.load_seconds = time.perf_counter() - context.obj
     if sys.stdin.isatty() and not shown.quiet:
@@ -64,7 +64,7 @@ class Room:
     """What is set, and what is kept: models and parameters by name, the last text, the messages of a conversation."""
 
     models: options.Bound
-    asked: options.Request
+    request_options: options.Request
     shown: options.Output
     chat: bool
     system: str | None
@@ -81,7 +81,7 @@ class Room:
         read = self.kept.setdefault("models", {})
         params = {name: value for name, value in self.kept["params"].items() if name in chosen.params}
         check_params(chosen.function, params, unread=True)
-        fields = self.asked.fields(chosen)
+        fields = self.request_options.fields(chosen)
         models = self.models if not read else dataclasses.replace(self.models, model=self.fitting(chosen))
         bound: dict[str, Any] = dict(models.folders(chosen.models))
         bound |= {name: model for name, model in read.items() if chosen.models.get(name) == model.kind}
@@ -144,7 +144,8 @@ class Room:
         elif word == "/new":
             self.kept.pop("messages", None)
         if word in ("/algorithm", "/model", "/set", "/seed", "/show"):
-            now = {name: getattr(self.asked, name) for name in OF_REQUEST if getattr(self.asked, name) is not None}
+            given_here = self.request_options
+            now = {name: getattr(given_here, name) for name in OF_REQUEST if getattr(given_here, name) is not None}
             print(f"{self.about()}; {given.listed(now)}", file=sys.stderr)
 
     def model(self, others: list[str]) -> None:
@@ -163,20 +164,20 @@ class Room:
 
     def set(self, values: dict[str, str]) -> None:
         """Set parameters of the algorithm and fields of the request. Raises DecError, and then nothing is set."""
-        before = self.asked, dict(self.kept["params"])
+        before = self.request_options, dict(self.kept["params"])
         try:
             for name, value in values.items():
                 if name in OF_REQUEST and name not in self.chosen.params:
-                    self.asked = dataclasses.replace(self.asked, **{name: OF_REQUEST[name](value)})
+                    self.request_options = dataclasses.replace(self.request_options, **{name: OF_REQUEST[name](value)})
                 else:
                     self.kept["params"][name] = value
             check_params(self.chosen.function, self.kept["params"], unread=True)
             self.open(self.chosen)
         except ValueError as error:
-            (self.asked, self.kept["params"]) = before
+            (self.request_options, self.kept["params"]) = before
             raise decgraph.DecError(str(error)) from None
         except decgraph.DecError:
-            (self.asked, self.kept["params"]) = before
+            (self.request_options, self.kept["params"]) = before
             raise
 
     def prompt(self, text: str) -> Any:
@@ -207,7 +208,7 @@ class Room:
         if not (self.shown.json or self.shown.quiet):
             first, decoded = result.first_call_seconds, result.decoding_tokens
             calls = f"{result.stats.target_calls} calls of the target; "
-            print(calls + told(None, first, decoded, result.decoding_seconds), file=sys.stderr)
+            print(calls + timing(None, first, decoded, result.decoding_seconds), file=sys.stderr)
 
     def trace(self, path: str) -> None:
         """Write the trace of the last text as a page. Raises DecError for a file that is none of a page."""

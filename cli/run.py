@@ -40,7 +40,7 @@ def command(
     algorithm: Annotated[str, options.algorithm()],
     given_prompt: options.Prompt,
     models: options.Bound,
-    asked: options.Request,
+    request_options: options.Request,
     shown: options.Output,
     wishes: planning.Wishes,
     prompts: Annotated[Path | None, option("--prompts", help="Prompts, decoded together: .txt, one a line, or .jsonl.")] = None,
@@ -89,7 +89,7 @@ def command(
     for one in texts:
         given_prompt.said(one)  # what does not go together, and a file that cannot be written, is said before models are read
     check_writable(events, ".json", instead="`decgraph trace` writes pages and pictures")
-    fields = asked.fields(chosen, logprobs=logprobs)
+    fields = request_options.fields(chosen, logprobs=logprobs)
     session = open_session(chosen, folders, params, externs, models.backend, plan, compile, placed=placed)
     session.load_seconds = time.perf_counter() - context.obj  # since the command began
     fields["bans"] = given.tokens(ban or (), "--ban", session.tokenizer)
@@ -111,8 +111,8 @@ def command(
         result = session.run(request, keep_events=events is not None)
         output.emit_json(result_of(session, result))
     else:
-        told = text_of(session, text) + "\n" * given_prompt.chat
-        result = show(session, request, told, quiet=shown.quiet, drafts=show_drafts, keep_events=events is not None)
+        shown_text = text_of(session, text) + "\n" * given_prompt.chat
+        result = show(session, request, shown_text, quiet=shown.quiet, drafts=show_drafts, keep_events=events is not None)
     if events is not None:
         write_trace(events, session, result)
     if result.reason == "interrupted":

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from decgraph.cli.clock import told
+from decgraph.cli.clock import timing
 from decgraph.cli.given import listed
 from decgraph.runtime.parameters import shown, written
 from decgraph.runtime.placement import differing
@@ -109,7 +109,7 @@ def rows(session: Session, result: Result) -> list[tuple[str, str]]:
         out.append(("unmasked", f"{s.unmasked} positions" + (f", {s.remasked} masked again" if s.remasked else "")))
     backend = session.machine.name
     where = "reference interpreter" if backend == "reference" else f"{backend} backend"
-    times = told(result.load_seconds, result.first_call_seconds, result.decoding_tokens, result.decoding_seconds)
+    times = timing(result.load_seconds, result.first_call_seconds, result.decoding_tokens, result.decoding_seconds)
     out.append(("time", f"{times} on the {where}"))
     return out
 

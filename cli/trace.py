@@ -37,7 +37,7 @@ def command(
     algorithm: Annotated[str, options.algorithm()],
     given_prompt: options.Prompt,
     models: options.Bound,
-    asked: options.Request,
+    request_options: options.Request,
     shown: options.Output,
     out: Annotated[Path | None, option("--out", "-o", help="Write a page: one HTML file, which needs no network.")] = None,
     against: Annotated[
@@ -74,7 +74,7 @@ def command(
 
         plots.check(plot)
     externs = models.functions(chosen[0])
-    fields = asked.fields(chosen[0])
+    fields = request_options.fields(chosen[0])
     if live and not shown.quiet:
         typer.echo(f"{out} is written while the run goes on; Ctrl-C ends it", err=True)
     traces: list[Trace] = []

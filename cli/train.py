@@ -107,8 +107,8 @@ def command(
     lines: list[str] = []
     report = train(job, lines.append if json or quiet else print)
     if json:
-        told = report.acceptance.record()
-        output.emit_json({"folder": str(report.folder), "finished": report.outcome.finished, "acceptance": told})
+        acceptance = report.acceptance.record()
+        output.emit_json({"folder": str(report.folder), "finished": report.outcome.finished, "acceptance": acceptance})
         return
     print(f"{report.folder}: {report.acceptance.tokens_per_call:.2f} tokens per target call on held-out prompts")
     if not report.outcome.finished:

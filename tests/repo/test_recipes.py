@@ -11,7 +11,7 @@ from recipes import Fault, Recipe, copy_repository, edited, follow, read
 PAGES = sorted((recipes.ROOT / "docs" / "recipes").glob("*.md"))
 
 
-@pytest.mark.budget(14)
+@pytest.mark.budget(70)
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_recipe_does_what_it_says(page: Path, tmp_path: Path) -> None:

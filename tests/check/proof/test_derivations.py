@@ -48,6 +48,7 @@ def claims() -> list[tuple[str, Module, Claim]]:
     return found
 
 
+@pytest.mark.budget(10)
 def test_no_wrong_program_is_derived() -> None:
     seen = 0
     for file in WRONG:
@@ -62,6 +63,7 @@ def test_no_wrong_program_is_derived() -> None:
     assert seen > 150
 
 
+@pytest.mark.budget(40)
 def test_the_shelf() -> None:
     """How many claims of stdlib follow from their texts, by kind: what was derived once stays so."""
     counts: dict[str, list[int]] = {}
