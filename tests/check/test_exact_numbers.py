@@ -17,7 +17,7 @@ from quick import examples
 
 from decgraph.backends.exact.numbers import EXACT
 from decgraph.backends.exact.reals import Log, NotSeparated, exp, power, rounded_down
-from decgraph.backends.exact.run import exact_machine
+from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import World
 from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.dsl.lower import load_text
@@ -155,7 +155,7 @@ def outcome(text: str, machine: str = "exact") -> Any:
     params = {"a": F(1, 2), "n": 3}
     try:
         if machine == "exact":
-            return exact_machine(module, "numbers", {"target": model}, params, request, World(coupled=False)).run()
+            return ExactMachine(module, "numbers", {"target": model}, params, request).on(World(coupled=False)).run()
         with np.errstate(all="ignore"):
             return ReferenceMachine(module, "numbers", {"target": model}, {"a": 0.5, "n": 3}, request).run()
     except (DecError, NotSeparated) as error:
