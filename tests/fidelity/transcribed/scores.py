@@ -57,10 +57,10 @@ def momentum(case: Mapping[str, Any]) -> Columns:
 
 
 def two(case: Mapping[str, Any]) -> dict[str, Any]:
-    """A target and a drafter that agree on many tokens."""
-    seed, sharp = case["seed"], case.get("sharp", 1.0)
-    drafter = untied(SIZE, seed, sharp=sharp, name="drafter", blend=(seed + 1, case.get("blend", 0.8)))
-    return {"target": untied(SIZE, seed, sharp=sharp), "drafter": drafter}
+    """A target and a drafter that agree on many tokens. `window`: how many of the last tokens they read."""
+    seed, read = case["seed"], {"sharp": case.get("sharp", 1.0), "window": case.get("window", 2)}
+    drafter = untied(SIZE, seed, name="drafter", blend=(seed + 1, case.get("blend", 0.8)), **read)
+    return {"target": untied(SIZE, seed, **read), "drafter": drafter}
 
 
 def chosen(program: str, *names: str, using: tuple[str, ...] = ("target",), **more: Any) -> Any:
@@ -300,6 +300,7 @@ COMPARED = [
                 "prompt": (1, 2, 5),
                 "limit": 24,
                 "lame": (5,),
+                "window": 32,
                 "weight": w,
                 "sure": sure,
                 "least": least,
