@@ -110,12 +110,6 @@ def dflash2(case: Mapping[str, Any]) -> Columns:
     return rejection(case, draft)
 
 
-def to_the_end(case: Mapping[str, Any], backend: str) -> Columns:
-    """Ours, in a request that ends where the case does."""
-    asked = {name: case[name] for name in ("max_tokens", "block", "k")}
-    return columns(run("dflash2", case["prompt"], heads("selector")(case), backend, **asked))
-
-
 COMPARED = [
     Compared(
         "caddtree",
