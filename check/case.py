@@ -1,12 +1,14 @@
-"""One world in which a claim is decided: models, parameters, a request, and where its first step begins."""
+"""One world in which a claim is decided: its plan, models, parameters, a request, and where its first step begins."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from fractions import Fraction
 
 from decgraph.backends.exact.choices import Choices
+from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.reals import Log
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import World
 from decgraph.check.chances import ByChance
@@ -14,9 +16,55 @@ from decgraph.check.constants import facts, loop_of
 from decgraph.check.distributions import CheckedProgram, Folds, execute
 from decgraph.check.initial_states import Arbitrary, Start
 from decgraph.check.settings import speaks
+from decgraph.check.table_models import Style
+from decgraph.ir.machine import Datum
 from decgraph.ir.values import Claim, Function, Module
+from decgraph.runtime.arguments import ParamValue
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
+from decgraph.runtime.text import Detokenizer
+
+Pinned = tuple[tuple[str, ParamValue], ...]
+"""Values of parameters that a world is about."""
+
+
+@dataclass(frozen=True)
+class WorldPlan:
+    """The parts of a world.
+
+    label: what it is there for, in a word or two. seed: of everything that is drawn. vocab: tokens. style: of the tables' rows.
+    free: free models (hashes of what they were computed from) in the place of tables. prompt: its length. temperature,
+    features: the request's; a feature is a name in FEATURES. limit: most new tokens; length: of how many the distribution is
+    compared. steps: decoding steps before the specification goes on (None: the whole text). committed: tokens committed before
+    the start. arbitrary: the seed of arbitrary carried values. session: requests finished before. params: values that the world
+    is about; span: cells of a canvas. window: the models' context length beyond prompt and limit (None: no limit). tight:
+    parameters that are not named are as small as they can be. deep: free models have layers enough for the program's constants.
+    tables: other tables for what is otherwise the same world.
+    """
+
+    label: str = "base"
+    seed: int = 0
+    vocab: int = 3
+    style: Style = field(default_factory=Style)
+    free: bool = False
+    prompt: int = 2
+    temperature: Fraction | int = 1
+    features: tuple[str, ...] = ()
+    limit: int = 5
+    length: int = 3
+    steps: int | None = 1
+    committed: int = 0
+    repeat: bool = False
+    arbitrary: int | None = None
+    session: int = 0
+    params: Pinned = ()
+    span: int = 0
+    window: int | None = None
+    tight: bool = False
+    deep: bool = False
+    runs: int = 700
+    tables: int = 0
 
 
 @dataclass
@@ -30,20 +78,20 @@ class Case:
     module: Module
     function: Function
     claim: Claim
-    models: dict[str, Any]
-    params: dict[str, Any]
+    models: dict[str, Model]
+    params: dict[str, ParamValue]
     request: Request
     steps: int | None = 1
     length: int = 3
     engine: type[ExactMachine] = ExactMachine
-    externs: dict[str, Any] = field(default_factory=dict)
+    externs: dict[str, Callable[..., object]] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     limit: int = 700
     start: Start = field(default_factory=Start)
-    detokenizer: Any = None
-    plan: Any = None
-    ran: Any = None
-    others: tuple[Any, ...] | None = None
+    detokenizer: Detokenizer | None = None
+    plan: WorldPlan = field(default_factory=WorldPlan)
+    ran: Ran | None = None
+    others: tuple[Log, ...] | None = None
     flags: set[str] = field(default_factory=set)
     sampled: int = 0
     spec_engine: type[ExactMachine] = ExactMachine
@@ -65,14 +113,13 @@ class Case:
     def spec(self) -> CheckedProgram:
         """The specification with its arguments: our models and parameters by the claim's names, its defaults else."""
         f = self.module.functions[self.claim.spec]
-        models: dict[str, Any] = {}
-        params: dict[str, Any] = {}
+        models: dict[str, Model] = {}
+        params: dict[str, ParamValue] = {}
         for name, (kind, value) in self.claim.args:
-            got = value if kind == "const" else self.models.get(value, self.params.get(value))
             if f.param(name).value.type.elem == "model":
-                models[name] = got
+                models[name] = self.models[str(value)]
             else:
-                params[name] = got
+                params[name] = value if kind == "const" else self.params[str(value)]
         return CheckedProgram(
             self.module, f.name, models, check_params(f, params), self.spec_engine, self.externs, self.detokenizer
         )
@@ -113,7 +160,7 @@ def begun(case: Case) -> Case:
     """The world with the tokens that are committed at its start: by the specification, or where there is none by the
     program."""
     plan = case.plan
-    if plan is None or not plan.committed or case.start.committed or loop_of(case.function) is None:
+    if not plan.committed or case.start.committed or loop_of(case.function) is None:
         return case
     lucky = World(coupled=True)
     program = case.spec() if case.claim.kind == "refines" else replace(case, engine=ExactMachine, ran=None).program()
@@ -126,12 +173,12 @@ def begun(case: Case) -> Case:
     return replace(case, start=replace(case.start, committed=tokens))
 
 
-def earlier_requests(case: Case) -> dict[Any, Any]:
+def earlier_requests(case: Case) -> dict[object, Datum]:
     """What the session holds after earlier requests, of which every choice was one that can happen."""
-    shared: dict[Any, Any] = {}
+    shared: dict[object, Datum] = {}
     for n in range(case.start.session):
         world = World(coupled=True)
-        world.restart(ByChance(100 * n + (case.plan.seed if case.plan is not None else 0)))
+        world.restart(ByChance(100 * n + case.plan.seed))
         prompt = tuple(t for t in reversed(case.request.prompt)) if n % 2 == 0 else case.request.prompt[:1]
         request = replace(
             case.request, prompt=prompt, request_id=case.request.request_id + 1 + n, max_tokens=max(3, case.request.max_tokens)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TypeVar
 
-from decgraph.backends.exact.choices import Choices, Point, runs
+from decgraph.backends.exact.choices import Arrived, Choices, Point, runs
+
+T = TypeVar("T")
 
 
 class ByChance(Choices):
@@ -17,7 +19,7 @@ class ByChance(Choices):
         super().__init__(())
         self.random = random.Random(seed)
 
-    def choose(self, weights: list[Fraction], values: list[Any], label: str, kind: str = "chance") -> Any:
+    def choose(self, weights: Sequence[Fraction | int], values: Sequence[T], label: str, kind: str = "chance") -> T:
         live = [(w, v) for w, v in zip(weights, values, strict=True) if w > 0 or kind == "adversary"]
         taken = self.random.randrange(len(live))
         if len(live) > 1 or kind == "adversary":
@@ -25,7 +27,7 @@ class ByChance(Choices):
         return live[taken][1]
 
 
-def attempts(one: Callable[[Choices], Any], *, limit: int, sampled: int, merge: bool) -> Iterator[tuple[Choices, Any]]:
+def attempts(one: Callable[[Choices], T], *, limit: int, sampled: int, merge: bool) -> Iterator[tuple[Choices, T | Arrived]]:
     """Every run with what it comes to, `limit` at most, or as many as `sampled` says, drawn at random."""
     if not sampled:
         yield from runs(one, limit, merge=merge)

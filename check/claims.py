@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 from decgraph.backends.drafting import CALLS
 from decgraph.backends.exact.choices import Arrived, Choices, Point, TooMany, runs
@@ -216,7 +215,7 @@ def in_tokens(case: Case, tally: Tally) -> Failure | None:
 
     start = case.starts(world, steps)
 
-    def both(choices: Choices) -> tuple[Any, Any]:
+    def both(choices: Choices) -> tuple[Tokens, Tokens]:
         m = start(choices)
         whole = run_steps(m)
         ours = m.committed_tokens()
@@ -256,7 +255,7 @@ def too_likely(case: Case, tally: Tally) -> Failure | None:
         return m.committed_tokens(), whole
 
     world.restart(first)
-    theirs: Distribution = {execute(b.machine(case.request, world)).committed_tokens(): first.weight()}
+    theirs: dict[Tokens, Fraction] = {execute(b.machine(case.request, world)).committed_tokens(): first.weight()}
     spec = Specification(b, case.request, case.limit, tally)
     small = memoryless(case.module.functions[case.claim.spec])
     if first.points and not small:
@@ -271,7 +270,7 @@ def too_likely(case: Case, tally: Tally) -> Failure | None:
     ways: dict[tuple[Tokens, bool], dict[tuple[int, ...], Fraction]] = {}
     for choices, found in attempts(one, limit=case.limit, sampled=case.sampled, merge=False):
         tally.count()
-        if any(p.kind == "adversary" for p in choices.points):
+        if isinstance(found, Arrived) or any(p.kind == "adversary" for p in choices.points):
             continue
         ways.setdefault(found, {})[tuple(p.taken for p in choices.points)] = choices.weight()
         had, most = sum(ways[found].values(), Fraction(0)), allowed(*found)
@@ -307,12 +306,12 @@ def every_token(case: Case, tally: Tally) -> Failure | None:
     start, done = case.starts(World(coupled=True, ran=case.ran)), case.start.committed
     on_canvas = masked(case.function)
 
-    def one(choices: Choices) -> Any:
+    def one(choices: Choices) -> tuple[Tokens, str] | None:
         m = start(choices)
         if on_canvas and case.claim.kind == "keeps_support":
             m.watch_canvas = partial(unsupported, case, m)
             execute(m)
-            return next(((x.token,), x.words) for x in m.found_on_canvas) if m.found_on_canvas else None
+            return next(((token,), words) for token, words in m.found_on_canvas) if m.found_on_canvas else None
         execute(m)
         tokens = m.committed_tokens()
         for i, x in enumerate(tokens):

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TypeVar
 
-from decgraph.backends.exact.choices import AdversaryWins, Choices, Point, combine, runs
+from decgraph.backends.exact.choices import AdversaryWins, Arrived, Choices, Point, combine, runs
+from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Enough, World
 from decgraph.backends.run import Stop
+from decgraph.ir.data.numbers import Number
 from decgraph.ir.ranges import narrowed
 from decgraph.ir.values import Module
 from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
+from decgraph.runtime.text import Detokenizer
 
 Tokens = tuple[int, ...]
-Distribution = dict[Any, Fraction]
-Folds = tuple[Mapping[int, frozenset[Any]], dict[int, set[Any]]] | None
+Distribution = dict[tuple[Tokens, bool], Fraction]
+"""Of what is committed, and whether the text ends there."""
+TokenDistribution = dict[int | None, Fraction]
+"""Of the next token; None: the text ends."""
+Folds = tuple[Mapping[int, frozenset[Number]], dict[int, set[Number]]] | None
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -35,8 +43,8 @@ class CheckedProgram:
     params: Mapping[str, ParamValue]
     engine: type[ExactMachine] = ExactMachine
     externs: Externs | None = None
-    detokenizer: Any = None
-    ran: Any = None
+    detokenizer: Detokenizer | None = None
+    ran: Ran | None = None
     merge: bool = True
     folds: Folds = None
 
@@ -97,12 +105,12 @@ def run_steps(m: ExactMachine) -> bool:
 
 
 def distribution_of(
-    program: Callable[[Choices], Distribution], limit: int, tally: Tally, *, merge: bool = False
-) -> Distribution:
+    program: Callable[[Choices], dict[K, Fraction]], limit: int, tally: Tally, *, merge: bool = False
+) -> dict[K, Fraction]:
     """The distribution of a program whose runs return distributions (of what is still open at their end). At an adversary's
     choice every option must lead to the same distribution; raises AdversaryWins where they do not, TooMany beyond `limit` runs.
     merge: runs that come to equal states are followed once."""
-    leaves: list[tuple[list[Point], Any]] = []
+    leaves: list[tuple[list[Point], dict[K, Fraction] | Arrived]] = []
     for choices, distribution in runs(program, limit, merge=merge):
         tally.count()
         leaves.append((choices.points, distribution))
@@ -114,17 +122,17 @@ def total_variation(a: Distribution, b: Distribution) -> Fraction:
     return sum((abs(a.get(k, Fraction(0)) - b.get(k, Fraction(0))) for k in {*a, *b}), Fraction(0)) / 2
 
 
-UNKNOWN: Distribution = {}
+UNKNOWN: TokenDistribution = {}
 
 
 class Wanted(Choices):
     """Choices of one value wherever it is among the options, and of the first one elsewhere."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         super().__init__(())
         self.value = value
 
-    def choose(self, weights: list[Fraction], values: list[Any], label: str, kind: str = "chance") -> Any:
+    def choose(self, weights: Sequence[Fraction | int], values: Sequence[T], label: str, kind: str = "chance") -> T:
         live = [v for w, v in zip(weights, values, strict=True) if w > 0 or kind == "adversary"]
         self.prefix = (*self.prefix[: len(self.points)], live.index(self.value) if self.value in live else 0)
         return super().choose(weights, values, label, kind)
@@ -139,14 +147,14 @@ class Specification:
 
     def __init__(self, program: CheckedProgram, request: Request, limit: int, tally: Tally) -> None:
         self.program, self.request, self.limit, self.tally = program, request, limit, tally
-        self.memo: dict[Tokens, Distribution | None] = {}
+        self.memo: dict[Tokens, TokenDistribution | None] = {}
         self.world = World(coupled=False)
 
-    def next(self, done: Tokens) -> Distribution | None:
+    def next(self, done: Tokens) -> TokenDistribution | None:
         """The distribution of the next token after `done`; None where the run has ended."""
         if done not in self.memo:
 
-            def one(choices: Choices) -> Distribution:
+            def one(choices: Choices) -> TokenDistribution:
                 self.world.restart(choices)
                 m = self.program.machine(self.request, self.world).resume(done)
                 if m.done():
@@ -176,7 +184,7 @@ class Specification:
                 break
         return out
 
-    def only(self, done: Tokens, x: int | None) -> Distribution | None:
+    def only(self, done: Tokens, x: int | None) -> TokenDistribution | None:
         """As `next`, with the probability of one token alone, where the specification is `autoregressive`, which makes one
         choice for a token: a large vocabulary need not be gone through. UNKNOWN for other specifications."""
         if self.program.function != "autoregressive":

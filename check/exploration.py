@@ -12,13 +12,13 @@ from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely
-from decgraph.check.case import Case
+from decgraph.check.case import Case, WorldPlan
 from decgraph.check.claims import Failure, decide
 from decgraph.check.constants import facts, masked
 from decgraph.check.distributions import OutOfTime, Tally
 from decgraph.check.faults import internal
 from decgraph.check.initial_states import OTHER, SEEN, NoValue
-from decgraph.check.worlds import WorldPlan, least, world
+from decgraph.check.worlds import least, world
 from decgraph.errors import ConstraintError, ContextFullError, DecError
 from decgraph.ir.values import Claim, Module
 from decgraph.runtime.arguments import Externs, ParamValue
@@ -180,13 +180,12 @@ class Exploration:
 
     def note(self, plan: Any, why: str) -> None:
         self.notes.append(
-            f"world {self.tried} ({plan.label if plan is not None else ''}) was not decided: "
-            f"{why.splitlines()[0].removeprefix('error: ') if why else ''}"
+            f"world {self.tried} ({plan.label}) was not decided: {why.splitlines()[0].removeprefix('error: ') if why else ''}"
         )
 
     def fault(self, case: Case, what: str) -> None:
         """Take note of an error of ours."""
-        label = case.plan.label if case.plan is not None else ""
+        label = case.plan.label
         if what and not any(what in known for known in self.faults):
             self.faults.append(f"in world {self.tried} ({label}): {what}")
 
@@ -287,7 +286,7 @@ class Exploration:
                     self.ran.seen |= small.ran.seen
                     self.ran.used |= small.ran.used
                     self.shown.update(small.ran.seen)
-                    if small.plan is not None and size == 0:
+                    if size == 0:
                         for key in small.ran.seen:
                             self.shown_by.setdefault(key, small.plan)
                 self.seen.add(small)

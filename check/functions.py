@@ -9,19 +9,20 @@ one of them refutes.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
+from decgraph.backends.exact.world import AnyFunction
+from decgraph.ir.machine import Datum
 from decgraph.ir.types import Type
 from decgraph.runtime.arguments import Externs
 from decgraph.runtime.models.reading import AnyReading
 
 
-def answers(t: Type, vocab: int, near: tuple[Fraction, ...] = (), whole: tuple[int, ...] = ()) -> list[Any]:
+def answers(t: Type, vocab: int, near: tuple[Fraction, ...] = (), whole: tuple[int, ...] = ()) -> list[Datum]:
     """The results that a function of a type is tried with: both of a bool, numbers next to those that the program names. whole:
     the whole numbers of these."""
     beside = [n + d for n in near for d in (Fraction(-1, 100), Fraction(0), Fraction(1, 100))]
@@ -45,30 +46,22 @@ def _is_whole(x: Fraction) -> bool:
 
 
 @dataclass
-class AnyFunction:
-    """A function whose results an adversary chooses (backends/exact/run.py reads `answers`)."""
-
-    name: str
-    answers: list[Any]
-
-
-@dataclass
 class Drawn:
     """A function drawn from a seed; `asked` has its results by arguments, to be shown."""
 
     name: str
-    answers: list[Any]
+    answers: list[Datum]
     seed: int
-    asked: dict[str, Any] = field(default_factory=dict)
+    asked: dict[str, Datum] = field(default_factory=dict)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> Datum:
         key = ", ".join(_plain(a) for a in args)
         if key not in self.asked:
             self.asked[key] = random.Random(f"{self.seed} {self.name} {key}").choice(self.answers)
         return self.asked[key]
 
 
-def _plain(a: Any) -> str:
+def _plain(a: object) -> str:
     return repr(a) if isinstance(a, str) else str(a.tolist() if isinstance(a, np.ndarray) else a)
 
 
@@ -80,9 +73,9 @@ def functions_for(
     near: tuple[Fraction, ...] = (),
     whole: tuple[int, ...] = (),
     seed: int | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Callable[..., object]]:
     """A function for every one that is declared and not given: an adversary's, or one drawn from a seed."""
-    out: dict[str, Any] = dict(given)
+    out: dict[str, Callable[..., object]] = dict(given)
     for name, (_, returns) in declared.items():
         if name in out:
             continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.reals import NotSeparated
@@ -53,13 +52,16 @@ class Mutant:
         sees: str,
         bugs: str = "",
         where: Callable[[Rewrite], Rewrite] | None = None,
-        **more: Any,
+        worlds: tuple[int, ...] = (),
+        steps: int = 1,
+        asks: bool = False,
     ) -> Mutant:
         """The mutant of a machine, or of a patch of what `where` chooses (None: of the whole program). Its docstring says what
         is wrong."""
         told = (what.__doc__ or name).rstrip(".")  # python -OO has no docstrings
-        how: Any = {"engine": what} if isinstance(what, type) else {"rewrite": where(what) if where is not None else what}
-        return cls(name, told[0].lower() + told[1:], applies, sees, bugs, **how, **more)
+        engine = what if isinstance(what, type) else None
+        patch = None if isinstance(what, type) else what if where is None else where(what)
+        return cls(name, told[0].lower() + told[1:], applies, sees, bugs, patch, engine, worlds, steps, asks)
 
 
 @dataclass
@@ -70,10 +72,10 @@ class Kill:
     name: str
     why: str
     killed: bool
-    by: dict[str, Any] = field(default_factory=dict)
+    by: dict[str, str | int] = field(default_factory=dict)
     outside: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         beside = {"outside": True} if self.outside else {}
         return {"name": self.name, "why": self.why, "killed": self.killed, "by": self.by, **beside}
 
@@ -89,7 +91,7 @@ def judge(case: Case, steps: int = 1) -> str | None:
             return "tokens"
     except DecError:
         return "error"
-    later = case.plan is not None and case.plan.committed > 0  # what was done above began at the prompt
+    later = case.plan.committed > 0  # what was done above began at the prompt
     fewer = () if case.steps in (steps, None) else (replace(case, steps=steps),)
     for small in (case, *fewer, least(case)):
         try:
@@ -106,7 +108,7 @@ def judge(case: Case, steps: int = 1) -> str | None:
 
 def asking(case: Case) -> bool:
     """Whether the request asks for more than a number of tokens."""
-    return case.plan is None or bool(case.plan.features) or case.plan.temperature not in (0, 1)
+    return bool(case.plan.features) or case.plan.temperature not in (0, 1)
 
 
 def applicable(facts: Profile, mutants: Sequence[Mutant], planting: Planting | None) -> Iterator[tuple[Mutant, str | None]]:

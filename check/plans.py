@@ -21,13 +21,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
-from typing import Any
 
+from decgraph.check.case import Pinned, WorldPlan
 from decgraph.check.constants import LARGEST, Facts, carried_types, facts, neighbours
 from decgraph.check.initial_states import wholes
 from decgraph.check.settings import own_worlds, speaks_of
 from decgraph.check.table_models import Style
-from decgraph.check.worlds import FEATURES, WorldPlan
+from decgraph.check.worlds import FEATURES
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Function, Module
 from decgraph.runtime.arguments import ParamValue
@@ -63,7 +63,7 @@ def base(f: Function, known: Facts, claim: Claim, i: int, vocab: int) -> WorldPl
             length=span,
             span=span,
         )
-    temperature: Any = 1
+    temperature: Fraction | int = 1
     if i % 7 == 5 or "repetition_penalty" in features:
         style, temperature = replace(style, sort="plain", power=2), (DOUBLE, HALF)[i % 2] if i % 7 == 5 else 1
     return WorldPlan(
@@ -86,7 +86,7 @@ DEEPEST = 32  # a place of a draft that a constant of the program names is tried
 PLACES = 8  # so many of them
 
 
-def defaults(f: Function, known: Facts) -> tuple[tuple[str, Any], ...]:
+def defaults(f: Function, known: Facts) -> Pinned:
     """The declared values of whole numbers, or the largest that a constant which they meet needs, where these are small."""
     met = dict(known.met)
     out = []
@@ -99,7 +99,7 @@ def defaults(f: Function, known: Facts) -> tuple[tuple[str, Any], ...]:
     return tuple(out)
 
 
-def values_of(f: Function, known: Facts) -> Iterator[tuple[str, Any]]:
+def values_of(f: Function, known: Facts) -> Iterator[tuple[str, ParamValue]]:
     """Values that parameters must be tried at: their default, both ends, and the neighbours of the constants that they meet."""
     met = dict(known.met)
     for p in f.params:
@@ -147,12 +147,13 @@ def switches(f: Function, known: Facts, given: Mapping[str, ParamValue]) -> Iter
             seed = 2600 + SWITCHED * n + again
             features = (("several eos", "eos")[again % 2],) if known.ends else ()
             params = tuple(zip(names, values, strict=True))
-            yield _tight(seed, 3 + again % 2, Style("plain", shared=seed), 6, 2, params, features=features)
+            plan = _tight(seed, 3 + again % 2, Style("plain", shared=seed), 6, 2, params)
+            yield replace(plan, features=features)
 
 
-def _tight(seed: int, vocab: int, style: Style, limit: int, length: int, params: Any, **more: Any) -> WorldPlan:
+def _tight(seed: int, vocab: int, style: Style, limit: int, length: int, params: Pinned) -> WorldPlan:
     """A world that is about some values of parameters, the others as small as they can be."""
-    return WorldPlan("parameter", seed, vocab, style, limit=limit, length=length, params=params, tight=True, **more)
+    return WorldPlan("parameter", seed, vocab, style, limit=limit, length=length, params=params, tight=True)
 
 
 def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
@@ -166,8 +167,8 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
         if known.masked:
             for again, cells in enumerate((4, 3)):
                 size, style = (vocab, 2)[again], Style("mixed", shared=seed + again, rare=2 * again)
-                square: dict[str, Any] = {"limit": cells, "length": cells, "span": cells, "params": pinned}
-                yield WorldPlan("parameter", seed + again, size, style, free=known.memory, temperature=again, **square)
+                square = WorldPlan("parameter", seed + again, size, style, limit=cells, length=cells, span=cells)
+                yield replace(square, free=known.memory, temperature=again, params=pinned)
             continue
         big = value > 3 if isinstance(value, int) and not isinstance(value, bool) else isinstance(value, Topology)
         if not big:
@@ -178,14 +179,17 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
             continue
         if isinstance(value, int) and value > 12:  # drafts far beyond the text, which are long: certain from there on
             style = Style("plain", shared=seed, rare=0 if value > FAR else 4, point_from=5)
-            yield _tight(seed, vocab, style, 3, 3, pinned, steps=None, runs=40, temperature=int(value <= FAR))
+            plan = _tight(seed, vocab, style, 3, 3, pinned)
+            yield replace(plan, steps=None, runs=40, temperature=int(value <= FAR))
             continue
         limit = value + 2 if isinstance(value, int) else 6
-        yield _tight(seed, vocab, Style("plain", shared=seed, rare=5), limit, limit, pinned, steps=None, runs=250)
+        plan = _tight(seed, vocab, Style("plain", shared=seed, rare=5), limit, limit, pinned)
+        yield replace(plan, steps=None, runs=250)
         if not isinstance(value, int) or value <= 12:
             yield _tight(seed + 1, 2, Style("mixed", shared=seed + 1), 4, 4, pinned)
             if claim.mode == "distribution":
-                yield _tight(seed + 1, max(vocab, 3), Style("apart", shared=seed + 1), 3, 1, pinned, prompt=1)
+                plan = _tight(seed + 1, max(vocab, 3), Style("apart", shared=seed + 1), 3, 1, pinned)
+                yield replace(plan, prompt=1)
         if isinstance(value, int) and value <= 7:
             style = Style("plain", shared=seed + 2, point_until=value + 1)
             yield _tight(seed + 2, 2, style, value + 1, value + 1, pinned)
@@ -208,7 +212,7 @@ def places(f: Function, known: Facts, claim: Claim, given: Mapping[str, ParamVal
         style = Style("plain", shared=2800 + n, point_until=place + 1, point_from=place + 4)
         yield _tight(2800 + n, 2 + n % 2, style, value + 2, value + 1, ((name, value),))
         if claim.mode == "distribution":
-            yield _tight(2850 + n, 4, Style("apart", shared=2850 + n), 3, 1, ((name, value),), prompt=1)
+            yield replace(_tight(2850 + n, 4, Style("apart", shared=2850 + n), 3, 1, ((name, value),)), prompt=1)
 
 
 def at_settings(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
@@ -220,16 +224,9 @@ def at_settings(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapp
             drawn = not known.masked or again == 1
             few = known.masked and drawn  # tokens, of which most are certain
             style = Style(sort, shared=seed, rare=4 if large and not known.masked else 2 if few else 0)
-            cells: dict[str, Any] = {"length": 3, "tight": True}
-            if known.masked:
-                cells = {"length": 4, "span": (4, 3)[again]}
-            how: dict[str, Any] = {
-                "free": known.memory,
-                "temperature": int(drawn),
-                "limit": 4,
-                "params": tuple(setting.items()),
-            }
-            yield WorldPlan("setting", seed, 2 if few else vocab, style, **how, **cells)
+            plan = WorldPlan("setting", seed, 2 if few else vocab, style, limit=4, params=tuple(setting.items()))
+            plan = replace(plan, free=known.memory, temperature=int(drawn))
+            yield replace(plan, length=4, span=(4, 3)[again]) if known.masked else replace(plan, length=3, tight=True)
 
 
 TINY = Fraction(1, 500)  # other masses are in all worlds
@@ -237,11 +234,10 @@ TINY = Fraction(1, 500)  # other masses are in all worlds
 
 def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
     """Contexts as long, and vocabularies as large, as the numbers that the program names."""
-    some: dict[str, Any] = {"support": 3, "among": known.tokens}
     sizes = [size for size in known.vocabularies() if size > vocab]
     if known.masked:
         for n, size in enumerate(sizes):
-            style = Style("plain", shared=n, **some)
+            style = Style("plain", shared=n, support=3, among=known.tokens)
             yield WorldPlan("vocabulary", 3500 + n, size, style, temperature=n % 2, limit=3, length=3, span=3)
         return
     lengths = sorted({m for n in known.counts if 1 < n <= LARGEST for m in (n - 1, n, n + 1) if m > 3})
@@ -252,7 +248,7 @@ def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
     for n, length in enumerate([*longer[:3], *longer[3:][-3:]]):
         yield WorldPlan("context", 3200 + n, 2, Style("plain", shared=n), prompt=length, limit=2, length=1, tight=True)
     for n, size in enumerate(sizes[:8]):
-        style = Style("plain", shared=n, **some)
+        style = Style("plain", shared=n, support=3, among=known.tokens)
         yield WorldPlan("vocabulary", 3500 + 2 * n, size, style, limit=3, length=2, tight=True, prompt=3)
         if any(w + 2 == size for w in known.widths):
             style = Style("tails", shared=n)
@@ -278,8 +274,9 @@ def deep(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
         return
     reach = sorted({3, 5, 9, *(n for n in known.counts if 3 < n <= LARGEST), *(n + 1 for n in known.counts if 3 < n < LARGEST)})
 
-    def text(seed: int, size: int, style: Style, limit: int, **more: Any) -> WorldPlan:
-        return WorldPlan("deep", seed, size, style, limit=limit, length=limit, steps=None, **more)
+    def text(seed: int, size: int, style: Style, limit: int, *, tight: bool, prompt: int = 2, runs: int = 700) -> WorldPlan:
+        plan = WorldPlan("deep", seed, size, style, limit=limit, length=limit, steps=None)
+        return replace(plan, prompt=prompt, tight=tight, runs=runs)
 
     for n, late in enumerate(reach[:16]):
         size = 2 if n % 2 else vocab
@@ -297,8 +294,8 @@ def remembering(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
         return
     for n in range(4):
         style, size = Style("zeros" if n == 3 else "plain", shared=n), vocab if n % 2 else 2
-        how: dict[str, Any] = {"free": True, "deep": n >= 2, "prompt": 2 + n, "committed": n % 2, "tight": True}
-        yield WorldPlan("layers", 7000 + n, size, style, limit=4, length=2, **how)
+        plan = WorldPlan("layers", 7000 + n, size, style, limit=4, length=2, tight=True)
+        yield replace(plan, free=True, deep=n >= 2, prompt=2 + n, committed=n % 2)
 
 
 def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
@@ -314,25 +311,24 @@ def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
     for n, features in enumerate(sets):
         power = 2 if "repetition_penalty" in features else 1
         style = Style("plain", shared=5000 + n, power=power)
+        plan = WorldPlan("request", 5000 + n, vocab, style, features=features, limit=3)
         if known.masked:
             if n % 2 == 0:
-                cells: dict[str, Any] = {"limit": 3, "length": 3, "span": 3, "free": known.memory, "temperature": 0}
-                yield WorldPlan("request", 5000 + n, vocab, style, features=features, **cells)
+                yield replace(plan, length=3, span=3, free=known.memory, temperature=0)
             continue
-        yield WorldPlan("request", 5000 + n, vocab, style, features=features, limit=3, length=2, tight=True)
+        plan = replace(plan, length=2, tight=True)
+        yield plan
         if any("penalty" in name for name in features):
-            long: dict[str, Any] = {"committed": 2, "repeat": True, "limit": 6, "length": 2, "tight": True}
+            long = replace(plan, committed=2, repeat=True, limit=6)
             for k in range(2):
                 seed = 5050 + 2 * n + k
-                yield WorldPlan("request", seed, vocab, replace(style, shared=seed), features=features, prompt=1 + k, **long)
+                yield replace(long, seed=seed, style=replace(style, shared=seed), prompt=1 + k)
     for n, t in enumerate((DOUBLE, HALF, DOUBLE)):
         style = Style(("plain", "plain", "zeros")[n], shared=5100 + n, power=2)
         features = ("top_k",) if n == 2 else ()
-        more: dict[str, Any] = {"length": 2, "tight": True}
-        if known.masked:
-            more = {"length": 2, "span": 2, "free": known.memory}
         size = 2 if known.masked else vocab
-        yield WorldPlan("request", 5100 + n, size, style, temperature=t, features=features, limit=3, runs=2000, **more)
+        plan = WorldPlan("request", 5100 + n, size, style, temperature=t, features=features, limit=3, length=2, runs=2000)
+        yield replace(plan, span=2, free=known.memory) if known.masked else replace(plan, tight=True)
     for n in range(0 if known.masked else 3):
         style, steps = Style("plain", shared=5200 + n), None if n == 1 else 1
         yield WorldPlan("window", 5200 + n, vocab if n else 2, style, window=1 + n, limit=6, length=3, tight=n < 2, steps=steps)
@@ -360,33 +356,32 @@ def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) ->
         return
     sampled = claim.mode == "distribution"
     sorts = ("plain", "zeros", "peaked", "plain")
-    short: dict[str, Any] = {"limit": 3, "length": 3, "tight": True}
+    short = WorldPlan("steps", limit=3, length=3, tight=True, steps=2)
     for n in range(3 * rounds):
         style, features = Style(sorts[n % 4], shared=n), ("eos",) if n % 3 == 2 else ()
-        where: dict[str, Any] = {"prompt": 1 + n % 3, "committed": 1 + n % 3, "features": features}
-        yield WorldPlan("resumed", 1000 + n, vocab, style, limit=8, length=2, **where)
+        plan = WorldPlan("resumed", 1000 + n, vocab, style, limit=8, length=2, features=features)
+        yield replace(plan, prompt=1 + n % 3, committed=1 + n % 3)
     if sampled and noisy(f):
         for n in range(3):  # what one step's rule read of a draft that it refused, the next step's draft reads again
             style = Style(("plain", "zeros", "plain")[n], shared=1270 + n)
-            yield WorldPlan("steps", 1270 + n, 2, style, prompt=1 + n % 2, steps=2, params=twos(f), runs=1500, **short)
+            yield replace(short, seed=1270 + n, vocab=2, style=style, prompt=1 + n % 2, params=twos(f), runs=1500)
     if known.states or known.carries:
         counts = len(wholes(known)) if any(t.elem == "int" and not t.dims for t in carried_types(f)) else 0
         free = any(t.elem == "memory" for t in carried_types(f))  # a table's memory tells little
         for n in range(max(9 * rounds, min(60, 2 * counts))):
-            where = {"prompt": 2 + n % 2, "committed": n % 3, "arbitrary": n, "tight": n % 3 == 1}
-            where |= {"limit": 8, "length": 2 if sampled else 3, "params": defaults(f, known) if n % 3 == 2 else ()}
-            yield WorldPlan("carried", 1100 + n, vocab if n % 2 else 2, Style(sorts[n % 4], shared=n), free=free, **where)
+            plan = WorldPlan("carried", 1100 + n, vocab if n % 2 else 2, Style(sorts[n % 4], shared=n), free=free)
+            plan = replace(plan, prompt=2 + n % 2, committed=n % 3, arbitrary=n, tight=n % 3 == 1)
+            yield replace(plan, limit=8, length=2 if sampled else 3, params=defaults(f, known) if n % 3 == 2 else ())
         for n in range(3 if sampled else 0):
-            where = {"prompt": 1 + n, "steps": 2 + n % 2, "limit": 4, "length": 4, "tight": True, "runs": 1500}
-            yield WorldPlan("steps", 1200 + n, 2, Style(sorts[n % 4], shared=n), **where)
+            plan = WorldPlan("steps", 1200 + n, 2, Style(sorts[n % 4], shared=n), limit=4, length=4)
+            yield replace(plan, prompt=1 + n, steps=2 + n % 2, tight=True, runs=1500)
         for n, features in enumerate(LATER if sampled else ()):  # the request applies in the next step, too
             style = Style("plain", shared=1250 + n, power=2 if "repetition_penalty" in features else 1)
-            yield WorldPlan("steps", 1250 + n, vocab, style, prompt=1 + n % 2, steps=2, features=features, **short)
+            yield replace(short, seed=1250 + n, vocab=vocab, style=style, prompt=1 + n % 2, features=features)
     if known.session or known.batch:
         for n in range(3 * rounds):
-            where = {"prompt": 2, "session": 1 + n % 2, "limit": 4, "length": 3, "steps": None if n % 2 else 1}
-            style = Style(sorts[n % 4], shared=n)
-            yield WorldPlan("session", 1300 + n, vocab if n % 2 else 2, style, tight=True, runs=1500, **where)
+            plan = WorldPlan("session", 1300 + n, vocab if n % 2 else 2, Style(sorts[n % 4], shared=n), limit=4, length=3)
+            yield replace(plan, prompt=2, session=1 + n % 2, steps=None if n % 2 else 1, tight=True, runs=1500)
 
 
 CANVASES = ((1, 1), (3, 1), (5, 2), (6, 2), (6, 3), (8, 4), (4, 4), (7, 3))
@@ -401,22 +396,23 @@ def canvases(f: Function, known: Facts, claim: Claim, vocab: int) -> Iterator[Wo
     free = (True,) if known.memory else (False, True)
     n = 0
 
-    def canvas(cells: int, block: int, size: int, style: Style, **more: Any) -> WorldPlan:
-        params = (*(((known.block, block),) if known.block else ()), *more.pop("own", ()))
-        return WorldPlan("canvas", 6000 + n, size, style, limit=cells, length=cells, span=cells, params=params, **more)
+    def canvas(cells: int, block: int, size: int, style: Style, own: Pinned = ()) -> WorldPlan:
+        params = (*(((known.block, block),) if known.block else ()), *own)
+        return WorldPlan("canvas", 6000 + n, size, style, limit=cells, length=cells, span=cells, params=params)
 
     for cells, block in CANVASES:
         for sort in free:
             for again in range(3):
                 n += 1
                 size, style = (vocab, 2, vocab)[again], Style("plain", shared=n)
-                yield canvas(cells, block, size, style, free=sort, prompt=1 + n % 3, temperature=0)
+                yield replace(canvas(cells, block, size, style), free=sort, prompt=1 + n % 3, temperature=0)
     if claim.kind == "keeps_support":  # tokens without mass beside cells of which none is sure
         for cells, block in CANVASES[2:]:
             for size in (3, 5, 5, 8):
                 n += 1
                 style = Style("zeros", shared=n)
-                yield canvas(cells, block, size, style, free=known.memory, prompt=1 + n % 3, temperature=0)
+                plan = canvas(cells, block, size, style)
+                yield replace(plan, free=known.memory, prompt=1 + n % 3, temperature=0)
     if claim.mode == "greedy":
         return
     own = tuple((k, v) for k, v in defaults(f, known) if k not in (known.length, known.block))
@@ -425,11 +421,13 @@ def canvases(f: Function, known: Facts, claim: Claim, vocab: int) -> Iterator[Wo
             for _ in range(2 if rare in (2, 3) else 1):
                 n += 1
                 style = Style(("plain", "zeros")[n % 2], shared=n, rare=rare)
-                yield canvas(cells, block, 2, style, free=sort, prompt=1 + n % 2, own=own if n % 4 < 2 else (), runs=400)
+                plan = canvas(cells, block, 2, style, own if n % 4 < 2 else ())
+                yield replace(plan, free=sort, prompt=1 + n % 2, runs=400)
     for cells, open_ in () if known.memory else ((4, 2), (5, 2), (7, 2), (8, 2)):  # certain until the last cells are open
         for block in (cells, (cells + 1) // 2):
             n += 1
-            yield canvas(cells, block, 2, Style("plain", shared=n, point_until=1 + cells - open_ + 1), prompt=1, runs=300)
+            plan = canvas(cells, block, 2, Style("plain", shared=n, point_until=1 + cells - open_ + 1))
+            yield replace(plan, prompt=1, runs=300)
 
 
 def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> WorldPlan:

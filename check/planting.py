@@ -4,9 +4,9 @@ specification."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.format import format_tree
@@ -16,25 +16,31 @@ from decgraph.dsl.parse import parse_text
 from decgraph.dsl.source import Source
 from decgraph.ir.values import Module
 
-Rewrite = Callable[[Any], Any]
+Rewritten = S.Node | tuple[S.Node, ...]
+Rewrite = Callable[[S.Node], Rewritten]
+"""What stands for a node: another one, and for a statement also several or none."""
+T = TypeVar("T", bound=S.Node)
 MARK = "planted_"
 CLAIMS = (S.Refines, S.Ensures, S.KeepsSupport)
 
 
-def rewrite(node: Any, f: Rewrite) -> Any:
-    """A tree with `f` applied to every node, inner ones first. For a statement `f` may return a tuple of statements."""
-    if isinstance(node, tuple) and not hasattr(node, "_fields"):
-        out: list[Any] = []
+@overload
+def rewrite(node: tuple[T, ...], f: Rewrite) -> tuple[T, ...]: ...
+@overload
+def rewrite(node: T, f: Rewrite) -> T: ...
+def rewrite(node: Rewritten, f: Rewrite) -> Rewritten:
+    """A tree with `f` applied to every node, inner ones first."""
+    if isinstance(node, tuple):
+        out: list[S.Node] = []
         for item in node:
-            new = rewrite(item, f)
-            if isinstance(new, tuple) and not isinstance(item, tuple):
-                out.extend(new)
-            else:
-                out.append(new)
+            new = _rewritten(item, f)
+            out.extend(new if isinstance(new, tuple) else (new,))
         return tuple(out)
-    if not (is_dataclass(node) and isinstance(node, S.Node)):
-        return node
-    changed = {}
+    return _rewritten(node, f)
+
+
+def _rewritten(node: S.Node, f: Rewrite) -> Rewritten:
+    changed: dict[str, Any] = {}  # fields by name
     for part in fields(node):
         old = getattr(node, part.name)
         if part.name in ("span", "name_span") or not isinstance(old, tuple | S.Node):
@@ -61,7 +67,7 @@ class Planting:
         copies: dict[str, S.Item] = {}
         self._collect(entry, names, copies)
         rename = _renamed(set(copies))
-        items: list[Any] = [rewrite(i, rename) if i is entry else i for i in file.items]
+        items: list[S.Item | S.Import] = [rewrite(i, rename) if i is entry else i for i in file.items]
         items += [replace(rewrite(i, rename), name=MARK + i.name) for i in copies.values()]
         return replace(file, items=tuple(items))
 
@@ -104,7 +110,7 @@ def _used(item: S.Item) -> Iterator[S.Name]:
 
 
 def _renamed(names: set[str]) -> Rewrite:
-    def f(node: Any) -> Any:
+    def f(node: S.Node) -> S.Node:
         if isinstance(node, S.Call) and isinstance(node.func, S.Name) and node.func.name in names:
             return replace(node, func=S.Name(MARK + node.func.name))
         if isinstance(node, S.Verify) and isinstance(node.rule, S.Name) and node.rule.name in names:

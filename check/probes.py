@@ -20,16 +20,17 @@ from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Enough, Unlikely
-from decgraph.check.case import Case
+from decgraph.check.case import Case, WorldPlan
 from decgraph.check.claims import Failure, decide
 from decgraph.check.constants import Facts, facts
 from decgraph.check.exploration import Exploration
 from decgraph.check.initial_states import NoValue
 from decgraph.check.table_models import Style
-from decgraph.check.worlds import FEATURES, PROBE, WorldPlan, automaton_for
+from decgraph.check.worlds import FEATURES, PROBE, automaton_for
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Function, Op, Param
+from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.reals.limits import SPENT
 
 OPS = 12_000  # of all probes of a claim, for each world of the first kind that was asked for
@@ -90,11 +91,11 @@ def between(p: Param, r: random.Random, vocab: int) -> Any:
     return None
 
 
-def values(f: Function, known: Facts, r: random.Random, n: int, vocab: int) -> dict[str, Any]:
+def values(f: Function, known: Facts, r: random.Random, n: int, vocab: int) -> dict[str, ParamValue]:
     """The parameters of probe n: their defaults, one of them or all of them from anywhere."""
     own = [p for p in f.params if p.value.type.elem != "model" and not (known.masked and p.name in (known.length, known.block))]
     changed = [()] if not own else [(), (r.choice(own),), tuple(own), tuple(own)]
-    out: dict[str, Any] = {}
+    out: dict[str, ParamValue] = {}
     for p in own:
         value = p.default if p.has_default and p.value.type.elem in ("int", "prob", "real", "bool") else None
         if p in changed[n % len(changed)] or value is None:
@@ -233,7 +234,8 @@ def canvases(f: Function, known: Facts) -> Iterator[WorldPlan]:
     for n in range(SHORT // 2):
         r = random.Random(f"canvas probe {n}")
         cells = 64 if n in (8, 30) else r.randint(3, 20)
-        block = declared.get(known.block, cells) if n in (8, 30) else r.randint(1, cells)
+        usual = declared.get(known.block, cells)
+        block = usual if n in (8, 30) and isinstance(usual, int) else r.randint(1, cells)
         params = values(f, known, r, n, 3)
         if known.block:
             params[known.block] = min(block, cells)

@@ -13,14 +13,13 @@ from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.states import Signer, Unknown, carried_on
 from decgraph.backends.exact.world import Unlikely, World
-from decgraph.check.case import begun, earlier_requests
+from decgraph.check.case import WorldPlan, begun, earlier_requests
 from decgraph.check.chances import ByChance
 from decgraph.check.claims import Failure
 from decgraph.check.distributions import execute
 from decgraph.check.exploration import Exploration
 from decgraph.check.initial_states import left_seen
 from decgraph.check.table_models import Style
-from decgraph.check.worlds import WorldPlan
 from decgraph.errors import DecError
 from decgraph.ir.values import Op
 

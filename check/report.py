@@ -370,7 +370,6 @@ def plant_all(
         return out
 
     def without(case: Case) -> Case:
-        assert case.plan is not None
         sound = world(module, case.claim, case.plan, given=params, engine=options["engine"], externs=externs)
         return replace(sound, params=case.params, length=case.length, request=case.request)
 

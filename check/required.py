@@ -7,13 +7,14 @@ of them. A lossy decoder, or one whose residual is wrong, biases that ratio with
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from decgraph.check.report import Report
 from decgraph.check.verdicts import SUFFICES, Least
 from decgraph.errors import DecError
 from decgraph.ir.settings import holds_for
 from decgraph.ir.values import Claim, Function
+from decgraph.runtime.arguments import ParamValue
 
 
 class Checkable(Protocol):
@@ -32,7 +33,7 @@ SECONDS = 120.0
 _reports: dict[tuple[str, str], Report] = {}
 
 
-def keeps(claim: Claim, function: Function, params: Mapping[str, Any]) -> bool:
+def keeps(claim: Claim, function: Function, params: Mapping[str, ParamValue]) -> bool:
     """Whether a claim is of the target's distribution for every request, with these parameters (the others at their defaults):
     `in tokens` is, `when greedy` is not, `when delta == 0` is where delta is 0."""
     known = claim.kind == "refines" and claim.spec == "autoregressive" and claim.mode in ("tokens", "distribution")
@@ -40,7 +41,7 @@ def keeps(claim: Claim, function: Function, params: Mapping[str, Any]) -> bool:
 
 
 def require(
-    algorithm: Checkable, least: Least = "proved", params: Mapping[str, Any] | None = None, *, seconds: float = SECONDS
+    algorithm: Checkable, least: Least = "proved", params: Mapping[str, ParamValue] | None = None, *, seconds: float = SECONDS
 ) -> None:
     """Raises DecError unless the algorithm claims to refine `autoregressive` in tokens or in distribution, and the verdict on
     such a claim is `least` or better. A claim with a condition counts where `params` (the others at their defaults) satisfy it.

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from decgraph.backends.exact.coverage import Ran
 from decgraph.errors import DecError
 from decgraph.ir.settings import holds, names, narrowed, of_request, plain, settings
 from decgraph.ir.values import Claim, Function, Module
+from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.request import Request
 
 SMALL = 8  # whole numbers above are tried in every fourth world
@@ -44,7 +44,7 @@ class Group:
         return self.claims[0].when if self.claims[0].setting else ""
 
 
-def groups(module: Module, ran: Ran, given: Mapping[str, Any]) -> list[Group]:
+def groups(module: Module, ran: Ran, given: Mapping[str, ParamValue]) -> list[Group]:
     """The claims of a module's entry in groups, those without a condition first."""
     f = module.entry
     plainly = tuple(i for i, c in enumerate(f.claims) if not c.setting)
@@ -67,25 +67,25 @@ def restricted(module: Module, group: Group) -> Module:
     return replace(module, functions={**module.functions, f.name: kept})
 
 
-def possible(f: Function, claim: Claim, given: Mapping[str, Any]) -> bool:
+def possible(f: Function, claim: Claim, given: Mapping[str, ParamValue]) -> bool:
     """Whether a claim says anything where some parameters have given values."""
     return not claim.setting or any(_agrees(s, given) for s in settings(f, claim.setting, given))
 
 
-def _agrees(setting: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+def _agrees(setting: Mapping[str, ParamValue], values: Mapping[str, ParamValue]) -> bool:
     return all(plain(values[n]) == plain(v) for n, v in setting.items() if n in values)
 
 
 def at_setting(
     f: Function,
     claim: Claim,
-    params: Mapping[str, Any],
+    params: Mapping[str, ParamValue],
     fixed: Collection[str],
     wished: Collection[str],
     n: int,
     request: Request,
     committed: int = 0,
-) -> dict[str, Any]:
+) -> dict[str, ParamValue]:
     """The parameters of a world, changed as little as satisfies a claim's condition for its request. fixed: those that stay.
     wished: those that stay where the condition lets them. n: the world's number; where several settings are equally near,
     worlds take them by turns. committed: as in `speaks`. Raises DecError where none is left."""
@@ -99,7 +99,7 @@ def at_setting(
     if not found:
         raise DecError(f"the parameters of this world cannot satisfy `{claim.when}`")
 
-    def changed(s: Mapping[str, Any]) -> int:
+    def changed(s: Mapping[str, ParamValue]) -> int:
         return sum(plain(out[k]) != plain(v) for k, v in s.items())
 
     least = min(map(changed, found))
@@ -114,13 +114,15 @@ def sizes_of(request: Request, committed: int = 0) -> dict[str, int]:
     return of_request(len(request.prompt) + committed, request.max_tokens - committed)
 
 
-def speaks(claim: Claim, params: Mapping[str, Any], request: Request, committed: int = 0) -> bool:
+def speaks(claim: Claim, params: Mapping[str, ParamValue], request: Request, committed: int = 0) -> bool:
     """Whether a claim says anything of a request with these parameters. committed: tokens that a step begins after. What is
     computed before the loop takes them for the prompt's there, so the claim must speak of such a request, too."""
     return all(holds(claim.setting, {**params, **sizes_of(request, n)}) for n in {0, committed})
 
 
-def own_worlds(f: Function, claim: Claim, given: Mapping[str, Any], left_out: Collection[str]) -> list[dict[str, Any]]:
+def own_worlds(
+    f: Function, claim: Claim, given: Mapping[str, ParamValue], left_out: Collection[str]
+) -> list[dict[str, ParamValue]]:
     """Settings that have a world of their own: the first and the last ones, and some between. left_out: parameters whose values
     the worlds choose."""
     found = [s for s in settings(f, claim.setting, given) if _agrees(s, given)] if claim.setting else []
@@ -132,7 +134,7 @@ def own_worlds(f: Function, claim: Claim, given: Mapping[str, Any], left_out: Co
     return [found[round(i * step)] for i in range(WORLDS)]
 
 
-def speaks_of(f: Function, claim: Claim, values: Mapping[str, Any]) -> bool:
+def speaks_of(f: Function, claim: Claim, values: Mapping[str, ParamValue]) -> bool:
     """Whether a claim's condition can hold with these values of some parameters."""
     asked = {k: v for k, v in values.items() if k in names(claim.setting)}
     return not asked or possible(f, claim, asked)

@@ -15,7 +15,7 @@ from typing import Any
 from decgraph.backends.exact.coverage import Outcome, Ran
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely, World
-from decgraph.check.case import begun
+from decgraph.check.case import WorldPlan, begun
 from decgraph.check.chances import ByChance
 from decgraph.check.coverage import demanded, missing, pinned
 from decgraph.check.distributions import Tally, execute
@@ -24,7 +24,7 @@ from decgraph.check.exploration import DecidedSettings, Exploration
 from decgraph.check.faults import internal
 from decgraph.check.initial_states import NoValue
 from decgraph.check.plans import chance_plan, first_plans, further_plans
-from decgraph.check.worlds import WorldPlan, narrow
+from decgraph.check.worlds import narrow
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
 

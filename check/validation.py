@@ -21,25 +21,31 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
+from decgraph.backends.reference.calls import model_of
 from decgraph.backends.reference.machine import ReferenceMachine
+from decgraph.backends.reference.protocols import Context
 from decgraph.backends.reference.soft import read_path
+from decgraph.backends.reference.values import ReferenceMemory
 from decgraph.backends.run import Stop
 from decgraph.check.worlds import models_for, params_for, request_for
 from decgraph.errors import DecError, InternalError
+from decgraph.ir import machine as ir_machine
+from decgraph.ir.data.dist import Dist, Row
+from decgraph.ir.machine import Datum
 from decgraph.ir.text import difference, print_module
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op
 from decgraph.passes.batching import STEP, distribution_only, meets
-from decgraph.runtime.arguments import ParamValue
-from decgraph.runtime.models.interface import Model
+from decgraph.runtime.arguments import Externs, ParamValue
+from decgraph.runtime.models.interface import Model, Scores
 from decgraph.runtime.parameters import shown
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
-from decgraph.runtime.text import detokenizer_of
+from decgraph.runtime.text import Detokenizer, detokenizer_of
 
 WORLDS = 12
 TOKENS = 10
@@ -47,16 +53,22 @@ REQUESTS = 2
 MOST_MOVES = 100_000
 FOLD = "@fold "
 """What a request waits for at a fold over the batch, with the place."""
+Ended = tuple[tuple[int, ...], tuple[tuple[int, ...], ...], str | None]
+"""What came of a request: its tokens, its results and why it ended."""
+Shared = dict[tuple[str, str], Datum]
+"""The states of a session, by function and name."""
+Fold = Callable[[list[Any]], list[Any]]
+"""What is made of the values of all requests, for each of them; Any: as backends/reference has it."""
 
 
 @dataclass
 class Seen:
     """What a session did: tokens, results and the end of each request, and what was computed."""
 
-    runs: list[tuple[Any, ...]] = field(default_factory=list)
-    rows: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    runs: list[Ended] = field(default_factory=list)
+    rows: dict[tuple[object, ...], str] = field(default_factory=dict)
 
-    def note(self, m: Any, end: Any) -> None:
+    def note(self, m: Watched, end: str | None) -> None:
         """One more request is over."""
         self.runs.append((m.committed_tokens(), tuple(map(tuple, m.results)), end))
 
@@ -66,7 +78,15 @@ class Watched(ReferenceMachine):
 
     seen: Seen
 
-    def model_row(self, model: Any, scores: Any, path: Any, node: Any, allow: Any, position: Any = None) -> Any:
+    def model_row(
+        self,
+        model: Model | None,
+        scores: Callable[[], Scores],
+        path: Context,
+        node: int | None,
+        allow: np.ndarray | None,
+        position: int | None = None,
+    ) -> Row:
         row = super().model_row(model, scores, path, node, allow, position)
         if model is not None:  # `warp` has rows of no model
             tokens = read_path(path)
@@ -75,15 +95,15 @@ class Watched(ReferenceMachine):
             self.seen.rows.setdefault(key, f"{model.name} after {list(tokens)}, for position {row.position}")
         return row
 
-    def memory(self, op: Op, model: Any, place: Any, extra: Any) -> Any:
-        found = super().memory(op, model, place, extra)
+    def memory(self, op: Op, model: ir_machine.Model, place: Datum, extra: dict[str, Datum]) -> ReferenceMemory:
+        found, called = super().memory(op, model, place, extra), model_of(model)
         self.seen.rows.setdefault(
-            ("memory", model.name, found.memory), f"the memory of {model.name} up to position {found.memory.length}"
+            ("memory", called.name, found.memory), f"the memory of {called.name} up to position {found.memory.length}"
         )
         return found
 
 
-def end_of(machine: Any) -> Any:
+def end_of(machine: Watched) -> str:
     """Run a machine; why it ended."""
     try:
         machine.run()
@@ -96,13 +116,16 @@ def end_of(machine: Any) -> Any:
 
 @dataclass
 class Member:
-    """One request of the batch: its thread, and what it waits for ("" to go on, "@step", or a group)."""
+    """One request of the batch: its thread, and what it waits for ("" to go on, "@step", or a group): the model that
+    answers its call, or what a fold makes of its value and the others'."""
 
-    machine: Any
+    machine: Batched
     thread: threading.Thread
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     waits: str = ""
-    model: Any = None
+    model: ir_machine.Model | None = None
+    value: Any = None
+    of_all: Fold | None = None
     over: bool = False
 
 
@@ -113,10 +136,10 @@ class Batch:
         self.random = random.Random(seed)
         self.rows: list[Member] = []
         self.back = threading.Semaphore(0)
-        self.shared: dict[Any, Any] = {}
+        self.shared: Shared = {}
         self.steps = any(str(op.attrs.get("joint", "")).endswith(STEP) for op in module.entry.body.walk())
 
-    def add(self, machine: Any, work: Callable[[], None]) -> None:
+    def add(self, machine: Batched, work: Callable[[], None]) -> None:
         """One more request; `work` runs it."""
         row: Member
 
@@ -132,12 +155,11 @@ class Batch:
         machine.batch, machine.row = self, row
         self.rows.append(row)
 
-    def wait(self, row: Member, what: str, model: Any = None) -> Any:
-        """Called by a request's thread: the others move until the result that it waits for is there."""
-        row.waits, row.model = what, model
+    def wait(self, row: Member, what: str) -> None:
+        """Called by a request's thread: the others move until what it waits for is there."""
+        row.waits = what
         self.back.release()
         row.go.acquire()
-        return row.model
 
     def run(self) -> None:
         """Move the requests until all are over. Raises DecError after `MOST_MOVES` moves."""
@@ -172,8 +194,10 @@ class Batch:
 
     def fold(self, rows: Sequence[Member]) -> None:
         """What all requests that wait at a place make of one another's values."""
-        for row, found in zip(rows, rows[0].model[0]([row.model[1] for row in rows]), strict=True):
-            row.waits, row.model = "", found
+        of_all = rows[0].of_all
+        assert of_all is not None
+        for row, found in zip(rows, of_all([row.value for row in rows]), strict=True):
+            row.waits, row.value = "", found
 
     def step(self, live: Sequence[Member]) -> None:
         """All wait before a step: what was written is there for everybody."""
@@ -193,22 +217,24 @@ class Batched(Watched):
 
     def start_run(self) -> None:
         super().start_run()
-        self.written: dict[Any, Any] = {}
+        self.written: Shared = {}
         if self.parent is not None:  # a sub-run belongs to the request that runs it
-            outer: Any = self.parent
+            outer = self.parent
             self.batch, self.row, self.written = outer.batch, outer.row, outer.written
 
-    def joint(self, op: Op, model: Any) -> Any:
+    def joint(self, op: Op, model: ir_machine.Model) -> ir_machine.Model:
         """The model that is called: that of the group, once all of the group wait."""
         group = op.attrs.get("joint")
         if group is None or self.inside or self.parent is not None:
             return model
-        return self.batch.wait(self.row, str(group), model)
+        self.row.model = model
+        self.batch.wait(self.row, str(group))
+        return self.row.model
 
-    def evaluate(self, op: Op, model: Any, place: Any, extra: Any) -> Any:
+    def evaluate(self, op: Op, model: ir_machine.Model, place: Datum, extra: dict[str, Datum]) -> Dist:
         return super().evaluate(op, self.joint(op, model), place, extra)
 
-    def evaluate_parts(self, op: Op, model: Any, parts: Any) -> Any:
+    def evaluate_parts(self, op: Op, model: ir_machine.Model, parts: Sequence[tuple[Datum, dict[str, Datum]]]) -> list[Dist]:
         model = self.joint(op, model)
         self.inside = True
         try:
@@ -216,22 +242,24 @@ class Batched(Watched):
         finally:
             self.inside = False
 
-    def memory(self, op: Op, model: Any, place: Any, extra: Any) -> Any:
+    def memory(self, op: Op, model: ir_machine.Model, place: Datum, extra: dict[str, Datum]) -> ReferenceMemory:
         return super().memory(op, self.joint(op, model), place, extra)
 
-    def meet(self, op: Op, mine: Any, of_all: Callable[[list[Any]], list[Any]]) -> Any:
-        return self.batch.wait(self.row, f"{FOLD}{op.loc.line}:{op.loc.column}", (of_all, mine))
+    def meet(self, op: Op, mine: Datum, of_all: Fold) -> Any:  # Any: what the op makes of them
+        self.row.value, self.row.of_all = mine, of_all
+        self.batch.wait(self.row, f"{FOLD}{op.loc.line}:{op.loc.column}")
+        return self.row.value
 
-    def turn(self, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
+    def turn(self, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
         super().turn(op, i, values)
         if self.parent is None and self.batch.steps and op.attrs.get("bound") == "done":
             self.batch.wait(self.row, STEP)
 
-    def read_state(self, name: str) -> Any:
+    def read_state(self, name: str) -> Datum:
         store, key = self._state(name)
         return self.written[key] if store is self.shared and key in self.written else store[key]
 
-    def write_state(self, name: str, value: Any) -> None:
+    def write_state(self, name: str, value: Datum) -> None:
         store, key = self._state(name)
         if store is self.shared and self.batch.steps:
             self.written[key] = value
@@ -245,17 +273,20 @@ def side_by_side(
     params: Mapping[str, ParamValue],
     requests: Sequence[Request],
     seed: int,
-    **more: Any,
+    externs: Externs | None = None,
+    detokenizer: Detokenizer | None = None,
 ) -> tuple[Seen, str]:
     """What the requests of one session did side by side, and the shared states after them."""
     seen = Seen()
     batch = Batch(module, seed)
-    ends: list[Any] = [None] * len(requests)
+    ends: list[str | None] = [None] * len(requests)
     engine = type("Batching", (Batched,), {"seen": seen})
     for n, request in enumerate(requests):
-        machine = engine(module, module.main, models, params, request, shared=batch.shared, **more)
+        machine = engine(
+            module, module.main, models, params, request, shared=batch.shared, externs=externs, detokenizer=detokenizer
+        )
 
-        def work(n: int = n, machine: Any = machine) -> None:
+        def work(n: int = n, machine: Batched = machine) -> None:
             try:
                 ends[n] = end_of(machine)
             except Exception as error:  # a wrong pass may break anything: that is a difference, not a crash
@@ -298,7 +329,7 @@ def worlds(function: Function, count: int = WORLDS, params: Mapping[str, ParamVa
         yield World(seed, free, models_for(function, size, seed, free=free), check_params(function, given), requests)
 
 
-def deeper(function: Function, seed: int) -> dict[str, Any]:
+def deeper(function: Function, seed: int) -> dict[str, ParamValue]:
     """In half of the worlds trees three levels deep: what hangs below two different parents shows there only."""
     return {
         p.name: 3
@@ -307,16 +338,16 @@ def deeper(function: Function, seed: int) -> dict[str, Any]:
     }
 
 
-def answer(name: str, returns: Any) -> Any:
+def answer(name: str, returns: Type) -> Callable[..., bool | int | float | np.ndarray]:
     """A function to stand for an extern: an arbitrary result that depends on the arguments alone, of fractional numbers on what
     is the same on every machine."""
 
-    several = isinstance(returns, Type) and returns.is_token and bool(returns.dims)
+    several = returns.is_token and bool(returns.dims)
 
-    def spelled(a: Any) -> str:
+    def spelled(a: object) -> str:
         return f"{float(a):.6g}" if isinstance(a, float | np.floating | Fraction) else str(a)
 
-    def judge(*args: Any) -> Any:
+    def judge(*args: object) -> bool | int | float | np.ndarray:
         word = hashlib.blake2b(repr((name, [spelled(a) for a in args])).encode(), digest_size=2).digest()
         if several:  # some of the tokens that every vocabulary has
             return np.array([v for v in range(3) if word[0] >> v & 1], dtype=np.int64)
@@ -325,7 +356,14 @@ def answer(name: str, returns: Any) -> Any:
     return judge
 
 
-def outside(module: Module) -> dict[str, Any]:
+class Outside(TypedDict):
+    """What a machine is handed besides models and parameters."""
+
+    externs: dict[str, Callable[..., bool | int | float | np.ndarray]]
+    detokenizer: Detokenizer
+
+
+def outside(module: Module) -> Outside:
     """What a machine is handed besides models and parameters: functions for externs, and a text for every token."""
     return {
         "externs": {name: answer(name, returns) for name, (_, returns) in module.externs.items()},
@@ -336,7 +374,7 @@ def outside(module: Module) -> dict[str, Any]:
 def observe(module: Module, world: World, machine: type[Watched] = Watched, *, apart: bool = False) -> Seen:
     """Run a world's requests one after the other in one session, or each in its own (`apart`)."""
     seen = Seen()
-    shared: dict[Any, Any] = {}
+    shared: Shared = {}
     engine = type("Watching", (machine,), {"seen": seen})
     for request in world.requests:
         m = engine(module, module.main, world.models, world.params, request, shared={} if apart else shared, **outside(module))

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, cast
 
 from decgraph.backends.exact.reals import Log
+from decgraph.backends.exact.run import ExactMachine
+from decgraph.backends.exact.world import AnyFunction
+from decgraph.check.case import Case, WorldPlan
 from decgraph.check.constants import Facts, facts
-from decgraph.check.functions import AnyFunction, any_head, functions_for
+from decgraph.check.functions import any_head, functions_for
 from decgraph.check.initial_states import Start
 from decgraph.check.settings import at_setting
 from decgraph.check.table_models import MODELS, Style, StyledFree, StyledModel, styled_features
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.settings import names
-from decgraph.ir.values import Claim, Function, Module
+from decgraph.ir.types import Type
+from decgraph.ir.values import Claim, Constant, Function, Module, Param
 from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.automaton import Automaton
-from decgraph.runtime.models.free import FreeAdapter, FreeFeatures
+from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
+from decgraph.runtime.models.interface import Model, Visibility
 from decgraph.runtime.models.reading import AnyReading, AnyScores
 from decgraph.runtime.models.spelling import spelled
-from decgraph.runtime.models.table import TableAdapter
+from decgraph.runtime.models.table import TableAdapter, TableModel
 from decgraph.runtime.request import Factor, Request
 from decgraph.runtime.text import Detokenizer, detokenizer_of
-
-if TYPE_CHECKING:
-    from decgraph.check.case import Case
 
 HEADS = 3
 MOST_LAYERS = 65
@@ -37,44 +39,6 @@ TRIES = 8, 3, 2  # runs of a probe, of a large one, of one that is larger still
 PROBE = "probe"  # the label of worlds of real sizes
 LATER = ("steps", "session", "reached")  # labels of worlds in which later steps are decided
 PIECES = ("a", "b", "ab", " ", "c", "ba", "\n", "1", ".", "x = ")
-
-
-@dataclass(frozen=True)
-class WorldPlan:
-    """The parts of a world.
-
-    label: what it is there for, in a word or two. seed: of everything that is drawn. vocab: tokens. style: of the tables' rows.
-    free: free models (hashes of what they were computed from) in the place of tables. prompt: its length. temperature,
-    features: the request's; a feature is a name in FEATURES. limit: most new tokens; length: of how many the distribution is
-    compared. steps: decoding steps before the specification goes on (None: the whole text). committed: tokens committed before
-    the start. arbitrary: the seed of arbitrary carried values. session: requests finished before. params: values that the world
-    is about; span: cells of a canvas. window: the models' context length beyond prompt and limit (None: no limit). tight:
-    parameters that are not named are as small as they can be. deep: free models have layers enough for the program's constants.
-    tables: other tables for what is otherwise the same world.
-    """
-
-    label: str = "base"
-    seed: int = 0
-    vocab: int = 3
-    style: Style = field(default_factory=Style)
-    free: bool = False
-    prompt: int = 2
-    temperature: Fraction | int = 1
-    features: tuple[str, ...] = ()
-    limit: int = 5
-    length: int = 3
-    steps: int | None = 1
-    committed: int = 0
-    repeat: bool = False
-    arbitrary: int | None = None
-    session: int = 0
-    params: tuple[tuple[str, Any], ...] = ()
-    span: int = 0
-    window: int | None = None
-    tight: bool = False
-    deep: bool = False
-    runs: int = 700
-    tables: int = 0
 
 
 def models_for(
@@ -89,23 +53,23 @@ def models_for(
     heads: int = HEADS,
     marks: Sequence[str] = (),
     counted: bool = False,
-) -> dict[str, Any]:
+) -> dict[str, Model]:
     """A model for every model parameter, tables over `size` tokens (or free models, whose memory can be told apart). marks: the
     texts of some of their tokens. counted: whether the program reads how many layers a model has.
     Raises DecError for a model of another kind than causal, masked, features and layers."""
     style = style or Style(shared=seed)
-    out: dict[str, Any] = {}
-    families: dict[str, Any] = {}
+    out: dict[str, Model] = {}
+    families: dict[str, Model] = {}
     main = ""  # the first model's vocabulary, which is the request's
     for i, p in enumerate(p for p in function.params if p.value.type.elem == "model"):
         kind, vocab, family, visibility = (str(x) for x in p.value.type.of)
         s = seed * MODELS + i
-        sort: Any = kind
+        sort: Literal["causal", "masked"] = "causal" if kind == "causal" else "masked"
         main = main or vocab
         pieces = pieces_of(size, marks) if vocab == main else other_pieces(size, f"{seed} {vocab}")
         if kind in ("causal", "masked"):
             count = heads if "heads" in visibility else 0
-            made: Any
+            made: StyledFree | StyledModel
             if free:
                 made = StyledFree(
                     s,
@@ -125,10 +89,12 @@ def models_for(
             made.spelling = spelled(pieces)
             out[p.name] = families[family] = made
         elif kind == "features":
-            out[p.name] = FreeFeatures(families[family], s) if free else styled_features(families[family], s, style)
-            families[p.name] = out[p.name]
+            target = families[family]
+            made_of = FreeFeatures(target, s) if isinstance(target, FreeModel) else styled_features(target, s, style)
+            out[p.name] = families[p.name] = made_of
         elif kind == "layers":
-            out[p.name] = (FreeAdapter if free else TableAdapter)(families[family], s)
+            target = families[family]
+            out[p.name] = FreeAdapter(target, s) if isinstance(target, FreeModel) else TableAdapter(cast(TableModel, target), s)
         elif kind == "head":
             of = families[family]
             out[p.name] = AnyScores(of, s, name=p.name) if visibility == "dist" else AnyReading(of, visibility, s, name=p.name)
@@ -137,7 +103,7 @@ def models_for(
     return out
 
 
-def _visibility(kind: str, visibility: str) -> Any:
+def _visibility(kind: str, visibility: str) -> Visibility:
     if kind == "causal":
         return "causal"
     return ("block", 2) if visibility == "block" else "full"
@@ -167,11 +133,11 @@ def params_for(
     span: int = 0,
     vocab: int = 3,
     length: str = "length",
-) -> dict[str, Any]:
+) -> dict[str, ParamValue]:
     """Small values for every parameter that is not given, inside the declared ranges. `span`: cells of the canvas, if any.
     Raises DecError for a parameter of a type that no value is generated for."""
     r = random.Random(f"params {seed}")
-    out: dict[str, Any] = {}
+    out: dict[str, ParamValue] = {}
     for p in function.params:
         t = p.value.type
         if t.elem == "model":
@@ -202,8 +168,8 @@ def params_for(
             out[p.name] = r.choice((p.default, frozenset({1}))) if p.has_default else frozenset({1})
         elif p.has_default:
             out[p.name] = p.default
-            if t.elem == "list" and getattr(t.of[0], "elem", "") == "token":  # texts, of which small worlds lack tokens
-                out[p.name] = [[x % vocab for x in tokens] for tokens in p.default]
+            if t.elem == "list" and isinstance(t.of[0], Type) and t.of[0].elem == "token":  # of which small worlds lack some
+                out[p.name] = [[x % vocab for x in tokens] for tokens in cast(Sequence[Sequence[int]], p.default)]
         elif t.elem == "text":
             out[p.name] = "a"
         elif t.elem == "token" and not t.dims:
@@ -213,16 +179,16 @@ def params_for(
     return out
 
 
-def _vector(p: Any, r: random.Random) -> list[Any]:
+def _vector(p: Param, r: random.Random) -> list[Constant]:
     """Numbers for a parameter that is a vector of them: those of its default, and others, as many as fit."""
-    dim, usual = p.value.type.dims[0], list(p.default or ()) if p.has_default else []
+    dim, usual = p.value.type.dims[0], list(p.default) if isinstance(p.default, list | tuple) else []
     if dim.of != "upto":
         return usual or [1] * (dim.bound or 1)
     most = max(1, min(max(3, len(usual)), dim.bound or 3))
     return [r.choice([*usual, 0, 1]) for _ in range(r.randint(1 if usual or not p.has_default else 0, most))]
 
 
-def _between(p: Any) -> list[Fraction]:
+def _between(p: Param) -> list[Fraction]:
     """Values of a parameter that is a number: its default, and some between its ends."""
     low = Fraction(str(p.low)) if p.low is not None else Fraction(0)
     high = Fraction(str(p.high)) if p.high is not None else max(low + 1, Fraction(1))
@@ -272,7 +238,7 @@ def detokenizer_for(vocab: int, marks: Sequence[str] = ()) -> Detokenizer:
     return detokenizer_of(pieces_of(vocab, marks))
 
 
-def ends_after(token: int) -> Any:
+def ends_after(token: int) -> Callable[[Sequence[int]], bool]:
     """A stopping criterion: the text ends after two tokens of which the last is `token`."""
     return lambda path: len(path) > 2 and path[-1] == token
 
@@ -316,7 +282,7 @@ def request_for(
     plain: bool = False,
     prompt: int | None = None,
     features: tuple[str, ...] | None = None,
-    temperature: Any = 1,
+    temperature: Fraction | int = 1,
 ) -> Request:
     """A request. Without `features` every second one is plain, and the others go through those that need no text."""
     r = random.Random(f"request {seed}")
@@ -345,12 +311,10 @@ def world(
     plan: WorldPlan,
     *,
     given: Mapping[str, ParamValue] | None = None,
-    engine: Any = None,
+    engine: type[ExactMachine] = ExactMachine,
     externs: Externs | None = None,
 ) -> Case:
     """The world of a plan."""
-    from decgraph.check.case import Case
-
     f = module.entry
     known = facts(module, f)
     pinned = {**dict(plan.params), **dict(given or {})}
@@ -383,7 +347,6 @@ def world(
         counted=known.layers,
     )
     request = planned_request(plan)
-    extra: dict[str, Any] = {} if engine is None else {"engine": engine}
     drawn = plan.seed if plan.seed % 3 or probe else None
     near = tuple(Fraction(n, 20) for n in range(21)) if probe else known.numbers
     whole = tuple(range(20)) if probe else known.counts
@@ -408,7 +371,7 @@ def world(
         others=() if probe else others_for(plan) if known.batch else None,
         sampled=TRIES[(plan.vocab > 4000 or plan.limit > 2) + (plan.limit > 100)] if probe else 0,
         start=Start(arbitrary=plan.arbitrary, session=plan.session),
-        **extra,
+        engine=engine,
     )
     heads_chosen = any(isinstance(m, AnyReading) and m.chosen for m in models.values())
     if heads_chosen or any(
@@ -431,7 +394,7 @@ def planned_request(plan: WorldPlan) -> Request:
     return replace(made, prompt=made.prompt[:1] * len(made.prompt)) if plan.repeat else made
 
 
-def others_for(plan: WorldPlan) -> tuple[Any, ...] | None:
+def others_for(plan: WorldPlan) -> tuple[Log, ...] | None:
     """The scores of other sequences' candidates in a batch, as logarithms of probabilities; in every third world an
     adversary's."""
     if plan.seed % 3 == 0:

@@ -12,10 +12,12 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, gcd, lcm
-from typing import Any
+from typing import TypeAlias
+
+from decgraph.ir import values
 
 Exact = int | Fraction
-Condition = Any
+Condition: TypeAlias = "Atom | bool | tuple[str, *tuple[Condition, ...]] | None"
 MOST_ATOMS, MOST_CASES = 150, 48
 """What is given up beyond: inequalities after an elimination, and cases of a condition."""
 
@@ -197,16 +199,18 @@ def _tight(terms: Mapping[Hashable, Exact], constant: Exact, strict: bool, whole
     return frozenset((s, f * c.denominator) for s, f in factors), c.numerator, strict
 
 
-def condition_of(setting: Any, symbol: Callable[[str, str], Hashable | None], values: Mapping[str, Any]) -> Condition:
+def condition_of(
+    setting: values.Condition, symbol: Callable[[str, str], Hashable | None], known: Mapping[str, values.Constant]
+) -> Condition:
     """A condition of a claim (ir/settings.py) as one between sums. symbol: what stands for a parameter or a quantity of the
-    request, None for what is no number; values: parameters that are known."""
+    request, None for what is no number; known: parameters that are known."""
     match setting:
         case (("and" | "or") as op, *parts):
-            return (op, *(condition_of(p, symbol, values) for p in parts))
+            return (op, *(condition_of(p, symbol, known) for p in parts))
         case ("not", part):
-            return negated(condition_of(part, symbol, values))
+            return negated(condition_of(part, symbol, known))
         case (op, a, b) if op in _FN:
-            x, y = (_sum_of(t, symbol, values) for t in (a, b))
+            x, y = (_sum_of(t, symbol, known) for t in (a, b))
             return None if x is None or y is None else compared(_FN[op], x, y)
     return None
 
@@ -214,7 +218,9 @@ def condition_of(setting: Any, symbol: Callable[[str, str], Hashable | None], va
 _FN = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
-def _sum_of(term: Any, symbol: Callable[[str, str], Hashable | None], values: Mapping[str, Any]) -> Linear | None:
+def _sum_of(
+    term: values.Condition, symbol: Callable[[str, str], Hashable | None], known: Mapping[str, values.Constant]
+) -> Linear | None:
     match term:
         case ("const", bool()):
             return None
@@ -223,16 +229,16 @@ def _sum_of(term: Any, symbol: Callable[[str, str], Hashable | None], values: Ma
         case ("const", float() as x) if x == x and abs(x) != float("inf"):
             return Linear.of(Fraction(str(x)))
         case (("param" | "request") as kind, name):
-            known = values.get(name) if kind == "param" else None
-            if isinstance(known, int | Fraction) and not isinstance(known, bool):
-                return Linear.of(known)
+            given = known.get(name) if kind == "param" else None
+            if isinstance(given, int | Fraction) and not isinstance(given, bool):
+                return Linear.of(given)
             found = symbol(kind, name)
             return None if found is None else Linear.of(found)
         case ("neg", part):
-            whole = _sum_of(part, symbol, values)
+            whole = _sum_of(part, symbol, known)
             return None if whole is None else whole.times(-1)
         case (("+" | "-" | "*") as op, one, other):
-            a, b = (_sum_of(t, symbol, values) for t in (one, other))
+            a, b = (_sum_of(t, symbol, known) for t in (one, other))
             if a is None or b is None:
                 return None
             if op == "*":

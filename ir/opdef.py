@@ -40,11 +40,10 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any, TypedDict
 
 from decgraph.ir.types import Dim, Type
-from decgraph.ir.values import Region
+from decgraph.ir.values import Constant, Region
 
 BATCHES = ("pointwise", "ragged", "scalar", "region", "host", "barrier")
 EXACTS = ("same", "choice", "adversary")
@@ -65,7 +64,6 @@ Regions = Sequence[Region]
 Names = tuple[str, ...]
 
 
-Constant = None | bool | int | float | Fraction | str | Sequence["Constant"]
 Attribute = Constant | Type | Dim | Sequence["Attribute"] | Mapping[str, "Attribute"]
 """What an attribute of an op can be: plain data, which has a text (ir/printing.py)."""
 

@@ -15,9 +15,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from decgraph.ir.values import Claim, Function, Param
-
-Condition = tuple[Any, ...]
+from decgraph.ir.values import Claim, Condition, Constant, Function, Param
 
 COMPARES: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -53,7 +51,7 @@ def of_request(prompt: int, room: int) -> dict[str, int]:
     return {"request.prompt": prompt, "request.room": room}
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any) -> Constant:  # Any: also an array or a tensor, of a run
     """A parameter's value as conditions compare it: exact numbers, vectors as tuples, topologies by name."""
     if hasattr(value, "tolist"):  # a run's parameters are arrays and tensors
         value = value.tolist()
@@ -67,7 +65,8 @@ def plain(value: Any) -> Any:
         return frozenset(value)
     if isinstance(value, list | tuple):
         return tuple(value)
-    return getattr(value, "name", value)
+    found: Constant = getattr(value, "name", value)
+    return found
 
 
 def evaluate(condition: Condition, params: Mapping[str, Any]) -> Any:
@@ -188,7 +187,8 @@ def _values(p: Param, numbers: Sequence[Any], others: Sequence[Any], near: Seque
         low_f, high_f = ends_of(p)
         inside = [] if low_f is None or high_f is None else [low_f + (high_f - low_f) * f / 4 for f in (1, 2, 3)]
         beside_f = [Fraction(x) + d for x in numbers for d in (-NEAR, Fraction(0), NEAR)]
-        default_f = [plain(p.default)] if p.has_default and isinstance(plain(p.default), int | Fraction) else []
+        usual = plain(p.default) if p.has_default else None
+        default_f = [usual] if isinstance(usual, int | Fraction) else []
         for v in sorted({Fraction(x) for x in (low_f, high_f, *inside, *beside_f, *default_f) if x is not None}):
             if (low_f is None or v >= low_f) and (high_f is None or v <= high_f):
                 yield v

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from decgraph.ir.memo import Memo
 from decgraph.ir.types import Type
+
+Constant = bool | int | float | Fraction | str | Sequence["Constant"] | frozenset["Constant"] | None
+"""A value that a program or a caller writes: of a constant, a parameter, its default."""
+Condition = tuple[Any, ...]
+"""A condition of a claim as nested tuples: ir/settings.py says of what."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ class Param:
     value: Value
     low: float | int | None = None
     high: float | int | None = None
-    default: Any = None
+    default: Constant = None
     has_default: bool = False
     scope: str = "sequence"
 
@@ -119,13 +125,13 @@ class Claim:
     kind: str
     text: str
     spec: str = ""
-    args: tuple[tuple[str, Any], ...] = ()
+    args: tuple[tuple[str, tuple[str, Constant]], ...] = ()
     mode: str = ""
     when: str = ""
     models: tuple[str, ...] = ()
     region: Region | None = None
     loc: Loc = NOWHERE
-    setting: tuple[Any, ...] = ()
+    setting: Condition = ()
 
     @property
     def for_greedy(self) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Module
+from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.chat import Messages
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.text import Detokenizer, Tokenizer
@@ -67,7 +68,18 @@ ModelLike: TypeAlias = str | Path | Model | TorchModule
 """A model's folder, the name of a shipped or fetched model, a model of decgraph's, or a loaded transformers module."""
 
 ParamValue: TypeAlias = (
-    bool | int | float | Fraction | str | Path | Topology | Iterable[object] | Mapping[str, object] | np.ndarray
+    bool
+    | int
+    | float
+    | Fraction
+    | str
+    | Path
+    | Topology
+    | Automaton
+    | Iterable[object]
+    | Mapping[str, object]
+    | np.ndarray
+    | None
 )
 """A parameter's value, as `runtime.parameters.check_value` reads it."""
 

@@ -8,15 +8,18 @@ Beta(a, b) is a polynomial then. A number in an interval equals any other with p
 from __future__ import annotations
 
 from fractions import Fraction
-from math import comb, inf
-from typing import Any
+from math import comb, floor, inf
+from typing import NoReturn, TypeAlias, Union
 
 from decgraph.backends.exact.world import Unlikely, World
 
 ZERO, ONE = Fraction(0), Fraction(1)
+Other: TypeAlias = Union[Fraction, int, "Affine"]
+"""What a number that depends on a Beta variable is computed with: also an exact real or an infinity, which computes as a
+fraction does."""
 
 
-def cumulative(a: Fraction, b: Fraction, x: Any) -> Any:
+def cumulative(a: Fraction, b: Fraction, x: Fraction) -> Fraction:
     """The probability that Beta(a, b) is at most x, for whole numbers a and b. Raises Unlikely for others."""
     if x <= 0 or x >= 1:
         return ZERO if x <= 0 else ONE
@@ -29,12 +32,12 @@ def cumulative(a: Fraction, b: Fraction, x: Any) -> Any:
 class BetaVariable:
     """A Beta(a, b) variable of one run, known to lie in low..high."""
 
-    def __init__(self, a: Any, b: Any, world: World, name: str) -> None:
+    def __init__(self, a: Fraction, b: Fraction, world: World, name: str) -> None:
         self.a, self.b, self.world, self.name = a, b, world, name
-        self.low: Any = ZERO
-        self.high: Any = ONE
+        self.low: Fraction = ZERO
+        self.high: Fraction = ONE
 
-    def below(self, x: Any) -> bool:
+    def below(self, x: Fraction) -> bool:
         """Whether it is less than a number: a choice where that is open."""
         if x <= self.low or x >= self.high:
             return bool(x >= self.high)
@@ -44,10 +47,10 @@ class BetaVariable:
         self.low, self.high = (self.low, x) if less else (x, self.high)
         return bool(less)
 
-    def mean(self) -> Any:
+    def mean(self) -> Fraction:
         """Its expectation, by what is known."""
         out = self.a / (self.a + self.b)
-        if (self.low, self.high) == (0, 1):
+        if (self.low, self.high) == (ZERO, ONE):
             return out
         inside = lambda a: cumulative(a, self.b, self.high) - cumulative(a, self.b, self.low)
         return out * inside(self.a + 1) / inside(self.a)
@@ -66,16 +69,16 @@ class Affine:
 
     __slots__ = ("shift", "slope", "variable")
 
-    def __init__(self, variable: BetaVariable, slope: Any = ONE, shift: Any = ZERO) -> None:
+    def __init__(self, variable: BetaVariable, slope: Fraction = ONE, shift: Fraction | int = ZERO) -> None:
         self.variable, self.slope, self.shift = variable, slope, shift
 
-    def scaled(self, slope: Any, shift: Any) -> Any:
+    def scaled(self, slope: Fraction | int, shift: Fraction | int) -> Fraction | int | Affine:
         """shift + slope * self."""
         if slope == 0:
             return shift
         return Affine(self.variable, self.slope * slope, self.shift * slope + shift)
 
-    def beyond(self, other: Any) -> bool:
+    def beyond(self, other: Other) -> bool:
         """Whether it is more than another number."""
         if isinstance(other, float) and abs(other) == inf:
             return other < 0
@@ -95,11 +98,11 @@ class Affine:
 
     def coin(self, name: str) -> bool:
         """A coin with this probability. Raises Unlikely where it is not the variable or one minus it."""
-        if (self.slope, self.shift) not in ((1, 0), (-1, 1)):
+        if not (self.slope == 1 and self.shift == 0 or self.slope == -1 and self.shift == 1):
             raise Unlikely(f"{name} has a probability that is computed from a Beta variable")
         return self.variable.coin(name, reverse=self.slope < 0)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Other) -> Other:
         if isinstance(other, float):
             return other
         if not isinstance(other, Affine):
@@ -111,60 +114,60 @@ class Affine:
 
     __radd__ = __add__
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Other:
         return self.scaled(-1, 0)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Other) -> Other:
         return self + (-other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Other) -> Other:
         return -self + other
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: Other) -> Other:
         if isinstance(other, Affine):
             raise Unlikely("a Beta variable is multiplied with one")
         return self.scaled(other, 0)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: Other) -> Other:
         if isinstance(other, Affine):
             raise Unlikely("a number is divided by a Beta variable")
         return self.scaled(1 / Fraction(other) if isinstance(other, int) else 1 / other, 0)
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: Other) -> NoReturn:
         raise Unlikely("a number is divided by a Beta variable")
 
-    def __pow__(self, other: Any) -> Any:
+    def __pow__(self, other: Other) -> NoReturn:
         raise Unlikely("a power of a Beta variable")
 
     __rpow__ = __pow__
 
-    def __mod__(self, other: Any) -> Any:
-        return self - (self / other).whole() * other
+    def __mod__(self, other: Other) -> Other:
+        return self - floor(self / other) * other
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> Other:
         return self if self.beyond(ZERO) else -self
 
     def __floor__(self) -> int:
         return self.whole()
 
     def __int__(self) -> int:
-        return self.whole() if self.beyond(ZERO) else -(-self).whole()
+        return self.whole() if self.beyond(ZERO) else -floor(-self)
 
     def __bool__(self) -> bool:
         return True  # 0 has no probability
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: Other) -> bool:
         return self.beyond(other)
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: Other) -> bool:
         return self == other or self.beyond(other)
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: Other) -> bool:
         return not self >= other
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: Other) -> bool:
         return not self > other
 
     def __eq__(self, other: object) -> bool:

@@ -12,7 +12,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
-from typing import Any
+from typing import Any, TypeVar, overload
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 class TooMany(Exception):
@@ -30,7 +33,7 @@ class Arrived(Exception):
 class AdversaryWins(Exception):
     """Two results of the adversary for the same call lead to different distributions."""
 
-    def __init__(self, point: Point, laws: list[Any], before: Sequence[Point] = ()) -> None:
+    def __init__(self, point: Point, laws: list[dict[Any, Fraction]], before: Sequence[Point] = ()) -> None:
         super().__init__(point.label)
         self.point, self.laws, self.before = point, laws, list(before)
 
@@ -40,10 +43,10 @@ class Point:
     """One choice of a run: the options, and which was taken. `kind` is "chance" or "adversary"."""
 
     kind: str
-    weights: tuple[Fraction, ...]
+    weights: tuple[Fraction | int, ...]
     taken: int
     label: str
-    value: Any
+    value: object
 
 
 class Choices:
@@ -55,7 +58,7 @@ class Choices:
         self.known = known
         self.points: list[Point] = []
 
-    def choose(self, weights: list[Fraction], values: list[Any], label: str, kind: str = "chance") -> Any:
+    def choose(self, weights: Sequence[Fraction | int], values: Sequence[T], label: str, kind: str = "chance") -> T:
         """One of `values`, by their weights (which sum to 1; zero weights are never taken)."""
         live = [(w, v) for w, v in zip(weights, values, strict=True) if kind == "adversary" or w > 0]
         if len(live) == 1 and kind == "chance":
@@ -90,7 +93,11 @@ class Choices:
         return out
 
 
-def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) -> Iterator[tuple[Choices, Any]]:
+@overload
+def runs(program: Callable[[Choices], T], limit: int) -> Iterator[tuple[Choices, T]]: ...
+@overload
+def runs(program: Callable[[Choices], T], limit: int, *, merge: bool) -> Iterator[tuple[Choices, T | Arrived]]: ...
+def runs(program: Callable[[Choices], T], limit: int, *, merge: bool = False) -> Iterator[tuple[Choices, T | Arrived]]:
     """Every run of a program with its return value, depth first. Raises TooMany beyond `limit` runs, and before where the
     first of them show that there are more (`hopeless`). With `merge` a run that reaches a state again ends there, and its
     value is the `Arrived`."""
@@ -103,6 +110,7 @@ def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) 
         if count > limit:
             raise TooMany(f"more than {limit} runs")
         choices = Choices(prefix, known)
+        value: T | Arrived
         try:
             value = program(choices)
         except Arrived as again:
@@ -150,7 +158,7 @@ def hopeless(count: int, limit: int, points: Sequence[Point], share: float, *, m
     return False
 
 
-def combine(leaves: Sequence[tuple[Sequence[Point], Any]]) -> dict[Any, Fraction]:
+def combine(leaves: Sequence[tuple[Sequence[Point], dict[K, Fraction] | Arrived]]) -> dict[K, Fraction]:
     """The distribution of an enumeration whose runs returned distributions (or `Arrived`): chances weigh them, and at an
     adversary's choice every option must lead to the same one. Raises AdversaryWins where they do not.
 
@@ -158,15 +166,15 @@ def combine(leaves: Sequence[tuple[Sequence[Point], Any]]) -> dict[Any, Fraction
     are kept.
     """
     wanted = {law.path for _, law in leaves if isinstance(law, Arrived)}
-    known: dict[tuple[int, ...], dict[Any, Fraction]] = {}
+    known: dict[tuple[int, ...], dict[K, Fraction]] = {}
 
-    def at(first: int, last: int, depth: int, path: tuple[int, ...]) -> dict[Any, Fraction]:
+    def at(first: int, last: int, depth: int, path: tuple[int, ...]) -> dict[K, Fraction]:
         points, law = leaves[first]
         if last - first == 1 and len(points) == depth:
             out = known[law.path] if isinstance(law, Arrived) else law
         else:
             point = points[depth]
-            laws: dict[int, dict[Any, Fraction]] = {}
+            laws: dict[int, dict[K, Fraction]] = {}
             start = first
             for i in range(first + 1, last + 1):
                 if i == last or leaves[i][0][depth].taken != leaves[start][0][depth].taken:
@@ -181,13 +189,13 @@ def combine(leaves: Sequence[tuple[Sequence[Point], Any]]) -> dict[Any, Fraction
     return at(0, len(leaves), 0, ())
 
 
-def _joined(point: Point, laws: dict[int, dict[Any, Fraction]], before: Sequence[Point]) -> dict[Any, Fraction]:
+def _joined(point: Point, laws: dict[int, dict[K, Fraction]], before: Sequence[Point]) -> dict[K, Fraction]:
     if point.kind == "adversary":
         first = laws[min(laws)]
         if any(law != first for law in laws.values()):
             raise AdversaryWins(point, list(laws.values()), before)
         return first
-    out: dict[Any, Fraction] = {}
+    out: dict[K, Fraction] = {}
     for taken, law in laws.items():
         for key, w in law.items():
             out[key] = out.get(key, Fraction(0)) + point.weights[taken] * w

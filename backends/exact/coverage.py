@@ -7,16 +7,17 @@ rules and helpers are inlined in it) and of the functions that it runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
-from decgraph.backends.exact.choices import Arrived
-from decgraph.ir.data.dist import Draw, Draws
-from decgraph.ir.values import Function, Module, Op, Value
+from decgraph.backends.exact.choices import Arrived, Choices
+from decgraph.ir.data.dist import Dist, Draw, Draws
+from decgraph.ir.data.numbers import Number
+from decgraph.ir.machine import Datum
+from decgraph.ir.values import Function, Module, Op, Region, Value
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 LOGIC = frozenset({"and", "or"})
@@ -102,19 +103,21 @@ class Ran:
         values: dict[int, set[str]] = {i: set() for i, op in self.watched.items() if outcomes(op) == ("varies",)}
         return Ran(self.watched, forced=dict(forced or {}), values=values)
 
-    def decided(self, m: Any, op: Op, found: bool) -> bool:
+    def decided(self, choices: Choices, op: Op, found: bool) -> bool:
         """A condition was decided."""
         if id(op) not in self.watched:
             return found
         force = self.forced.get(id(op))
         if force is not None:
             self.used.add(id(op))
-            found = ask(m, op) if force == "any" else force == "true"
+            found = ask(choices, op) if force == "any" else force == "true"
         self.seen.add((id(op), "true" if found else "false"))
         return found
 
-    def apply(self, m: Any, op: Op, run: Callable[[Op], Any]) -> Any:
-        """Run one op and record its outcome."""
+    def apply(
+        self, choices: Choices, env: Mapping[Value, Datum], op: Op, run: Callable[[Op], Sequence[Datum]]
+    ) -> Sequence[Datum]:
+        """Run one op and record its outcome. env: the values of the operands."""
         if id(op) not in self.watched or op.opcode in ("if", "draw", "draw.many"):
             return run(op)
         if op.opcode in ("for", "while", "each"):
@@ -142,52 +145,52 @@ class Ran:
         force = self.forced.get(id(op))
         if force is not None:
             self.used.add(id(op))
-            out = force_result(m, op, out, force)
-        for what in result_of(m, op, out):
+            out = force_result(choices, env, op, out, force)
+        for what in result_of(env, op, out):
             self.seen.add((id(op), what))
-        if op.opcode == "bernoulli" and any(0 < p < 1 for p in _numbers(m.env[op.operands[0]]) if not hasattr(p, "a")):
+        if op.opcode == "bernoulli" and any(0 < p < 1 for p in _numbers(env[op.operands[0]])):
             self.seen.add((id(op), "varies"))
         return out
 
-    def token_read(self, op: Op, row: Any) -> None:
+    def token_read(self, op: Op, row: np.ndarray) -> None:
         """The token of a draw was read: record whether another one was possible."""
         if id(op) in self.watched and (id(op), "open") not in self.seen:
             self.seen.add((id(op), "open" if sum(x > 0 for x in row) > 1 else "certain"))
 
-    def entered(self, region: Any) -> None:
+    def entered(self, region: Region) -> None:
         self.turns[id(region)] = self.turns.get(id(region), 0) + 1
 
 
-def ask(m: Any, op: Op) -> bool:
+def ask(choices: Choices, op: Op) -> bool:
     """An adversary's answer to a condition."""
     where = f"condition, line {op.loc.line}" if op.loc.line else "condition"
-    return bool(m.world.choices.choose([0, 0], [False, True], where, "adversary"))
+    return choices.choose([0, 0], [False, True], where, "adversary")
 
 
-def force_result(m: Any, op: Op, out: Any, force: str) -> Any:
+def force_result(choices: Choices, env: Mapping[Value, Datum], op: Op, out: Sequence[Datum], force: str) -> Sequence[Datum]:
     """The result of a comparison, or of a choice between two numbers, as it would have been with another outcome."""
     if outcomes(op) == ("true", "false"):
-        truth = ask(m, op) if force == "any" else force == "true"
+        truth = ask(choices, op) if force == "any" else force == "true"
         old = np.asarray(out[0])
         return (np.full(old.shape, truth, dtype=bool) if old.shape else truth,)
     if force in ("left", "right"):
-        operand = m.env[op.operands[0 if force == "left" else 1]]
+        operand = env[op.operands[0 if force == "left" else 1]]
         old = np.asarray(out[0], dtype=object)
         return (np.broadcast_to(np.asarray(operand, dtype=object), old.shape).copy() if old.shape else operand,)
     return out
 
 
-def result_of(m: Any, op: Op, out: Any) -> set[str]:
+def result_of(env: Mapping[Value, Datum], op: Op, out: Sequence[Datum]) -> set[str]:
     """What an op came to."""
     kinds = outcomes(op)
     if kinds == ("true", "false"):
         values = np.ravel(np.asarray(out[0]))
         return {"true" if bool(v) else "false" for v in values}
     if op.opcode == "renorm":
-        before, after = _numbers(m.env[op.operands[0]]), _numbers(out[0])
+        before, after = _numbers(env[op.operands[0]]), _numbers(out[0])
         return {"cut" if any(x > 0 and y == 0 for x, y in zip(before, after, strict=True)) else "whole"}
     fn = op.attrs["fn"]
-    operands = [_numbers(m.env[v]) for v in op.operands]
+    operands = [_numbers(env[v]) for v in op.operands]
     width = max(len(v) for v in operands)
     columns = [v * width if len(v) == 1 else v for v in operands]
     if any(len(c) != width for c in columns):
@@ -203,12 +206,11 @@ def result_of(m: Any, op: Op, out: Any) -> set[str]:
     return found
 
 
-def _numbers(x: Any) -> list[Any]:
-    if isinstance(x, Draw | Draws):  # which have been read by now
-        x = [d.token for d in np.ravel(x.items)] if isinstance(x, Draws) else x.token
-    if hasattr(x, "vector"):
-        x = x.vector()
-    return list(np.ravel(np.asarray(x, dtype=object)))
+def _numbers(x: Datum) -> list[Number]:
+    if isinstance(x, Draw):  # which have been read by now
+        return [x.token]
+    found = [d.token for d in x.flat()] if isinstance(x, Draws) else x.vector() if isinstance(x, Dist) else x
+    return list(np.ravel(np.asarray(found, dtype=object)))
 
 
 def user_condition(v: Value, made: dict[Value, Op]) -> bool:

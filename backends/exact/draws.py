@@ -17,9 +17,12 @@ from decgraph.backends.exact.world import RaceKey, Unlikely, World, said
 from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.errors import DecError
 from decgraph.ir.data.dist import Draw, Draws, Row
+from decgraph.ir.data.numbers import Number
+from decgraph.ir.machine import Datum
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Op
 from decgraph.runtime.faults import noted_outside
+from decgraph.runtime.noise import Key
 
 
 class ExactDraws(ReferenceMachine):
@@ -34,32 +37,32 @@ class ExactDraws(ReferenceMachine):
         self.read_before: list[tuple[str, tuple[Fraction, ...], int]] = []
         """Sites whose noise an earlier step has read: the distribution and the token, which the text shows."""
 
-    def draw(self, op: Op, row: Row, face: str, key: NoiseKey, lane: int, index: Any) -> Draw:
+    def draw(self, op: Op, row: Row, face: str, key: NoiseKey, lane: int, index: int | None) -> Draw:
         place = self.key(key, (lane,), row, index)
         name = said(op, place, self.module.path, key.kind == "output")
         return Draw(None, row, face, resolve=partial(self.late_token, op, place, row, face, name))
 
-    def said(self, op: Op, place: Any) -> str:
+    def said(self, op: Op, place: Key) -> str:
         return said(op, place, self.module.path)
 
-    def late_token(self, op: Op | None, place: Any, row: Row, face: str, name: str) -> int:
-        if self.world.ran is not None:
+    def late_token(self, op: Op | None, place: Key, row: Row, face: str, name: str) -> int:
+        if self.world.ran is not None and op is not None:
             self.world.ran.token_read(op, row.face(face))
         return self.race_token(place, row.face(face), name)
 
-    def race_token(self, place: Any, q: Any, name: str) -> int:
+    def race_token(self, place: Key, q: Sequence[Number], name: str) -> int:
         """The token of a race at a key. Raises DecError for a distribution without mass."""
-        q = tuple([real(x) for x in q])
-        live = [v for v, x in enumerate(q) if x > 0]
+        masses = tuple([real(x) for x in q])
+        live = [v for v, x in enumerate(masses) if x > 0]
         if not live:
             raise DecError(f"{name} is drawn from a distribution without mass")
         race = self.world.races.get(place)
         if race is None:
-            race = self.world.races[place] = Race(len(q))
+            race = self.world.races[place] = Race(len(masses))
             for site, law, token in self.read_before:
-                if place.site == site and len(law) == len(q):
+                if place.site == site and len(law) == len(masses):
                     race.read(law, token)
-        known = race.known(q)
+        known = race.known(masses)
         if known is not None:
             return known
         if len(live) == 1:  # certain: it says nothing about the noise, and is no read of it
@@ -68,16 +71,16 @@ class ExactDraws(ReferenceMachine):
                 race.told.add(only)
                 self.world.choices.choose([Fraction(1)], [only], name)
             return only
-        options = race.possible(q)
+        options = race.possible(masses)
         if self.world.coupled and race.reads:
             weights = [Fraction(1, len(options))] * len(options)  # a claim in tokens depends on the possible tokens only
         else:
-            given = race.weights(q)
+            given = race.weights(masses)
             if given is None:
                 raise Unlikely(f"three different draws read the noise of {name}")
             weights = [given[y] for y in options]
         y = self.world.choices.choose(weights, options, name)
-        race.read(q, y)
+        race.read(masses, y)
         return int(y)
 
     def draw_many(self, op: Op, row: Row, face: str, k: int, replace: bool, key: NoiseKey, lane: int) -> list[Draw]:
@@ -94,7 +97,7 @@ class ExactDraws(ReferenceMachine):
             k = min(k, self.vocab_size)
         return self.siblings(op, row, face, self.key(key, (lane,), row), k, lane)
 
-    def siblings(self, op: Op, row: Row, face: str, place: Any, k: int, lane: int, race: bool = False) -> list[Draw]:
+    def siblings(self, op: Op, row: Row, face: str, place: Key, k: int, lane: int, race: bool = False) -> list[Draw]:
         """k draws without replacement, each lazily, in order."""
         group = self.world.groups.setdefault(place, [])
         name = self.said(op, place)
@@ -121,7 +124,7 @@ class ExactDraws(ReferenceMachine):
             )
         return out
 
-    def law_after(self, group: list[int], row: Row, face: str, j: int, name: str, asked: str) -> Any:
+    def law_after(self, group: list[int], row: Row, face: str, j: int, name: str, asked: str) -> np.ndarray:
         """The conditional distribution of the j-th token of a group: without the ones before it."""
         return self.less(row.face(face), tuple(self.sibling(group, row, face, i, name) for i in range(j)))
 
@@ -135,12 +138,12 @@ class ExactDraws(ReferenceMachine):
             group.append(self.world.choices.choose(shares(q), list(range(len(q))), f"{name}, number {len(group)}"))
         return group[j]
 
-    def less(self, q: Any, gone: tuple[int, ...]) -> Any:
+    def less(self, q: np.ndarray, gone: tuple[int, ...]) -> np.ndarray:
         left = np.empty(len(q), dtype=object)
         left[:] = shares([Fraction(0) if v in gone else real(x) for v, x in enumerate(q)])
         return left
 
-    def draw_race(self, op: Op, row: Row, face: str, key: NoiseKey, lane: int, under: Any) -> list[Draw]:
+    def draw_race(self, op: Op, row: Row, face: str, key: NoiseKey, lane: int, under: Number | None) -> list[Draw]:
         k = sum(1 for x in row.face(face) if x > 0)
         return self.siblings(op, row, face, self.key(key, (lane,), row), k, lane, race=True)
 
@@ -188,7 +191,7 @@ class ExactDraws(ReferenceMachine):
                 mass *= real(e.source.face(e.law_face)[e.token])
         return mass
 
-    def flip(self, op: Op, p: Any, key: NoiseKey, lane: int) -> bool:
+    def flip(self, op: Op, p: Number, key: NoiseKey, lane: int) -> bool:
         if isinstance(p, Affine):
             return p.coin(self.said(op, self.key(key, (lane,))))
         if p != p:
@@ -202,16 +205,16 @@ class ExactDraws(ReferenceMachine):
         self.world.units[place] = (lo, min(hi, p)) if hit else (max(lo, p), hi)
         return bool(hit)
 
-    def beta(self, op: Op, a: Any, b: Any, key: NoiseKey) -> Any:
+    def beta(self, op: Op, a: Datum, b: Datum, key: NoiseKey) -> Number:
         return Affine(BetaVariable(real(a), real(b), self.world, self.said(op, self.key(key, ()))))
 
-    def lazy_log(self, logprob: Any, edge: Draw) -> Any:
+    def lazy_log(self, logprob: Number, edge: Draw) -> Number:
         return logprob + Log(lambda: real(edge.source.face("raw")[edge.token]))
 
-    def reals(self, values: Sequence[Any]) -> Any:
+    def reals(self, values: Sequence[Datum]) -> np.ndarray:
         out = np.empty(len(values), dtype=object)
         out[:] = list(values)
         return out
 
-    def no_mass(self, op: Op, weights: Any) -> Any:
+    def no_mass(self, op: Op, weights: np.ndarray) -> np.ndarray:
         return np.array([Fraction(0)] * len(weights), dtype=object)

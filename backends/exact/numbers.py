@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from itertools import repeat
 from typing import Any, ClassVar
@@ -11,13 +11,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from decgraph.backends.exact import reals
+from decgraph.backends.exact.reals import ExactNumber
+from decgraph.ir.data.numbers import Number
 from decgraph.runtime.reals.real import Real
 
 _PLAIN = frozenset({Fraction, int, bool})
+Fold = Callable[[list[ExactNumber]], ExactNumber]
+"""What becomes of the numbers along an axis."""
 _SCALAR = _PLAIN | {reals.Log, Real}
 
 
-def _number(x: Any) -> Any:
+def _number(x: Any) -> ExactNumber:  # Any: an element of an array of objects
     """A Python number: ints stay ints (NumPy's would overflow inside fractions)."""
     if type(x) in _PLAIN:  # nearly all are, and the tests below cost more than most operations
         return x
@@ -30,23 +34,23 @@ def _number(x: Any) -> Any:
     return x
 
 
-def _smaller(a: Any, b: Any) -> Any:
+def _smaller(a: ExactNumber, b: ExactNumber) -> ExactNumber:
     return a if a != a else b if b < a or b != b else a
 
 
-def _larger(a: Any, b: Any) -> Any:
+def _larger(a: ExactNumber, b: ExactNumber) -> ExactNumber:
     return a if a != a else b if b > a or b != b else a
 
 
-def _clamp(a: Any, lo: Any, hi: Any) -> Any:
+def _clamp(a: ExactNumber, lo: ExactNumber, hi: ExactNumber) -> ExactNumber:
     return _smaller(_larger(a, lo), hi)
 
 
-def _relu(a: Any) -> Any:
+def _relu(a: ExactNumber) -> ExactNumber:
     return a if a > 0 or a != a else Fraction(0)
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_FUNCTIONS: dict[str, Callable[..., ExactNumber]] = {
     "add": reals.add,
     "sub": lambda a, b: reals.add(a, -b),
     "mul": reals.multiply,
@@ -81,38 +85,44 @@ _TESTS: dict[str, Callable[..., bool]] = {
 }
 
 
-def _surprise(weight: Any, p: Any) -> Any:
+def _surprise(weight: ExactNumber, p: ExactNumber) -> ExactNumber:
     """-weight * log p."""
     return -reals.multiply(reals.real(reals.log(p)), weight)
 
 
-def _comparable(column: Any) -> list[Any] | None:
+def _comparable(column: Iterable[Number]) -> list[int | Fraction] | None:
     """Rationals in the order of a column, or None where it holds others: logarithms are ordered as what they are of. None that
     is not known yet is computed."""
-    numbers = [_number(x) for x in column]
-    if all(type(x) is reals.Log and x.den == 1 for x in numbers):
-        numbers = [x.known for x in numbers]
-    return numbers if all(type(x) in _PLAIN for x in numbers) else None
+    numbers: list[ExactNumber | None] = [_number(x) for x in column]
+    logs = [x for x in numbers if isinstance(x, reals.Log) and x.den == 1]
+    if len(logs) == len(numbers):
+        numbers = [x.known for x in logs]
+    rational = [x for x in numbers if isinstance(x, int | Fraction)]
+    return rational if len(rational) == len(numbers) else None
+
+
+def _folded(f: Callable[[ExactNumber, ExactNumber], ExactNumber], start: ExactNumber, v: Iterable[ExactNumber]) -> ExactNumber:
+    return functools.reduce(f, v, start)
 
 
 class Exact:
     """The twin of `ir.data.numbers.Float` over rationals."""
 
     exact = True
-    scalars: ClassVar[dict[str, Callable[..., Any]]] = _FUNCTIONS | _TESTS
+    scalars: ClassVar[dict[str, Callable[..., ExactNumber | bool]]] = _FUNCTIONS | _TESTS
     """Functions of numbers in no array, which most of a checked program are: arrays of one take ten times as long."""
-    zero: Any = reals.Log(Fraction(1))
-    one: Any = Fraction(1)
-    inf: Any = float("inf")
+    zero: ExactNumber = reals.Log(Fraction(1))
+    one: ExactNumber = Fraction(1)
+    inf: ExactNumber = float("inf")
 
-    def is_scalar(self, x: Any) -> bool:
+    def is_scalar(self, x: object) -> bool:
         """Whether a value is a number in no array."""
         return type(x) in _SCALAR
 
-    def const(self, value: Any) -> Any:
+    def const(self, value: object) -> object:
         return Fraction(str(value)) if isinstance(value, float) and np.isfinite(value) else value
 
-    def lift(self, value: Any) -> Any:
+    def lift(self, value: object) -> np.ndarray:
         a = np.asarray(value)
         if a.dtype == object and a.shape:
             return a
@@ -125,11 +135,11 @@ class Exact:
             flat[i] = _number(x)
         return out
 
-    def fn(self, name: str) -> Callable[..., Any]:
+    def fn(self, name: str) -> Callable[..., np.ndarray]:
         test = name in _TESTS
         f = _TESTS[name] if test else _FUNCTIONS[name]
 
-        def apply(*arrays: Any) -> Any:
+        def apply(*arrays: object) -> np.ndarray:
             objects = [np.asarray(a, dtype=object) for a in arrays]
             shape = next((a.shape for a in objects if a.shape), ())
             if not shape:
@@ -146,23 +156,23 @@ class Exact:
 
         return apply
 
-    def reduce(self, name: str, a: Any, axis: int) -> Any:
+    def reduce(self, name: str, a: object, axis: int) -> np.ndarray:
         a = np.asarray(a)
         if name in ("any", "all"):
-            return getattr(np, name)(a.astype(bool), axis=axis)
+            return (np.any if name == "any" else np.all)(a.astype(bool), axis=axis)
         if name == "count":
             return np.sum(a.astype(bool).astype(np.int64), axis=axis)
-        fold: dict[str, Callable[[list[Any]], Any]] = {
-            "sum": lambda v: functools.reduce(reals.add, v, 0),
+        fold: dict[str, Fold] = {
+            "sum": lambda v: _folded(reals.add, 0, v),
             "max": lambda v: functools.reduce(_larger, v) if v else -self.inf,
             "min": lambda v: functools.reduce(_smaller, v) if v else self.inf,
-            "mean": lambda v: reals.divide(functools.reduce(reals.add, v, 0), len(v)) if v else Fraction(0),
-            "prod": lambda v: functools.reduce(reals.multiply, v, 1),
-            "logsumexp": lambda v: reals.log(functools.reduce(reals.add, [reals.exp(x) for x in v], Fraction(0))),
+            "mean": lambda v: reals.divide(_folded(reals.add, 0, v), len(v)) if v else Fraction(0),
+            "prod": lambda v: _folded(reals.multiply, 1, v),
+            "logsumexp": lambda v: reals.log(_folded(reals.add, Fraction(0), map(reals.exp, v))),
         }
         return self._along(a, axis, lambda v: fold[name](v))
 
-    def _along(self, a: Any, axis: int, f: Callable[[list[Any]], Any]) -> Any:
+    def _along(self, a: object, axis: int, f: Fold) -> Any:  # Any: an array, or one number
         moved = np.asarray(a, dtype=object)
         if moved.ndim == 1:
             return f([_number(x) for x in moved])
@@ -172,7 +182,7 @@ class Exact:
             out[i] = f([_number(x) for x in moved[i]])
         return out if out.shape else out[()]
 
-    def scan(self, name: str, a: Any, axis: int) -> Any:
+    def scan(self, name: str, a: object, axis: int) -> np.ndarray:
         a = np.asarray(a)
         if name == "leading":
             return np.sum(np.cumprod(a.astype(bool).astype(np.int64), axis=axis), axis=axis)
@@ -186,12 +196,12 @@ class Exact:
                 moved[i][j] = step(_number(moved[i][j - 1]), _number(moved[i][j]))
         return out
 
-    def softmax(self, a: Any) -> Any:
+    def softmax(self, a: object) -> np.ndarray:
         """Exact: sums of whole multiples of logs give rationals, all others weights that are not rational, divided by their
         sum."""
         return self.normalized(self._each(a, reals.exp))
 
-    def normalized(self, a: Any) -> Any:
+    def normalized(self, a: object) -> np.ndarray:
         """Weights of 0 or more divided by their sum over the last axis."""
         a = np.asarray(a, dtype=object)
         out = np.empty(a.shape, dtype=object)
@@ -202,13 +212,13 @@ class Exact:
             out[i] = reals.shares([_number(x) for x in a[i]])
         return out
 
-    def weights(self, values: Any, is_probs: bool) -> list[Any]:
+    def weights(self, values: Iterable[Number], is_probs: bool) -> Sequence[ExactNumber]:
         """Scores (or probabilities) of one row as weights. They sum to 1, unless one of them is infinite or NaN: those
         are left for the request's constraints to mask."""
         found = [_number(x) if is_probs else reals.exp(_number(x)) for x in values]
         return found if any(isinstance(w, float) for w in found) or not any(w > 0 for w in found) else reals.shares(found)
 
-    def _each(self, a: Any, f: Callable[[Any], Any]) -> Any:
+    def _each(self, a: object, f: Callable[[ExactNumber], ExactNumber]) -> np.ndarray:
         a = np.asarray(a, dtype=object)
         out = np.empty(a.shape, dtype=object)
         if a.ndim == 1:
@@ -218,11 +228,11 @@ class Exact:
             out[i] = f(_number(a[i]))
         return out
 
-    def entropy(self, p: Any) -> Any:
+    def entropy(self, p: object) -> np.ndarray:
         """-sum p log p: a sum of multiples of logs."""
         return self._along(p, -1, lambda v: sum((_surprise(x, x) for x in v if x > 0), Fraction(0)))
 
-    def kl(self, p: Any, q: Any) -> Any:
+    def kl(self, p: object, q: object) -> np.ndarray:
         """sum p log(p / q)."""
         p, q = np.broadcast_arrays(np.asarray(p, dtype=object), np.asarray(q, dtype=object))
         out = np.empty(p.shape[:-1], dtype=object)
@@ -235,12 +245,12 @@ class Exact:
             )
         return out if out.shape else out[()]
 
-    def onehot(self, token: int, size: int) -> Any:
+    def onehot(self, token: int, size: int) -> np.ndarray:
         out = np.empty(size, dtype=object)
         out[:] = [Fraction(int(v == token)) for v in range(size)]
         return out
 
-    def zeros(self, shape: tuple[int, ...], elem: str) -> Any:
+    def zeros(self, shape: tuple[int, ...], elem: str) -> np.ndarray:
         if elem in ("int", "token"):
             return np.zeros(shape, dtype=np.int64)
         if elem == "bool":
@@ -249,7 +259,7 @@ class Exact:
         out.fill(Fraction(0))
         return out
 
-    def order(self, keys: list[Any], descending: bool) -> list[int]:
+    def order(self, keys: Sequence[Sequence[Number] | np.ndarray], descending: bool) -> list[int]:
         """Stable order of indices by the keys, most significant first."""
         plain = [_comparable(k) for k in keys]
         if None not in plain:
@@ -271,7 +281,7 @@ class Exact:
 
         return sorted(range(len(keys[0])), key=functools.cmp_to_key(compare))
 
-    def truth(self, value: Any) -> bool:
+    def truth(self, value: object) -> bool:
         return bool(value)
 
 

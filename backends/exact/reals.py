@@ -7,30 +7,33 @@ the reference; nothing is rounded.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from fractions import Fraction
 from math import floor, inf, isinf, isnan, lcm, nan
-from typing import Any
+from typing import TypeAlias, cast
 
 import numpy as np
 
 from decgraph.ir.opdef import OpError
 from decgraph.runtime.reals import functions
 from decgraph.runtime.reals.limits import NotSeparated, bounded, raised
-from decgraph.runtime.reals.real import Real, plain
+from decgraph.runtime.reals.real import Number, Real, plain
 
+ExactNumber: TypeAlias = "Number | Log"
+"""A number of a checked program. Numbers of another sort, such as a symbol, compute as they like."""
 SMALL = 24  # exponents up to this stay in the ratio of a log; beyond, logs are sums of logs of primes
 
 
-def real(x: Any) -> Any:
-    """A finite number as a Fraction or a Real. Raises OpError for an infinity or NaN."""
+def real(x: object) -> Fraction:
+    """A finite number as a Fraction, or as a Real, which computes as one. Raises OpError for an infinity or NaN."""
     if type(x) is Fraction or type(x) is Real:
-        return x
+        return cast(Fraction, x)
     if isinstance(x, Log):
         return real(x.value)
     if isinstance(x, float | np.floating) and not np.isfinite(x):
         raise OpError(f"{x} stands where a finite number is needed", "0 / 0 and inf - inf are NaN")
     if not isinstance(x, int | float | Fraction | np.generic):  # a number of another sort, such as a symbol
-        return x
+        return cast(Fraction, x)
     return Fraction(x.item() if isinstance(x, np.generic) else x)
 
 
@@ -39,18 +42,18 @@ class Log:
 
     __slots__ = ("_den", "_ratio", "_value")
 
-    def __init__(self, ratio: Any, den: int = 1) -> None:
+    def __init__(self, ratio: Number | Callable[[], Number], den: int = 1) -> None:
         self._ratio, self._den = ratio, den
-        self._value: Any = None
+        self._value: Number | None = None
 
     @property
-    def ratio(self) -> Any:
+    def ratio(self) -> Number:
         if callable(self._ratio):
             self._ratio = self._ratio()
         return self._ratio
 
     @property
-    def known(self) -> Any:
+    def known(self) -> Number | None:
         """The ratio where it has been computed, else None."""
         return None if callable(self._ratio) else self._ratio
 
@@ -59,7 +62,7 @@ class Log:
         return self._den
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Number:
         """The same number as a Fraction, a Real or -infinity."""
         if self._value is None:
             r = self.ratio
@@ -69,7 +72,7 @@ class Log:
                 self._value = functions.log(r) * Fraction(1, self._den) if r != 0 else -inf
         return self._value
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: ExactNumber) -> ExactNumber:
         if isinstance(other, Log):
             d = lcm(self._den, other._den)
             if d == 1:
@@ -85,18 +88,18 @@ class Log:
 
     __radd__ = __add__
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> ExactNumber:
         if self.ratio == 0:
             return inf
         return Log(1 / self.ratio, self._den)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: ExactNumber) -> ExactNumber:
         return self + (-other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: ExactNumber) -> ExactNumber:
         return (-self) + other
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: ExactNumber) -> ExactNumber:
         f = plain(other)
         if f is None:
             return multiply(self.value, other.value if isinstance(other, Log) else other)
@@ -111,19 +114,19 @@ class Log:
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: ExactNumber) -> ExactNumber:
         if isinstance(other, Log):
             return divide(self.value, other.value)
         f = plain(other)
         return self * (1 / Fraction(f)) if f else divide(self.value, other)
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: ExactNumber) -> ExactNumber:
         return divide(other, self.value)
 
-    def __pow__(self, other: Any) -> Any:
+    def __pow__(self, other: ExactNumber) -> ExactNumber:
         return power(self.value, other)
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> ExactNumber:
         return -self if self < 0 else self
 
     def __bool__(self) -> bool:
@@ -135,7 +138,7 @@ class Log:
     def __int__(self) -> int:
         return int(real(self))
 
-    def _against(self, other: Any) -> int | None:
+    def _against(self, other: object) -> int | None:
         """The sign of the difference to another number; None for NaN."""
         if isinstance(other, float) and not np.isfinite(other):
             return None if isnan(other) else -1 if other > 0 else int(self.ratio != 0)
@@ -144,31 +147,32 @@ class Log:
             if a == 0 or b == 0:
                 return int(a > 0) - int(b > 0)
             if self._den != other._den:
-                if isinstance(a, Real) or isinstance(b, Real) or max(self._den, other._den) > SMALL:
+                if isinstance(a, Real | float) or isinstance(b, Real | float) or max(self._den, other._den) > SMALL:
                     return _sign(self.value, other.value)
                 a, b = raised(a, other._den), raised(b, self._den)
             return int(a > b) - int(a < b)
-        if not isinstance(other, Real) and plain(other) is None:
+        x = other if isinstance(other, Real) else plain(other)
+        if x is None:
             return None
         if self.ratio == 0:
             return -1
-        if not isinstance(other, Real) and plain(other) == 0:
+        if not isinstance(x, Real) and x == 0:
             return int(self.ratio > 1) - int(self.ratio < 1)
-        return _sign(self.value, other)
+        return _sign(self.value, x)
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: ExactNumber) -> bool:
         sign = self._against(other)
         return sign is not None and sign < 0
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: ExactNumber) -> bool:
         sign = self._against(other)
         return sign is not None and sign > 0
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: ExactNumber) -> bool:
         sign = self._against(other)
         return sign is not None and sign <= 0
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: ExactNumber) -> bool:
         sign = self._against(other)
         return sign is not None and sign >= 0
 
@@ -185,22 +189,22 @@ class Log:
         return f"log({self.ratio})" + (f"/{self._den}" if self._den != 1 else "")
 
 
-def signature(law: Any) -> tuple[Any, ...]:
+def signature(distribution: Iterable[ExactNumber]) -> tuple[Hashable, ...]:
     """The key by which numbers are compared where runs are merged: their representation. Equal numbers of different
     representations differ."""
-    return tuple(x.key if isinstance(x, Real) else x for x in law)
+    return tuple(x.key if isinstance(x, Real) else x for x in distribution)
 
 
-def _product(a: Any, b: Any) -> Any:
+def _product(a: Number, b: Number) -> Number:
     out = a * b
     return bounded(out) if type(out) is Fraction else out
 
 
-def _sign(a: Any, b: Any) -> int:
+def _sign(a: ExactNumber, b: ExactNumber) -> int:
     return int(a > b) - int(a < b)
 
 
-def add(a: Any, b: Any) -> Any:
+def add(a: ExactNumber, b: ExactNumber) -> ExactNumber:
     """a + b; infinity less infinity is NaN."""
     if type(a) is Fraction and type(b) is Fraction:
         return bounded(a + b)
@@ -213,7 +217,7 @@ def add(a: Any, b: Any) -> Any:
     return bounded(out) if type(out) is Fraction else out
 
 
-def multiply(a: Any, b: Any) -> Any:
+def multiply(a: ExactNumber, b: ExactNumber) -> ExactNumber:
     """a * b; 0 times infinity is NaN, as in the reference."""
     if type(a) is Fraction and type(b) is Fraction:
         return bounded(a * b)
@@ -226,7 +230,7 @@ def multiply(a: Any, b: Any) -> Any:
     return bounded(out) if type(out) is Fraction or type(out) is int else out
 
 
-def weigh(a: Any, b: Any) -> Any:
+def weigh(a: ExactNumber, b: ExactNumber) -> ExactNumber:
     """a * b, where 0 times anything is 0."""
     if any(type(x) in (int, Fraction) and x == 0 for x in (a, b)):
         return Fraction(0)
@@ -234,13 +238,13 @@ def weigh(a: Any, b: Any) -> Any:
     return Fraction(0) if out != out and (a == 0 or b == 0) else out
 
 
-def mix(a: Any, b: Any) -> Any:
+def mix(a: ExactNumber, b: ExactNumber) -> ExactNumber:
     """a + b, where minus infinity on either side stays."""
     out = add(a, b)
     return -inf if out != out and (a == -inf or b == -inf) else out
 
 
-def contrast(a: Any, b: Any) -> Any:
+def contrast(a: ExactNumber, b: ExactNumber) -> ExactNumber:
     """a - b, where minus infinity on either side stays."""
     if isinstance(b, float | Log) and b == -inf:
         return -inf
@@ -248,7 +252,7 @@ def contrast(a: Any, b: Any) -> Any:
     return -inf if out != out and a == -inf else out
 
 
-def divide(a: Any, b: Any) -> Any:
+def divide(a: ExactNumber, b: ExactNumber) -> ExactNumber:
     """a / b; by 0 an infinity, 0 / 0 NaN."""
     if type(a) is Fraction and type(b) is Fraction and b:
         return a / b
@@ -267,7 +271,7 @@ def divide(a: Any, b: Any) -> Any:
     return Fraction(a, b) if isinstance(a, int) and isinstance(b, int) else a / b
 
 
-def remainder(a: Any, b: Any) -> Any:
+def remainder(a: ExactNumber, b: ExactNumber) -> ExactNumber:
     """a - b * floor(a / b)."""
     if b == 0:
         raise OpError("the remainder of a division by 0")
@@ -279,7 +283,7 @@ def remainder(a: Any, b: Any) -> Any:
     return a % b
 
 
-def rounded_down(a: Any) -> int:
+def rounded_down(a: ExactNumber) -> int:
     """The largest whole number that is not larger."""
     if isinstance(a, Log):
         a = a.value
@@ -288,7 +292,7 @@ def rounded_down(a: Any) -> int:
     return int(floor(a))
 
 
-def exp(x: Any) -> Any:
+def exp(x: ExactNumber) -> ExactNumber:
     """e ** x."""
     if isinstance(x, Log):
         return x.ratio if x.den == 1 else power(x.ratio, Fraction(1, x.den))
@@ -297,7 +301,7 @@ def exp(x: Any) -> Any:
     return functions.exp(x)
 
 
-def log(x: Any) -> Any:
+def log(x: ExactNumber) -> ExactNumber:
     """log x; of 0 minus infinity, of a negative number NaN."""
     if isinstance(x, Log):
         x = x.value
@@ -308,7 +312,7 @@ def log(x: Any) -> Any:
     return Log(x if isinstance(x, Real) else Fraction(x))
 
 
-def power(a: Any, b: Any) -> Any:
+def power(a: ExactNumber, b: ExactNumber) -> ExactNumber:
     """a ** b; NaN where the reference has NaN."""
     a, b = (x.value if isinstance(x, Log) else x for x in (a, b))
     if b == 0 or a == 1:
@@ -316,7 +320,7 @@ def power(a: Any, b: Any) -> Any:
     if a != a or b != b:
         return nan
     if isinstance(b, float):
-        size = abs(a)
+        size = -a if a < 0 else a
         return Fraction(1) if size == 1 else inf if (size > 1) == (b > 0) else Fraction(0)
     whole = not isinstance(b, Real) and Fraction(b).denominator == 1
     if isinstance(a, float):
@@ -333,16 +337,16 @@ def power(a: Any, b: Any) -> Any:
     return functions.exp(functions.log(a) * b) if isinstance(b, Real) else functions.power(a, Fraction(b))
 
 
-def root(a: Any) -> Any:
+def root(a: ExactNumber) -> ExactNumber:
     """The square root; of a negative number NaN."""
     return nan if a < 0 else power(a, Fraction(1, 2))
 
 
-def shares(weights: list[Any]) -> list[Any]:
+def shares(weights: Sequence[ExactNumber]) -> list[Fraction]:
     """Weights divided by their sum; all NaN where one of them is NaN, or where the sum is 0 or infinite."""
-    if any(isinstance(w, float) for w in weights) or all(w == 0 for w in weights):
-        return [nan] * len(weights)
-    return functions.shares([real(w) for w in weights])
+    undefined = any(isinstance(w, float) for w in weights) or all(w == 0 for w in weights)
+    found = [nan] * len(weights) if undefined else functions.shares([real(w) for w in weights])
+    return cast(list[Fraction], found)
 
 
 __all__ = [

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -16,18 +16,25 @@ from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.draws import ExactDraws
 from decgraph.backends.exact.reals import NotSeparated, signature
 from decgraph.backends.exact.states import Signer, Unknown, live_values, settled_walks
-from decgraph.backends.exact.world import Enough, World
+from decgraph.backends.exact.world import AnyFunction, Enough, World
+from decgraph.backends.reference.protocols import Context, Machine
 from decgraph.backends.reference.soft import is_soft, read_path, tokens_of
 from decgraph.errors import DecError
+from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Draws, Row, resolve_path
+from decgraph.ir.data.numbers import Number
+from decgraph.ir.data.tree import Tree
+from decgraph.ir.intervals import Interval
+from decgraph.ir.machine import Cell, Datum
 from decgraph.ir.ops.common import plain
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
-from decgraph.runtime.models.interface import Model, Scores
+from decgraph.runtime.models.interface import Memory, Model, Scores
+from decgraph.runtime.models.reading import AnyReading
 from decgraph.runtime.stop import StopMachine
 
 
-def settled(value: Any) -> Hashable:
+def settled(value: object) -> Hashable:
     """A host function's result as what it can be compared by."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
@@ -40,26 +47,37 @@ MOST_FORCED = 20
 """Iterations of a loop that waits for cells, with an imposed outcome; worlds have eight cells at most."""
 
 
+Rational = int | float | Fraction
+
+
 def counted(region: Region) -> set[Value]:
     """The values that the ops of a region read."""
     return {v for op in region.walk() for v in op.operands} | {v for op in region.walk() for r in op.regions for v in r.yields}
+
+
+class Beginning(Protocol):
+    """Where a run begins and what it leaves: check/initial_states.py has one."""
+
+    def states(self, m: ExactMachine) -> None: ...
+    def carried(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> list[Datum]: ...
+    def left(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> None: ...
 
 
 class ExactMachine(ExactDraws):
     """A machine whose noise is unknown: every draw is a choice of `world`."""
 
     steps: int | None = None
-    seen: dict[int, Any]  # of each loop that may not end, what its next iteration reads
+    seen: dict[int, tuple[Hashable, ...]]  # of each loop that may not end, what its next iteration reads
     faults = (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError, OverflowError)
-    begin: Any = None  # initial values of states and carried values (check/states.py); None: the program's own
+    begin: Beginning | None = None  # initial values of states and carried values; None: the program's own
     # called with a canvas before cells are decided on it; what it returns is kept in found_on_canvas, and ends the run
-    watch_canvas: Any = None
+    watch_canvas: Callable[[Canvas, list[int], list[Cell]], Sequence[tuple[int, str]]] | None = None
     step = 0  # iteration of the outer `while not done`
 
     def on(self, world: World, steps: int | None = None) -> ExactMachine:
         """Set the world, and how many decoding steps to run (None: all)."""
         self.world, self.steps, self.read_before = world, steps, []
-        self.found_on_canvas: list[Any] = []
+        self.found_on_canvas: list[tuple[int, str]] = []
         self.seen = {}
         return self
 
@@ -67,10 +85,10 @@ class ExactMachine(ExactDraws):
         """Useless drafts are tried as well: they must do no harm, and to skip them their tokens would have to be read."""
         return None, frozenset()
 
-    def adopt(self, parent: Any) -> None:
-        self.world = parent.world
+    def adopt(self, parent: Machine) -> None:
+        self.world = cast(ExactMachine, parent).world
 
-    def turn(self, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
+    def turn(self, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
         if op.attrs.get("bound") == "done" and self.parent is None:
             self.step = i
             if self.steps is not None and i >= self.steps:
@@ -81,7 +99,7 @@ class ExactMachine(ExactDraws):
         if i and self.parent is None and self.world.choices.new:
             self.arrive(op, i, values)
 
-    def repeats(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
+    def repeats(self, op: Op, i: int, values: tuple[Datum, ...]) -> None:
         """Raises DecError where a loop never ends: an iteration has left all that the next one reads as it was, and read no
         noise."""
         if op.attrs.get("bound") != "progress" or any(region.args[0] in counted(region) for region in op.regions):
@@ -110,34 +128,34 @@ class ExactMachine(ExactDraws):
             raise DecError(f"{where}: this loop has run {i} iterations with a condition's outcome imposed")
         super().check_waiting(where, i)
 
-    def iteration(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
+    def iteration(self, op: Op, i: int, values: tuple[Datum, ...]) -> None:
         if self.parent is None and self.world.choices.new:
             self.arrive(op, i, values)
 
-    def left(self, op: Op, values: tuple[Any, ...]) -> None:
+    def left(self, op: Op, values: tuple[Datum, ...]) -> None:
         """Called before the first step that is not run, with the values that would be carried into it."""
         if self.begin is not None:
             self.begin.left(self, op, values)
 
     most_iterations = 2_000
 
-    def start_states(self, values: Sequence[Any]) -> None:
+    def start_states(self, values: Sequence[Datum]) -> None:
         super().start_states(values)
         if self.begin is not None and self.parent is None:
             self.begin.states(self)
 
-    def carried(self, op: Op, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    def carried(self, op: Op, values: tuple[Datum, ...]) -> tuple[Datum, ...]:
         if self.begin is not None and self.parent is None and op.attrs.get("bound") == "done":
             return tuple(self.begin.carried(self, op, values))
         return super().carried(op, values)
 
-    def apply(self, op: Op) -> Any:
+    def apply(self, op: Op) -> Sequence[Datum]:
         ran, env = self.world.ran, self.env
         if ran is None or id(op) not in ran.watched:
             return self.table[op.opcode].meaning(self, op, *[env[v] for v in op.operands])
-        return ran.apply(self, op, super().apply)
+        return ran.apply(self.world.choices, env, op, super().apply)
 
-    def region(self, region: Region, args: Any) -> list[Any]:
+    def region(self, region: Region, args: Sequence[Datum]) -> list[Datum]:
         if self.world.ran is not None:
             self.world.ran.entered(region)
         try:
@@ -145,13 +163,13 @@ class ExactMachine(ExactDraws):
         except NotSeparated as error:  # with the line of the op
             raise error.at(self.op.loc if self.op is not None else "") from None
 
-    def decide(self, op: Op, cond: Any) -> bool:
+    def decide(self, op: Op, cond: Datum) -> bool:
         ran = self.world.ran
-        found = bool(super().decide(op, cond))
-        return found if ran is None else bool(ran.decided(self, op, found))
+        found = super().decide(op, cond)
+        return found if ran is None else ran.decided(self.world.choices, op, found)
 
     # -- states that were enumerated before
-    def future(self) -> tuple[Any, ...]:
+    def future(self) -> tuple[Hashable, ...]:
         """What the rest of the run depends on besides values: committed tokens, states, the reads of the output noise
         and the results of functions."""
         reads = {k: tuple((signature(q), y) for q, y in r.reads) for k, r in self.world.races.items() if k.site == "output"}
@@ -159,7 +177,7 @@ class ExactMachine(ExactDraws):
         answers = frozenset((key, settled(value)) for key, value in self.world.adversary.items())
         return (tuple(self.committed_tokens()), output, answers)
 
-    def arrive(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
+    def arrive(self, op: Op, i: int, values: tuple[Datum, ...]) -> None:
         """Report the state in which a loop begins its next iteration."""
         live = live_values(self.function).get(id(op))
         if live is None:
@@ -180,7 +198,7 @@ class ExactMachine(ExactDraws):
         self.kept_alive.append((signer, values))
         self.world.choices.arrive(state)
 
-    def walked_enough(self, op: Op, t: Any, evidence: Any, node: int, depth: int) -> bool:
+    def walked_enough(self, op: Op, t: Tree, evidence: Datum, node: int, depth: int) -> bool:
         """A verification may end where the rest of the run cannot see what follows, and where the same subtree was verified
         before."""
         if id(op) not in settled_walks(self.function) or self.parent is not None:
@@ -205,14 +223,14 @@ class ExactMachine(ExactDraws):
         return False
 
     @staticmethod
-    def under(t: Any, n: int, node: int) -> bool:
+    def under(t: Tree, n: int, node: int) -> bool:
         """Whether node n is `node` or a descendant of it."""
         while n > node:
             n = t.nodes[n].parent
         return n == node
 
     @property
-    def kept_alive(self) -> list[Any]:
+    def kept_alive(self) -> list[object]:
         """Objects whose ids are part of the states of this enumeration."""
         return self.world.kept
 
@@ -220,7 +238,7 @@ class ExactMachine(ExactDraws):
         super().release()
         self.own, self.memo = {}, {}
 
-    def unmasked(self, c: Any, positions: list[int], values: list[Any]) -> None:
+    def unmasked(self, c: Canvas, positions: list[int], values: list[Cell]) -> None:
         if self.watch_canvas is not None:
             self.found_on_canvas += self.watch_canvas(c, positions, values)
             if self.found_on_canvas:
@@ -240,27 +258,26 @@ class ExactMachine(ExactDraws):
         return self
 
     # -- models: a row is computed when it is read, once for all runs
-    def score_paths(self, model: Model, states: Sequence[tuple[Any, ...]], given: Any) -> list[Callable[[], Scores]]:
+    def score_paths(self, model: Model, states: Sequence[Context], given: Memory | None) -> list[Callable[[], Scores]]:
         return [partial(self.score_path, model, s, given) for s in states]
 
-    def score_path(self, model: Model, state: tuple[Any, ...], given: Any) -> Scores:
-        scores: Scores = model.eval([read_path(state)], given)[0]
-        return scores
+    def score_path(self, model: Model, state: Context, given: Memory | None) -> Scores:
+        return model.eval([read_path(state)], given)[0]
 
     def model_row(
         self,
         model: Model | None,
         scores: Callable[[], Scores],
-        path: tuple[Any, ...],
+        path: Context,
         node: int | None,
-        allow: Any,
+        allow: np.ndarray | None,
         position: int | None = None,
     ) -> Row:
         row = super().model_row(model, scores, path, node, allow, position)
         slow, request = row.face, self.request
         by_path = request.penalised or request.min_length or request.allow is not None
 
-        def face(name: str) -> Any:
+        def face(name: str) -> np.ndarray:
             s = scores()
             key = (id(s), id(request), name, None if allow is None else allow.tobytes(), tokens_of(path) if by_path else 0)
             found = self.world.rows.get(key)
@@ -272,38 +289,40 @@ class ExactMachine(ExactDraws):
         plain = plain and not is_soft(path)  # what is said after a soft node is not said of a text
         return Row(face, position=row.position, node=node, path=path, label=row.label, origin=(model,) if plain else None)
 
-    def scores_of_values(self, values: Any, is_probs: bool) -> Scores:
+    def scores_of_values(self, values: np.ndarray, is_probs: bool) -> Scores:
         return Scores(weights=tuple(self.num.weights(values, is_probs)))
 
     # -- the caller's functions: an adversary whose results depend on the arguments alone
-    def extern_once(self, name: str, f: Any, args: tuple[Any, ...]) -> Any:
+    def extern_once(self, name: str, f: Callable[..., object] | AnyReading, args: tuple[object, ...]) -> Any:  # Any: as `Run`
         key = (name, tuple(str(a) for a in args))
         if key not in self.world.adversary:
-            options = getattr(f, "answers", None) if not callable(f) else None
-            if options is None:
+            if not isinstance(f, AnyFunction | AnyReading):
                 return super().extern_once(name, f, args)
+            options = f.answers
             self.world.adversary[key] = self.world.choices.choose(
                 [Fraction(0)] * len(options), options, f"{name}{args}", "adversary"
             )
         return self.world.adversary[key]
 
-    def head_values(self, head: Any, paths: list[tuple[int, ...]]) -> Sequence[Any]:
+    def head_values(self, head: Model, paths: list[tuple[int, ...]]) -> Sequence[Number]:
         """What a head says after each path: as the caller's functions, an adversary's choice where the world says so."""
-        if not getattr(head, "chosen", False):
+        if not (isinstance(head, AnyReading) and head.chosen):
             return super().head_values(head, paths)
         return [self.extern_once(head.name, head, (path,)) for path in paths]
 
-    def state_values(self, head: Any, rows: Any, layer: int | None, tokens: Any) -> Sequence[Any]:
+    def state_values(self, head: Model, rows: np.ndarray, layer: int | None, tokens: list[int] | None) -> Sequence[Number]:
         """What a head says of hidden states: a number for each, an adversary's where the world says so."""
-        if not getattr(head, "chosen", False):
+        if not (isinstance(head, AnyReading) and head.chosen):
             return super().state_values(head, rows, layer, tokens)
         beside = [""] * len(rows) if tokens is None else tokens
         return [self.extern_once(head.name, head, (str(layer), str(row), x)) for row, x in zip(rows, beside, strict=True)]
 
-    others: Sequence[Any] | None = None  # scores of other sequences' candidates; None: an adversary's
-    folded: Mapping[int, Any] = MappingProxyType({})  # what a sequence's number can be at a fold (low, high), by the op's id
+    others: Sequence[Number] | None = None  # scores of other sequences' candidates; None: an adversary's
+    folded: Mapping[int, Interval] = MappingProxyType(
+        {}
+    )  # what a sequence's number can be at a fold (low, high), by the op's id
 
-    def batch_top(self, op: Op, x: Any, k: Any, by: Sequence[Any]) -> Any:
+    def batch_top(self, op: Op, x: Datum, k: Datum, by: Sequence[Datum]) -> Datum:
         """Those of the batch's best k candidates that are this sequence's: its own best few, as many as the others leave."""
         best = lookup("select.top").meaning(self, op, x, k, *by)[0]
         count = len(best.items) if isinstance(best, Draws) else len(best)
@@ -313,12 +332,12 @@ class ExactMachine(ExactDraws):
             mine = int(self.world.choices.choose([Fraction(0)] * (count + 1), list(range(count + 1)), where, "adversary"))
         else:
             keys = sorted((v for v in np.ravel(np.asarray(by[0], dtype=object))), reverse=True)
-            mine = min(count, sum(1 for n, s in enumerate(keys[:count]) if sum(1 for o in self.others if o > s) + n < int(k)))
+            mine = min(count, sum(sum(o > s for o in self.others) + n < int(cast(int, k)) for n, s in enumerate(keys[:count])))
         return Draws(best.items[:mine], None if best.at is None else best.at[:mine]) if isinstance(best, Draws) else best[:mine]
 
-    noted: dict[int, set[Any]] | None = None  # the numbers that sequences had at each fold, by the op's id
+    noted: dict[int, set[Number]] | None = None  # the numbers that sequences had at each fold, by the op's id
 
-    def batch_fold(self, op: Op, x: Any) -> Any:
+    def batch_fold(self, op: Op, x: Datum) -> Datum:
         """This sequence's number, or one that other sequences' numbers make of it: an adversary's choice."""
         if self.noted is not None:
             self.noted.setdefault(id(op), set()).add(plain(x))
@@ -330,7 +349,7 @@ class ExactMachine(ExactDraws):
         return self.world.choices.choose([Fraction(0)] * len(options), options, where, "adversary")
 
 
-def folds_of(fn: str, x: Any, share: bool, numbers: Any = None) -> list[Any]:
+def folds_of(fn: str, x: Rational, share: bool, numbers: Interval | None = None) -> list[Rational]:
     """What a fold over a batch may be where this sequence's number is x: x itself, the next values that other sequences can
     make of it, and far ones. share: x is a probability. numbers: what a sequence's number can be (low and high), where that is
     known. Where x is not negative, no number of the batch is."""
@@ -353,19 +372,3 @@ def folds_of(fn: str, x: Any, share: bool, numbers: Any = None) -> list[Any]:
         return list(dict.fromkeys([x, *(v for v in (min(a, high) for a in above) if v > x)]))
     least = max(low, 0) if x >= 0 else 1
     return list(dict.fromkeys([x, x + max(least, 1), x + max(least, 4)]))
-
-
-def exact_machine(
-    module: Any,
-    function: str,
-    models: Mapping[str, Any],
-    params: Mapping[str, Any],
-    request: Any,
-    world: World,
-    steps: int | None = None,
-    **more: Any,
-) -> ExactMachine:
-    """A machine ready to run one function over rationals."""
-    m = ExactMachine(module, function, models, params, request, **more)
-    m.on(world, steps)
-    return m

@@ -12,17 +12,19 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
+from decgraph.backends.exact.races import Race
 from decgraph.backends.exact.reals import Log, Real
 from decgraph.ir.data.canvas import Canvas, Edit, Soft
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, resolve_path
 from decgraph.ir.data.tree import Tree
+from decgraph.ir.machine import Cell, Datum
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Function, Op, Region, Value
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.noise import Key
 
 DECIDES = frozenset({"commit", "canvas.put"})
 """Ops after which draws may be left behind: what a loop without them has drawn, the next iteration has, too."""
@@ -36,14 +38,14 @@ class Signer:
     """Signatures of values in one run. Unread draws are numbered in the order in which they are met. context: the prefix that
     is left out of paths, so that states which depend on the text alone are equal in every step (None: paths are whole)."""
 
-    def __init__(self, races: Mapping[Any, Any], context: tuple[int, ...] | None = None) -> None:
+    def __init__(self, races: Mapping[Key, Race], context: tuple[int, ...] | None = None) -> None:
         self.races = races
         self.context = context
         self.numbers: dict[int, int] = {}
-        self.places: set[Any] = set()
-        self.kept: list[Any] = []  # what has its id in `numbers` is kept alive
+        self.places: set[Key] = set()
+        self.kept: list[object] = []  # what has its id in `numbers` is kept alive
 
-    def of(self, value: Any) -> Hashable:
+    def of(self, value: object) -> Hashable:
         """The signature of a value. Raises Unknown."""
         if isinstance(value, Model):
             return ("model", id(value))
@@ -117,7 +119,7 @@ class Signer:
         except Exception as error:
             raise Unknown(str(error)) from error
 
-    def path(self, path: Sequence[Any]) -> Hashable:
+    def path(self, path: Sequence[int | Draw]) -> Hashable:
         """The tokens of a path, unread draws by number."""
         context = self.context
         if context is not None and all(not isinstance(e, Draw) or e.known for e in path[: len(context)]):
@@ -128,7 +130,7 @@ class Signer:
                 return ("context before", len(context) - len(start))
         return self.path_below(path)
 
-    def path_below(self, path: Sequence[Any]) -> tuple[Hashable, ...]:
+    def path_below(self, path: Sequence[int | Draw]) -> tuple[Hashable, ...]:
         return tuple(
             self.number(e) if isinstance(e, Draw) and not e.known else e.token if isinstance(e, Draw) else int(e) for e in path
         )
@@ -157,7 +159,7 @@ class Signer:
             drawn = ("fresh", place if place.site == "output" else None)
         return (self.number(d), drawn, d.law_face, self.row(d.source), d.race is not None)
 
-    def cell(self, x: Any) -> Hashable:
+    def cell(self, x: Cell) -> Hashable:
         """A cell of a canvas: models and programs see its token, not its distribution."""
         return x.token if isinstance(x, Draw) and x.known else self.of(x)
 
@@ -227,7 +229,7 @@ def read_again(f: Function, loop: Op) -> tuple[bool, ...]:
     return tuple(after[j] or any(r.args[j + 1] in read for r in loop.regions if len(r.args) > j + 1) for j in range(count))
 
 
-def carried_on(f: Function, loop: Op, values: Sequence[Any]) -> list[Any]:
+def carried_on(f: Function, loop: Op, values: Sequence[Datum]) -> list[Datum]:
     """The carried values of a while loop that something reads."""
     return [v for v, used in zip(values, read_again(f, loop), strict=True) if used]
 

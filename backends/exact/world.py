@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import NoReturn
+
+import numpy as np
 
 from decgraph.backends.exact.choices import Choices
+from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.races import Race
+from decgraph.errors import InternalError
 from decgraph.ir.data.dist import Row
+from decgraph.ir.data.numbers import Number
+from decgraph.ir.machine import Datum
+from decgraph.ir.values import Op
+from decgraph.runtime.models.interface import Scores
+from decgraph.runtime.noise import Key
 from decgraph.runtime.reals.limits import NotSeparated
+from decgraph.runtime.request import Request
 
 
 class Enough(Exception):
@@ -25,17 +37,28 @@ class RaceKey:
     def __init__(self, row: Row, rank: int) -> None:
         self.row, self.rank = row, rank
 
-    def __mul__(self, weight: Any) -> Any:
+    def __mul__(self, weight: Number) -> Number:
         """Noise that counts nothing is nothing; another multiple has no place among exact numbers."""
         return Fraction(0) if weight == 0 else self.unknown()
 
-    def unknown(self, *_: Any) -> Any:
+    def unknown(self, *_: object) -> NoReturn:
         """Raises NotSeparated: which of the keys of several growths is larger depends on noise that is not followed."""
         raise NotSeparated("race keys are followed where `top(xs, k, by = xs.race)` chooses among the draws of one `race` only")
 
     __rmul__ = __mul__
     __lt__ = __le__ = __gt__ = __ge__ = __neg__ = unknown
     __add__ = __radd__ = __sub__ = __rsub__ = __truediv__ = __rtruediv__ = unknown
+
+
+@dataclass
+class AnyFunction:
+    """A function of the caller's whose results an adversary chooses among `answers`."""
+
+    name: str
+    answers: Sequence[Datum]
+
+    def __call__(self, *args: object) -> object:
+        raise InternalError(f"the adversary's choices answer for `{self.name}`")
 
 
 class World:
@@ -45,17 +68,17 @@ class World:
     about; tokens committed after them are not followed where nothing else depends on them (None: all are).
     """
 
-    def __init__(self, coupled: bool, ran: Any = None) -> None:
+    def __init__(self, coupled: bool, ran: Ran | None = None) -> None:
         self.choices = Choices(())
         self.coupled = coupled
         self.ran = ran
         self.enough: int | None = None
-        self.races: dict[Any, Race] = {}
-        self.groups: dict[Any, list[int]] = {}
-        self.units: dict[Any, tuple[Fraction, Fraction]] = {}
-        self.adversary: dict[Any, Any] = {}
-        self.rows: dict[Any, Any] = {}
-        self.kept: list[Any] = []
+        self.races: dict[Key, Race] = {}
+        self.groups: dict[Key, list[int]] = {}
+        self.units: dict[Key, tuple[Fraction, Fraction]] = {}
+        self.adversary: dict[tuple[str, tuple[str, ...]], Datum] = {}
+        self.rows: dict[tuple[object, ...], tuple[np.ndarray, Scores, Request]] = {}
+        self.kept: list[object] = []
         self.log: list[str] = []
 
     def restart(self, choices: Choices) -> None:
@@ -64,7 +87,7 @@ class World:
         self.races, self.groups, self.units, self.adversary, self.log = {}, {}, {}, {}, []
 
 
-def said(op: Any, place: Any, path: str, output: bool = False) -> str:
+def said(op: Op, place: Key, path: str, output: bool = False) -> str:
     """A draw in the author's words: its name, its line (and file, if not `path`), and the iteration of each loop, from 1."""
     name = (op.results[0].name if op.results else "") or op.opcode
     file = "" if op.loc.path in ("", path) else op.loc.path.rsplit("/", 1)[-1] + " "

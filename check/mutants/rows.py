@@ -6,9 +6,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+
+import numpy as np
 
 from decgraph.backends.exact.run import ExactMachine
+from decgraph.backends.reference.places import States
+from decgraph.backends.reference.protocols import Context
 from decgraph.check.mutant import Mutant
 from decgraph.check.profile import Profile
 from decgraph.ir import machine
@@ -16,9 +19,9 @@ from decgraph.ir.data.dist import Dist, Draw, Row
 from decgraph.ir.data.noise import NoiseKey
 from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.tree import Tree
-from decgraph.ir.machine import Datum, Edge
+from decgraph.ir.machine import Datum
 from decgraph.ir.values import Op
-from decgraph.runtime.models.interface import Memory, Model, Scores
+from decgraph.runtime.models.interface import Cell, Memory, Model, Scores
 from decgraph.runtime.noise import Key
 from decgraph.runtime.request import Request
 
@@ -77,15 +80,18 @@ def sampled(f: Profile) -> bool:
     return f.law and f.sampled and "distribution" in f.modes
 
 
+Token = int | Draw
+
+
 class Slots(ExactMachine):
     """The target's keys and values stand in slots by position; `fill` says what a verification leaves in them."""
 
     def start_run(self) -> None:
         super().start_run()
-        self.slots: dict[int, Edge] = {}
-        self.filling: dict[int, Edge] = {}
+        self.slots: dict[int, Token] = {}
+        self.filling: dict[int, Token] = {}
 
-    def fill(self, t: Tree) -> dict[int, Edge]:
+    def fill(self, t: Tree) -> dict[int, Token]:
         return {}
 
     def keep(self, before: int) -> None:
@@ -103,7 +109,7 @@ class Slots(ExactMachine):
         self.filling = {}
         self.keep(before)
 
-    def score_paths(self, model: Model, states: Sequence[tuple[Edge, ...]], given: Memory | None) -> list[Callable[[], Scores]]:
+    def score_paths(self, model: Model, states: Sequence[Context], given: Memory | None) -> list[Callable[[], Scores]]:
         if model is self.main and self.slots:
             committed = len(self.tokens)
             states = [tuple(self.slots.get(i, x) if i < committed else x for i, x in enumerate(s)) for s in states]
@@ -113,7 +119,7 @@ class Slots(ExactMachine):
 class Stale(Slots):
     """Keys and values of a rejected draft are read as those of the token that replaced it."""
 
-    def fill(self, t: Tree) -> dict[int, Edge]:
+    def fill(self, t: Tree) -> dict[int, Token]:
         node, out = 0, {}
         while t.children(node):
             node = t.children(node)[0]
@@ -124,7 +130,7 @@ class Stale(Slots):
 class Scattered(Slots):
     """The accepted path's keys and values are taken from the first slots of the tree."""
 
-    def fill(self, t: Tree) -> dict[int, Edge]:
+    def fill(self, t: Tree) -> dict[int, Token]:
         return {len(t.base) + i - 1: t.nodes[i].edge for i in range(1, len(t))}
 
     def keep(self, before: int) -> None:
@@ -143,9 +149,9 @@ class Leaking(ExactMachine):
         finally:
             self.leaks = False
 
-    def place_states(self, place: Any, extra: dict[str, Any]) -> tuple[list[Any], tuple[int, ...], Any]:
+    def place_states(self, place: Datum, extra: dict[str, Datum]) -> States:
         states, shape, ids = super().place_states(place, extra)
-        if self.leaks and isinstance(place.base, tuple):
+        if self.leaks and isinstance(place, Tree) and isinstance(place.base, tuple):
             states = [place.base + tuple(n.edge for n in place.nodes[1 : i + 1]) for i in range(len(place))]
         return states, shape, ids
 
@@ -161,12 +167,18 @@ class Elsewhere(ExactMachine):
     def changed(self, request: Request) -> Request:
         return request
 
-    def instead(self, path: tuple[int | Draw, ...]) -> tuple[int | Draw, ...]:
+    def instead(self, path: Context) -> Context:
         return path
 
     def model_row(
-        self, model: Any, scores: Any, path: tuple[Any, ...], node: int | None, allow: Any, position: int | None = None
-    ) -> Any:
+        self,
+        model: Model | None,
+        scores: Callable[[], Scores],
+        path: Context,
+        node: int | None,
+        allow: np.ndarray | None,
+        position: int | None = None,
+    ) -> Row:
         below = len(path) > len(self.context()) if model is None else model is self.main and node
         if not below or self.parent is not None:
             return super().model_row(model, scores, path, node, allow, position)
@@ -192,7 +204,7 @@ class NoShaping(Elsewhere):
 class RootPath(Elsewhere):
     """Penalties and the minimum length at a node count the root's path."""
 
-    def instead(self, path: tuple[int | Draw, ...]) -> tuple[int | Draw, ...]:
+    def instead(self, path: Context) -> Context:
         return self.context()
 
 
@@ -211,23 +223,23 @@ class Uniform(ExactMachine):
 class OneTokenLate(ExactMachine):
     """Rows are read one position early, and do not know the last token of their path."""
 
-    def score_path(self, model: Model, state: tuple[Edge, ...], given: Memory | None) -> Scores:
+    def score_path(self, model: Model, state: Context, given: Memory | None) -> Scores:
         return super().score_path(model, state[:-1] if len(state) > 1 else state, given)
 
 
 class Scored:
     """A masked model of which the scores of a canvas go through `scores` of the machine."""
 
-    def __init__(self, model: Any, machine: Canvases) -> None:
+    def __init__(self, model: Model, machine: Canvases) -> None:
         self.model, self.machine = model, machine
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.model, name)
 
     def after(self, prompt: int) -> Scored:
         return Scored(self.model.after(prompt), self.machine)
 
-    def eval_canvas(self, cells: tuple[Any, ...], at: Any, given: Any) -> Any:
+    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None) -> list[Scores]:
         return self.machine.scores(self.model, cells, list(at), given)
 
 
@@ -236,9 +248,9 @@ class Canvases(ExactMachine):
 
     def start_run(self) -> None:
         super().start_run()
-        self.seen: dict[Any, Any] = {}
+        self.before: dict[str, tuple[Cell, ...]] = {}
 
-    def scores(self, model: Any, cells: tuple[Any, ...], at: list[int], given: Any) -> list[Any]:
+    def scores(self, model: Model, cells: tuple[Cell, ...], at: list[int], given: Memory | None) -> list[Scores]:
         raise NotImplementedError
 
     def eval_canvases(self, op: Op, model: Model, place: Datum, extra: dict[str, Datum]) -> Dist:
@@ -248,7 +260,7 @@ class Canvases(ExactMachine):
 class RowBeside(Canvases):
     """Every cell of a canvas reads the row of the one to its left."""
 
-    def scores(self, model: Any, cells: tuple[Any, ...], at: list[int], given: Any) -> list[Any]:
+    def scores(self, model: Model, cells: tuple[Cell, ...], at: list[int], given: Memory | None) -> list[Scores]:
         if given is None:
             return list(model.eval_canvas(cells, [max(0, i - 1) for i in at], None))
         out = list(model.eval_canvas(cells, at, given))  # what was not recomputed has no row
@@ -258,9 +270,9 @@ class RowBeside(Canvases):
 class RowsBefore(Canvases):
     """Cells are decided by the scores of the canvas before the last ones were decided."""
 
-    def scores(self, model: Any, cells: tuple[Any, ...], at: list[int], given: Any) -> list[Any]:
-        before = self.seen.get(model.name, cells)
-        self.seen[model.name] = cells
+    def scores(self, model: Model, cells: tuple[Cell, ...], at: list[int], given: Memory | None) -> list[Scores]:
+        before = self.before.get(model.name, cells)
+        self.before[model.name] = cells
         return list(model.eval_canvas(before if len(before) == len(cells) else cells, at, given))
 
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TypeGuard
 
 from decgraph.check.mutant import Mutant
-from decgraph.check.planting import CLAIMS, Rewrite, rewrite
+from decgraph.check.planting import CLAIMS, Rewrite, Rewritten, rewrite
 from decgraph.check.profile import Profile
 from decgraph.dsl import syntax as S
 
@@ -22,11 +22,11 @@ def in_rules(f: Rewrite) -> Rewrite:
 def in_algorithm(f: Rewrite) -> Rewrite:
     """A patch of what stands inside the algorithm, claims left out."""
 
-    def g(node: Any) -> Any:
+    def g(node: S.Node) -> Rewritten:
         if not isinstance(node, S.Algorithm):
             return node
-        body = (s if isinstance(s, CLAIMS) else rewrite((s,), f) for s in node.body)
-        return replace(node, body=tuple(x for s in body for x in (s if isinstance(s, tuple) else (s,))))
+        body = ((s,) if isinstance(s, CLAIMS) else rewrite((s,), f) for s in node.body)
+        return replace(node, body=tuple(x for part in body for x in part))
 
     return g
 
@@ -36,12 +36,7 @@ def call(name: str, *args: S.Expr) -> S.Call:
     return S.Call(S.Name(name), tuple(args))
 
 
-def is_call(node: Any, name: str) -> bool:
-    """Whether a node is a call of `name`."""
-    return isinstance(node, S.Call) and isinstance(node.func, S.Name) and node.func.name == name
-
-
-def accepts(node: Any) -> bool:
+def accepts(node: S.Node) -> TypeGuard[S.If]:
     """Whether a statement is `if condition:` with an accept in its suite."""
     return isinstance(node, S.If) and any(isinstance(s, S.Accept) for s in node.branches[0].body)
 
@@ -49,7 +44,7 @@ def accepts(node: Any) -> bool:
 def condition(change: Callable[[S.Expr], S.Expr | None]) -> Rewrite:
     """A patch of the conditions under which rules accept; None from `change` leaves one as it is."""
 
-    def f(node: Any) -> Any:
+    def f(node: S.Node) -> Rewritten:
         if not accepts(node):
             return node
         first = node.branches[0]
@@ -63,33 +58,31 @@ def ratio(change: Callable[[S.Expr, S.Expr], S.Expr]) -> Rewrite:
     """A patch of `bernoulli(p / q)` where a rule accepts: `change` takes p and q and returns the condition."""
 
     def f(cond: S.Expr) -> S.Expr | None:
-        if is_call(cond, "bernoulli"):
-            assert isinstance(cond, S.Call)
-            arg = cond.args[0]
-            if isinstance(arg, S.Binary) and arg.op == "/":
-                return change(arg.left, arg.right)
+        match cond:
+            case S.Call(S.Name("bernoulli"), (S.Binary("/", p, q), *_)):
+                return change(p, q)
         return None
 
     return condition(f)
 
 
-def is_residual(node: Any) -> bool:
+def is_residual(node: S.Node) -> bool:
     """Whether a statement is `p = normalize(relu(p - q))`."""
-    if not (isinstance(node, S.Assign) and node.op == "=" and len(node.values) == 1):
-        return False
-    value: Any = node.values[0]
-    return is_call(value, "normalize") and is_call(value.args[0], "relu") and isinstance(value.args[0].args[0], S.Binary)
+    match node:
+        case S.Assign(_, "=", (S.Call(S.Name("normalize"), (S.Call(S.Name("relu"), (S.Binary(), *_)), *_)),)):
+            return True
+    return False
 
 
 def residual(change: Callable[[S.Expr, S.Expr], S.Expr | None]) -> Rewrite:
     """A patch of the residual in rules: `change` takes p and q and returns what p becomes (None: unchanged)."""
 
-    def f(node: Any) -> Any:
-        if not is_residual(node):
-            return node
-        difference = node.values[0].args[0].args[0]
-        new = change(difference.left, difference.right)
-        return () if new is None else replace(node, values=(new,))
+    def f(node: S.Node) -> Rewritten:
+        match node:
+            case S.Assign(_, "=", (S.Call(S.Name("normalize"), (S.Call(S.Name("relu"), (S.Binary(_, p, q), *_)), *_)),)):
+                new = change(p, q)
+                return () if new is None else replace(node, values=(new,))
+        return node
 
     return in_rules(f)
 
@@ -104,7 +97,7 @@ def wide(f: Profile) -> bool:
     return rejects(f) and f.width >= 2
 
 
-def late(node: Any) -> Any:
+def late(node: S.Node) -> Rewritten:
     """All siblings are tested against the same p, as if none had been rejected before."""
     if isinstance(node, S.For) and any(is_residual(s) for s in node.body):
         tests = tuple(s for s in node.body if not is_residual(s))
@@ -112,7 +105,7 @@ def late(node: Any) -> Any:
     return node
 
 
-def from_before(node: Any) -> Any:
+def from_before(node: S.Node) -> Rewritten:
     """After a rejection the token is drawn from p, not from the residual."""
     if not isinstance(node, S.Rule):
         return node
@@ -120,7 +113,7 @@ def from_before(node: Any) -> Any:
         return node
     p = node.params[0].name
 
-    def draw(inner: Any) -> Any:
+    def draw(inner: S.Node) -> Rewritten:
         if isinstance(inner, S.Draw) and inner.dist == S.Name(p):
             return replace(inner, dist=S.Name("before"))
         return inner
@@ -128,7 +121,7 @@ def from_before(node: Any) -> Any:
     return replace(node, body=(S.Assign((S.Name("before"),), "=", (S.Name(p),)), *rewrite(node.body, draw)))
 
 
-def argmax(node: Any) -> Any:
+def argmax(node: S.Node) -> Rewritten:
     """The emitted token is the likeliest one where it should be drawn."""
     if isinstance(node, S.Draw):
         return S.Assign(node.targets, "=", (call("argmax", node.dist),))
@@ -140,53 +133,53 @@ def block(f: Profile) -> bool:
     return f.whole and "distribution" in f.modes
 
 
-def is_missing(node: Any) -> bool:
+def is_missing(node: S.Node) -> bool:
     """Whether an expression is `relu(a * p - q)`."""
-    return (
-        is_call(node, "relu")
-        and isinstance(node.args[0], S.Binary)
-        and node.args[0].op == "-"
-        and isinstance(node.args[0].left, S.Binary)
-        and node.args[0].left.op == "*"
-    )
+    match node:
+        case S.Call(S.Name("relu"), (S.Binary("-", S.Binary("*")), *_)):
+            return True
+    return False
 
 
-def unweighted(node: Any) -> Any:
+def unweighted(node: S.Node) -> Rewritten:
     """What is missing is taken from p alone, as if the drafts before were certain."""
-    if not is_missing(node):
-        return node
-    difference = node.args[0]
-    return replace(node, args=(replace(difference, left=difference.left.right),))
+    match node:
+        case S.Call(S.Name("relu"), (S.Binary("-", S.Binary("*", _, p)) as difference, *_)):
+            return replace(node, args=(replace(difference, left=p),))
+    return node
 
 
-def is_worth(node: Any) -> bool:
+def is_worth(node: S.Node) -> bool:
     """Whether a statement is `a = min(1, a * p / q)`."""
-    if not (isinstance(node, S.Assign) and len(node.values) == 1):
-        return False
-    value: Any = node.values[0]
-    return is_call(value, "min") and len(value.args) == 2 and isinstance(value.args[1], S.Binary)
+    match node:
+        case S.Assign(values=(S.Call(S.Name("min"), (_, S.Binary())),)):
+            return True
+    return False
 
 
-def uncapped(node: Any) -> Any:
+def uncapped(node: S.Node) -> Rewritten:
     """The worth of a beginning is not capped at 1: a likely draft makes up for the next one."""
-    return replace(node, values=(node.values[0].args[1],)) if is_worth(node) else node
+    match node:
+        case S.Assign(values=(S.Call(S.Name("min"), (_, S.Binary() as worth)),)):
+            return replace(node, values=(worth,))
+    return node
 
 
-def alone(node: Any) -> Any:
+def alone(node: S.Node) -> Rewritten:
     """The worth of a beginning is that of its last draft."""
 
-    def without(e: Any) -> Any:
+    def without(e: S.Expr) -> S.Expr:
         if isinstance(e, S.Binary) and e.op == "/":
             return replace(e, left=without(e.left))
         return e.right if isinstance(e, S.Binary) and e.op == "*" else e
 
-    if not is_worth(node):
-        return node
-    least = node.values[0]
-    return replace(node, values=(replace(least, args=(least.args[0], without(least.args[1]))),))
+    match node:
+        case S.Assign(values=(S.Call(S.Name("min"), (one, S.Binary() as worth)) as least,)):
+            return replace(node, values=(replace(least, args=(one, without(worth))),))
+    return node
 
 
-def coin_early(node: Any) -> Any:
+def coin_early(node: S.Node) -> Rewritten:
     """A beginning is accepted with the worth of the next one."""
     if not isinstance(node, S.If) or not any(is_worth(s) for s in node.orelse):
         return node
@@ -196,30 +189,31 @@ def coin_early(node: Any) -> Any:
     return replace(node, orelse=(*others[:k], *worth, *others[k:]))
 
 
-def fresh(node: Any) -> Any:
+def fresh(node: S.Node) -> Rewritten:
     """The token is drawn with noise of its own."""
     return replace(node, stream=None) if isinstance(node, S.Draw) and node.stream is not None else node
 
 
-def blind(node: Any) -> Any:
+def blind(node: S.Node) -> Rewritten:
     """A draft is accepted without being compared with the specification's choice."""
-    if accepts(node) and isinstance(node.branches[0].cond, S.Compare) and node.branches[0].cond.op == "==":
-        return node.branches[0].body
+    match node:
+        case S.If((S.Branch(S.Compare("=="), body), *_)) if accepts(node):
+            return body
     return node
 
 
-def root_index(node: Any) -> Any:
+def root_index(node: S.Node) -> Rewritten:
     """Every candidate canvas reads the noise of the root."""
     if not isinstance(node, S.Algorithm):
         return node
     trees = {s.tree: s.of for s in S.walk(node) if isinstance(s, S.Draft) and s.of is not None}
 
-    def stream(inner: Any) -> Any:
+    def stream(inner: S.Node) -> Rewritten:
         if isinstance(inner, S.Attr) and inner.name == "decided" and isinstance(inner.value, S.Name):
             return replace(inner, value=trees.get(inner.value.name, inner.value))
         return inner
 
-    def f(inner: Any) -> Any:
+    def f(inner: S.Node) -> Rewritten:
         if isinstance(inner, S.Draw) and inner.stream is not None:
             return replace(inner, stream=rewrite(inner.stream, stream))
         return inner
@@ -227,7 +221,7 @@ def root_index(node: Any) -> Any:
     return in_algorithm(f)(node)
 
 
-def at_once(node: Any) -> Any:
+def at_once(node: S.Node) -> Rewritten:
     """An iteration is left before its tokens agree with what they are computed from."""
     return replace(node, cond=None) if isinstance(node, S.Break) and node.cond is not None else node
 
@@ -237,12 +231,15 @@ def tokens(f: Profile) -> bool:
     return "tokens" in f.modes
 
 
-def own(node: Any) -> Any:
+def own(node: S.Node) -> Rewritten:
     """A node is accepted for its own token though one above it is not acceptable."""
-    return node.args[1] if is_call(node, "down") and len(node.args) == 3 and node.args[2] == S.Name("all") else node
+    match node:
+        case S.Call(S.Name("down"), (_, own_token, S.Name("all"))):
+            return own_token
+    return node
 
 
-def lower(node: Any) -> Any:
+def lower(node: S.Node) -> Rewritten:
     """The acceptance threshold is a quarter of what is claimed."""
     if isinstance(node, S.Compare) and node.op in (">", ">="):
         return replace(node, right=S.Binary("/", node.right, S.Number("4")))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.reference.walk import single
@@ -29,7 +28,7 @@ class Walker(ExactMachine):
         """The children in the order in which the rule sees them."""
         return children
 
-    def row(self, t: Tree, evidence: Datum, node: int) -> Any:
+    def row(self, t: Tree, evidence: Datum, node: int) -> Datum:
         """The evidence at a node."""
         return self.evidence_at(evidence, node)
 
@@ -41,7 +40,7 @@ class Walker(ExactMachine):
         """What is committed after the accepted path, given the token that the rule emitted."""
         return [] if token is None else [token]
 
-    def walk(self, op: Op, t: Tree, evidence: Datum, rest: tuple[Datum, ...]) -> Any:
+    def walk(self, op: Op, t: Tree, evidence: Datum, rest: tuple[Datum, ...]) -> Path | Canvas:
         if op.attrs["scope"] == "tree" or isinstance(t.base, Canvas):
             return super().walk(op, t, evidence, rest)
         node, depth = 0, 0
@@ -120,7 +119,7 @@ class Unconditional(ExactMachine):
 class PointsAsDrawn(ExactMachine):
     """The likeliest tokens are tested as if they had been drawn."""
 
-    def walk(self, op: Op, t: Tree, evidence: Datum, rest: tuple[Datum, ...]) -> Any:
+    def walk(self, op: Op, t: Tree, evidence: Datum, rest: tuple[Datum, ...]) -> Path | Canvas:
         for n in t.nodes:
             if isinstance(n.edge, Draw) and n.edge.point:
                 n.edge.law, n.edge.law_face = n.edge.source, "shaped"
@@ -130,19 +129,19 @@ class PointsAsDrawn(ExactMachine):
 class RawLaw(ExactMachine):
     """Drafts are drawn from the shaped distribution and tested with the unshaped one."""
 
-    def draw(self, *args: Any, **more: Any) -> Draw:
-        d = super().draw(*args, **more)
+    def draw(self, op: Op, row: Row, face: str, key: NoiseKey, lane: int, index: int | None) -> Draw:
+        d = super().draw(op, row, face, key, lane, index)
         d.law_face = "raw"
         return d
 
-    def draw_many(self, *args: Any, **more: Any) -> list[Draw]:
-        out = super().draw_many(*args, **more)
+    def draw_many(self, op: Op, row: Row, face: str, k: int, replace: bool, key: NoiseKey, lane: int) -> list[Draw]:
+        out = super().draw_many(op, row, face, k, replace, key, lane)
         for d in out:
             d.law_face = "raw"
         return out
 
-    def draw_race(self, *args: Any, **more: Any) -> list[Draw]:
-        out = super().draw_race(*args, **more)
+    def draw_race(self, op: Op, row: Row, face: str, key: NoiseKey, lane: int, under: Number | None) -> list[Draw]:
+        out = super().draw_race(op, row, face, key, lane, under)
         for d in out:
             d.law_face = "raw"
         return out
@@ -169,7 +168,7 @@ def tested(f: Profile) -> bool:
 class AtParent(Walker):
     """A draft is judged by what the target says before its parent, one position early."""
 
-    def row(self, t: Tree, evidence: Datum, node: int) -> Any:
+    def row(self, t: Tree, evidence: Datum, node: int) -> Datum:
         return self.evidence_at(evidence, t.nodes[node].parent)
 
 
@@ -206,7 +205,7 @@ class Padded(Walker):
 class Zeroed(Walker):
     """An accepted token is taken out of the rows below it."""
 
-    def row(self, t: Tree, evidence: Datum, node: int) -> Any:
+    def row(self, t: Tree, evidence: Datum, node: int) -> Datum:
         row = super().row(t, evidence, node)
         if node == 0 or not isinstance(row, Dist):
             return row
@@ -268,7 +267,7 @@ class Overshoot(OncePerStep):
                 break
         super().commit(op, [int(t) for t in tokens] if self.parent is None else x, tree if self.parent is not None else None)
 
-    def commit_tokens(self, x: Datum, tree: Tree | None) -> list[Any]:
+    def commit_tokens(self, x: Datum, tree: Tree | None) -> list[Edge]:
         return list(x) if isinstance(x, list) and all(isinstance(t, int) for t in x) else super().commit_tokens(x, tree)
 
 

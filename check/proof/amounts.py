@@ -8,7 +8,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
-from typing import Any
 
 from decgraph.ir.linear import Atom, Linear, at_least, contradiction, negated
 
@@ -56,7 +55,7 @@ class Known:
     bounds: dict[Hashable, tuple[Atom, ...]] = field(default_factory=lambda: {PLACE: (Atom(Linear.of(PLACE)),)})
     reals: set[Hashable] = field(default_factory=set)
     facts: list[Linear] = field(default_factory=list)
-    made: dict[Any, Linear] = field(default_factory=dict)
+    made: dict[tuple[object, ...], Linear] = field(default_factory=dict)
     factors: dict[Linear, dict[Linear, Linear]] = field(default_factory=dict)
 
     def mark(self) -> list[Linear]:
@@ -75,15 +74,18 @@ class Known:
         self.bounds[name] = tuple(map(Atom, ends))
         return x
 
-    def atom(self, low: Bound = -INF, high: Bound = INF, *, real: bool = False, name: str = "", key: Any = None) -> Linear:
+    def atom(
+        self, low: Bound = -INF, high: Bound = INF, *, real: bool = False, name: str = "", key: tuple[object, ...] | None = None
+    ) -> Linear:
         """A number of which no more than bounds is known. The same one for the same key, also in another walk, where the key's
         numbers are the same there."""
         if key is not None and key in self.made:
             return self.made[key]
         parts = [x for x in key or () if isinstance(x, Linear)]
         varies = "@" if any(map(varying, parts)) else ""
-        if key is not None and all(isinstance(x, str | Linear) for x in key) and all(map(anywhere, parts)):
-            name = f"{varies}({' '.join(x if isinstance(x, str) else _text(x) for x in key)})"
+        words = [x if isinstance(x, str) else _text(x) for x in key or () if isinstance(x, str | Linear)]
+        if key is not None and len(words) == len(key) and all(map(anywhere, parts)):
+            name = f"{varies}({' '.join(words)})"
         name = name or f"{varies or '?'}{len(self.bounds)}"
         if real:
             self.reals.add(name)

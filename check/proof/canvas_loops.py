@@ -9,11 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from decgraph.check.proof.amounts import ONE, ZERO, anywhere
-from decgraph.check.proof.canvas_values import NONE, AnyOpen, Blocks, CellEdit, Cells, Column, Counts, TreeNodes, Vector
-from decgraph.check.proof.canvases import Canvas, Canvases, Lost, PartlyDecided, then
+from decgraph.check.proof.canvas_values import (
+    NONE,
+    AnyOpen,
+    Blocks,
+    Canvas,
+    CanvasValue,
+    CellEdit,
+    Cells,
+    Column,
+    Counts,
+    Lost,
+    PartlyDecided,
+    Steps,
+    TreeNodes,
+    Vector,
+)
+from decgraph.check.proof.canvases import Canvases, then
 from decgraph.check.proof.cells import BLOCK
 from decgraph.check.proof.invariants import Stopped
 from decgraph.check.proof.vectors import size, vector
@@ -43,7 +57,7 @@ class Walk(Canvases):
             raise Stopped(None, "how many cells are decided is not known")
         return self.end
 
-    def region(self, region: Region) -> list[Any]:
+    def region(self, region: Region) -> list[CanvasValue]:
         for op in region.ops:
             found = self.op(op)
             values = found if isinstance(found, list) else [found] * len(op.results)
@@ -53,7 +67,7 @@ class Walk(Canvases):
                 self.now[v] = value
         return [self.now.get(v) for v in region.yields]
 
-    def op(self, op: Op) -> Any:
+    def op(self, op: Op) -> CanvasValue | list[CanvasValue]:
         values = [self.now.get(v) for v in op.operands]
         if op.opcode in OWN:
             return OWN[op.opcode](self, op, *values)
@@ -65,7 +79,7 @@ class Walk(Canvases):
         return vector(self, op, values)
 
     # -- branches
-    def branch(self, op: Op, cond: Any) -> list[Any]:
+    def branch(self, op: Op, cond: CanvasValue) -> list[CanvasValue]:
         if isinstance(cond, bool):
             return self.region(op.regions[0 if cond else 1])
         mark, ends = self.known.mark(), []
@@ -75,7 +89,7 @@ class Walk(Canvases):
         full = cond.cells.canvas if isinstance(cond, AnyOpen) else None
         return [self.either(op, a, b, full) for a, b in zip(*ends, strict=True)]
 
-    def either(self, op: Op, a: Any, b: Any, full: Canvas | None) -> Any:
+    def either(self, op: Op, a: CanvasValue, b: CanvasValue, full: Canvas | None) -> CanvasValue:
         """One of two values, and nobody knows which. full: a canvas of whose part nothing is masked where it is the second."""
         if _alike(a, b):
             return a
@@ -92,7 +106,7 @@ class Walk(Canvases):
         n = size(self, a)
         return Vector(n) if n is not None and n == size(self, b) else None
 
-    def each(self, op: Op, nodes: Any) -> Any:
+    def each(self, op: Op, nodes: CanvasValue) -> CanvasValue:
         """A value for each node of a tree of canvases."""
         if not isinstance(nodes, TreeNodes) or nodes.one or op.attrs.get("filtered"):
             return vector(self, op, [nodes])
@@ -103,7 +117,7 @@ class Walk(Canvases):
         return Column(nodes.tree, found)
 
     # -- loops
-    def for_(self, op: Op, low: Any, high: Any, *carried: Any) -> list[Any]:
+    def for_(self, op: Op, low: CanvasValue, high: CanvasValue, *carried: CanvasValue) -> list[CanvasValue]:
         if not isinstance(low, Linear) or not isinstance(high, Linear):
             return self.attempt(op, carried, [])
         low, high = self.known.rounded(low), self.known.rounded(high)
@@ -121,7 +135,7 @@ class Walk(Canvases):
                 raise Stopped(op, "when the loop ends is not known")
         return now
 
-    def while_(self, op: Op, *operands: Any) -> list[Any]:
+    def while_(self, op: Op, *operands: CanvasValue) -> list[CanvasValue]:
         limit, carried = (operands[0], operands[1:]) if op.attrs.get("limited") else (None, operands)
         mark, steps, now = self.known.mark(), list(self.steps), list(carried)
         for i in range(UNROLLED + 1):
@@ -140,7 +154,7 @@ class Walk(Canvases):
         ways = [lambda: self.induction(op, ZERO, left(), carried), lambda: self.filling(op, ZERO, limit, carried)]
         return self.attempt(op, carried, ways)
 
-    def left(self, op: Op, limit: Any, carried: Sequence[Any]) -> Callable[[], Linear]:
+    def left(self, op: Op, limit: CanvasValue, carried: Sequence[CanvasValue]) -> Callable[[], Linear]:
         """How many iterations a loop makes that decides one cell in each, while cells are masked."""
 
         def times() -> Linear:
@@ -152,16 +166,16 @@ class Walk(Canvases):
 
         return times
 
-    def limited(self, limit: Any, times: Linear) -> bool:
+    def limited(self, limit: CanvasValue, times: Linear) -> bool:
         """Whether a limit is no less than the number of iterations."""
         return isinstance(limit, Linear) and self.known.at_least(limit - times)
 
-    def goes_on(self, op: Op, counter: Linear, carried: Sequence[Any]) -> Any:
+    def goes_on(self, op: Op, counter: Linear, carried: Sequence[CanvasValue]) -> CanvasValue:
         """What the condition of a loop says."""
         self.now |= dict(zip(op.regions[0].args, (counter, *carried), strict=True))
         return self.region(op.regions[0])[0]
 
-    def body(self, op: Op, counter: Linear, carried: Sequence[Any]) -> tuple[list[Any], bool | None]:
+    def body(self, op: Op, counter: Linear, carried: Sequence[CanvasValue]) -> tuple[list[CanvasValue], bool | None]:
         """What an iteration leaves, and whether it ends the loop (None: nobody knows)."""
         self.now |= dict(zip(op.regions[-1].args, (counter, *carried), strict=True))
         found = self.region(op.regions[-1])
@@ -169,7 +183,9 @@ class Walk(Canvases):
             return found, False
         return found[1:], found[0] if isinstance(found[0], bool) else None
 
-    def attempt(self, op: Op, carried: Sequence[Any], ways: Sequence[Callable[[], list[Any]]]) -> list[Any]:
+    def attempt(
+        self, op: Op, carried: Sequence[CanvasValue], ways: Sequence[Callable[[], list[CanvasValue]]]
+    ) -> list[CanvasValue]:
         """What a loop leaves: the first of several ways to see it that holds."""
         mark, steps, own = self.known.mark(), list(self.steps), self.own
         found: list[Stopped] = []
@@ -184,7 +200,7 @@ class Walk(Canvases):
                 break
         raise next((stopped for stopped in reversed(found) if stopped.op is not op), found[-1])
 
-    def idle(self, op: Op, carried: Sequence[Any]) -> list[Any]:
+    def idle(self, op: Op, carried: Sequence[CanvasValue]) -> list[CanvasValue]:
         """A loop that leaves canvases as they are, however often it runs. Of what else it carries that is known that every
         iteration leaves as it was."""
         if op.opcode == "while" and not op.attrs.get("limited"):
@@ -213,7 +229,7 @@ class Walk(Canvases):
             self.known.facts.append(self.known.rounded(high) - counter - ONE)
         return counter
 
-    def induction(self, op: Op, low: Linear, times: Linear, carried: Sequence[Any]) -> list[Any]:
+    def induction(self, op: Op, low: Linear, times: Linear, carried: Sequence[CanvasValue]) -> list[CanvasValue]:
         """A loop of `times` iterations, each of which decides the next cell. What it carries is guessed from the first one and
         then shown: it holds before the loop, and every iteration takes it to the next counter."""
         if not self.known.at_least(times):
@@ -221,7 +237,10 @@ class Walk(Canvases):
         mark, steps, i = self.known.mark(), list(self.steps), self.known.atom(0)
         self.known.facts.append(times - ONE)
         first, _ = self.body(op, low, carried)
-        if any(isinstance(a, Canvas) and a is not b and (a.part or getattr(b, "part", None)) for a, b in zip(carried, first)):
+        if any(
+            isinstance(a, Canvas) and a is not b and (a.part or isinstance(b, Canvas) and b.part)
+            for a, b in zip(carried, first)
+        ):
             raise Stopped(op, "an iteration does not decide the next cell")
         slopes = [_slope(a, b) for a, b in zip(carried, first, strict=True)]
         while True:
@@ -247,23 +266,20 @@ class Walk(Canvases):
             raise Stopped(op, "when the loop ends is not known")
         return end
 
-    def unlike(self, op: Op, found: Any, why: str) -> Stopped:
+    def unlike(self, op: Op, found: CanvasValue, why: str) -> Stopped:
         """Why an iteration is not of some kind: what it does to the canvas."""
         return Stopped(found.op, found.why) if isinstance(found, Lost) else Stopped(op, why)
 
-    def head(self, op: Op, counter: Linear, carried: Sequence[Any]) -> tuple[int, Canvas, PartlyDecided]:
+    def head(self, op: Op, counter: Linear, carried: Sequence[CanvasValue]) -> tuple[int, Canvas, PartlyDecided]:
         """The one canvas that a loop carries: its place and value, and the part in which the first iteration decides cells."""
-        places = [n for n, v in enumerate(carried) if isinstance(v, Canvas)]
-        if len(places) != 1:
-            raise Stopped(op, "more than one canvas")
-        (n,), mark = places, self.known.mark()
-        found, _ = self.body(op, counter, _with(carried, carried[n]))
+        (n, canvas), mark = _only(op, carried), self.known.mark()
+        after = self.body(op, counter, _with(carried, canvas))[0][n]
         self.known.back(mark)
-        if not isinstance(found[n], Canvas) or found[n].part is None:
-            raise self.unlike(op, found[n], "an iteration does not decide the surest cells of a part")
-        return n, carried[n], found[n].part
+        if not isinstance(after, Canvas) or after.part is None:
+            raise self.unlike(op, after, "an iteration does not decide the surest cells of a part")
+        return n, canvas, after.part
 
-    def within_part(self, op: Op, counter: Linear, carried: Sequence[Any], n: int, head: Canvas) -> Canvas:
+    def within_part(self, op: Op, counter: Linear, carried: Sequence[CanvasValue], n: int, head: Canvas) -> Canvas:
         """What an iteration makes of a canvas of whose part some cells are decided: another one such."""
         now = _with(carried, head)
         if op.opcode == "while":
@@ -278,7 +294,7 @@ class Walk(Canvases):
             raise Stopped(op, "an iteration decides cells of another part")
         return after
 
-    def filling(self, op: Op, low: Linear, limit: Any, carried: Sequence[Any]) -> list[Any]:
+    def filling(self, op: Op, low: Linear, limit: CanvasValue, carried: Sequence[CanvasValue]) -> list[CanvasValue]:
         """A loop each of whose iterations decides the surest masked cell of a part. It fills the part if it runs while a cell
         is masked, or as often as there are cells. limit: how often it runs at most (of a `for` loop, in fact)."""
         n, before, part = self.head(op, low, carried)
@@ -296,7 +312,7 @@ class Walk(Canvases):
             end = Canvas(part.high, then(head.steps, "surest", part.low, part.high), went=True)
         return _with(carried, end)
 
-    def counting(self, op: Op, low: Linear, times: Linear, carried: Sequence[Any]) -> list[Any]:
+    def counting(self, op: Op, low: Linear, times: Linear, carried: Sequence[CanvasValue]) -> list[CanvasValue]:
         """A loop each of whose iterations decides so many of the surest masked cells of a part, as `spread` shares all of them
         among the iterations."""
         n, before, part = self.head(op, low, carried)
@@ -308,22 +324,22 @@ class Walk(Canvases):
         after = self.within_part(op, STEP, carried, n, head)
         self.known.back(mark)
         cells, counts = part.high - part.low, list(after.part.counts if after.part is not None else ())
-        for (kind, *spread), atom in list(self.known.made.items()):
-            if kind == "counts" and counts == [HEAD, atom] and (spread[0], spread[2]) == (cells, STEP):
-                if size(self, Counts(cells, spread[1])) == times:
-                    break
+        for key, atom in list(self.known.made.items()):
+            match key:
+                case ("counts", of, Linear() as steps, at) if counts == [HEAD, atom] and (of, at) == (cells, STEP):
+                    if size(self, Counts(cells, steps)) == times:
+                        break
         else:
             raise Stopped(op, "it is not known that the loop decides all cells of the part")
         end = Canvas(part.high, (*before.steps, ("counts", part.low, part.high, atom, times)), went=True)
         return _with(carried, end)
 
-    def over_blocks(self, op: Op, step: Linear, carried: Sequence[Any]) -> list[Any]:
+    def over_blocks(self, op: Op, step: Linear, carried: Sequence[CanvasValue]) -> list[CanvasValue]:
         """A loop through all blocks, whose body decides any one of them; all before it are decided."""
-        places = [n for n, v in enumerate(carried) if isinstance(v, Canvas)]
-        if len(places) != 1 or self.block is not None:
+        n, before = _only(op, carried)
+        if self.block is not None:
             raise Stopped(op, "more than one canvas")
-        (n,) = places
-        before, low, high = carried[n], Linear.of(" low"), Linear.of(" high")
+        low, high = Linear.of(" low"), Linear.of(" high")
         if before.done != ZERO or before.part is not None:
             raise Stopped(op, "some cells are decided before the loop")
         mark = self.known.mark()
@@ -341,7 +357,15 @@ class Walk(Canvases):
         return _with(carried, end)
 
 
-def _with(carried: Sequence[Any], canvas: Canvas) -> list[Any]:
+def _only(op: Op, carried: Sequence[CanvasValue]) -> tuple[int, Canvas]:
+    """The one canvas that a loop carries, with its place."""
+    canvases = [(n, v) for n, v in enumerate(carried) if isinstance(v, Canvas)]
+    if len(canvases) != 1:
+        raise Stopped(op, "more than one canvas")
+    return canvases[0]
+
+
+def _with(carried: Sequence[CanvasValue], canvas: Canvas) -> list[CanvasValue]:
     """Carried values of which nothing is known but the canvas."""
     return [canvas if isinstance(v, Canvas) else v if isinstance(v, Lost) else None for v in carried]
 
@@ -351,18 +375,18 @@ def _ends(canvas: Canvas) -> tuple[Linear, Linear]:
     return canvas.part.low, canvas.part.high
 
 
-def _amounts(steps: Any) -> list[Linear]:
+def _amounts(steps: Steps | tuple[str | Linear | Steps, ...] | Linear | str) -> list[Linear]:
     if isinstance(steps, Linear):
         return [steps]
     return [a for part in steps for a in _amounts(part)] if isinstance(steps, tuple) else []
 
 
-def _alike(a: Any, b: Any) -> bool:
+def _alike(a: CanvasValue, b: CanvasValue) -> bool:
     """Whether two values are known to be one."""
     return a is b or isinstance(a, Linear | bool | Blocks) and a == b
 
 
-def _slope(a: Any, b: Any) -> Any:
+def _slope(a: CanvasValue, b: CanvasValue) -> Linear | None:
     """How a value may change from iteration to iteration: by so much, not at all (0), or in no way that is followed (None)."""
     if isinstance(a, Linear) and isinstance(b, Linear):
         return b - a if (b - a).number is not None else None
@@ -371,7 +395,7 @@ def _slope(a: Any, b: Any) -> Any:
     return ZERO if a is b and a is not None else None
 
 
-def _after(v: Any, slope: Any, times: Linear) -> Any:
+def _after(v: CanvasValue, slope: Linear | None, times: Linear) -> CanvasValue:
     """A carried value after so many iterations."""
     if slope is None:
         return v if isinstance(v, Lost) else None
@@ -382,15 +406,15 @@ def _after(v: Any, slope: Any, times: Linear) -> Any:
     return v
 
 
-def _kept(found: Any, head: Any, v: Any, slope: Linear, i: Linear) -> bool:
+def _kept(found: CanvasValue, head: CanvasValue, v: CanvasValue, slope: Linear, i: Linear) -> bool:
     """Whether an iteration takes a value to that of the next counter."""
     want = _after(v, slope, i + ONE)
-    if isinstance(v, Canvas) and slope == ONE:
+    if isinstance(want, Canvas) and slope == ONE:
         return isinstance(found, Canvas) and (found.done, found.steps, found.part) == (want.done, want.steps, None)
     return found == want if isinstance(v, Linear) else found is head
 
 
-OWN: dict[str, Callable[..., Any]] = {
+OWN: dict[str, Callable[..., CanvasValue | list[CanvasValue]]] = {
     "canvas.new": Walk.new,
     "canvas.get": Walk.get,
     "canvas.put": Walk.put,

@@ -5,19 +5,67 @@ every program with the schedule chooses so: it is a function of the canvas and o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol, TypeAlias
 
-from decgraph.check.proof.amounts import PLACE
-from decgraph.ir.linear import Linear
+from decgraph.check.proof.amounts import PLACE, Known
+from decgraph.ir.linear import Condition, Linear
+from decgraph.ir.values import Op
 
 K = Linear.of(PLACE)
 NOTHING = "a memory that holds nothing"
 NONE = "none"
 
 
+class Abstract:
+    """What is known of a value that is no number, condition or name."""
+
+
+Steps: TypeAlias = "tuple[tuple[str | Linear | Steps, ...], ...]"
+"""In order: ("each", a, b), the cells from a to b one after the other; ("at once", a, b), all of them from one canvas;
+("surest", a, b), one of them after the other, the surest first; ("counts", a, b, n, times), the n surest of them, so often;
+("blocks", n, steps), these steps in each block of n cells."""
+
+
+@dataclass(frozen=True)
+class PartlyDecided:
+    """Cells of which some are decided, by steps that each decided the surest, or the `counts` surest; own: with own noise."""
+
+    low: Linear
+    high: Linear
+    counts: tuple[str | Linear, ...] = ()
+    own: bool = True
+
+
 @dataclass(frozen=True, eq=False)
-class Cells:
+class Canvas(Abstract):
+    """A canvas whose first `done` cells are decided, by these steps, then some of a part, and whose others are masked. went: a
+    step was made since the head of the loop around."""
+
+    done: Linear
+    steps: Steps = ()
+    part: PartlyDecided | None = None
+    went: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Lost(Abstract):
+    """A canvas of which nothing is known any more: since which op, and why."""
+
+    op: Op
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """The noise of a draw; own: the `output` noise whose number is how many cells are decided."""
+
+    own: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Cells(Abstract):
     """The cells from low to high (left out), each once; in this order or in any."""
 
     low: Linear
@@ -26,32 +74,32 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class Blocks(Abstract):
     """The canvas in blocks of so many cells."""
 
     step: Linear
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Rows(Abstract):
     """The model's own rows of a canvas, at cells (None: at all). face: as the request shapes them, or another one."""
 
-    canvas: Any
-    at: Any
+    canvas: Canvas
+    at: CanvasValue
     face: str = "shaped"
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class Drawn(Abstract):
     """A draw of each of the model's rows of a canvas, with noise of its own, at cells (None: at all). draw: which noise."""
 
-    canvas: Any
-    at: Any
-    draw: Any
+    canvas: Canvas
+    at: CanvasValue
+    draw: Noise
 
 
 @dataclass(frozen=True)
-class Between:
+class Between(Abstract):
     """A condition that is true of the places from low to high (left out)."""
 
     low: Linear
@@ -59,23 +107,23 @@ class Between:
 
 
 @dataclass(frozen=True)
-class Formula:
+class Formula(Abstract):
     """A condition (ir/linear.py) made of others of which nothing is known: whether some number is negative."""
 
-    condition: Any
+    condition: Condition
 
 
 @dataclass(frozen=True)
-class Vector:
+class Vector(Abstract):
     """A vector: how many entries it has along its first dimension, and of a plain one the entry at place k, by `K` (None:
     nothing is known). Atoms whose names begin with "@" may differ from entry to entry."""
 
     size: Linear | None
-    item: Any = None
+    item: CanvasValue = None
 
 
 @dataclass(frozen=True)
-class Places:
+class Places(Abstract):
     """The numbers below `size`, each once, in any order; `even`: a distribution that gives mass to each of them."""
 
     size: Linear
@@ -83,15 +131,15 @@ class Places:
 
 
 @dataclass(frozen=True)
-class CellEdit:
+class CellEdit(Abstract):
     """One cell and its token."""
 
-    at: Any
-    token: Any
+    at: CanvasValue
+    token: CanvasValue
 
 
 @dataclass(frozen=True)
-class Counts:
+class Counts(Abstract):
     """So many cells, spread over so many steps (at least one): how many each step decides."""
 
     cells: Linear
@@ -99,40 +147,40 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class MaskedOf:
+class MaskedOf(Abstract):
     """Which cells are masked, of a canvas some of whose cells are decided."""
 
-    canvas: Any
+    canvas: Canvas
 
 
 @dataclass(frozen=True)
-class Open:
+class Open(Abstract):
     """The masked cells of a canvas from low to high, in order. As a condition on those from low to high: which are masked."""
 
-    canvas: Any
+    canvas: Canvas
     low: Linear
     high: Linear
 
 
 @dataclass(frozen=True)
-class AnyOpen:
+class AnyOpen(Abstract):
     """Whether any of these cells is masked."""
 
     cells: Open
 
 
 @dataclass(frozen=True)
-class Score:
+class Score(Abstract):
     """The model's probability of each token that was drawn, as a number between 0 and 1."""
 
     number: Linear
-    canvas: Any
-    at: Any
-    draw: Any
+    canvas: Canvas
+    at: CanvasValue
+    draw: Noise
 
 
 @dataclass(frozen=True)
-class Ranked:
+class Ranked(Abstract):
     """The place of each score from the best."""
 
     number: Linear
@@ -140,7 +188,7 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class Best:
+class Best(Abstract):
     """The `count` best cells by a score: as a condition, as positions, or (`token`) the draws there."""
 
     score: Score
@@ -149,14 +197,14 @@ class Best:
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class Tree(Abstract):
     """A tree of canvases whose root is this one."""
 
-    base: Any
+    base: Canvas
 
 
 @dataclass(frozen=True)
-class TreeNodes:
+class TreeNodes(Abstract):
     """All nodes of a tree; `one`: any one of them."""
 
     tree: Tree
@@ -164,25 +212,47 @@ class TreeNodes:
 
 
 @dataclass(frozen=True)
-class Column:
+class Column(Abstract):
     """Something for each canvas of a tree: `value` is that of any one of them."""
 
     tree: Tree
-    value: Any
+    value: CanvasValue
 
 
 @dataclass(frozen=True)
-class Order:
+class Order(Abstract):
     """Cells from the best by a score to the worst."""
 
     score: Score
 
 
-def number(x: Any) -> Any:
+CanvasValue: TypeAlias = Abstract | Linear | bool | str | tuple[()] | None
+"""What is known of a value: a model by its name, `NOTHING`, `NONE`, an empty list, a condition or number; None: nothing."""
+
+
+class Walks(Protocol):
+    """The pass over a function (canvas_loops.py), as rules of ops need it: what is known of numbers, the canvas's length,
+    vectors of blocks by their number, and the block that a loop is at."""
+
+    known: Known
+    length: Linear
+    blocks: dict[Linear, Linear]
+    block: tuple[Linear, Cells] | None
+
+    def masked_at(self, canvas: Canvas, at: Cells) -> Open | Formula:
+        """Which of some cells are masked."""
+        ...
+
+
+Rule = Callable[..., CanvasValue]
+"""What the result of an op is, of the walk, the op and its operands."""
+
+
+def number(x: CanvasValue) -> CanvasValue:
     """A score or a rank as a number of which no more than its range is known."""
     return x.number if isinstance(x, Score | Ranked) else x
 
 
-def same_cells(a: Any, b: Any) -> bool:
+def same_cells(a: CanvasValue, b: CanvasValue) -> bool:
     """Whether two values name the same cells in the same order."""
     return a is b or isinstance(a, Open) and a == b

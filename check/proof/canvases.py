@@ -10,21 +10,26 @@ draws, and how many steps were made may depend on anything.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from decgraph.check.proof.amounts import ONE, ZERO, Known
 from decgraph.check.proof.canvas_values import (
-    NONE,
     NOTHING,
     Best,
     Between,
+    Canvas,
+    CanvasValue,
     CellEdit,
     Cells,
     Column,
     Drawn,
+    Formula,
+    Lost,
     MaskedOf,
+    Noise,
     Open,
+    PartlyDecided,
     Rows,
+    Steps,
     Tree,
     TreeNodes,
     Vector,
@@ -39,46 +44,6 @@ from decgraph.ir.values import Function, Op, Region, Value
 
 AGREED = "6e53ec70bed140e8594f0047d5b1993391b5c2cd8451b25e7b2dfd57e3894e56"
 """The hash of a rule that goes on to a child if it is the edit that it is given, and emits nothing."""
-Steps = tuple[tuple[Any, ...], ...]
-"""In order: ("each", a, b), the cells from a to b one after the other; ("at once", a, b), all of them from one canvas;
-("surest", a, b), one of them after the other, the surest first; ("counts", a, b, n, times), the n surest of them, so often;
-("blocks", n, steps), these steps in each block of n cells."""
-
-
-@dataclass(frozen=True)
-class PartlyDecided:
-    """Cells of which some are decided, by steps that each decided the surest, or the `counts` surest; own: with own noise."""
-
-    low: Linear
-    high: Linear
-    counts: tuple[Any, ...] = ()
-    own: bool = True
-
-
-@dataclass(frozen=True, eq=False)
-class Canvas:
-    """A canvas whose first `done` cells are decided, by these steps, then some of a part, and whose others are masked. went: a
-    step was made since the head of the loop around."""
-
-    done: Linear
-    steps: Steps = ()
-    part: PartlyDecided | None = None
-    went: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Lost:
-    """A canvas of which nothing is known any more: since which op, and why."""
-
-    op: Op
-    why: str
-
-
-@dataclass(frozen=True, eq=False)
-class Noise:
-    """The noise of a draw; own: the `output` noise whose number is how many cells are decided."""
-
-    own: bool
 
 
 def then(steps: Steps, kind: str, low: Linear, high: Linear) -> Steps:
@@ -94,14 +59,14 @@ class Canvases:
 
     function: Function
     known: Known
-    given: dict[str, Any]
+    given: dict[str, CanvasValue]
     steps: list[Step] = field(default_factory=list)
     length: Linear = field(default_factory=lambda: Linear.of(" n"))
     blocks: dict[Linear, Linear] = field(default_factory=dict)
     block: tuple[Linear, Cells] | None = None
 
     def __post_init__(self) -> None:
-        self.now: dict[Value, Any] = {p.value: self.given.get(p.name) for p in self.function.params}
+        self.now: dict[Value, CanvasValue] = {p.value: self.given.get(p.name) for p in self.function.params}
         self.loops: dict[Value, tuple[Value, ...]] = {}
         self.reads: dict[Value, int] = {}
         self.made: dict[Value, Op] = {}
@@ -129,7 +94,7 @@ class Canvases:
             self.steps.append(step)
 
     # -- what is masked
-    def new(self, op: Op, *operands: Any) -> Canvas:
+    def new(self, op: Op, *operands: CanvasValue) -> Canvas:
         if self.asked is not None or len(operands) != 1 or self.loops[op.result] or not isinstance(operands[0], Linear):
             raise Stopped(op, "more than one canvas, or one that grows")
         self.asked = operands[0]
@@ -137,7 +102,7 @@ class Canvases:
         self.known.facts.append(operands[0] - self.length)
         return Canvas(ZERO)
 
-    def get(self, op: Op, canvas: Any) -> Any:
+    def get(self, op: Op, canvas: CanvasValue) -> CanvasValue:
         what, every = op.attrs["field"], Cells(ZERO, self.length)
         if what == "length":
             return self.length
@@ -145,7 +110,7 @@ class Canvases:
             return every
         return Vector(self.length, self.state(canvas, what))
 
-    def state(self, canvas: Any, what: str) -> Any:
+    def state(self, canvas: CanvasValue, what: str) -> CanvasValue:
         """Which cells are masked, or decided."""
         if what not in ("masked", "decided") or not isinstance(canvas, Canvas):
             return None
@@ -154,7 +119,7 @@ class Canvases:
         ends = (canvas.done, self.length) if what == "masked" else (ZERO, canvas.done)
         return within(self, Between(*ends), Cells(ZERO, self.length))
 
-    def masked_at(self, canvas: Canvas, at: Cells) -> Any:
+    def masked_at(self, canvas: Canvas, at: Cells) -> Open | Formula:
         """Which of some cells are masked, by their place among them."""
         part = canvas.part
         same = part is not None and at.ordered and (at.low, at.high) == (part.low, part.high)
@@ -164,7 +129,7 @@ class Canvases:
         """How many cells are decided."""
         return canvas.done if canvas.part is None else self.known.atom(0, key=("decided", canvas))
 
-    def counted(self, op: Op, x: Any) -> Any:
+    def counted(self, op: Op, x: CanvasValue) -> CanvasValue:
         """How many cells of a canvas, or of each canvas of a tree, are decided; None for any other fold."""
         made = self.made.get(op.operands[0])
         if op.attrs["fn"] != "count" or made is None:
@@ -177,11 +142,11 @@ class Canvases:
         return None
 
     # -- what becomes decided
-    def put(self, op: Op, canvas: Any, where: Any, *rest: Any) -> Any:
+    def put(self, op: Op, canvas: CanvasValue, where: CanvasValue, *rest: CanvasValue) -> CanvasValue:
         """Masked cells become decided, each by a fresh draw of its own row on this very canvas."""
         if not isinstance(canvas, Canvas):
             return canvas
-        mask = True
+        mask: CanvasValue = True
         if op.attrs.get("has_mask"):
             mask = rest[-1].item if isinstance(rest[-1], Vector) else rest[-1]
         if mask is False or isinstance(where, Cells) and self.known.at_least(where.low - where.high):
@@ -189,8 +154,9 @@ class Canvases:
         if op.attrs["kind"] != "token":
             return Lost(op, "cells may be masked again" if op.attrs["kind"] == "mask" else "cells may hold an embedding")
         x = rest[0]
-        if isinstance(where, Best) or isinstance(mask, Best):
-            return self.surest(op, canvas, where, x, mask)
+        best = mask if isinstance(mask, Best) else where
+        if isinstance(best, Best):
+            return self.surest(op, canvas, best, where, x, mask)
         if isinstance(where, Linear):
             where = Cells(where, where + ONE)
         new = self.chosen(where, mask, size(self, rest[-1])) if isinstance(where, Cells) else None
@@ -200,7 +166,8 @@ class Canvases:
             return Lost(op, "the cells that are decided are not the next ones from the left, each once")
         if not isinstance(x, Drawn) or x.canvas is not canvas:
             return Lost(op, "a cell gets a token that is not known to be a fresh draw of the model's row there on this canvas")
-        alone = isinstance(x.at, Cells) and size(self, x.at) == size(self, where) == ONE and x.at.low == where.low
+        one = size(self, x.at) == size(self, where) == ONE
+        alone = one and isinstance(x.at, Cells) and isinstance(where, Cells) and x.at.low == where.low
         if not (alone or x.at is where or self.every(op, x)):
             return Lost(op, "tokens may be put at other cells than they were drawn for")
         self.own = self.own and x.draw.own
@@ -220,7 +187,7 @@ class Canvases:
         dims = op.operands[2].type.dims
         return x.at is None and bool(dims) and dims[0].kind == "cells"
 
-    def chosen(self, where: Cells, mask: Any, entries: Linear | None) -> Cells | None:
+    def chosen(self, where: Cells, mask: CanvasValue, entries: Linear | None) -> Cells | None:
         """Those cells at which a condition is true, one for each of them or for each of the canvas."""
         if mask is True:
             return where
@@ -230,13 +197,14 @@ class Canvases:
         low, high = start + mask.low, start + mask.high
         return Cells(low, high) if self.known.at_least(low - where.low) and self.known.at_least(where.high - high) else None
 
-    def surest(self, op: Op, canvas: Canvas, where: Any, x: Any, mask: Any) -> Canvas | Lost:
+    def surest(
+        self, op: Op, canvas: Canvas, best: Best, where: CanvasValue, x: CanvasValue, mask: CanvasValue
+    ) -> Canvas | Lost:
         """The surest masked cells of a part of the canvas become decided, by the draws whose probabilities say so."""
-        best = mask if isinstance(mask, Best) else where
         score = best.score
-        if isinstance(mask, Best):
-            right = isinstance(x, Drawn) and x.draw is score.draw and same_cells(where, score.at)
-            right = right and (same_cells(x.at, where) or self.every(op, x))
+        if best is mask:
+            drawn = isinstance(x, Drawn) and x.draw is score.draw and (same_cells(x.at, where) or self.every(op, x))
+            right = drawn and same_cells(where, score.at)
         else:
             right = mask is True and isinstance(x, Best) and x.token and (x.score, x.count) == (score, best.count)
         if not right or best.token or score.canvas is not canvas:
@@ -246,7 +214,7 @@ class Canvases:
             same = at.canvas is canvas and part is not None and (at.low, at.high) == (part.low, part.high)
         else:
             same = isinstance(at, Cells) and at.ordered and part is None and self.are_next(canvas, at)
-        if not same:
+        if not isinstance(at, Open | Cells) or not same:
             return Lost(op, "the surest cells are not those of one part of the canvas")
         if part is not None and part.own != score.draw.own:
             return Lost(op, "steps with noise of their own beside steps by how many cells are decided")
@@ -261,7 +229,7 @@ class Canvases:
         return Canvas(canvas.done, canvas.steps, PartlyDecided(at.low, at.high, counts, score.draw.own), went=True)
 
     # -- models
-    def eval(self, op: Op, model: Any, canvas: Any, *rest: Any) -> Any:
+    def eval(self, op: Op, model: CanvasValue, canvas: CanvasValue, *rest: CanvasValue) -> CanvasValue:
         given = dict(zip(op.attrs.get("with", ()), rest, strict=True))
         at = given.get("at")
         if not isinstance(model, str) or op.attrs.get("part") or given.keys() - {"at", "given"}:
@@ -283,13 +251,14 @@ class Canvases:
             return Rows(canvas, None)
         return Rows(canvas, at if isinstance(at, Cells | Open) else Cells(self.known.atom(), self.known.atom(), ordered=False))
 
-    def memory(self, op: Op, model: Any, canvas: Any, *rest: Any) -> Any:
+    def memory(self, op: Op, model: CanvasValue, canvas: CanvasValue, *rest: CanvasValue) -> CanvasValue:
         at = rest[0] if tuple(op.attrs.get("with", ())) == ("at",) else None
         return NOTHING if isinstance(at, Cells) and self.known.at_least(at.low - at.high) else None
 
-    def draw(self, op: Op, rows: Any, _: Any) -> Any:
+    def draw(self, op: Op, rows: CanvasValue, _: CanvasValue) -> CanvasValue:
         noise = self.made.get(op.operands[1])
-        tree, rows = (rows.tree, rows.value) if isinstance(rows, Column) else (None, rows)
+        tree = rows.tree if isinstance(rows, Column) else None
+        rows = rows.value if isinstance(rows, Column) else rows
         if not isinstance(rows, Rows) or rows.face != "shaped" or noise is None or noise.opcode != "noise":
             return Vector(size(self, rows))
         number = self.now.get(noise.operands[0]) if len(noise.operands) == 1 else None
@@ -306,7 +275,7 @@ class Canvases:
         drawn = Drawn(rows.canvas, rows.at, Noise(own))
         return Vector(size(self, rows)) if not fresh else drawn if tree is None else Column(tree, drawn)
 
-    def commit(self, op: Op, *values: Any) -> None:
+    def commit(self, op: Op, *values: CanvasValue) -> None:
         if len(values) != 1 or self.end is not None or op not in self.function.body.ops:
             raise Stopped(op, "commits more than one canvas, once")
         if isinstance(values[0], Lost):
@@ -319,13 +288,13 @@ class Canvases:
         self.end = values[0]
 
     # -- trees of canvases
-    def tree(self, op: Op, base: Any, *_: Any) -> Any:
+    def tree(self, op: Op, base: CanvasValue, *_: CanvasValue) -> CanvasValue:
         return Tree(base) if isinstance(base, Canvas) else None
 
-    def grow(self, op: Op, tree: Any, *_: Any) -> list[Any]:
+    def grow(self, op: Op, tree: CanvasValue, *_: CanvasValue) -> list[CanvasValue]:
         return [tree if isinstance(tree, Tree) else None, *[None] * (len(op.results) - 1)]
 
-    def node(self, tree: Tree, at: Any) -> Canvas | None:
+    def node(self, tree: Tree, at: CanvasValue) -> Canvas | None:
         """The canvas of any one of a tree's nodes: for the root what it is, for another its parent's with the best edit."""
         base = tree.base
         if tree not in self.nodes:
@@ -337,25 +306,24 @@ class Canvases:
             self.nodes[tree] = Canvas(base.done, base.steps, part)
         return self.nodes[tree]
 
-    def column(self, op: Op, tree: Any, *_: Any) -> Any:
-        node = self.nodes.get(tree) if isinstance(tree, Tree) else None
-        return Column(tree, Vector(self.length, self.state(node, op.attrs["column"]))) if node is not None else None
+    def column(self, op: Op, tree: CanvasValue, *_: CanvasValue) -> CanvasValue:
+        if not isinstance(tree, Tree) or tree not in self.nodes:
+            return None
+        return Column(tree, Vector(self.length, self.state(self.nodes[tree], op.attrs["column"])))
 
-    def all_nodes(self, op: Op, tree: Any, *_: Any) -> Any:
+    def all_nodes(self, op: Op, tree: CanvasValue, *_: CanvasValue) -> CanvasValue:
         return TreeNodes(tree) if isinstance(tree, Tree) and op.attrs["which"] == "all" else None
 
-    def walk(self, op: Op, tree: Any, evidence: Any, *_: Any) -> Any:
+    def walk(self, op: Op, tree: CanvasValue, evidence: CanvasValue, *_: CanvasValue) -> CanvasValue:
         """What a rule accepts that follows the specification's own next edits: some more of its steps, or none."""
+        lost = Lost(op, "what is accepted is not known to be the specification's next edits")
         edit = evidence.value if isinstance(evidence, Column) and evidence.tree is tree else None
-        node = self.nodes.get(tree) if isinstance(tree, Tree) else None
-        if not isinstance(edit, CellEdit) or node is None or digest(op) != AGREED:
-            return Lost(op, "what is accepted is not known to be the specification's next edits")
-        at, token = edit.at, edit.token
-        right = isinstance(at, Best) and isinstance(token, Best) and token.token and not at.token and at.score == token.score
-        if not right or at.score.canvas is not node or not isinstance(at.score.at, Open) or not at.score.draw.own:
-            return Lost(op, "what is accepted is not known to be the specification's next edits")
+        if not isinstance(tree, Tree) or tree not in self.nodes or not isinstance(edit, CellEdit) or digest(op) != AGREED:
+            return lost
+        at, token, node = edit.at, edit.token, self.nodes[tree]
+        if not isinstance(at, Best) or not isinstance(token, Best) or at.token or not token.token or at.score != token.score:
+            return lost
+        if at.score.canvas is not node or not isinstance(at.score.at, Open) or not at.score.draw.own:
+            return lost
         self.say(op, "accepts edits that are the next ones of one-at-a-time decoding, with its own draws", "cells-agreed")
         return replace(node, went=tree.base.went)
-
-
-__all__ = ["NONE", "Canvas", "Canvases", "Lost", "PartlyDecided", "Steps", "then"]

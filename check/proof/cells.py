@@ -4,13 +4,13 @@ in an order."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from decgraph.check.proof.amounts import ONE, ZERO, varying
 from decgraph.check.proof.canvas_values import (
     Best,
     Between,
     Blocks,
+    CanvasValue,
     Cells,
     Column,
     Counts,
@@ -26,9 +26,10 @@ from decgraph.check.proof.canvas_values import (
     Score,
     TreeNodes,
     Vector,
+    Walks,
     same_cells,
 )
-from decgraph.check.proof.vectors import RULES, Walks, as_vector, scalar, size, unknown, varies
+from decgraph.check.proof.vectors import RULES, as_vector, scalar, size, unknown, varies
 from decgraph.ir.linear import Linear
 from decgraph.ir.values import Op
 
@@ -36,25 +37,26 @@ BLOCK = Linear.of(" block")
 """The number of a block, in the loop that goes through all of them."""
 
 
-def _scored(rows: Rows, x: Any, entry: Linear) -> Any:
+def _scored(rows: Rows, x: CanvasValue, entry: Linear) -> CanvasValue:
     """What a lookup of drawn tokens in the rows that they were drawn from gives."""
-    same = isinstance(x, Drawn) and rows.face == "raw" and rows.canvas is x.canvas and same_cells(rows.at, x.at)
-    return Score(entry, rows.canvas, rows.at, x.draw) if same else entry
+    if isinstance(x, Drawn) and rows.face == "raw" and rows.canvas is x.canvas and same_cells(rows.at, x.at):
+        return Score(entry, rows.canvas, rows.at, x.draw)
+    return entry
 
 
-def _score(at: Any, keys: tuple[Any, ...]) -> Score | None:
+def _score(at: CanvasValue, keys: tuple[CanvasValue, ...]) -> Score | None:
     """The score that cells are chosen by."""
     key = keys[0].item if len(keys) == 1 and isinstance(keys[0], Vector) else None
     return key if isinstance(key, Score) and isinstance(at, Open | Cells | None) and same_cells(at, key.at) else None
 
 
-def _best_tokens(x: Drawn, i: Best) -> Any:
+def _best_tokens(x: Drawn, i: Best) -> CanvasValue:
     """The draws at the best cells."""
     own = not i.token and x.draw is i.score.draw and x.canvas is i.score.canvas
     return Best(i.score, i.count, token=True) if own else None
 
 
-def _gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
+def _gathered(w: Walks, op: Op, x: CanvasValue, *index: CanvasValue) -> CanvasValue:
     if len(index) != 1 or op.attrs.get("axis"):
         return None
     (i,) = index
@@ -90,19 +92,19 @@ def _gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
     return Vector(size(w, i)) if op.result.type.dims and op.operands[1].type.dims else scalar(w, op)
 
 
-def _picked(w: Walks, x: Vector, i: Linear) -> Any:
+def _picked(w: Walks, x: Vector, i: Linear) -> CanvasValue:
     """One entry of a vector."""
     return x.item if x.size == ONE or not varies(x.item) else None
 
 
-def _again(w: Walks, x: Vector) -> Any:
+def _again(w: Walks, x: Vector) -> CanvasValue:
     """The entries of a vector at other places."""
     if not varies(x.item):
         return x.item
     return unknown(w) if isinstance(x.item, Formula | Between) else None
 
 
-def within(w: Walks, cond: Between, at: Cells) -> Any:
+def within(w: Walks, cond: Between, at: Cells) -> CanvasValue:
     """A condition on the cells of a canvas, for some of them, by their place among these."""
     if w.known.at_least(at.low - cond.low) and w.known.at_least(cond.high - at.high):
         return True
@@ -111,7 +113,7 @@ def within(w: Walks, cond: Between, at: Cells) -> Any:
     return Between(cond.low - at.low, cond.high - at.low) if at.ordered else unknown(w)
 
 
-def _compacted(w: Walks, op: Op, x: Any, cond: Any) -> Any:
+def _compacted(w: Walks, op: Op, x: CanvasValue, cond: CanvasValue) -> CanvasValue:
     item, n = cond.item if isinstance(cond, Vector) else cond, size(w, x)
     if isinstance(item, Between) and isinstance(x, Cells) and op.operands[1].type.dims[0].kind == "cells":
         item = within(w, item, x)  # the condition is read at each of the cells
@@ -132,7 +134,7 @@ def _compacted(w: Walks, op: Op, x: Any, cond: Any) -> Any:
     return x if item is True else None
 
 
-def _first(w: Walks, op: Op, x: Any, k: Any, *keys: Any) -> Any:
+def _first(w: Walks, op: Op, x: CanvasValue, k: CanvasValue, *keys: CanvasValue) -> CanvasValue:
     """The first or the best k of a vector; the best in any order."""
     best = op.opcode == "select.top"
     score = (_score(x, keys) if x is not None else None) if best else x.score if isinstance(x, Order) else None
@@ -152,14 +154,14 @@ def _first(w: Walks, op: Op, x: Any, k: Any, *keys: Any) -> Any:
     return None
 
 
-def _sorted_(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
+def _sorted_(w: Walks, op: Op, x: CanvasValue, *keys: CanvasValue) -> CanvasValue:
     score = _score(x, keys) if op.attrs.get("descending") and x is not None else None
     if score is not None and size(w, x) != ONE:
         return Order(score)
     return replace(x, ordered=False) if isinstance(x, Cells) else Vector(size(w, x))
 
 
-def _sliced(w: Walks, op: Op, x: Any, *ends: Any) -> Any:
+def _sliced(w: Walks, op: Op, x: CanvasValue, *ends: CanvasValue) -> CanvasValue:
     bounds = list(ends)
     low = bounds.pop(0) if op.attrs.get("has_lo") else ZERO
     n = size(w, x)
@@ -169,20 +171,20 @@ def _sliced(w: Walks, op: Op, x: Any, *ends: Any) -> Any:
     return x if low == ZERO and w.known.at_least(high - n) else None
 
 
-def _tiled(w: Walks, op: Op, *xs: Any) -> Any:
+def _tiled(w: Walks, op: Op, *xs: CanvasValue) -> CanvasValue:
     kind, dims = op.attrs["kind"], op.result.type.dims
     numbers = [x for x in xs if isinstance(x, Linear)]
     if not xs or len(numbers) < len(xs) or dims[0].kind == "vocab" and kind == "zeros":
         return None
-    low = xs[0] if kind == "iota" and len(xs) == 2 else ZERO
-    n = xs[0] if kind == "zeros" else xs[-1] - low
+    low = numbers[0] if kind == "iota" and len(xs) == 2 else ZERO
+    n = numbers[0] if kind == "zeros" else numbers[-1] - low
     if not w.known.at_least(n) or not w.known.whole(n):
         return None
-    item = {"iota": low + K, "zeros": ZERO}.get(kind, xs[0])
+    item = {"iota": low + K, "zeros": ZERO}.get(kind, numbers[0])
     return Vector(n, item if len(dims) == 1 else None)
 
 
-def _normalized(w: Walks, op: Op, x: Any) -> Any:
+def _normalized(w: Walks, op: Op, x: CanvasValue) -> CanvasValue:
     """Numbers above 0, all the same, give mass to every place."""
     v = as_vector(w, x)
     even = isinstance(v.item, Linear) and not varying(v.item) and w.known.above(v.item)
@@ -191,12 +193,12 @@ def _normalized(w: Walks, op: Op, x: Any) -> Any:
     return Vector(v.size)
 
 
-def _many(w: Walks, op: Op, x: Any, k: Any, _noise: Any) -> Any:
+def _many(w: Walks, op: Op, x: CanvasValue, k: CanvasValue, _noise: CanvasValue) -> CanvasValue:
     """As many draws without replacement as there are places are all of them."""
     return Places(x.size) if isinstance(x, Places) and x.even and not op.attrs["replace"] and x.size == k else None
 
 
-def _whole(w: Walks, op: Op, x: Any) -> Any:
+def _whole(w: Walks, op: Op, x: CanvasValue) -> CanvasValue:
     if isinstance(x, Places):
         return x if not x.even else None
     if isinstance(x, Linear):
@@ -207,7 +209,7 @@ def _whole(w: Walks, op: Op, x: Any) -> Any:
     return Vector(v.size, w.known.rounded(v.item) if isinstance(v.item, Linear) else None)
 
 
-def _ranked(w: Walks, op: Op, x: Any) -> Any:
+def _ranked(w: Walks, op: Op, x: CanvasValue) -> CanvasValue:
     """Ranks are below the number of ranked values, where there are any."""
     n = size(w, x)
     if len(op.result.type.dims) != 1:
@@ -219,7 +221,7 @@ def _ranked(w: Walks, op: Op, x: Any) -> Any:
     return Vector(n, Ranked(place, score) if isinstance(score, Score) else place)
 
 
-def _largest(w: Walks, op: Op, x: Any) -> Any:
+def _largest(w: Walks, op: Op, x: CanvasValue) -> CanvasValue:
     n = size(w, x)
     if n == ONE and len(op.result.type.dims) == 1:
         return Vector(n, True)
@@ -227,20 +229,19 @@ def _largest(w: Walks, op: Op, x: Any) -> Any:
     return Vector(n, Best(score, ONE) if isinstance(score, Score) else unknown(w))
 
 
-def _argued(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
+def _argued(w: Walks, op: Op, x: CanvasValue, *keys: CanvasValue) -> CanvasValue:
     """The best of one candidate is that one."""
     if not keys:
         return Vector(size(w, x)) if op.result.type.dims else scalar(w, op)
     if size(w, x) != ONE:
-        drawn = isinstance(x, Drawn)
-        score = _score(x.at if drawn else x, keys) if op.attrs["fn"] == "max" and x is not None else None
-        if score is None or drawn and (x.draw is not score.draw or x.canvas is not score.canvas):
+        score = _score(x.at if isinstance(x, Drawn) else x, keys) if op.attrs["fn"] == "max" and x is not None else None
+        if score is None or isinstance(x, Drawn) and (x.draw is not score.draw or x.canvas is not score.canvas):
             return None
-        return Best(score, ONE, token=drawn)
+        return Best(score, ONE, token=isinstance(x, Drawn))
     return x.low if isinstance(x, Cells) else x if isinstance(x, Drawn) else None
 
 
-def _looked_up(w: Walks, op: Op, x: Any, i: Any) -> Any:
+def _looked_up(w: Walks, op: Op, x: CanvasValue, i: CanvasValue) -> CanvasValue:
     """A probability of one of the model's rows lies between 0 and 1."""
     n = size(w, x)
     if not isinstance(x, Rows) or len(op.result.type.dims) != 1 or x.face not in ("raw", "shaped"):
@@ -248,38 +249,40 @@ def _looked_up(w: Walks, op: Op, x: Any, i: Any) -> Any:
     return Vector(n, _scored(x, i, w.known.atom(0, 1, real=True, name=f"@p{len(w.known.bounds)}")))
 
 
-def _positions(w: Walks, op: Op, x: Any, *rest: Any) -> Any:
+def _positions(w: Walks, op: Op, x: CanvasValue, *rest: CanvasValue) -> CanvasValue:
     kind = op.attrs["kind"]
     k = w.known
     if kind == "blocks":
-        good = isinstance(rest[0], Linear) and k.at_least(rest[0], 1) and k.whole(rest[0])
-        return Blocks(rest[0]) if good else None
+        n = rest[0]
+        return Blocks(n) if isinstance(n, Linear) and k.at_least(n, 1) and k.whole(n) else None
     if kind in ("start", "stop"):
         return (x.low if kind == "start" else x.high) if isinstance(x, Cells) and x.ordered else k.atom(0)
-    if kind in ("span", "from", "before") and all(isinstance(r, Linear) and k.whole(r) for r in rest):
-        low = ZERO if kind == "before" else k.largest(rest[0], ZERO)
-        ends = {"span": lambda: rest[0] + rest[1], "from": lambda: w.length, "before": lambda: rest[0]}[kind]()
-        high = k.least(ends, w.length)
+    numbers = [r for r in rest if isinstance(r, Linear) and k.whole(r)]
+    if kind in ("span", "from", "before") and len(numbers) == len(rest):
+        first, *more = numbers
+        low = ZERO if kind == "before" else k.largest(first, ZERO)
+        high = k.least({"span": sum(more, first), "from": w.length, "before": first}[kind], w.length)
         if low is not None and high is not None and k.at_least(high - low):
             return Cells(low, high)
     return None
 
 
-def _tossed(w: Walks, op: Op, p: Any, _noise: Any) -> Any:
+def _tossed(w: Walks, op: Op, p: CanvasValue, _noise: CanvasValue) -> CanvasValue:
     """A coin whose probability is 0 or 1 is none."""
     x = p.item if isinstance(p, Vector) else p
-    certain = isinstance(x, Linear) and (w.known.at_least(x, 1) or w.known.at_least(x.times(-1)))
-    found = w.known.at_least(x, 1) if certain else unknown(w)
+    found: bool | Formula = isinstance(x, Linear) and w.known.at_least(x, 1)
+    if not found and not (isinstance(x, Linear) and w.known.at_least(x.times(-1))):
+        found = unknown(w)
     return Vector(p.size, found) if isinstance(p, Vector) else found
 
 
-def _contained(w: Walks, op: Op, x: Any, xs: Any) -> Any:
+def _contained(w: Walks, op: Op, x: CanvasValue, xs: CanvasValue) -> CanvasValue:
     if not op.result.type.dims:
         return False if xs == () else unknown(w)
     return Vector(size(w, x), False if xs == () else unknown(w))
 
 
-def _scheduled(w: Walks, op: Op, n: Any, steps: Any) -> Any:
+def _scheduled(w: Walks, op: Op, n: CanvasValue, steps: CanvasValue) -> CanvasValue:
     """n cells in so many steps: of one step all, of n steps one each."""
     if not isinstance(n, Linear) or not isinstance(steps, Linear) or not w.known.at_least(n) or not w.known.whole(n):
         return None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal
+from typing import Literal
 
 from decgraph.check.proof.derive import Derivation, derive
 from decgraph.check.proof.invariants import Stopped
 from decgraph.check.proof.schedules import scheduled
 from decgraph.ir.facts import Certainty
 from decgraph.ir.failing import Failing
-from decgraph.ir.settings import conjuncts
-from decgraph.ir.values import Claim, Function, Module
+from decgraph.ir.settings import Condition, conjuncts
+from decgraph.ir.values import Claim, Constant, Function, Module
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def prove(module: Module, claim: Claim) -> Derivation | Open:
 
 
 def _derived(
-    module: Module, function: Function, model: str, modes: list[Certainty], greedy: bool, condition: Any
+    module: Module, function: Function, model: str, modes: list[Certainty], greedy: bool, condition: Condition
 ) -> Derivation | Open:
     """A derivation in the first mode that has one, where a condition holds."""
     stopped: Stopped | None = None
@@ -87,7 +87,7 @@ def _of_canvases(module: Module, claim: Claim) -> Derivation | Open:
 def _model_of(function: Function, claim: Claim) -> str | None:
     """The parameter that stands for the specification's model."""
     for kind, name in dict(claim.args).values():
-        if kind == "param" and function.param(name).value.type.elem == "model":
+        if kind == "param" and function.param(str(name)).value.type.elem == "model":
             return str(name)
     return None
 
@@ -105,7 +105,7 @@ def _no_sampler(module: Module, claim: Claim) -> str | None:
     return None
 
 
-def alternatives(condition: Any) -> list[Any]:
+def alternatives(condition: Condition) -> list[Condition]:
     """Conditions of which one holds where this one does: the parts of an `or`, also of one inside an `and`."""
     match condition:
         case ("or", *parts):
@@ -115,7 +115,7 @@ def alternatives(condition: Any) -> list[Any]:
     return [condition]
 
 
-def equalities(condition: Any) -> dict[str, Any]:
+def equalities(condition: Condition) -> dict[str, Constant]:
     """The values of parameters that a condition asks for: {"a": 1, "c": False} of `a == 1 and b >= 2 and not c`. What else it
     asks for is left out: what is derived without it holds with it."""
     match condition:

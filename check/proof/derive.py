@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from decgraph.check.proof.endings import errors
 from decgraph.check.proof.environment import Environment, Judged
@@ -12,7 +12,8 @@ from decgraph.check.proof.invariants import Invariant, NotKept, Step, Stopped
 from decgraph.check.proof.judgments import judge
 from decgraph.check.proof.kernel import Kernel
 from decgraph.ir.facts import Certainty
-from decgraph.ir.values import Function, Module, Op
+from decgraph.ir.settings import Condition
+from decgraph.ir.values import Constant, Function, Module, Op
 
 MOST_ROUNDS = 200
 
@@ -27,11 +28,11 @@ class Derivation:
     model: str
     mode: Certainty | Literal["scheduled", "same"]
     greedy: bool
-    settings: tuple[tuple[str, Any], ...]
+    settings: tuple[tuple[str, Constant], ...]
     invariants: Mapping[Op, Invariant]
     steps: tuple[Step, ...]
     when: str = ""
-    condition: Any = ()
+    condition: Condition = ()
     others: tuple[Derivation, ...] = ()
     """Of a condition with `or`: derivations for its other cases."""
     errors: tuple[tuple[int, str], ...] = ()
@@ -61,8 +62,8 @@ def derive(
     mode: Certainty,
     *,
     greedy: bool = False,
-    settings: Mapping[str, Any] | None = None,
-    condition: Any = (),
+    settings: Mapping[str, Constant] | None = None,
+    condition: Condition = (),
 ) -> Derivation:
     """A derivation, or Stopped with the op at which nothing follows."""
     invariants: dict[Op, Invariant] = {}

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from decgraph.check.proof.folding import INF, Number, Range, number
 from decgraph.check.proof.invariants import Invariant, Step
 from decgraph.check.proof.sizes import Sizes
 from decgraph.check.proof.unit_rows import sums_to_one
+from decgraph.ir import linear
 from decgraph.ir.facts import NONE, Certainty, Drafts, Fact, ModelIs
 from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
-from decgraph.ir.linear import Condition
-from decgraph.ir.values import Function, Module, Op, Region, Value
+from decgraph.ir.settings import Condition
+from decgraph.ir.values import Constant, Function, Module, Op, Region, Value
 
 LOOPS = ("for", "while", "each")
 Judged = tuple[str, str]
@@ -46,14 +46,14 @@ class Environment:
     judge: Callable[[Environment, Op], Judged]
     invariants: Mapping[Op, Invariant]
     greedy: bool = False
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    condition: Any = ()
+    settings: Mapping[str, Constant] = field(default_factory=dict)
+    condition: Condition = ()
 
     def __post_init__(self) -> None:
         self.models = self.model.split(" or ")
         self.facts: dict[Value, Fact] = {}
         self.taints: dict[Value, Labels] = {}
-        self.consts: dict[Value, Any] = {}
+        self.consts: dict[Value, Constant] = {}
         self.made: dict[Value, Op] = {}
         self.loops: dict[Value, tuple[Value, ...]] = {}
         self.around: dict[Value, tuple[Op, ...]] = {}
@@ -141,7 +141,7 @@ class Environment:
         """A number that the value is not below."""
         return self.limits(v)[0]
 
-    def const(self, v: Value) -> object:
+    def const(self, v: Value) -> Constant:
         return self.consts.get(v)
 
     def sums_to_one(self, v: Value) -> bool:
@@ -155,7 +155,7 @@ class Environment:
         """The draws that the committed context depends on."""
         return self.states.get("context", NONE)
 
-    def proves(self, condition: Condition) -> bool:
+    def proves(self, condition: linear.Condition) -> bool:
         """Whether a condition on numbers follows from what is known here."""
         return self.sizes.proves(condition)
 

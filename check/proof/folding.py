@@ -9,26 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
 
 from decgraph.ir.linear import Linear
-from decgraph.ir.values import Op, Value
+from decgraph.ir.values import Constant, Op, Value
 
 INF = float("inf")
-FOLDED: dict[str, Callable[..., Any]] = {"clamp": lambda x, low, high: min(max(x, low), high), "floor": math.floor}
+Number = int | float | Fraction
+Range = tuple[Number, Number]
+FOLDED: dict[str, Callable[..., Number]] = {"clamp": lambda x, low, high: min(max(x, low), high), "floor": math.floor}
 """Functions that are not followed as sums (terms.py)."""
 FOLDS = ("map", "len", "list", "gather", "within", "as_int", "tile")
 """Ops that `constant` knows."""
-Number = int | float | Fraction
-Range = tuple[Number, Number]
 
 
-def number(x: Any) -> Number | None:
+def number(x: object) -> Number | None:
     """A constant as a number; None for conditions and for what is no number."""
     return x if isinstance(x, int | float | Fraction) and not isinstance(x, bool) else None
 
 
-def constant(op: Op, consts: Mapping[Value, Any]) -> Any:
+def constant(op: Op, consts: Mapping[Value, Constant]) -> Constant:
     """The value that an op makes where it is known, of a row: that of each entry; else None."""
     known = [consts.get(v) for v in op.operands]
     if op.opcode == "len":
@@ -61,7 +60,7 @@ def constant(op: Op, consts: Mapping[Value, Any]) -> Any:
     return 1 if fn == "pow" and number(known[0]) == 1 else None
 
 
-def same(op: Op, consts: Mapping[Value, Any], sums: Mapping[Value, Linear]) -> Value | None:
+def same(op: Op, consts: Mapping[Value, Constant], sums: Mapping[Value, Linear]) -> Value | None:
     """The operand that a `map` op gives back unchanged, if there is one. sums: what numbers are (check/proof/sizes.py)."""
     fn, xs = op.attrs["fn"], op.operands
     if fn in ("relu", "abs") and xs[0] in sums and sums.get(op.result) == sums[xs[0]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Iterable
 
 from decgraph.check.proof.environment import Environment, Judged
 from decgraph.check.proof.lossless import Lossless
-from decgraph.check.proof.matching import POSITIVE, PROB, UNKNOWN, NoRule, Paths
+from decgraph.check.proof.matching import POSITIVE, PROB, UNKNOWN, NoRule, Paths, RuleValue
 from decgraph.ir.values import Op, Region, Value
 from decgraph.ir.walk import EXITS
 
@@ -52,7 +52,7 @@ def _matches_one_draw(op: Op) -> bool:
         return False
 
 
-def _outside(kernel: Environment, v: Value) -> Any:
+def _outside(kernel: Environment, v: Value) -> RuleValue:
     """What a rule may know of values that it is given."""
     known = kernel.const(v)
     if known is not None:
@@ -66,21 +66,18 @@ def digest(op: Op) -> str:
     `break` what its regions yield."""
     number: dict[Value, int] = {}
 
-    def text(region: Region) -> Any:
-        args = [number.setdefault(v, len(number)) for v in region.args]
+    def defined(values: Iterable[Value]) -> list[int]:
+        return [number.setdefault(v, len(number)) for v in values]
+
+    def used(values: Iterable[Value]) -> list[int | str]:
+        return [number.get(v, "outside") for v in values]
+
+    def text(region: Region) -> tuple[object, ...]:
+        args = defined(region.args)
         ops = []
         for o in (o for o in region.ops if o.opcode not in EXITS):
             attrs = sorted((k, str(v)) for k, v in o.attrs.items() if k not in ("site", "reads"))
-            operands = [number.get(v, "outside") for v in o.operands]
-            ops.append(
-                (
-                    o.opcode,
-                    attrs,
-                    operands,
-                    [text(r) for r in o.regions],
-                    [number.setdefault(v, len(number)) for v in o.results],
-                )
-            )
-        return args, ops, [number.get(v, "outside") for v in region.yields]
+            ops.append((o.opcode, attrs, used(o.operands), [text(r) for r in o.regions], defined(o.results)))
+        return args, ops, used(region.yields)
 
     return hashlib.sha256(repr((op.attrs["scope"], text(op.regions[0]))).encode()).hexdigest()

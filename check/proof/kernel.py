@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
 from decgraph.check.proof import unread
@@ -370,7 +369,7 @@ class Kernel(Environment):
         if len(op.regions) == 2:
             self.region(op.regions[0])
             self.control |= self.taint(op.regions[0].yields[0])
-            goes_on = self.consts.get(condition := op.regions[0].yields[0], self.sizes.conditions.get(condition))
+            goes_on = self.sizes.condition(op.regions[0].yields[0])
         if goes_on is False:  # it does not begin
             self.say(op, "this is false at once", "condition")
             self.sound.update(body.ops)
@@ -440,7 +439,7 @@ class Kernel(Environment):
             raise NotKept(op, weaker)
 
 
-OWN_RULES: dict[str, Callable[[Kernel, Op], Any]] = {
+OWN_RULES: dict[str, Callable[[Kernel, Op], Fact | list[Fact | None] | None]] = {
     "const": Kernel._const,
     "commit": Kernel._commit,
     "return": Kernel._return,

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeAlias
 
 from decgraph.check.proof.matching import MOST_PATHS, NoRule
 from decgraph.check.proof.rows import P, Q, Rows, Scalar, SymbolicRow, added, negative, scaled, where_zero
-from decgraph.ir.values import Op, Region, Value
+from decgraph.ir.values import Constant, Op, Region, Value
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,9 @@ class Is:
 
 
 INDEX, CHILD, CHILDREN, NOISE, OWED, UNKNOWN = (Is(k) for k in ("index", "child", "children", "noise", "owed", "unknown"))
-Branch = tuple[SymbolicRow, Mapping[Value, Any]]
+LossValue: TypeAlias = Is | Constant
+"""What is known of a value in a rule: what it is, or a constant."""
+Branch = tuple[SymbolicRow, Mapping[Value, LossValue]]
 """Of one way through an iteration: its mass as a row over the child's token, and what values are."""
 
 
@@ -38,7 +40,7 @@ class Lossless:
 
     def __init__(self, op: Op) -> None:
         self.op, self.rows = op, Rows()
-        self.accepted: tuple[Any, ...] | None = None
+        self.accepted: tuple[LossValue, ...] | None = None
 
     def judge(self) -> None:
         """Raises NoRule unless the rule is lossless."""
@@ -62,7 +64,7 @@ class Lossless:
         self._iteration(loop, start, owed, children, consts)
         self._after(region, loop, start, owed, consts)
 
-    def _before(self, region: Region, loop: Op) -> dict[Value, Any]:
+    def _before(self, region: Region, loop: Op) -> dict[Value, LossValue]:
         """Constants that are set before the loop."""
         out = {}
         for op in region.ops[: region.ops.index(loop)]:
@@ -88,7 +90,9 @@ class Lossless:
                 looped = op.opcode in ("for", "while", "each")
                 self.noises(inner, (*counters, inner.args[0]) if looped else counters, made)
 
-    def _iteration(self, loop: Op, start: tuple[Any, ...], owed: int, children: Value, consts: dict[Value, Any]) -> None:
+    def _iteration(
+        self, loop: Op, start: tuple[LossValue, ...], owed: int, children: Value, consts: dict[Value, LossValue]
+    ) -> None:
         body = loop.regions[0]
         if not loop.attrs.get("stops"):
             raise NoRule("the loop never accepts")
@@ -127,13 +131,13 @@ class Lossless:
             if goes_on or where_zero(added(accepted, P, -1), symbol):
                 raise NoRule(f"not right where {symbol} is 0")
 
-    def _after(self, region: Region, loop: Op, start: tuple[Any, ...], owed: int, consts: dict[Value, Any]) -> None:
+    def _after(self, region: Region, loop: Op, start: tuple[LossValue, ...], owed: int, consts: dict[Value, LossValue]) -> None:
         """Nothing accepted: a fresh draw of what is owed is emitted. Accepted: the child, and nothing is emitted."""
         rest = Region((), region.ops[region.ops.index(loop) + 1 :], ())
         for state, accepts in ((start, False), (self.accepted, True)):
             if state is None:
                 continue
-            env: dict[Value, Any] = {**consts, **dict(zip(loop.results, state))}
+            env: dict[Value, LossValue] = {**consts, **dict(zip(loop.results, state))}
             env[loop.results[owed]] = Is("row", P)
             for _, after in self._run(rest, [(Q, env)]):
                 has, what, emits, token = (after.get(v, UNKNOWN) for v in region.yields)
@@ -149,17 +153,18 @@ class Lossless:
                 raise NoRule("too many paths")
         return paths
 
-    def _step(self, op: Op, mass: SymbolicRow, env: Mapping[Value, Any]) -> list[Branch]:
+    def _step(self, op: Op, mass: SymbolicRow, env: Mapping[Value, LossValue]) -> list[Branch]:
         xs = [env.get(v, UNKNOWN) for v in op.operands]
         if op.opcode == "if":
             return self._branch(op, xs[0], mass, env)
         value = self._value(op, xs) if len(op.results) == 1 else UNKNOWN
         return [(mass, {**env, **dict.fromkeys(op.results, value)})]
 
-    def _value(self, op: Op, xs: list[Any]) -> Any:
+    def _value(self, op: Op, xs: list[LossValue]) -> LossValue:
         match op.opcode, op.attrs.get("fn"), xs:
             case "const", _, _:
-                return op.attrs["value"]
+                value: Constant = op.attrs["value"]
+                return value
             case "noise", _, _:
                 return NOISE
             case "gather", _, [Is("children"), Is("index")]:
@@ -202,7 +207,7 @@ class Lossless:
                 return Is("coin", x.row)
         return UNKNOWN
 
-    def _branch(self, op: Op, condition: Any, mass: SymbolicRow, env: Mapping[Value, Any]) -> list[Branch]:
+    def _branch(self, op: Op, condition: LossValue, mass: SymbolicRow, env: Mapping[Value, LossValue]) -> list[Branch]:
         if isinstance(condition, bool):
             return self._arm(op, 0 if condition else 1, mass, env)
         if not (isinstance(condition, Is) and condition.kind == "coin"):
@@ -214,7 +219,7 @@ class Lossless:
         yes = self.rows.minimum(condition.row, Q)  # q * min(1, n / q) = min(n, q), for n >= 0
         return self._arm(op, 0, yes, env) + self._arm(op, 1, added(mass, yes, -1), env)
 
-    def _arm(self, op: Op, n: int, mass: SymbolicRow, env: Mapping[Value, Any]) -> list[Branch]:
+    def _arm(self, op: Op, n: int, mass: SymbolicRow, env: Mapping[Value, LossValue]) -> list[Branch]:
         region = op.regions[n]
         after = self._run(region, [(mass, env)])
         return [(m, {**e, **{r: e.get(y, UNKNOWN) for r, y in zip(op.results, region.yields)}}) for m, e in after]

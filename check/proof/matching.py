@@ -7,13 +7,13 @@ execution decides `support`: what is accepted or emitted has mass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import count
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
-from decgraph.ir.values import Op, Region, Value
+from decgraph.ir.values import Constant, Op, Region, Value
 
 MOST_PATHS = 400
 MOST_STATES = 60
@@ -29,7 +29,7 @@ class Thing:
     """An abstract value by its kind; `at`: the node that it belongs to."""
 
     kind: str
-    at: object = None
+    at: Hashable = None
     known: Known = ""
 
 
@@ -39,7 +39,7 @@ class Tok:
 
     name: int
     known: Known = ""
-    place: object = None
+    place: Hashable = None
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,16 @@ class Equal:
 class Above:
     """The condition that the evidence gives a token more mass than a number that is not negative."""
 
-    token: int
+    token: Hashable
 
 
 UNKNOWN = Thing("unknown")
 OUTPUT, NOISE, POSITIVE, PROB = Thing("output"), Thing("noise"), Thing("at least 0"), Thing("in 0..1")
 ROW, ROWS, CHILDREN, TREE, ABOVE = (Thing(k) for k in ("row", "rows", "children", "tree", "rows at parents"))
 PARENTS, TOKENS, MASSES = Thing("parents"), Thing("tokens"), Thing("masses of tokens")
-Env = Mapping[Value, Any]
+RuleValue: TypeAlias = Thing | Tok | Equal | Above | Constant
+"""What is known of a value in a rule."""
+Env = Mapping[Value, RuleValue]
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Paths:
     draws count as own that are made with noise of the rule's own, and not those of the output stream."""
 
     op: Op
-    outer: Callable[[Value], Any]
+    outer: Callable[[Value], RuleValue]
     greedy: bool = False
     fresh: bool = False
 
@@ -94,7 +96,7 @@ class Paths:
             raise NoRule("accepts or emits a token that nothing is known of")
         return "support" if "inside" in worst else "matching"
 
-    def _of_node(self, has: Any, what: Any, emits: Any, token: Any) -> set[Known]:
+    def _of_node(self, has: RuleValue, what: RuleValue, emits: RuleValue, token: RuleValue) -> set[Known]:
         """Of a path through a rule for one node: exactly one of a child and an emitted token."""
         if not isinstance(has, bool) or not isinstance(emits, bool):
             raise NoRule("whether the rule accepts or emits is not known on some path")
@@ -106,18 +108,21 @@ class Paths:
             raise NoRule("emits a token that nothing is known of" if emits else "a path accepts nothing and emits nothing")
         return {token.known}
 
-    def _of_tree(self, has: Any, what: Any, emits: Any, token: Any) -> set[Known]:
+    def _of_tree(self, has: RuleValue, what: RuleValue, emits: RuleValue, token: RuleValue) -> set[Known]:
         """Of a path through a rule for a whole tree: a node whose path is known, and a token that stands at it."""
         if not isinstance(has, bool) or not isinstance(emits, bool):
             raise NoRule("whether the rule accepts or emits is not known on some path")
-        if has and not (isinstance(what, Thing) and what.kind == "node"):
-            raise NoRule("the accepted node is not known to carry the target's tokens")
+        node: Hashable = "root"
+        known: set[Known] = set()
+        if has:
+            if not (isinstance(what, Thing) and what.kind == "node"):
+                raise NoRule("the accepted node is not known to carry the target's tokens")
+            node, known = what.at, {what.known}
         if not emits:
             raise NoRule("may accept the root and emit nothing")
-        node = what.at if has else "root"
         if not (isinstance(token, Tok) and token.place == ("at", node)):
             raise NoRule("the emitted token is not known to be the target's at the accepted node")
-        return {token.known, what.known} if has else {token.known}
+        return known | {token.known}
 
     def run(self, region: Region, envs: list[Env]) -> list[Env]:
         for op in region.ops:
@@ -126,7 +131,7 @@ class Paths:
                 raise NoRule("too many paths")
         return envs
 
-    def get(self, env: Env, v: Value) -> Any:
+    def get(self, env: Env, v: Value) -> RuleValue:
         return env[v] if v in env else self.outer(v)
 
     def step(self, op: Op, env: Env) -> list[Env]:
@@ -139,7 +144,7 @@ class Paths:
             return [{**env, **dict.fromkeys(op.results, UNKNOWN)}]
         return [{**env, op.result: self._value(op, [self.get(env, v) for v in op.operands])}]
 
-    def _value(self, op: Op, xs: list[Any]) -> Any:
+    def _value(self, op: Op, xs: list[RuleValue]) -> RuleValue:
         one = not op.result.type.dims
         match op.opcode, xs:
             case "const", _:
@@ -185,7 +190,7 @@ class Paths:
                 return self._map(op.attrs["fn"], xs)
         return UNKNOWN
 
-    def _map(self, fn: str, xs: list[Any]) -> Any:
+    def _map(self, fn: str, xs: list[RuleValue]) -> RuleValue:
         match fn, xs:
             case "not", [bool() as x]:
                 return not x
@@ -199,11 +204,11 @@ class Paths:
                 rest = [x for x in xs if x is not True]
                 if len(rest) == 1:
                     return rest[0]
-                for x in rest:  # any part of a conjunction is implied
-                    if isinstance(x, Above) or _is(x, "good at nodes"):
-                        return x
-                    if isinstance(x, Equal) and x.so:
-                        return replace(x, part=True)
+                for part in rest:  # any part of a conjunction is implied
+                    if isinstance(part, Above) or _is(part, "good at nodes"):
+                        return part
+                    if isinstance(part, Equal) and part.so:
+                        return replace(part, part=True)
                 return UNKNOWN
             case "or", _:
                 if True in [x for x in xs if isinstance(x, bool)]:
@@ -227,7 +232,7 @@ class Paths:
                 return POSITIVE
         return UNKNOWN
 
-    def _greater(self, big: Any, small: Any) -> Any:
+    def _greater(self, big: RuleValue, small: RuleValue) -> RuleValue:
         if big == PROB and isinstance(small, int | Fraction) and small >= 1:
             return False
         if not _not_negative(small):
@@ -235,9 +240,9 @@ class Paths:
         known: Known = "own" if self.greedy else "inside"
         if big == MASSES:
             return Thing("good at nodes", None, known)
-        return Above(big.at) if _is(big, "mass") else UNKNOWN
+        return Above(big.at) if isinstance(big, Thing) and big.kind == "mass" else UNKNOWN
 
-    def _branch(self, op: Op, env: Env, condition: Any) -> list[Env]:
+    def _branch(self, op: Op, env: Env, condition: RuleValue) -> list[Env]:
         out: list[Env] = []
         for n, region in enumerate(op.regions):
             if isinstance(condition, bool) and condition is bool(n):
@@ -247,7 +252,7 @@ class Paths:
                 out.append({**after, **yields})
         return out
 
-    def _learnt(self, env: Env, condition: Any, *, true: bool) -> Env:
+    def _learnt(self, env: Env, condition: RuleValue, *, true: bool) -> Env:
         """What a condition says of tokens where it is true, or false."""
         match condition:
             case Equal(a, b, so) if so is true:
@@ -278,7 +283,7 @@ class Paths:
                 raise NoRule("too many states of a loop")
         return [{**env, **dict(zip(op.results, map(self._named, state)))} for state in ends]
 
-    def _named(self, x: Any) -> Any:
+    def _named(self, x: RuleValue) -> RuleValue:
         return replace(x, name=next(self.names)) if isinstance(x, Tok) else x
 
 
@@ -286,17 +291,14 @@ def _with(env: Env, change: Callable[[Tok], Tok]) -> Env:
     return {v: change(x) if isinstance(x, Tok) else x for v, x in env.items()}
 
 
-def _nameless(x: Any) -> Any:
+def _nameless(x: RuleValue) -> RuleValue:
     """A carried value without the identity of a token; conditions on tokens mean nothing in another iteration."""
     return replace(x, name=-1) if isinstance(x, Tok) else UNKNOWN if isinstance(x, Equal | Above) or _is(x, "mass") else x
 
 
-def _is(x: Any, kind: str) -> bool:
+def _is(x: RuleValue, kind: str) -> bool:
     return isinstance(x, Thing) and x.kind == kind
 
 
-def _not_negative(x: Any) -> bool:
+def _not_negative(x: RuleValue) -> bool:
     return x in (POSITIVE, PROB, MASSES) or _is(x, "mass") or (isinstance(x, int | Fraction) and x >= 0)
-
-
-__all__ = ["NoRule", "Paths", "PROB", "POSITIVE", "UNKNOWN", "Iterator"]

@@ -15,14 +15,14 @@ op without one loses it.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 from decgraph.check.proof.amounts import INF, ONE, ZERO, Known
 from decgraph.check.proof.canvas_loops import Walk
+from decgraph.check.proof.canvas_values import CanvasValue
 from decgraph.check.proof.invariants import Step, Stopped
 from decgraph.ir.linear import Linear
-from decgraph.ir.settings import conjuncts
-from decgraph.ir.values import Claim, Function, Module, Param
+from decgraph.ir.settings import Condition, conjuncts
+from decgraph.ir.values import Claim, Constant, Function, Module, Param
 
 
 def scheduled(module: Module, claim: Claim) -> list[Step]:
@@ -34,7 +34,7 @@ def scheduled(module: Module, claim: Claim) -> list[Step]:
     args, theirs = dict(claim.args), {}
     for p in spec.params:
         kind, value = args.get(p.name, ("const", p.default))
-        theirs[p.name] = mine.get(value) if kind == "param" else _value(value)
+        theirs[p.name] = mine.get(str(value)) if kind == "param" else _value(value)
     want = Walk(spec, _setting(module.entry, claim)[1], theirs)
     try:
         want.run()
@@ -50,7 +50,7 @@ def scheduled(module: Module, claim: Claim) -> list[Step]:
     return found.steps
 
 
-def _value(x: Any) -> Any:
+def _value(x: Constant) -> CanvasValue:
     if isinstance(x, bool):
         return x
     if isinstance(x, tuple | list | frozenset):
@@ -58,13 +58,13 @@ def _value(x: Any) -> Any:
     return Linear.of(Fraction(x)) if isinstance(x, int | float | Fraction) else None
 
 
-def _setting(function: Function, claim: Claim) -> tuple[dict[str, Any], Known]:
+def _setting(function: Function, claim: Claim) -> tuple[dict[str, CanvasValue], Known]:
     """What the parameters are under a claim's condition, and what is known of them. A part of the condition that is not
     understood is left out: what follows without it holds with it."""
     known = Known()
     given = {p.name: _parameter(p, known) for p in function.params}
 
-    def amount(part: Any) -> Any:
+    def amount(part: Condition) -> CanvasValue:
         return given.get(part[1]) if part[0] == "param" else _value(part[1]) if part[0] == "const" else None
 
     for part in conjuncts(claim.setting):
@@ -86,7 +86,7 @@ def _setting(function: Function, claim: Claim) -> tuple[dict[str, Any], Known]:
     return given, known
 
 
-def _parameter(p: Param, known: Known) -> Any:
+def _parameter(p: Param, known: Known) -> CanvasValue:
     t = p.value.type
     if t.elem == "model":
         return p.name

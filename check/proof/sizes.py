@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import TypeVar
 
 from decgraph.check.proof.terms import INDEX, PROMPT, ROOM, ZERO, Terms
 from decgraph.ir.facts import Context, Fact, Memory, Size
@@ -16,6 +16,14 @@ from decgraph.ir.values import Op, Value
 
 PARTS = ("compact", "take_first", "slice", "sort", "within")
 """Ops that give elements of their first operand."""
+
+T = TypeVar("T")
+
+
+def _copy(known: dict[Value, T], v: Value, other: Value) -> None:
+    """Know of a value what is known of another one."""
+    if other in known:
+        known[v] = known[other]
 
 
 class Sizes(Terms):
@@ -138,15 +146,16 @@ class Sizes(Terms):
         """A value is another one."""
         if v.type.dims:
             self.length(other)
-        every: list[dict[Value, Any]] = [self.consts, self.sums, self.lengths, self.conditions, self.pieces]
-        for known in every:
-            if other in known:
-                known[v] = known[other]
+        _copy(self.consts, v, other)
+        _copy(self.sums, v, other)
+        _copy(self.lengths, v, other)
+        _copy(self.conditions, v, other)
+        _copy(self.pieces, v, other)
 
     def chosen(self, v: Value, condition: Condition, x: Value, y: Value) -> None:
         """A value that is x where a condition holds, else y."""
         if v.type.elem == "bool" and not v.type.dims:
-            a, b = (self.consts[z] if z in self.consts else self.conditions.get(z) for z in (x, y))
+            a, b = self.condition(x), self.condition(y)
             self.conditions[v] = ("or", ("and", condition, a), ("and", negated(condition), b))
             if (known := self.decided(v)) is not None:
                 self.consts[v] = known

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
 
 from decgraph.check.proof.folding import INF, Range
-from decgraph.ir.facts import Context, Path, Piece
+from decgraph.ir import values
+from decgraph.ir.facts import Context, Fact, Path, Piece
 from decgraph.ir.linear import Atom, Condition, Linear, at_least, compared, condition_of, contradiction, negated
 from decgraph.ir.ops.common import numeric
-from decgraph.ir.values import Function, Op, Param, Value
+from decgraph.ir.values import Constant, Function, Op, Param, Value
 
 PROMPT, ROOM, INDEX = ("prompt",), ("room",), ("index",)
 """The request's prompt and how many tokens it may generate; the index of generic elements."""
@@ -26,13 +26,15 @@ SHARES = ("model.eval", "model.read", "model.attention", "beta")
 PASSED_ON = ("face", "lookup", "gather", "slice", "compact", "take_first")
 """Ops that make numbers between 0 and 1, and ops that hand such numbers on. A type does not say it: an entry of
 `normalize(2 * p - q)` may be negative, and a row that a branch yields may be logits."""
-Ask = Callable[[Value], Any]
+Ask = Callable[[Value], Fact | None]
 
 
 class Terms:
     """Sums of the values of one function, as the kernel walks it."""
 
-    def __init__(self, function: Function, setting: Any, consts: dict[Value, Any], of: Ask, made: Mapping[Value, Op]) -> None:
+    def __init__(
+        self, function: Function, setting: values.Condition, consts: dict[Value, Constant], of: Ask, made: Mapping[Value, Op]
+    ) -> None:
         self.consts, self.of, self.made = consts, of, made
         self.sums: dict[Value, Linear] = {}
         self.lengths: dict[Value, Linear] = {}
@@ -90,6 +92,11 @@ class Terms:
 
     def equal(self, a: Linear, b: Linear) -> bool:
         return a == b or self.proves(Atom(a - b)) and self.proves(Atom(b - a))
+
+    def condition(self, v: Value) -> Condition:
+        """A truth value as a condition on numbers, or as a constant."""
+        known = self.consts.get(v)
+        return known if isinstance(known, bool) else self.conditions.get(v)
 
     def decided(self, v: Value) -> bool | None:
         """Whether a condition is true, of a vector all along; or false; None where that is not known."""
@@ -205,7 +212,7 @@ class Terms:
             a, b = (self.sum(x) for x in op.operands)
             return None if a is None or b is None else compared(fn, a, b)
         if fn in ("and", "or", "not"):
-            parts = [x if isinstance(x := self.consts.get(y), bool) else self.conditions.get(y) for y in op.operands]
+            parts = [self.condition(x) for x in op.operands]
             return negated(parts[0]) if fn == "not" else (fn, *parts)
         return None
 

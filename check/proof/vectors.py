@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 from decgraph.check.proof.amounts import INF, ONE, ZERO, at_place, hidden, slope, varying
 from decgraph.check.proof.canvas_values import (
@@ -15,6 +14,7 @@ from decgraph.check.proof.canvas_values import (
     Best,
     Between,
     Blocks,
+    CanvasValue,
     CellEdit,
     Cells,
     Counts,
@@ -26,18 +26,17 @@ from decgraph.check.proof.canvas_values import (
     Places,
     Ranked,
     Rows,
+    Rule,
     Score,
     Vector,
+    Walks,
     number,
 )
-from decgraph.ir.linear import Atom, Linear, contradiction, negated
+from decgraph.ir.linear import Atom, Condition, Linear, contradiction, negated
 from decgraph.ir.values import Op
 
-Walks = Any
-"""The walk (canvas_loops.py): what is known of numbers, and the canvas's length."""
 
-
-def size(w: Walks, x: Any) -> Any:
+def size(w: Walks, x: CanvasValue) -> Linear | None:
     """How many elements a value has, along its first dimension."""
     match x:
         case Vector() | Places():
@@ -58,7 +57,7 @@ def unknown(w: Walks) -> Formula:
     return Formula(Atom(w.known.atom()))
 
 
-def settled(condition: Any) -> Any:
+def settled(condition: Condition) -> bool | Formula:
     """A condition as a constant, if it is the same whatever the unknown ones in it are."""
     for answer, it in ((True, condition), (False, negated(condition))):
         if contradiction([negated(it)], lambda s: True, lambda s: ()):
@@ -66,16 +65,16 @@ def settled(condition: Any) -> Any:
     return Formula(condition)
 
 
-def varies(x: Any) -> bool:
+def varies(x: CanvasValue) -> bool:
     """Whether the entries of a vector may differ."""
     return varying(x) if isinstance(x, Linear) else not isinstance(x, bool)
 
 
 # -- one _entry
-def _entry(w: Walks, fn: str, xs: list[Any]) -> Any:
+def _entry(w: Walks, fn: str, xs: list[CanvasValue]) -> CanvasValue:
     """An elementwise function of numbers and conditions; None where nothing is known of the result."""
     if fn in ("and", "or", "not"):
-        parts = [x if isinstance(x, bool) else (x if isinstance(x, Formula) else unknown(w)).condition for x in xs]
+        parts = [x if isinstance(x, bool) else x.condition if isinstance(x, Formula) else unknown(w).condition for x in xs]
         return settled(negated(parts[0]) if fn == "not" else (fn, *parts))
     if fn == "select":
         cond, a, b = xs
@@ -93,7 +92,7 @@ def _entry(w: Walks, fn: str, xs: list[Any]) -> Any:
 COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def _compared(w: Walks, fn: str, a: Any, b: Any) -> Any:
+def _compared(w: Walks, fn: str, a: CanvasValue, b: CanvasValue) -> CanvasValue:
     """A comparison of numbers; which places are below a number are the best so many."""
     if fn in ("gt", "le"):
         fn, a, b = {"gt": "lt", "le": "ge"}[fn], b, a
@@ -125,7 +124,7 @@ NUMBERS: dict[str, Callable[..., Linear | None]] = {
 
 
 # -- vectors
-def _mapped(w: Walks, op: Op, *xs: Any) -> Any:
+def _mapped(w: Walks, op: Op, *xs: CanvasValue) -> CanvasValue:
     fn, dims = op.attrs["fn"], len(op.result.type.dims)
     if not dims:
         return _entry(w, fn, list(xs))
@@ -140,14 +139,14 @@ def _mapped(w: Walks, op: Op, *xs: Any) -> Any:
     return Vector(length, _entry(w, fn, items))
 
 
-def as_vector(w: Walks, x: Any) -> Vector:
+def as_vector(w: Walks, x: CanvasValue) -> Vector:
     """A value as a vector of numbers."""
     if isinstance(x, Vector):
         return x
     return Vector(size(w, x), x.low + K if isinstance(x, Cells) and x.ordered else None)
 
 
-def _reduced(w: Walks, op: Op, x: Any) -> Any:
+def _reduced(w: Walks, op: Op, x: CanvasValue) -> CanvasValue:
     fn, dims = op.attrs["fn"], op.operands[0].type.dims
     if op.result.type.dims or not isinstance(x, Vector) or len(dims) != 1 or op.operands[0].type.elem in ("dist", "list"):
         rows = op.result.type.dims and dims[0].kind != "vocab" and not op.attrs.get("over")
@@ -177,19 +176,19 @@ def _reduced(w: Walks, op: Op, x: Any) -> Any:
     return scalar(w, op)
 
 
-def _some(w: Walks, cond: Between, n: Linear) -> Any:
+def _some(w: Walks, cond: Between, n: Linear) -> CanvasValue:
     low, high = w.known.largest(cond.low, ZERO), w.known.least(cond.high, n)
     found = w.known.compared(high, low + ONE) if low is not None and high is not None else None
     return unknown(w) if found is None else found
 
 
-def scalar(w: Walks, op: Op) -> Any:
+def scalar(w: Walks, op: Op) -> CanvasValue:
     """A result of which nothing is known but its kind."""
     t = op.result.type
     return None if t.dims or t.elem not in ("bool", "int") else unknown(w) if t.elem == "bool" else w.known.atom()
 
 
-def _constant(w: Walks, op: Op) -> Any:
+def _constant(w: Walks, op: Op) -> CanvasValue:
     value = op.attrs["value"]
     if value is None:
         return NONE
@@ -198,11 +197,11 @@ def _constant(w: Walks, op: Op) -> Any:
     return Linear.of(Fraction(value)) if isinstance(value, int | float | Fraction) else None
 
 
-def _faced(w: Walks, op: Op, x: Any) -> Any:
+def _faced(w: Walks, op: Op, x: CanvasValue) -> CanvasValue:
     return replace(x, face=op.attrs["face"]) if isinstance(x, Rows) else Vector(size(w, x))
 
 
-def _counted(w: Walks, op: Op, x: Any, *_: Any) -> Any:
+def _counted(w: Walks, op: Op, x: CanvasValue, *_: CanvasValue) -> CanvasValue:
     if (n := size(w, x)) is not None:
         return n
     if isinstance(x, Blocks):
@@ -212,12 +211,12 @@ def _counted(w: Walks, op: Op, x: Any, *_: Any) -> Any:
     return w.known.atom(0)
 
 
-def _like(w: Walks, op: Op, x: Any, *_: Any) -> Any:
+def _like(w: Walks, op: Op, x: CanvasValue, *_: CanvasValue) -> CanvasValue:
     """Row by row: as many as there are of the first operand."""
     return Vector(size(w, x)) if op.result.type.dims and op.operands[0].type.dims else scalar(w, op)
 
 
-RULES: dict[str, Callable[..., Any]] = {
+RULES: dict[str, Rule] = {
     "const": _constant,
     "map": _mapped,
     "reduce": _reduced,
@@ -233,7 +232,7 @@ RULES: dict[str, Callable[..., Any]] = {
 }
 
 
-def vector(w: Walks, op: Op, xs: list[Any]) -> Any:
+def vector(w: Walks, op: Op, xs: list[CanvasValue]) -> CanvasValue:
     """What is known of the results of an op that decides no cell."""
     rule = RULES.get(op.opcode)
     if rule is not None and len(op.results) == 1:

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import decgraph
+from decgraph.check.case import WorldPlan
 from decgraph.check.constants import facts
 from decgraph.check.functions import answers
 from decgraph.check.plans import further_plans, places
 from decgraph.check.profile import profile
 from decgraph.check.table_models import MODELS, Style, row
-from decgraph.check.worlds import WorldPlan, world
+from decgraph.check.worlds import world
 from decgraph.ir.data.hidden import similarity, states_value
 from decgraph.ir.types import Type
 from decgraph.runtime.models.derive import derive
