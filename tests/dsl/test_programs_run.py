@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lib.programs.corpus import NAMES, lowered, program
 
-from decgraph.backends.reference.values import Suffixes
+from decgraph.backends.reference.values import SuffixSearch
 from decgraph.backends.registry import machine
 from decgraph.check.worlds import models_for, params_for
 from decgraph.errors import DecError
@@ -38,7 +38,7 @@ def given(p: Any) -> Any:
         return Automaton(((0, 1, -1, 0), (1, 0, 1, -1)), frozenset({0, 1}))
     if kind == "set":
         return frozenset({1})
-    return Suffixes(4).learn((0, 1, 2, 3, 0, 1, 2)) if kind == "index" else None
+    return SuffixSearch(4).learn((0, 1, 2, 3, 0, 1, 2)) if kind == "index" else None
 
 
 def run(module: Module, f: Function, seed: int, models: Any = None, params: Any = None) -> Result:
