@@ -90,14 +90,14 @@ def command(
     elif emit in (Emit.python, Emit.segments):
         generated(module, chosen.name, as_graphs=emit is Emit.segments, as_json=json)
     else:
-        from decgraph.passes import graph as graphs
+        from decgraph.views import decoding_graph
 
-        graph = graphs.graph_of(module)
+        graph = decoding_graph.drawn(module.entry)
         if json:
-            nodes = [{"id": name, **node._asdict()} for name, node in graph.nodes.items()]
-            output.emit_json({"name": chosen.name, "nodes": nodes, "edges": [list(edge) for edge in graph.edges]})
+            nodes = [{"id": name, **node} for name, node in graph.nodes.items()]
+            output.emit_json({"name": chosen.name, "nodes": nodes, "edges": list(map(list, decoding_graph.edges(graph)))})
         else:
-            print(graphs.dot(graph) if form is Form.dot else graphs.mermaid(graph))
+            print(decoding_graph.dot(graph) if form is Form.dot else decoding_graph.mermaid(graph))
 
 
 def forwards(chosen: decgraph.Algorithm, folders: Mapping[str, str]) -> dict[str, Forward]:

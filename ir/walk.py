@@ -132,6 +132,21 @@ def breaks(region: Region) -> Iterator[Op]:
                 yield from breaks(r)
 
 
+def regions_ended(region: Region) -> dict[Op, Region]:
+    """For each op that ends a loop or a rule the body of that loop or rule."""
+    found: dict[Op, Region] = {}
+
+    def look(inner: Region, loop: Region, rule: Region) -> None:
+        for op in inner.ops:
+            if op.opcode in EXITS:
+                found[op] = loop if op.opcode == "break" else rule
+            for r in op.regions:
+                look(r, r if op.opcode in ("for", "while") else loop, r if op.opcode == "tree.walk" else rule)
+
+    look(region, region, region)
+    return found
+
+
 def breaking(region: Region, columns: Sequence[int]) -> Region:
     """The body of a loop of whose carried values some remain, with those alone in the ops that end the loop."""
     mine = set(breaks(region))

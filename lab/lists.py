@@ -2,7 +2,7 @@
 
     .venv/bin/python -m lab.lists [--page]
 
-Every program that needs one masked model alone, at its defaults and at both ends of the knob that lab/tradeoffs_masked_table.py
+Every program that needs one masked model alone, at its defaults and at both ends of the knob that lab/tradeoffs/masked_table.py
 sweeps, where these come to something else. Writes lab/results/lists.json and docs/lists.md; with --page the page alone.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 import decgraph
 from decgraph.bench import lists, render
 from decgraph.errors import DecError
-from lab.tradeoffs_masked_table import SWEEPS
+from lab.tradeoffs.masked_table import SWEEPS
 
 RESULTS = Path(__file__).parent / "results" / "lists.json"
 PAGE = Path(__file__).parents[1] / "docs" / "lists.md"

@@ -1,57 +1,141 @@
-"""How much Python one decoded token crosses: functions called and files entered, per token, on the shipped models.
+"""How much Python a thing crosses: functions called and files entered, on the shipped models.
 
-$ PYTHONPATH=. python -m lab.walk               # the totals
-$ PYTHONPATH=. python -m lab.walk speculative   # the functions of one algorithm, the most often called first
+    PYTHONPATH=. python -m lab.walk [token|program|request|model] [--list]
+
+token: one decoded token of a warm session, autoregressive and speculative. program: a `.dec` text to its program. request: a
+request through the server, to the end of its answer, warm. model: the name of a model to its decoder's first forward. With
+--list the functions of decgraph that were called, file after file as they were entered.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import decgraph
+from decgraph import stdlib
 
 TOKENS = 48
-ALGORITHMS = ("autoregressive", "speculative")
+ROOT = str(Path(__file__).resolve().parents[1])
+OWN = re.compile(rf"<decgraph|{re.escape(ROOT)}/[^.]")  # what was generated, or lies in the checkout but not in its .venv
+Seen = Counter[tuple[str, str]]
+"""How often a function was called, by its file and name; in C, the file is empty. In the order of the first calls."""
 
 
-def walk(name: str, seen: Counter[tuple[str, str]]) -> int:
-    """Count the functions that are called in the third run of a session, and return how many tokens the run has."""
+@contextmanager
+def counted() -> Iterator[Seen]:
+    """Counts the calls of this thread, and of threads that are started meanwhile, C's as well. What was set with
+    sys.setprofile is set again."""
+    seen: Seen = Counter()
+    before = sys.getprofile()
+
+    def called(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            seen[frame.f_code.co_filename, frame.f_code.co_qualname] += 1
+        elif event == "c_call":
+            seen["", argument.__qualname__] += 1
+
+    threading.setprofile(called)
+    sys.setprofile(called)
+    try:
+        yield seen
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(before)
+
+
+def token(name: str) -> tuple[Seen, int]:
+    """The third run of a session, and its tokens."""
     session = decgraph.load(name).session(backend="torch")
     assert session.tokenizer is not None
     request = decgraph.Request(tuple(session.tokenizer.encode("def main():")), TOKENS, temperature=0)
     for _ in range(2):
         session.run(request, keep_events=False)
-
-    def called(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call":
-            seen[frame.f_code.co_filename, frame.f_code.co_qualname] += 1
-
-    sys.setprofile(called)
-    try:
+    with counted() as seen:
         result = session.run(request, keep_events=False)
-    finally:
-        sys.setprofile(None)
-    return len(result.tokens)
+    return seen, len(result.tokens)
+
+
+def program() -> tuple[Seen, int]:
+    """speculative.dec, after another program has been read."""
+    decgraph.load("autoregressive")
+    with counted() as seen:
+        decgraph.parse(stdlib.text("speculative"), path="speculative.dec")
+    return seen, 1
+
+
+def request() -> tuple[Seen, int]:
+    """A completion of eight tokens, after another one; in all threads of the server."""
+    from starlette.testclient import TestClient
+
+    from decgraph.serve.app import app_of
+    from decgraph.serve.catalogue import Catalogue
+    from decgraph.serve.service import Service
+
+    body = {"model": "decgraph", "prompt": "def main():", "max_tokens": 8, "temperature": 0}
+    with counted() as seen:
+        service = Service(Catalogue(["speculative"]))
+        with TestClient(app_of(service)) as client:
+            for _ in range(2):
+                seen.clear()
+                client.post("/v1/completions", json=body).raise_for_status()
+            answered = seen.copy()
+    return answered, 1
+
+
+def model() -> tuple[Seen, int]:
+    """The shipped target by its name, after the drafter, to its scores of one token."""
+    from decgraph.models import bind
+
+    function = decgraph.load("autoregressive").function
+    bind(function, {"target": "drafter"})
+    with counted() as seen:
+        target = bind(function, {"target": "target"}).models["target"]
+        target.eval([(1,)])
+    return seen, 1
+
+
+WALKS: dict[str, dict[str, Callable[[], tuple[Seen, int]]]] = {
+    "token": {f"a token, {name}": partial(token, name) for name in ("autoregressive", "speculative")},
+    "program": {"a .dec text to its program": program},
+    "request": {"a request through the server": request},
+    "model": {"a model's name to its forward": model},
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("algorithm", nargs="?", help="an algorithm, of which the functions are listed")
-    given = parser.parse_args().algorithm
-    for name in (given,) if given else ALGORITHMS:
-        seen: Counter[tuple[str, str]] = Counter()
-        tokens = walk(name, seen)
-        files = Counter[str]()
-        for (file, _), times in seen.items():
-            files[file] += times
-        steady = sum(times > tokens / 10 for times in files.values())
-        print(f"{name}: {sum(seen.values()) / tokens:.1f} calls a token, in {steady} files ({len(files)} in the whole run)")
-        for (file, function), times in seen.most_common() if given else ():
-            print(f"{times / tokens:8.2f}  {'/'.join(file.split('/')[-3:])}  {function}")
+    parser.add_argument("walk", nargs="?", choices=WALKS)
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    print(f"{'':36} {'calls of decgraph':>18} {'its files':>10} {'calls of Python':>16} {'all files':>10}")
+    chosen = WALKS if options.walk is None else {options.walk: WALKS[options.walk]}
+    for label, walk in (pair for walks in chosen.values() for pair in walks.items()):
+        seen, times = walk()
+        python: Seen = Counter({at: n for at, n in seen.items() if at[0]})
+        own: Seen = Counter({at: n for at, n in python.items() if OWN.match(at[0])})
+        counts = [(sum(some.values()) / times, len(steady(some, times))) for some in (own, python)]
+        print(f"{label:36} {counts[0][0]:18,.0f} {counts[0][1]:10} {counts[1][0]:16,.0f} {counts[1][1]:10}")
+        for file in dict.fromkeys(file for file, _ in own) if options.list else ():
+            names = ", ".join(f"{name} {n / times:.3g}" for (at, name), n in own.items() if at == file)
+            print(f"  {file.removeprefix(ROOT + '/')}: {names}")
+
+
+def steady(seen: Seen, times: int) -> set[str]:
+    """The files that are entered in a tenth of all tokens or more: others are of the run's beginning and end."""
+    files: Counter[str] = Counter()
+    for (file, _), n in seen.items():
+        files[file] += n
+    return {file for file, n in files.items() if n > times / 10}
 
 
 if __name__ == "__main__":

@@ -108,12 +108,6 @@ def fixed(op: Op) -> bool:
     return bool(writes(op))
 
 
-def independent(a: Op, b: Op) -> bool:
-    """Whether neither op's effects concern the other (their operands aside)."""
-    wa, wb = writes(a), writes(b)
-    return not (wa & (reads(b) | wb) or wb & reads(a))
-
-
 def mergeable(op: Op) -> bool:
     """Whether two equal ones of this op may become one."""
     return (

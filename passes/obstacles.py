@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from decgraph.ir.graph import Dependences, used_by
 from decgraph.ir.values import Function, Op, Region, Value
 from decgraph.passes.motion import writes
 from decgraph.passes.reuse import Stores, second
-from decgraph.passes.tree_fusion import before, is_call, needs, parts_of, used
+from decgraph.passes.tree_fusion import is_call, parts_of
 
 WRITES = {
     "commit": "a commit", "state.write": "a write of a state", "return": "a return", "extern": "a call of a host function",
@@ -58,8 +59,9 @@ def pair(regions: dict[Op, Region], op: Op, other: Op) -> Obstacle:
         return Obstacle(f"not with line {line}: it stands in another loop or branch")
     ops = regions[op].ops
     a, b = sorted((ops.index(op), ops.index(other)))
-    if needs(ops, b, a):
-        asks = next((ops[n] for n in before(ops, b, a) if n != a and used(ops[n]) & set(ops[a].results)), None)
+    graph = Dependences(ops)
+    if a in graph.ancestors({b}):
+        asks = next((ops[n] for n in sorted(graph.ancestors({b})) if set(used_by(ops[n])) & set(ops[a].results)), None)
         at = asked_at(asks, ops[a]) if asks is not None else line
         through = f", through line {at}" if at not in (line, op.loc.line) else ""
         which = f"it needs the result of line {line}" if ops[b] is op else f"line {line} needs its result"

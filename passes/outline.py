@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from decgraph.ir.graph import Dependences, used_by
 from decgraph.ir.values import Function, Module, Op, Region, Value
 from decgraph.ir.walk import EXITS, free_values, map_functions, rebuild, substitute
 from decgraph.passes.dead import without_dead
@@ -48,12 +49,13 @@ class Outliner:
         """Groups of a run, as places in it. An op goes with all groups that it joins, if they may be one, else with the first
         that it may join."""
         found: list[set[int]] = []
+        graph = Dependences(run)
         for n, op in enumerate(run):
             if not self.wanted(op):
                 continue
             near = [g for g in found if self.joined(run, g, op)]
             for chosen in (near, *([g] for g in near)):
-                whole = self.whole(run, chosen, n, found) if chosen else None
+                whole = self.whole(run, graph, chosen, n, found) if chosen else None
                 if whole is not None:
                     found = [g for g in found if g not in chosen] + [whole]
                     break
@@ -66,48 +68,21 @@ class Outliner:
         made = {v for m in g for v in run[m].results}
         return self.joins(op, used, made)
 
-    def whole(self, run: Sequence[Op], groups: Sequence[set[int]], n: int, found: Sequence[set[int]]) -> set[int] | None:
+    def whole(
+        self, run: Sequence[Op], graph: Dependences, groups: Sequence[set[int]], n: int, found: Sequence[set[int]]
+    ) -> set[int] | None:
         """The groups and op n as one, with what has to come along; None where that cannot be."""
         members = set().union(*groups, {n})
         others = [g for g in found if g not in groups]
-        between = reached(run, members) & reaching(run, members) - members
+        between = graph.descendants(members) & graph.ancestors(members) - members
         if any(m in g for g in others for m in between) or not all(self.absorbs(run[m]) for m in between):
             return None
         members |= between
         if not self.fits([run[m] for m in sorted(members)]):
             return None
-        if any(reached(run, members) & g and reached(run, g) & members for g in others):
+        if any(graph.descendants(members) & g and graph.descendants(g) & members for g in others):
             return None  # each would need the other
         return members
-
-
-def reached(run: Sequence[Op], start: set[int]) -> set[int]:
-    """The ops that need, at last, a result of `start`."""
-    tainted = {v for n in start for v in run[n].results}
-    found = set()
-    for n in range(min(start), len(run)):
-        if any(v in tainted for v in used_by(run[n])):
-            tainted.update(run[n].results)
-            found.add(n)
-    return found
-
-
-def reaching(run: Sequence[Op], goal: set[int]) -> set[int]:
-    """The ops that something of `goal` needs, at last."""
-    wanted = {v for n in goal for v in used_by(run[n])}
-    found = set()
-    for n in range(max(goal), -1, -1):
-        if any(v in wanted for v in run[n].results):
-            wanted.update(used_by(run[n]))
-            found.add(n)
-    return found
-
-
-def used_by(op: Op) -> tuple[Value, ...]:
-    """The values that an op and what stands in its regions use; a segment's operands are all of them."""
-    if not op.regions or op.opcode == "segment":
-        return op.operands
-    return (*op.operands, *(v for r in op.regions for v in free_values(r)))
 
 
 def runs(ops: Sequence[Op]) -> Iterator[list[Op]]:
@@ -200,25 +175,17 @@ class _Body:
 
     def gathered(self, ops: list[Op], members: list[Op], leaving: set[Value]) -> list[Op]:
         """The ops with `members` as one segment; what needs them and stood between them comes after it."""
-        own = set(members)
-        places = [n for n, op in enumerate(ops) if op in own]
-        first, last = places[0], places[-1]
-        tainted = {v for op in members for v in op.results}
-        ahead: list[Op] = []
-        later: list[Op] = []
-        for op in ops[first : last + 1]:
-            if op in own:
-                continue
-            if any(v in tainted for v in used_by(op)):
-                tainted.update(op.results)
-                later.append(op)
-            else:
-                ahead.append(op)
-        late = {v for op in later for v in op.results}
-        outside = {v for op in ops if op not in own for v in used_by(op)}
+        chosen = set(members)
+        own = {n for n, op in enumerate(ops) if op in chosen}
+        first, last = min(own), max(own)
+        graph = Dependences(ops)
+        needing = graph.descendants(own)
+        others = [n for n in range(first, last) if n not in own]
+        ahead, later = ([ops[n] for n in others if (n in needing) is late] for late in (False, True))
+        outside = {v for op in ops if op not in chosen for v in used_by(op)}
         yields = tuple(v for op in members for v in op.results if v in outside or v in leaving)
         # nothing to yield: dead, and not ours to drop; needs what needs it: groups of three in a ring, so this one stays open
-        if not yields or any(v in late for op in members for v in used_by(op)):
+        if not yields or needing & graph.ancestors(own) - own:
             return ops
         return [*ops[:first], *ahead, self.segment(members, yields), *later, *ops[last + 1 :]]
 

@@ -6,9 +6,10 @@ a verification, cells of a canvas, a commit, a state, a condition, another model
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+import networkx as nx
 
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Op, Value
@@ -37,46 +38,31 @@ class Purpose:
 
 
 class Uses:
-    """The purposes of the values of one function."""
+    """The purposes of the values of one function. graph: from each value to those that carry it on, and to its purposes."""
 
     def __init__(self, function: Function) -> None:
-        self.users: dict[Value, list[tuple[Op, int]]] = {}
-        self.yielded: dict[Value, list[tuple[Op, int, int]]] = {}
-        for op in function.body.walk():
-            for n, value in enumerate(op.operands):
-                self.users.setdefault(value, []).append((op, n))
-            for r, region in enumerate(op.regions):
-                for n, value in enumerate(region.yields):
-                    self.yielded.setdefault(value, []).append((op, r, n))
+        ops = list(function.body.walk())
+        self.graph = nx.DiGraph()
+        self.graph.add_edges_from((v, after) for op in ops for n, v in enumerate(op.operands) for after in taken(op, n))
+        self.graph.add_edges_from(
+            (v, after) for op in ops for r, region in enumerate(op.regions) for n, v in enumerate(region.yields)
+            for after in left(op, r, n)
+        )  # fmt: skip
 
     def purposes(self, op: Op, results: tuple[Value, ...] | None = None) -> tuple[Purpose, ...]:
         """What the results of an op are for, the nearest use first, each once; () where nothing needs them."""
-        found: dict[Purpose, None] = {}
-        queue = deque(op.results if results is None else results)
-        seen = set(queue)
-        while queue:
-            for item in self.after(queue.popleft()):
-                if isinstance(item, Purpose):
-                    found[item] = None
-                elif item not in seen:
-                    seen.add(item)
-                    queue.append(item)
-        return tuple(found)
+        start = [v for v in (op.results if results is None else results) if v in self.graph]
+        return tuple(found for layer in nx.bfs_layers(self.graph, start) for found in layer if isinstance(found, Purpose))
 
-    def after(self, value: Value) -> Iterator[Purpose | Value]:
-        """Where a value goes at once: purposes, and values that carry it on."""
-        for op, n in self.users.get(value, ()):
-            purpose = used(op, n)
-            if purpose is not None:
-                yield purpose
-            elif op.opcode in SIZES:
-                continue
-            elif op.regions:
-                yield from entered(op, n)
-            else:
-                yield from op.results
-        for op, r, n in self.yielded.get(value, ()):
-            yield from left(op, r, n)
+
+def taken(op: Op, n: int) -> Iterable[Purpose | Value]:
+    """Where operand n of an op goes: its purpose, or the values that carry it on."""
+    purpose = used(op, n)
+    if purpose is not None:
+        return (purpose,)
+    if op.opcode in SIZES:
+        return ()
+    return entered(op, n) if op.regions else op.results
 
 
 def used(op: Op, n: int) -> Purpose | None:

@@ -24,12 +24,14 @@ return(%best, %q, has_tree = false)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
-from decgraph.ir.values import Module, Op, Region, Value
+from decgraph.ir.graph import Dependences
+from decgraph.ir.values import Module, Op, Region
 from decgraph.ir.walk import map_bodies
 from decgraph.passes.declared import Pass
-from decgraph.passes.motion import within, writes
+from decgraph.passes.motion import writes
 from decgraph.passes.plan import Plan
 
 
@@ -59,41 +61,15 @@ def is_call(op: Op) -> bool:
 
 def find(ops: Sequence[Op]) -> tuple[int, int] | None:
     """Two calls that may be one, the earliest pair there is."""
-    for a, first in enumerate(ops):
-        if not is_call(first):
-            continue
-        for b in range(a + 1, len(ops)):
-            if writes(ops[b]):
-                break
-            if is_call(ops[b]) and ops[b].operands[0] is first.operands[0] and not needs(ops, b, a):
-                return a, b
+    calls = [n for n, op in enumerate(ops) if is_call(op)]
+    if len(calls) < 2:
+        return None
+    graph = Dependences(ops)
+    for a, b in combinations(calls, 2):
+        apart = any(writes(op) for op in ops[a + 1 : b])
+        if not apart and ops[a].operands[0] is ops[b].operands[0] and a not in graph.ancestors({b}):
+            return a, b
     return None
-
-
-def used(op: Op) -> set[Value]:
-    """All values that an op and the ops inside it use, without those that they define themselves."""
-    found = set(op.operands)
-    for r in op.regions:
-        for inner in r.ops:
-            found |= used(inner)
-        found |= set(r.yields)
-    return found - set(within(op.regions))
-
-
-def before(ops: Sequence[Op], b: int, a: int) -> list[int]:
-    """Which ops from a on the op b needs, at last: ascending, without b."""
-    wanted = used(ops[b])
-    found: list[int] = []
-    for n in range(b - 1, a - 1, -1):
-        if any(v in wanted for v in ops[n].results):
-            found.append(n)
-            wanted |= used(ops[n])
-    return found[::-1]
-
-
-def needs(ops: Sequence[Op], b: int, a: int) -> bool:
-    """Whether op b needs, at last, a result of op a."""
-    return a in before(ops, b, a)
 
 
 def parts_of(op: Op) -> tuple[tuple[str, ...], ...]:
@@ -105,7 +81,7 @@ def parts_of(op: Op) -> tuple[tuple[str, ...], ...]:
 
 def join(ops: Sequence[Op], a: int, b: int) -> list[Op]:
     """The ops with call b joined to call a; what b needs comes before, the rest keeps its order after it."""
-    ahead = set(before(ops, b, a))
+    ahead = Dependences(ops).ancestors({b})
     first, second = ops[a], ops[b]
     attrs: dict[str, Any] = {"parts": (*parts_of(first), *parts_of(second))}
     call = Op("model.evals", (*first.operands, *second.operands[1:]), attrs, (), (*first.results, *second.results), first.loc)

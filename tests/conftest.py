@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from costs import beyond_budget, costly
 from hypothesis import HealthCheck, settings
-from quick import is_slow_file, slow_cases
+from selection import cut, mark_cases
 
 # Before anything imports torch or transformers: no network, no thread contention on small machines.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -23,8 +22,8 @@ settings.register_profile("local", deadline=None, suppress_health_check=[HealthC
 settings.register_profile("ci", parent=settings.get_profile("local"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-IDLE = pytest.StashKey[str]()
-"""Of the first case of a test: what is wrong with the test's mark `quick`."""
+IDLE = pytest.StashKey[dict[str, str]]()
+"""By test: what is wrong with its mark `quick`."""
 
 GOLDEN = Path(__file__).parent / "golden"
 _read: set[str] = set()
@@ -44,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 def pytest_configure(config: pytest.Config) -> None:
     """Tests run on the CPU and kernels in Triton's interpreter, whatever the machine has; those marked `gpu` run alone, by
     `pytest -m gpu`, on a device. Some of transformers' models import triton, which looks at this once."""
+    config.stash[IDLE] = {}
     if config.option.markexpr != "gpu":
         os.environ.update(CUDA_VISIBLE_DEVICES="", TRITON_INTERPRET="1")
 
@@ -60,30 +60,26 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
         gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """What `-m` does not select of a test's cases does not become items."""
+    yield
+    if why := cut(metafunc):
+        metafunc.config.stash[IDLE][metafunc.definition.nodeid] = why
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.markexpr != "gpu":
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("gpu")])
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]
-    slow, idle = slow_cases(items)
-    left = {id(item) for item in slow}
-    whole = not any("::" in arg for arg in config.args)  # only then were all cases of each test collected
-    for item in items:
-        if whole and (why := idle.pop(item.nodeid.split("[")[0], None)):
-            item.stash[IDLE] = why
-        elif id(item) in left or is_slow_file(item.path) and not item.get_closest_marker("nightly"):
-            item.add_marker(pytest.mark.slow)
-    if list(config.args) == list(config.getini("testpaths")):  # whoever names a file wants its tests
-        for item in costly(items):
-            item.add_marker(pytest.mark.slow)
-        for item in beyond_budget(items):
-            item.add_marker(pytest.mark.nightly)
+    mark_cases(config, [item for item in items if not hasattr(item, "callspec")])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A mark that is wrong fails its test and no other one."""
-    if IDLE in item.stash:
-        pytest.fail(item.stash[IDLE], pytrace=False)
+    if why := item.config.stash[IDLE].get(item.nodeid.split("[")[0]):
+        pytest.fail(why, pytrace=False)
 
 
 @pytest.fixture(autouse=True, scope="session")

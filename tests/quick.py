@@ -4,7 +4,7 @@
 ids are quick, all others are slow. A tuple asks for all of its words: `("eagle2", "torch")`.
 `@pytest.mark.quick(but=("eagle2",))`: the other way round, all cases but these are quick.
 `@pytest.mark.quick(first=2)`: the first two cases are quick; with `each="backend"` those of every value of that parameter.
-A case that is marked `slow` or `nightly` itself stays so. The tests of SLOW_FILES are slow.
+A case that is marked `slow` or `nightly` itself stays so. The tests of SLOW_FILES and of real/ are slow.
 
 `@settings(max_examples=examples(200))`: `make test` draws a quarter of the examples, `make slow` all of them.
 """
@@ -37,8 +37,11 @@ a CPU, whole random programs, and oracles that take more time than what they che
 
 
 def is_slow_file(path: Path) -> bool:
-    """Whether a test's file is one of SLOW_FILES. path: absolute."""
-    return path.is_relative_to(FOLDER) and path.relative_to(FOLDER).as_posix() in SLOW_FILES
+    """Whether a test's file is one of SLOW_FILES or in real/. path: absolute."""
+    if not path.is_relative_to(FOLDER):
+        return False
+    here = path.relative_to(FOLDER)
+    return here.parts[0] == "real" or here.as_posix() in SLOW_FILES
 
 
 def examples(count: int) -> int:

@@ -156,7 +156,7 @@ def eval_heads(m: Machine, op: Op, model: Model, place: Datum, extra: dict[str, 
 
 # -- hidden states, and heads that read them
 def states(m: Machine, op: Op, trunk: machine.Model, place: Datum, extra: dict[str, Datum]) -> np.ndarray:
-    """The meaning of `model.states`."""
+    """The meaning of `model.states`: real[n, width], or real[width] of a single place."""
     called = model_of(trunk)
     if isinstance(place, Canvas):
         cells, at = m.cells(place), extra.get("at")
@@ -273,8 +273,8 @@ def canvas_memory(m: Machine, model: Model, place: Canvas, extra: dict[str, Datu
 
 
 def attention(m: Machine, model: machine.Model, place: Datum, extra: dict[str, Datum]) -> np.ndarray:
-    """The meaning of `model.attention`. It is no call of its own: the forward that computes a position has its weights.
-    Raises DecError for an empty context."""
+    """The meaning of `model.attention`: prob[n] over the positions of the path. It is no call of its own, since the
+    forward that computes a position has its weights. Raises DecError for an empty context."""
     path = path_of_place(m, place, extra)
     if not path:
         raise DecError("nothing attends in an empty context", hint="ctx.parent exists for prompts of two tokens or more")

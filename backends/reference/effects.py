@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from decgraph.backends.reference.protocols import Machine
 from decgraph.backends.run import Stop
-from decgraph.errors import DecError
+from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Draw, Draws, Path, resolve_path
 from decgraph.ir.data.tree import Tree, edge_token
@@ -18,6 +19,8 @@ from decgraph.ir.values import Op
 from decgraph.runtime import trace
 from decgraph.runtime.models.interface import Model, Scores
 from decgraph.runtime.stop import StopMachine
+
+NUMBERS = (bool, int, float, Fraction, np.ndarray, np.generic)
 
 
 def commit(m: Machine, op: Op, x: Datum, tree: Tree | None) -> None:
@@ -42,7 +45,7 @@ def commit(m: Machine, op: Op, x: Datum, tree: Tree | None) -> None:
 
 
 def commit_tokens(m: Machine, x: Datum, tree: Tree | None) -> list[Any]:  # Any: ids and draws
-    """The tokens that a value stands for where it is committed or returned."""
+    """The tokens that a value stands for where it is committed or returned. Raises DecError for a whole tree."""
     if isinstance(x, Path):
         return list(x.tokens)
     if isinstance(x, Canvas):
@@ -102,6 +105,21 @@ def path_tokens(tree: Tree, node: int) -> list[Any]:  # Any: ids, draws and edit
     for e in tree.path_edges(node):
         out += e.tokens if isinstance(e, Path) else [e]
     return out
+
+
+# -- early ends
+def check_end(m: Machine, op: Op, values: Sequence[Datum], yielded: Sequence[Datum]) -> None:
+    """What a `break` or `verdict` says against what its loop or rule yields on that way. Raises InternalError where they
+    differ: other machines leave by the op."""
+    stops = [] if op.opcode == "verdict" else yielded[:1]
+    agree = all(map(m.num.truth, stops)) and all(map(same, values, yielded[len(stops) :]))
+    if not agree:
+        raise InternalError(f"{op.loc}: `{op.opcode}` has other values than what it ends yields")
+
+
+def same(a: Datum, b: Datum) -> bool:
+    """Whether two values are the same: one object, or equal numbers."""
+    return a is b or isinstance(a, NUMBERS) and isinstance(b, NUMBERS) and np.array_equal(np.asarray(a), np.asarray(b))
 
 
 # -- sub-runs

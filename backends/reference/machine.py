@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any, cast
 
@@ -36,6 +37,7 @@ from decgraph.ir.machine import Datum
 from decgraph.ir.ops.host import ACROSS
 from decgraph.ir.table import TABLE, lookup
 from decgraph.ir.values import Loc, Op, Region, Value
+from decgraph.ir.walk import EXITS, regions_ended
 from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import fault
 from decgraph.runtime.recording import Timing
@@ -59,6 +61,8 @@ class ReferenceMachine(Run):
         self.caches: Sequences = Sequences(self.parent.caches if self.parent is not None else None)
         self.last_canvases = LastCanvases()
         self.op: Op | None = None
+        self.ending: list[tuple[Op, Sequence[Datum]]] = []
+        """The ops that have ended a loop or a rule whose region has not yielded yet, innermost last, with their values."""
 
     # -- numbers and noise
     reals = numbers.reals
@@ -208,6 +212,8 @@ class ReferenceMachine(Run):
         env.update(zip(region.args, args))
         for op in region.ops:
             self.op = op
+            if op.opcode in EXITS:
+                self.ending.append((op, [env[v] for v in op.operands]))
             try:
                 out = apply(op)
             except (InternalError, Stop):
@@ -220,7 +226,15 @@ class ReferenceMachine(Run):
                 env[value] = result
             if (self.open_drafts or self.recorder is not None) and op.results and op.results[0].type.elem == "tree":
                 self.now(out[0])
-        return [env[v] for v in region.yields]
+        yielded = [env[v] for v in region.yields]
+        if self.ending and self.ends[self.ending[-1][0]] is region:
+            effects.check_end(self, *self.ending.pop(), yielded)
+        return yielded
+
+    @cached_property
+    def ends(self) -> dict[Op, Region]:
+        """The region that each `break` and `verdict` of the function ends."""
+        return regions_ended(self.function.body)
 
     def apply(self, op: Op) -> Sequence[Datum]:
         """The results of one op, its operands taken from the environment."""

@@ -20,24 +20,25 @@ def number(x: object) -> float:
 
 
 def objects(values: Sequence[object]) -> np.ndarray:
-    """Values in a row, of which NumPy does not look inside."""
+    """Values as object[n]: NumPy does not look inside them."""
     out = np.empty(len(values), dtype=object)
     out[:] = values
     return out
 
 
 def reals(m: Machine, values: Sequence[Number]) -> np.ndarray:
-    """A vector of numbers."""
+    """Numbers as the machine's vector [n]: float64, or object where they are exact."""
     return objects(values) if m.num.exact else np.array(values, dtype=np.float64)
 
 
 def vector(m: Machine, probs: Vector) -> np.ndarray:
-    """Probabilities as the machine's vectors."""
+    """Probabilities as the machine's vector [n]: float64, or object where they are exact."""
     return objects(list(probs)) if m.num.exact else np.asarray(probs, dtype=np.float64)
 
 
 def column(m: Machine, values: list[Datum], type: Type) -> np.ndarray:
-    """An author's column over all nodes; where it was never set it is zero."""
+    """An author's column over all n nodes of a tree: [n], or [n, ...] of values that are arrays. A node that never set it
+    has zero."""
     zero = next((np.zeros_like(np.asarray(array(m, v))) for v in values if v is not None), 0)
     filled = [zero if v is None else array(m, v) for v in values]
     if type.elem == "astate":
@@ -48,6 +49,6 @@ def column(m: Machine, values: list[Datum], type: Type) -> np.ndarray:
 
 
 def no_mass(m: Machine, op: Op, weights: np.ndarray) -> np.ndarray:
-    """The result of `normalize` of zeros: they stay zeros, and drawing from them is an error (randomness.py), since a residual
-    without mass is reached with probability 0."""
+    """The result of `normalize` of zeros, in the shape of `weights`: they stay zeros, and drawing from them is an error
+    (randomness.py), since a residual without mass is reached with probability 0."""
     return np.zeros_like(weights)

@@ -37,6 +37,7 @@ def key(m: Machine, key: NoiseKey, lane: tuple[int, ...], row: Row | None = None
 
 
 def draw(m: Machine, op: Op, row: Row, face: str, key: NoiseKey, lane: int, index: int | None) -> Draw:
+    """The meaning of `sample`: the winner of an exponential race. Raises DecError where the distribution has no mass."""
     q = np.asarray(row.face(face), dtype=np.float64)
     possible = np.flatnonzero(q > 0)
     if not possible.size:
@@ -47,6 +48,7 @@ def draw(m: Machine, op: Op, row: Row, face: str, key: NoiseKey, lane: int, inde
 
 
 def draw_many(m: Machine, op: Op, row: Row, face: str, k: int, replace: bool, key: NoiseKey, lane: int) -> list[Draw]:
+    """k draws, with replacement (a race each) or without it (the first k of one race)."""
     q = np.asarray(row.face(face), dtype=np.float64)
     if replace:
         out = []
@@ -66,31 +68,31 @@ def stated(m: Machine, tokens: list[int], rows: list[Row], face: str) -> list[Dr
 
 
 def group(m: Machine, row: Row, face: str, tokens: list[int], lane: int, race: np.ndarray | None = None) -> list[Draw]:
-    """Draws without replacement, in order: the law of each is the conditional distribution without the ones before it."""
+    """Draws without replacement, in order: each has the conditional distribution without the tokens before it. race[vocab]
+    are the race keys, where a program reads them."""
     out: list[Draw] = []
     for j, v in enumerate(tokens):
-        law = (
-            row
-            if j == 0
-            else Row(later_law(m, row, face, tuple(tokens[:j])), position=row.position, node=row.node, path=row.path)
-        )
-        out.append(Draw(v, law, face, source=row, group=lane, rank=j, race=None if race is None else race[v]))
+        own = row
+        if j:
+            own = Row(conditional(m, row, face, tuple(tokens[:j])), position=row.position, node=row.node, path=row.path)
+        out.append(Draw(v, own, face, source=row, group=lane, rank=j, race=None if race is None else race[v]))
     return out
 
 
-def later_law(m: Machine, row: Row, face: str, gone: tuple[int, ...]) -> Callable[[str], np.ndarray]:
-    """The conditional distribution of a draw after the siblings `gone`, computed when read."""
+def conditional(m: Machine, row: Row, face: str, gone: tuple[int, ...]) -> Callable[[str], np.ndarray]:
+    """The conditional distribution prob[vocab] of a draw after the siblings `gone`, computed when read."""
     return lambda _: m.less(row.face(face), gone)
 
 
 def less(m: Machine, q: np.ndarray, gone: tuple[int, ...]) -> np.ndarray:
-    """q without some tokens, renormalised."""
+    """q[vocab] without the tokens `gone`, renormalised."""
     left = np.array(q)
     left[list(gone)] = left[list(gone)] * 0
     return left / left.sum()
 
 
 def draw_race(m: Machine, op: Op, row: Row, face: str, key: NoiseKey, lane: int, under: Number | None) -> list[Draw]:
+    """Every token in the order of its race key, that of its path included; under: the key of the parent, which bounds them."""
     q = np.asarray(row.face(face), dtype=np.float64)
     times = noise.exponentials(m.key(key, (lane,), row), len(q))
     above = sum(np.log(d.source.face(face)[d.token]) for d in (row.path or ()) if isinstance(d, Draw))
@@ -108,11 +110,13 @@ def select_race(m: Machine, x: Draws, k: int) -> Draws:
 
 
 def flip(m: Machine, op: Op, p: Number, key: NoiseKey, lane: int) -> bool:
+    """The meaning of `bernoulli`. Raises DecError for NaN."""
     if p != p:
         raise DecError("bernoulli of NaN (0 / 0)")
     return bool(noise.unit(m.key(key, (lane,))) < min(1.0, max(0.0, number(p))))
 
 
 def beta(m: Machine, op: Op, a: Datum, b: Datum, key: NoiseKey) -> Number:
+    """The meaning of `beta`: one draw, from a generator that the key seeds."""
     words = noise.words(m.key(key, ()), 4)
     return float(np.random.Generator(np.random.Philox(key=[int(words[0]), int(words[1])])).beta(number(a), number(b)))

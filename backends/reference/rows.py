@@ -27,7 +27,7 @@ def model_row(
     position: int | None = None,
 ) -> Row:
     """A row whose views are computed from a model's scores and the request; without a model, from the scores passed to
-    `warp`."""
+    `warp`. allow[vocab] says which tokens the call allows."""
     label = "warp" if model is None else model.name
     own = model is None or m.main is None or model.vocab == m.main.vocab
     of_this = m.request if own else m.request.elsewhere
@@ -49,7 +49,7 @@ def model_row(
 
 
 def logits(m: Machine, scores: Scores, raw: Vector) -> np.ndarray:
-    """The logits of a row, -inf where the constraints leave nothing."""
+    """The logits [vocab] of a row, -inf where the constraints leave nothing."""
     with np.errstate(divide="ignore"):
         if scores.logits is not None:
             return np.where(np.asarray(raw, dtype=np.float64) > 0, scores.logits, -np.inf)
@@ -85,13 +85,13 @@ def warp_row(m: Machine, values: np.ndarray, path: Sequence[int | Draw] | None, 
 
 
 def scores_of_values(m: Machine, values: np.ndarray, is_probs: bool) -> Scores:
-    """A program's own scores or probabilities of one row as a model's."""
+    """A program's own scores or probabilities [vocab] of one row as a model's."""
     with np.errstate(divide="ignore"):
         return Scores(logits=np.log(values) if is_probs else np.asarray(values, dtype=np.float64))
 
 
 def adjusted_row(m: Machine, values: np.ndarray, path: Sequence[int | Draw]) -> np.ndarray:
-    """Scores of the token after `path` with what the request asks of them before temperature and truncation."""
+    """Scores [vocab] of the token after `path` with what the request asks of them before temperature and truncation."""
     tokens, request = tokens_of(tuple(path)), without_texts(m.request) if is_soft(path) else m.request
     if not m.num.exact:
         return np.asarray(adjusted(Scores(logits=np.asarray(values, dtype=np.float64)), tokens, request))

@@ -44,6 +44,7 @@ def last_token(m: Machine, tree: Tree) -> int:
 
 
 def root_draw(m: Machine, tree: Tree) -> Draw:
+    """The draw that the root of a tree stands for: certainly the last token."""
     return point(m, m.last_token(tree))
 
 
@@ -56,6 +57,7 @@ def add_log(m: Machine, logprob: Number, edge: Edge) -> Number:
 
 
 def lazy_log(m: Machine, logprob: Number, edge: Draw) -> Number:
+    """A cumulative log-probability after one more draw; -inf where the draw was impossible."""
     p = edge.source.face("raw")[edge.token]
     return logprob + float(np.log(p)) if p > 0 else -np.inf
 
@@ -83,6 +85,7 @@ def grew(m: Machine, tree: Tree, node: int, edge: Edge) -> None:
 
 
 def columns_of(tree: Tree) -> Mapping[str, Sequence[Datum]]:
+    """The author's columns of a tree and its log-probabilities, each a value per node (None where it was never set)."""
     names = dict.fromkeys(name for node in tree.nodes for name in node.columns)
     return {
         **{name: [node.columns.get(name) for node in tree.nodes] for name in names},
@@ -97,6 +100,7 @@ def pruned(m: Machine, before: Tree, kept: Sequence[int]) -> None:
 
 
 def unmasked(m: Machine, c: Canvas, positions: list[int], values: list[Cell]) -> None:
+    """Count the cells that were decided, and emit an event for each."""
     m.decided += len(positions)
     if m.recorder is not None:
         m.recorder.canvas(len(c.base), len(c))
@@ -109,6 +113,7 @@ def unmasked(m: Machine, c: Canvas, positions: list[int], values: list[Cell]) ->
 
 
 def masked_again(m: Machine, c: Canvas, positions: list[int]) -> None:
+    """Emit an event for each cell that is masked again."""
     if m.recorder is not None:
         m.recorder.canvas(len(c.base), len(c))
     for i in positions:

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from torch import Tensor
 
 from decgraph.backends.drafting import calls
-from decgraph.backends.torch.canvas_calls import evaluate_canvas, memory_of_canvas
+from decgraph.backends.torch.canvas_calls import NOTHING, Extra, evaluate_canvas, memory_of_canvas
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.events import count_call
 from decgraph.backends.torch.pending import JoinedCall, PendingCall, ResolvedCall
-from decgraph.backends.torch.prefixes import Prefixes
+from decgraph.backends.torch.prefixes import Context, Prefixes
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows, TorchDist, empty
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
-from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, filled
+from decgraph.backends.torch.trees import TorchPath, TorchTree, filled
 from decgraph.errors import DecError
 from decgraph.runtime.logprobs import ROWS
+from decgraph.runtime.models.engine.canvas_call import CanvasCall
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.interface import MASK, Cell, Model, Soft, mixture
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-"""The further operands of a call that has none besides its place."""
+Place = Context | TorchTree | TorchPath | Canvas | np.ndarray | int
+"""Where a model is called: at a context, at the nodes of a tree, or on a canvas."""
 _ROOT = np.zeros(1, dtype=np.int64)
 _FIRST = np.zeros((), dtype=np.int64)
 
 
 @calls
 def evaluate_together(
-    m: Machine, model: Model, parts: tuple[tuple[Any, dict[str, Any]], ...], *, alone: bool = False
+    m: Machine, model: Model, parts: tuple[tuple[Place, Extra], ...], *, alone: bool = False
 ) -> JoinedCall | ResolvedCall:
     """The meaning of `model.evals`: parts under one context become one forward call over one tree, whose draws
     stay separate."""
@@ -42,8 +43,8 @@ def evaluate_together(
     finally:
         m.uncounted = False
     asked = [c for c in calls if isinstance(c, PendingCall)]
-    new = [len(c.ask.fresh) if _partly(c.ask) else _cells(c.ask) for c in asked]  # type: ignore[union-attr, arg-type]
-    computed = sum(new) if any(_partly(c.ask) for c in asked) else None
+    new = [_fresh(c.ask) for c in asked]
+    computed = None if all(n is None for n in new) else sum(_cells(c.ask) if n is None else n for n, c in zip(new, asked))
     count_call(m, model, sum(len(c.ask.rows) for c in asked), sum(_cells(c.ask) for c in asked), computed)
     if not asked:
         return ResolvedCall(tuple(c.value for c in calls if isinstance(c, ResolvedCall)))
@@ -52,15 +53,18 @@ def evaluate_together(
     return JoinedCall(asked[0].engine, m.engines.sequence, calls, merged, alone)
 
 
-def tail_of(m: Machine, place: Any, tree: Any) -> tuple[Any, Any, Any, list[int], tuple[int, ...], Any]:
+def tail_of(
+    place: Place, tree: TorchTree | None
+) -> tuple[int, TorchTree | None, Sequence[int], list[int], tuple[int, ...], np.ndarray | None]:
     """(context length, tree or None, tail node ids, wanted rows, shape, node ids) of a place."""
     if isinstance(place, TorchTree):
         n = len(place)
-        return place.base.length, place, range(1, n), list(range(-1, n - 1)), (n,), None
+        return place.context.length, place, range(1, n), list(range(-1, n - 1)), (n,), None
     if isinstance(place, Context):
         return place.length, None, (), [-1], (), None
     ids = np.asarray(place, dtype=np.int64)
     flat = ids.ravel().tolist()
+    assert tree is not None
     parent, needed = tree.parent, {0}
     for node in flat:  # the wanted nodes and their ancestors
         while node not in needed:
@@ -70,15 +74,15 @@ def tail_of(m: Machine, place: Any, tree: Any) -> tuple[Any, Any, Any, list[int]
     tail = sorted(needed)
     where = {node: i for i, node in enumerate(tail)}
     where[0] = -1
-    return tree.base.length, tree, tail, [where[n] for n in flat], ids.shape, (ids if ids.ndim == 1 else None)
+    return tree.context.length, tree, tail, [where[n] for n in flat], ids.shape, (ids if ids.ndim == 1 else None)
 
 
 @calls
 def evaluate(
     m: Machine,
     model: Model,
-    place: Any,
-    extra: Mapping[str, Any] = NOTHING,
+    place: Place,
+    extra: Extra = NOTHING,
     *,
     part: Literal["heads"] | None = None,
     alone: bool = False,
@@ -91,7 +95,7 @@ def evaluate(
         call = evaluate_canvas(m, model, place, extra)
         call.alone = alone
         return call
-    length, tree, tail, wanted, shape, at = tail_of(m, place, extra.get("tree"))
+    length, tree, tail, wanted, shape, at = tail_of(place, extra.get("tree"))
     if not wanted:
         none = np.zeros(shape if part is None else (*shape, 0), dtype=np.int64)
         return ResolvedCall(TorchDist(Rows(empty(m.vocab_size), m.request), none, "shaped", at))
@@ -134,7 +138,7 @@ def evaluate(
     else:
         nodes = np.asarray(place, dtype=np.int64).reshape(-1)
 
-    def finish(scores: Any) -> TorchDist:
+    def finish(scores: Tensor) -> TorchDist:
         if part == "heads":
             n = int(scores.shape[0]) // len(wanted)  # a row for each head, node by node
             deep = np.zeros(1, dtype=np.int64) if tree is None else tree.depth[nodes]
@@ -163,7 +167,7 @@ def evaluate(
     return PendingCall(m.engines[model], m.engines.sequence, ask, finish, alone)
 
 
-def states_call(m: Machine, place: Any, tree: Any) -> tuple[ForwardCall, tuple[int, ...]]:
+def states_call(m: Machine, place: Place, tree: TorchTree | None) -> tuple[ForwardCall, tuple[int, ...]]:
     """The call of an engine for states at a place, or at the end of a path below the context; and the place's shape."""
     shape: tuple[int, ...] = ()
     length, tokens, parents, uids = len(m.tokens), [], [], []
@@ -171,7 +175,7 @@ def states_call(m: Machine, place: Any, tree: Any) -> tuple[ForwardCall, tuple[i
         tokens = list(place.tokens)
         parents, uids, wanted = [*range(-1, len(tokens) - 1)], [-1] * len(tokens), [len(tokens) - 1]
     else:
-        length, tree, tail, wanted, shape, _ = tail_of(m, place, tree)
+        length, tree, tail, wanted, shape, _ = tail_of(place, tree)
         if tree is not None:
             ids = np.asarray(tail, dtype=np.int64)
             index = {int(n): i for i, n in enumerate(tail)} | {0: -1}
@@ -181,12 +185,12 @@ def states_call(m: Machine, place: Any, tree: Any) -> tuple[ForwardCall, tuple[i
     return call, shape
 
 
-def path_to(m: Machine, length: int, tree: Any, node: int) -> tuple[int, ...]:
+def path_to(m: Machine, length: int, tree: TorchTree, node: int) -> tuple[int, ...]:
     """The tokens of the state at a node."""
     return (*m.tokens[:length], *below(tree, node))
 
 
-def path_of_place(m: Machine, place: Any, tree: Any) -> tuple[int, ...]:
+def path_of_place(m: Machine, place: Place, tree: TorchTree | None) -> tuple[int, ...]:
     """The tokens of a context, of a node of a tree, or in the place of a context. Raises DecError below a soft node."""
     if isinstance(place, Context):
         return tuple(place.ids())
@@ -195,11 +199,13 @@ def path_of_place(m: Machine, place: Any, tree: Any) -> tuple[int, ...]:
     node = int(np.ravel(np.asarray(place))[0])
     if tree.soft(tree.path_nodes(node)):
         raise DecError("a memory is of tokens, and a soft node has none", hint="call the model at the node")
-    return path_to(m, tree.base.length, tree, node)
+    return path_to(m, tree.context.length, tree, node)
 
 
 @calls
-def memory(m: Machine, model: Model, place: Any, extra: Mapping[str, Any] = NOTHING, *, alone: bool = False) -> Any:
+def memory(
+    m: Machine, model: Model, place: Place, extra: Extra = NOTHING, *, alone: bool = False
+) -> PendingCall | ResolvedCall:
     """The meaning of `model.memory`: of a context or node the place, computed when it is read (engines keep it anyway); of
     a canvas a pending call. The memory of an empty context (`ctx.parent` after a prompt of one token) holds nothing.
     Raises DecError for a model without a memory."""
@@ -209,13 +215,12 @@ def memory(m: Machine, model: Model, place: Any, extra: Mapping[str, Any] = NOTH
             call.alone = alone
         return call
     if type(model).memory is Model.memory:
-        return model.memory(())  # raises where it has none
-    tree: Any = extra.get("tree")
+        model.memory(())  # raises: it has none
     tokens: Sequence[int]
     if isinstance(place, Context):
         length, tokens = place.length, m.tokens
     else:
-        tokens = path_of_place(m, place, tree)
+        tokens = path_of_place(m, place, extra.get("tree"))
         length = len(tokens)
     if not length and extra.get("given") is not None:
         return ResolvedCall(extra["given"])
@@ -224,7 +229,7 @@ def memory(m: Machine, model: Model, place: Any, extra: Mapping[str, Any] = NOTH
 
 @calls
 def read_tokens(
-    m: Machine, model: Model, tokens: Any, given: Remembered | None = None, *, each: bool = False, alone: bool = False
+    m: Machine, model: Model, tokens: object, given: Remembered | None = None, *, each: bool = False, alone: bool = False
 ) -> PendingCall | ResolvedCall:
     """The meaning of `model.read`. Raises DecError for no tokens at all."""
     text = tuple(int(t) for t in ids_of(tokens))
@@ -233,7 +238,7 @@ def read_tokens(
         return ResolvedCall(TorchDist(Rows(empty(m.vocab_size), m.request), none, "shaped"))
     if not text:
         raise DecError(f"{model.name!r} needs at least one token of context")
-    engine: Any = m.engines[model]
+    engine = m.engines.causal(model)
     key = m.second_contexts[model].key(m.engines.sequence, text[:1] if each else text)
     # The engine compares only the end of a context with what it has: texts that differ further up are told apart here.
     engine.rewind(key, text)
@@ -247,7 +252,7 @@ def read_tokens(
     own = m.main is None or model.vocab == m.main.vocab
     request = m.request if own else m.request.elsewhere
 
-    def finish(scores: Any) -> TorchDist:
+    def finish(scores: Tensor) -> TorchDist:
         rows = Rows(
             scores,
             request,
@@ -268,7 +273,7 @@ def own_logits(m: Machine, begin: int, end: int) -> Iterator[np.ndarray]:
     tokens, uids = m.tokens, range(1 << 40, (1 << 40) + end - begin)  # no draft of the run has these
     for first in range(begin, end, ROWS):
         count = min(ROWS, end - first)
-        engine: Any = m.engines[m.main]  # of a causal model: session.py refuses others
+        engine = m.engines.causal(m.main)  # of a causal model: session.py refuses others
         (made,) = engine.compute(
             [
                 ForwardCall(
@@ -288,16 +293,16 @@ def own_logits(m: Machine, begin: int, end: int) -> Iterator[np.ndarray]:
         yield fetched(made)
 
 
-def paths_of(m: Machine, at: tuple[Any, ...], n: int) -> list[tuple[int, ...]]:
+def paths_of(m: Machine, at: Sequence[Any], n: int) -> list[tuple[int, ...]]:
     """The paths of a place that `warp` names."""
     if isinstance(at[0], Context):
         return [at[0].ids()] * n
     if isinstance(at[0], TorchTree):
-        return [path_to(m, at[0].base.length, at[0], i) for i in range(len(at[0]))]
-    return [path_to(m, at[1].base.length, at[1], int(i)) for i in np.ravel(np.asarray(at[0]))]
+        return [path_to(m, at[0].context.length, at[0], i) for i in range(len(at[0]))]
+    return [path_to(m, at[1].context.length, at[1], int(i)) for i in np.ravel(np.asarray(at[0]))]
 
 
-def below(tree: Any, node: int) -> tuple[int, ...]:
+def below(tree: TorchTree | None, node: int) -> tuple[int, ...]:
     """The draft tokens of a tree from its root (without it) down to a node, without its soft nodes; none without a tree."""
     if tree is None or node == 0:
         return ()
@@ -306,14 +311,14 @@ def below(tree: Any, node: int) -> tuple[int, ...]:
     return tuple(tree.token[[n for i, n in enumerate(nodes) if i not in soft]].tolist() if soft else tree.token[nodes].tolist())
 
 
-def softly(tree: Any, nodes: Any) -> frozenset[int]:
+def softly(tree: TorchTree | None, nodes: np.ndarray) -> frozenset[int]:
     """The places among nodes int64[n] of those that are soft, or below one that is."""
     if tree is None or len(tree.edges) == 1:
         return frozenset()
     return frozenset(i for i, n in enumerate(nodes) if tree.soft(tree.path_nodes(int(n))))
 
 
-def mixtures_of(model: Model, tree: Any, tail: Sequence[int]) -> dict[int, Cell]:
+def mixtures_of(model: Model, tree: TorchTree, tail: Sequence[int]) -> dict[int, Cell]:
     """What a call reads at the soft nodes of its tail, by their places in it. Raises DecError for a model that reads tokens
     only."""
     found = tree.soft(tail)
@@ -325,13 +330,13 @@ def mixtures_of(model: Model, tree: Any, tail: Sequence[int]) -> dict[int, Cell]
     return cells
 
 
-def _cells(ask: Any) -> int:
+def _cells(ask: ForwardCall | CanvasCall) -> int:
     return len(ask.tokens) if isinstance(ask, ForwardCall) else int(ask.cells.numel())
 
 
-def _partly(ask: Any) -> bool:
-    """Whether a call computes some positions of a canvas and reads the others from a memory."""
-    return not isinstance(ask, ForwardCall) and ask.given is not None and ask.fresh is not None
+def _fresh(ask: ForwardCall | CanvasCall) -> int | None:
+    """How many positions of a canvas a call computes that reads the others from a memory; None for other calls."""
+    return None if isinstance(ask, ForwardCall) or ask.given is None or ask.fresh is None else len(ask.fresh)
 
 
 def _merged(asks: list[ForwardCall]) -> ForwardCall | None:
@@ -352,6 +357,6 @@ def _merged(asks: list[ForwardCall]) -> ForwardCall | None:
     return ForwardCall(first.sequence, first.context, first.marks, tokens, parents, uids, rows, name=first.name)
 
 
-def _for_heads(allow: Any, heads: int) -> Any:
+def _for_heads(allow: np.ndarray | Tensor | None, heads: int) -> np.ndarray | Tensor | None:
     """Masks of allowed tokens by node, repeated for the heads of each node; a mask for all nodes stays as it is."""
-    return allow if np.ndim(allow) < 2 else np.repeat(np.reshape(allow, (-1, np.shape(allow)[-1])), heads, axis=0)
+    return allow if allow is None or allow.ndim < 2 else np.repeat(np.reshape(allow, (-1, np.shape(allow)[-1])), heads, axis=0)

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
 
-from decgraph.backends.torch.canvases import Canvas, canvas_at
+from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.events import count_call
 from decgraph.backends.torch.pending import PendingCall, ResolvedCall
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.stores import ids_of
-from decgraph.backends.torch.trees import TorchTree
+from decgraph.backends.torch.trees import TorchTree, canvas_at
 from decgraph.runtime.models.attention_logits import AttentionLogits, check_layer, logits_of_queries, read_logits
-from decgraph.runtime.models.engine.canvas_call import CanvasCall, fresh_of
-from decgraph.runtime.models.interface import MASK, Soft, mixture
+from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, KeptMemory, MaskedEngine, SoftCells, fresh_of
+from decgraph.runtime.models.interface import MASK, Cell, Model, Soft, mixture
+
+
+class Extra(TypedDict, total=False):
+    """The further operands of a call, beside its place."""
+
+    tree: TorchTree
+    given: Any  # a `CanvasMemory` for a canvas, else a `Remembered`
+    at: np.ndarray
+    after: object
+    allow: np.ndarray | Tensor
+    queries: bool
+
+
+NOTHING: Extra = {}
 
 
 @dataclass(frozen=True)
@@ -28,13 +44,13 @@ class CanvasMemory:
     attention_logits: see `read_logits`;
     which: the layer."""
 
-    memory: Any
+    memory: KeptMemory
     base: int
     layers: int
     attention_logits: AttentionLogits | None = None
     which: int | None = None
 
-    def restrict(self, positions: Any, kind: str) -> CanvasMemory:
+    def restrict(self, positions: ArrayLike, kind: str) -> CanvasMemory:
         """With the canvas positions kept ("only") or dropped ("without")."""
         absolute = self.base + np.ravel(np.asarray(positions, dtype=np.int64))
         if kind == "only":
@@ -54,15 +70,15 @@ class CanvasMemory:
         check_layer(index, self.layers, self.which)
         return replace(self, memory=self.memory.put(index, (part.layer(index) if part.which is None else part).memory))
 
-    def scores(self, queries: Any, at: Any) -> Any:
+    def scores(self, queries: Any, at: Any) -> Sequence[Any]:
         """The meaning of `memory.scores`."""
         return read_logits(self.attention_logits, self.which, self.base, queries, at)
 
 
-def cells_of(m: Machine, engine: Any, c: Canvas, before: Sequence[int]) -> tuple[np.ndarray, Any]:
+def cells_of(engine: MaskedEngine, c: Canvas, before: Sequence[int]) -> tuple[np.ndarray, SoftCells | None]:
     """(int64[base + n], the soft cells or None) of a canvas after these tokens."""
     base = len(before)
-    out: Any = np.empty(base + len(c), dtype=np.int64)
+    out = np.empty(base + len(c), dtype=np.int64)
     out[:base] = before
     out[base:] = np.where(c.token < 0, engine.mask, c.token)
     if not c.soft:
@@ -71,7 +87,7 @@ def cells_of(m: Machine, engine: Any, c: Canvas, before: Sequence[int]) -> tuple
     for i in sorted(c.soft):
         cell = mixture(c.soft[i].tolist())
         if not isinstance(cell, Soft):
-            out[base + i] = engine.mask if cell is MASK else cell
+            out[base + i] = cell if isinstance(cell, int) else engine.mask
             continue
         v = torch.as_tensor(c.soft[i], dtype=torch.float64)
         at.append(i)
@@ -82,23 +98,24 @@ def cells_of(m: Machine, engine: Any, c: Canvas, before: Sequence[int]) -> tuple
     return out, ([base + i for i in at], torch.stack(weights), torch.tensor(masks, dtype=torch.float64))
 
 
-def read(c: Canvas) -> tuple[Any, ...]:
+def read(c: Canvas) -> tuple[Cell, ...]:
     """What a masked model reads: the context, then the canvas."""
     held = {i: mixture(v.tolist()) for i, v in c.soft.items()}
     return (*c.base.ids(), *(held.get(i, MASK if t < 0 else int(t)) for i, t in enumerate(c.token)))
 
 
-def asked(m: Machine, model: Any, canvases: list[Canvas], extra: Mapping[str, Any], rows: Any, keep: bool) -> tuple[Any, Any]:
-    """(engine, canvas call)."""
-    engine = m.engines[model]
+def asked(
+    m: Machine, engine: MaskedEngine, canvases: list[Canvas], extra: Extra, rows: Sequence[int], keep: bool
+) -> CanvasCall:
+    """The call of an engine."""
     first = canvases[0]
     before = first.base.ids() if "after" not in extra else ids_of(extra["after"])
     base, n = len(before), len(first)
     given = extra.get("given")
     fresh, seen = fresh_of(base, n, None if "after" in extra else extra.get("at"), None if given is None else given.memory)
-    made = [cells_of(m, engine, c, before) for c in canvases]
+    made = [cells_of(engine, c, before) for c in canvases]
     cells = torch.from_numpy(made[0][0] if len(made) == 1 else np.stack([c for c, _ in made]))
-    ask = CanvasCall(
+    return CanvasCall(
         m.engines.sequence,
         cells,
         made[0][1] if len(made) == 1 else None,
@@ -109,14 +126,13 @@ def asked(m: Machine, model: Any, canvases: list[Canvas], extra: Mapping[str, An
         name=f"request {m.request.request_id}",
         prompt=base,
     )
-    return engine, ask
 
 
-def evaluate_canvas(m: Machine, model: Any, place: Canvas | TorchTree, extra: Mapping[str, Any]) -> PendingCall:
+def evaluate_canvas(m: Machine, model: Model, place: Canvas | TorchTree, extra: Extra) -> PendingCall:
     """The meaning of `model.eval` on a canvas, at positions of one, or on every canvas of a tree."""
     tree = place if isinstance(place, TorchTree) else None
     nodes: list[Canvas] = [canvas_at(place, i) for i in range(len(place))] if isinstance(place, TorchTree) else [place]
-    order: dict[Any, int] = {}
+    order: dict[Hashable, int] = {}
     canvases: list[Canvas] = []
     for c in nodes:
         if c.key() not in order:
@@ -125,7 +141,8 @@ def evaluate_canvas(m: Machine, model: Any, place: Canvas | TorchTree, extra: Ma
     at, base, n = extra.get("at"), canvases[0].base.length, len(canvases[0])
     which = np.arange(n) if at is None else np.ravel(np.asarray(at, dtype=np.int64))
     read = base if "after" not in extra else len(ids_of(extra["after"]))
-    engine, ask = asked(m, model, canvases, extra, [read + int(i) for i in which], False)
+    engine = m.engines.masked(model)
+    ask = asked(m, engine, canvases, extra, [read + int(i) for i in which], False)
     counted, width = not m.uncounted, len(which)
 
     def path(i: int) -> tuple[int, ...]:
@@ -133,7 +150,7 @@ def evaluate_canvas(m: Machine, model: Any, place: Canvas | TorchTree, extra: Ma
         cells = np.where(c.token < 0, m.mask_token, c.token)[: int(which[i % width])]
         return (*c.base.ids(), *(int(t) for t in cells))
 
-    def finish(answer: Any) -> TorchDist:
+    def finish(answer: CanvasOutput) -> TorchDist:
         if counted and answer.computed:  # a cached result is no call
             count_call(m, model, width * len(canvases), len(canvases) * (read + n), answer.computed)
         scores = answer.logits.reshape(-1, answer.logits.shape[-1])
@@ -147,21 +164,22 @@ def evaluate_canvas(m: Machine, model: Any, place: Canvas | TorchTree, extra: Ma
     return PendingCall(engine, ask.sequence, ask, finish)
 
 
-def memory_of_canvas(m: Machine, model: Any, c: Canvas, extra: Mapping[str, Any]) -> PendingCall | ResolvedCall:
+def memory_of_canvas(m: Machine, model: Model, c: Canvas, extra: Extra) -> PendingCall | ResolvedCall:
     """The meaning of `model.memory` of a canvas."""
     base = c.base.length
     at = extra.get("at")
-    engine: Any = m.engines[model]  # Any: a `MaskedEngine`, as the model is masked
+    engine = m.engines.masked(model)
     if at is not None and len(at) == 0 and extra.get("given") is None:
         return ResolvedCall(CanvasMemory(engine.empty(base + len(c)), base, model.layers))
-    engine, ask = asked(m, model, [c], extra, [], True)
+    ask = asked(m, engine, [c], extra, [], True)
     counted = not m.uncounted
 
     attention_logits = logits_of_queries(model.after(base), read(c)) if extra.get("queries") else None
 
-    def finish(answer: Any) -> CanvasMemory:
+    def finish(answer: CanvasOutput) -> CanvasMemory:
         if counted and answer.computed:  # usually that of the call before, which the engine has cached
             count_call(m, model, 0, base + len(c), answer.computed)
+        assert answer.memory is not None  # the call says `keep`
         return CanvasMemory(answer.memory, base, model.layers, attention_logits)
 
     return PendingCall(engine, ask.sequence, ask, finish)

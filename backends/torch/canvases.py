@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
+from decgraph.backends.torch.draws import Draws, TorchDraws
+from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.rows import Ids
-from decgraph.backends.torch.trees import TorchTree
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,11 @@ class Canvas:
     """base: the committed tokens before it (a Context). token: int64[n], -1 where masked. soft: position to coordinates, of
     cells that hold an embedding and count as masked. draws: position to the draw that decided a cell, where one did."""
 
-    base: Any
+    base: Context
     token: Ids
     capacity: int
-    soft: dict[int, Any] = field(default_factory=dict)
-    draws: dict[int, Any] = field(default_factory=dict)
+    soft: dict[int, np.ndarray] = field(default_factory=dict)
+    draws: dict[int, Draws] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.token)
@@ -29,7 +29,7 @@ class Canvas:
         """bool[n]"""
         return self.token < 0
 
-    def put(self, ids: Ids, tokens: Ids, draws: dict[int, Any] | None = None) -> Canvas:
+    def put(self, ids: Ids, tokens: Ids, draws: dict[int, Draws] | None = None) -> Canvas:
         """With cells decided (or masked again, by token -1)."""
         token = self.token.copy()
         token[ids] = tokens
@@ -41,7 +41,7 @@ class Canvas:
             kept = {i: d for i, d in kept.items() if i not in gone} | (draws or {})
         return replace(self, token=token, soft=soft, draws=kept)
 
-    def put_soft(self, ids: Ids, values: list[Any]) -> Canvas:
+    def put_soft(self, ids: Ids, values: list[np.ndarray]) -> Canvas:
         """With cells that hold an embedding."""
         token = self.token.copy()
         token[ids] = -1
@@ -57,7 +57,7 @@ class Canvas:
         end = int(open_cells[0]) if len(open_cells) else len(self.token)
         return [int(t) for t in self.token[:end]]
 
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> tuple[object, ...]:
         """The key by which canvases are equal."""
         return (self.token.tobytes(), tuple((i, self.soft[i].tobytes()) for i in sorted(self.soft)))
 
@@ -67,11 +67,11 @@ class Edit:
     """An edge of a tree of canvases: decide `position` with `value` (a draw, or a token)."""
 
     position: int
-    value: Any
+    value: TorchDraws | int
 
     @property
     def token(self) -> int:
-        return int(self.value.tokens) if hasattr(self.value, "tokens") else int(self.value)
+        return int(self.value.tokens) if isinstance(self.value, TorchDraws) else int(self.value)
 
     def apply(self, canvas: Canvas) -> Canvas:
         return canvas.put(np.array([self.position]), np.array([self.token]))
@@ -81,11 +81,3 @@ class Edit:
 
     def __hash__(self) -> int:
         return hash((self.position, self.token))
-
-
-def canvas_at(t: TorchTree, node: int) -> Canvas:
-    """The canvas at a node: the root's with the node's edits applied."""
-    canvas: Canvas = t.base
-    for n in t.path_nodes(node)[1:]:
-        canvas = t.edges[n].apply(canvas)
-    return canvas

@@ -53,7 +53,7 @@ def drafted(
     m: Machine, model: Model, t: TorchTree, lo: int, hi: int, key_of: Callable[[int], NoiseKey], alone: bool
 ) -> Steps[TorchTree]:
     """What `draft_loop` does, with `part` told."""
-    leaves, length, size = t.leaves(), t.base.length, len(t)
+    leaves, length, size = t.leaves(), t.context.length, len(t)
     leaf = int(leaves[0])
     depth = int(t.depth[leaf])
     count = min(hi - lo, deepest(m, t) - depth)

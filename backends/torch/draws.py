@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 
 from decgraph.backends.torch import shaping
-from decgraph.backends.torch.rows import Ids, Rows, TorchDist, TorchVectors, ids_on, locate, picked_places
+from decgraph.backends.torch.rows import Ids, Rows, TorchDist, TorchVectors, Where, ids_on, locate, picked_places
 from decgraph.backends.torch.transfer import picked
+from decgraph.runtime.request import Request
 
 
 class Drawn:
     """Base of single draws and vectors of draws: they compare by their tokens, as integers do."""
 
     __slots__ = ()
-    tokens: Any
-    shape: Any
-    pick: Any
-    take: Any
     __hash__ = object.__hash__
     __array_ufunc__ = None  # NumPy leaves `array == draws` to __eq__ here
 
-    def __eq__(self, other: object) -> Any:
+    @property
+    def tokens(self) -> Ids:
+        """int64[*shape]"""
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.tokens.shape
+
+    def pick(self, where: Where, at: Ids | None = None) -> TorchDraws | Mixed:
+        """Elements by a NumPy index."""
+        raise NotImplementedError
+
+    def take(self, index: Where) -> TorchDraws | Mixed:
+        """The draws at nodes or positions."""
+        return self.pick(index)
+
+    def __eq__(self, other: object) -> np.ndarray:  # type: ignore[override]  # elementwise, as NumPy's
         return self.tokens == (other.tokens if isinstance(other, Drawn) else other)
 
-    def __ne__(self, other: object) -> Any:
+    def __ne__(self, other: object) -> np.ndarray:  # type: ignore[override]
         return self.tokens != (other.tokens if isinstance(other, Drawn) else other)
 
     def __len__(self) -> int:
@@ -36,10 +49,10 @@ class Drawn:
     def __bool__(self) -> bool:
         return True
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[TorchDraws | Mixed]:
         return map(self.pick, range(self.shape[0]))
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Where) -> TorchDraws | Mixed:
         """The draws at nodes or positions."""
         return self.take(index)
 
@@ -72,16 +85,11 @@ class TorchDraws(Drawn):
         ids: Ids | None = None,
         inner: Ids | None = None,
     ) -> None:
-        self.tokens, self.rows, self.row, self.face = tokens, rows, row, face
+        self.tokens, self.rows, self.row, self.face = tokens, rows, row, face  # type: ignore[misc]  # a slot
         self.rank, self.group, self.members, self.point = rank, group, members, point
         self.race, self.at, self.tag, self.ids, self.inner = race, at, tag, ids, inner
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.tokens.shape
-
-    def pick(self, where: Any, at: Ids | None = None) -> TorchDraws:
-        """Elements by a NumPy index."""
+    def pick(self, where: Where, at: Ids | None = None) -> TorchDraws:
         at, inner = picked_places(where, at, self.inner)
         return TorchDraws(
             np.asarray(self.tokens[where]),
@@ -99,9 +107,9 @@ class TorchDraws(Drawn):
             inner=inner,
         )
 
-    def take(self, index: Any) -> TorchDraws:
+    def take(self, index: Where) -> TorchDraws:
         """Draws at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
-        return self.pick(locate(self.at, index), np.asarray(index) if np.ndim(index) else None)
+        return self.pick(locate(self.at, index), at if (at := np.asarray(index)).ndim else None)
 
     def ravel(self) -> TorchDraws:
         return self if self.tokens.ndim == 1 else self._flat()
@@ -141,7 +149,7 @@ class TorchDraws(Drawn):
         got = picked(table, self.row, np.maximum(self.tokens, 0))
         return np.where(self.tokens >= 0, got, 0.0)
 
-    def law_prob(self, request: Any, size: int) -> Ids:
+    def law_prob(self, request: Request, size: int) -> Ids:
         """The probability of each token under its law, float64[*shape]; 0 where no mass was left to draw from."""
         if self.point or self.rows is None or self.row is None:
             return np.where(self.tokens >= 0, 1.0, 0.0)
@@ -150,7 +158,7 @@ class TorchDraws(Drawn):
         got = self.law(request, size).probability(np.maximum(self.tokens, 0))
         return np.where(self.tokens >= 0, got, 0.0)
 
-    def law(self, request: Any, size: int) -> TorchDist:
+    def law(self, request: Request, size: int) -> TorchDist:
         """The law of each draw, as distributions [*shape]."""
         flat = np.arange(self.tokens.size).reshape(self.tokens.shape)
         if self.point or self.rows is None or self.row is None:
@@ -181,10 +189,6 @@ class Mixed(Drawn):
         return np.array([int(d.tokens) for d in self.items], dtype=np.int64)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return (len(self.items),)
-
-    @property
     def at(self) -> None:
         return None
 
@@ -192,14 +196,12 @@ class Mixed(Drawn):
     def race(self) -> Ids:
         return np.array([-np.inf if d.race is None else float(d.race) for d in self.items])
 
-    def pick(self, where: Any, at: Ids | None = None) -> Any:
+    def pick(self, where: Where, at: Ids | None = None) -> TorchDraws | Mixed:
         if isinstance(where, (int, np.integer)) or (isinstance(where, np.ndarray) and where.ndim == 0):
             return self.items[int(where)]
         if isinstance(where, slice):
             return Mixed(self.items[where])
         return Mixed([self.items[int(i)] for i in np.ravel(np.asarray(where))])
-
-    take = pick
 
     def ravel(self) -> Mixed:
         return self
@@ -211,15 +213,15 @@ class Mixed(Drawn):
     def prob(self, seen: str = "raw") -> Ids:
         return np.array([float(d.prob(seen)) for d in self.items])
 
-    def law_prob(self, request: Any, size: int) -> Ids:
+    def law_prob(self, request: Request, size: int) -> Ids:
         return np.array([float(d.law_prob(request, size)) for d in self.items])
 
-    def law(self, request: Any, size: int) -> TorchDist:
+    def law(self, request: Request, size: int) -> TorchDist:
         vectors = [d.law(request, size).vector() for d in self.items]
         return TorchDist.all(TorchVectors(torch.stack(vectors), request))
 
 
-def joined(parts: list[Any]) -> Any:
+def joined(parts: Sequence[TorchDraws | Mixed]) -> Mixed:
     """Vectors of draws one after the other."""
     items: list[TorchDraws] = []
     for part in parts:
@@ -234,3 +236,6 @@ def joined(parts: list[Any]) -> Any:
 def points(tokens: Ids, *, tag: str = "") -> TorchDraws:
     """Draws of given tokens, int64[*shape]: their laws are one-hot and they have no rows."""
     return TorchDraws(np.asarray(tokens, dtype=np.int64), point=True, tag=tag)
+
+
+Draws = TorchDraws | Mixed

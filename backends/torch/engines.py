@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from decgraph.backends.torch.pending import AnyEngine
-from decgraph.runtime.models.engine.forward_call import RollEngine
+from decgraph.runtime.models.engine.canvas_call import MaskedEngine
+from decgraph.runtime.models.engine.forward_call import Engine, RollEngine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
 
@@ -27,6 +29,14 @@ class Engines(dict[Model, AnyEngine]):
 
     def __missing__(self, model: Model) -> AnyEngine:
         return self.setdefault(model, engine_of(model))
+
+    def masked(self, model: Model) -> MaskedEngine:
+        """The engine of a masked model."""
+        return cast(MaskedEngine, self[model])
+
+    def causal(self, model: Model) -> Engine:
+        """The engine of a model that reads texts."""
+        return cast(Engine, self[model])
 
     def for_loops(self, model: Model) -> RollEngine | None:
         """The engine of a model, if it can compute an autoregressive draft loop."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from decgraph.backends.torch.draws import Mixed, TorchDraws
+from decgraph.backends.torch.canvases import Edit
+from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Ids
 from decgraph.backends.torch.trees import TorchTree
@@ -33,14 +34,13 @@ def count_call(
     m.emit_event(trace.ModelCall(name, rows, cells, role, computed))
 
 
-def grew(m: Machine, tree: TorchTree, ids: Any, draws: Any, places: Any) -> None:
+def grew(m: Machine, tree: TorchTree, ids: Ids, draws: Draws, places: Ids) -> None:
     """Tells the listener of drafted nodes. ids, places: int[N], the nodes and which of the draws each is of."""
     if m.listener is None:
         return
     scores, probs = draws.prob(), draws.law_prob(m.request, m.vocab_size)  # of the whole growth at once
-    mixed = isinstance(draws, Mixed)
     for n, i in zip(ids.tolist(), places.tolist()):
-        drawn = draws.items[i] if mixed else draws
+        drawn = draws.items[i] if isinstance(draws, Mixed) else draws
         m.emit_event(
             trace.Drafted(
                 n,
@@ -54,10 +54,11 @@ def grew(m: Machine, tree: TorchTree, ids: Any, draws: Any, places: Any) -> None
         )
 
 
-def grew_edits(m: Machine, tree: TorchTree, ids: Any) -> None:
+def grew_edits(m: Machine, tree: TorchTree, ids: Ids) -> None:
     """The events of edits that were drafted."""
     for n in ids.tolist():
-        value, parent, token = tree.edges[n].value, int(tree.parent[n]), int(tree.token[n])
+        edit, parent, token = tree.edges[n], int(tree.parent[n]), int(tree.token[n])
+        value = edit.value if isinstance(edit, Edit) else None
         if not isinstance(value, TorchDraws):
             m.emit_event(trace.Drafted(n, parent, token, 1.0, "point", drawn=False))
             continue
@@ -76,7 +77,7 @@ def pruned(m: Machine, before: TorchTree, kept: Sequence[int]) -> None:
         m.emit_event(trace.Pruned(tuple(kept), dropped))
 
 
-def unmasked(m: Machine, positions: Sequence[int] | Ids, tokens: Sequence[int] | Ids, draws: Any) -> None:
+def unmasked(m: Machine, positions: Sequence[int] | Ids, tokens: Sequence[int] | Ids, draws: Draws | None) -> None:
     """Counts positions of a canvas that were decided, int[N], and tells the listener of them."""
     m.decided += len(positions)
     m.tally.unmasked += len(positions)

@@ -12,12 +12,13 @@ A generated module is read and edited like any other; decgraph computes its mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from decgraph.backends.torch.lowering import lower
-from decgraph.backends.torch.walk import walk
+from decgraph.backends.torch.lowering import Computes, lower
+from decgraph.backends.torch.protocols import Machine
+from decgraph.backends.torch.walk import Verdict, walk
 from decgraph.errors import DecError
 from decgraph.ir.table import lookup
 from decgraph.ir.types import parse_dim, parse_type
@@ -28,18 +29,15 @@ if TYPE_CHECKING:
 
 __all__ = ["accept", "driven_by", "emit", "parse_dim", "parse_type", "reject", "typed_op", "until_done", "walk"]
 
-Verdict = tuple[bool, Any, bool, Any]
-"""The verdict of a rule at a node: whether it accepts a child, the child, whether it emits a token, the token."""
-
-_NOTHING: Any = object()
+_NOTHING = object()
 
 
-def accept(child: Any, emit: Any = _NOTHING) -> Verdict:
+def accept(child: object, emit: object = _NOTHING) -> Verdict:
     """Go on at a child; with `emit`, end there with a token."""
     return (True, child, False, None) if emit is _NOTHING else (True, child, True, emit)
 
 
-def emit(token: Any) -> Verdict:
+def emit(token: object) -> Verdict:
     """End at this node, with a token after it."""
     return False, None, True, token
 
@@ -49,7 +47,7 @@ def reject() -> Verdict:
     return False, None, False, None
 
 
-def until_done(m: Any, where: str) -> Iterator[int]:
+def until_done(m: Machine, where: str) -> Iterator[int]:
     """The number of each decoding step until the request has ended. Raises DecError where a step commits nothing."""
     step = 0
     while not m.done():
@@ -58,7 +56,7 @@ def until_done(m: Any, where: str) -> Iterator[int]:
         step += 1
 
 
-def typed_op(opcode: str, *operands: str, results: tuple[str, ...] = (), **attrs: Any) -> Callable[..., Any]:
+def typed_op(opcode: str, *operands: str, results: tuple[str, ...] = (), **attrs: Any) -> Computes:
     """The torch lowering of an op that depends on the types of its operands, such as how two vectors line up:
     `typed_op("gather", "real[nodes.t]", "node<t>")` is a function of the machine and the two."""
     types = tuple(map(parse_type, operands))
@@ -68,7 +66,7 @@ def typed_op(opcode: str, *operands: str, results: tuple[str, ...] = (), **attrs
     if lowered.machine and not lowered.kwargs:
         return fn
 
-    def call(m: Any, *values: Any) -> Any:
+    def call(m: Machine, *values: object) -> object:
         return fn(m, *values, **lowered.kwargs) if lowered.machine else fn(*values)
 
     return call

@@ -19,18 +19,22 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
-import numpy as np
-
-from decgraph.backends.torch.transfer import fetched
+from decgraph.backends.torch.data import host
+from decgraph.backends.torch.protocols import Machine
 from decgraph.errors import DecError
 from decgraph.ir.opdef import OpDef
 from decgraph.ir.table import TABLE, lookup
 from decgraph.ir.values import Op
 
-LOWERINGS: dict[str, Callable[..., Any]] = {}
-PLANS: dict[str, Callable[[Op], Callable[..., Any]]] = {}
+T = TypeVar("T")
+Computes: TypeAlias = Callable[..., Any]
+"""A function that computes an op; every op has operands and results of its own types."""
+Plan: TypeAlias = Callable[[Op], Computes]
+
+LOWERINGS: dict[str, Computes] = {}
+PLANS: dict[str, Plan] = {}
 HOSTED: dict[str, str] = {}
 WRITTEN: set[str] = set()
 
@@ -41,21 +45,21 @@ def _once(opcode: str) -> str:
     return opcode
 
 
-def planned(opcode: str) -> Callable[[Callable[[Op], Callable[..., Any]]], Callable[[Op], Callable[..., Any]]]:
+def planned(opcode: str) -> Callable[[Plan], Plan]:
     """Register the function below as the builder of an op's lowering: for ops that run often and depend on their types, which
     are then examined once and not on every call."""
 
-    def register(f: Callable[[Op], Callable[..., Any]]) -> Callable[[Op], Callable[..., Any]]:
+    def register(f: Plan) -> Plan:
         PLANS[_once(opcode)] = f
         return f
 
     return register
 
 
-def lowering(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def lowering(*opcodes: str) -> Callable[[Computes], Computes]:
     """Register the function below as the lowering of ops. Raises TypeError for an op lowered twice."""
 
-    def register(f: Callable[..., Any]) -> Callable[..., Any]:
+    def register(f: Computes) -> Computes:
         LOWERINGS.update((_once(name), f) for name in opcodes)
         return f
 
@@ -73,7 +77,7 @@ def written(*opcodes: str) -> None:
 
 
 @lru_cache(maxsize=1)
-def load() -> dict[str, Callable[..., Any]]:
+def load() -> dict[str, Computes]:
     """All lowerings (imports backends/torch/ops once). Raises TypeError for an op of the table that is not registered there,
     and for a registered name that is no op."""
     package = "decgraph.backends.torch.ops"
@@ -104,12 +108,12 @@ def supports(opcode: str) -> str | None:
 
 
 @cache
-def _keywords(f: Callable[..., Any]) -> tuple[tuple[str, ...], bool]:
+def _keywords(f: Computes) -> tuple[tuple[str, ...], bool]:
     names = [p.name for p in inspect.signature(f).parameters.values() if p.kind is p.KEYWORD_ONLY]
     return tuple(n for n in names if n != "op"), "op" in names
 
 
-_INFIX: dict[str, Callable[..., Any]] = {
+_INFIX: dict[str, Computes] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
@@ -123,42 +127,42 @@ _INFIX: dict[str, Callable[..., Any]] = {
 _SCALARS = ("int", "real", "prob", "bool", "position")
 
 
-def not_(a: Any) -> bool:
+def not_(a: object) -> bool:
     """`not a`, of a Python bool."""
     return not a
 
 
-def and_(a: Any, b: Any) -> bool:
+def and_(a: object, b: object) -> bool:
     """`a and b`; both are computed."""
     return bool(a and b)
 
 
-def or_(a: Any, b: Any) -> bool:
+def or_(a: object, b: object) -> bool:
     """`a or b`; both are computed."""
     return bool(a or b)
 
 
-def select(c: Any, a: Any, b: Any) -> Any:
+def select(c: object, a: T, b: T) -> T:
     """`a` where `c` holds, else `b`; both are computed."""
     return a if c else b
 
 
-def minimum(a: Any, b: Any) -> Any:
+def minimum(a: float, b: float) -> float:
     """The smaller of two numbers."""
     return min(a, b)
 
 
-def maximum(a: Any, b: Any) -> Any:
+def maximum(a: float, b: float) -> float:
     """The larger of two numbers."""
     return max(a, b)
 
 
-def weigh(a: Any, b: Any) -> Any:
+def weigh(a: float, b: float) -> float:
     """`a * b`, where 0 times anything is 0."""
     return a * b if a and b else 0.0
 
 
-TEMPLATES: dict[Any, str] = {
+TEMPLATES: dict[Computes, str] = {
     operator.add: "{} + {}",
     operator.sub: "{} - {}",
     operator.mul: "{} * {}",
@@ -175,7 +179,7 @@ TEMPLATES: dict[Any, str] = {
     minimum: "min({}, {})",
     maximum: "max({}, {})",
 }
-_PLAIN: dict[str, Callable[..., Any]] = {
+_PLAIN: dict[str, Computes] = {
     "not": not_,
     "and": and_,
     "or": or_,
@@ -192,9 +196,7 @@ class Lowered:
 
     __slots__ = ("fn", "name", "kwargs", "machine", "own")
 
-    def __init__(
-        self, fn: Callable[..., Any], name: str, kwargs: dict[str, Any], machine: bool = True, own: bool = True
-    ) -> None:
+    def __init__(self, fn: Computes, name: str, kwargs: dict[str, object], machine: bool = True, own: bool = True) -> None:
         self.fn, self.name, self.kwargs, self.machine, self.own = fn, name, kwargs, machine, own
 
 
@@ -230,43 +232,28 @@ def _name(op: Op) -> str:
     return op.opcode.replace(".", "_")
 
 
-def _called(f: Any, name: str) -> Callable[..., Any]:
+def _called(f: Any, name: str) -> Computes:
     """A function under the name that profiles and tracebacks show. f: Any, a function of its own."""
     f.__name__ = f.__qualname__ = name
-    out: Callable[..., Any] = f
+    out: Computes = f
     return out
 
 
-def _bound(f: Callable[..., Any], op: Op) -> Callable[..., Any]:
-    def call(m: Any, *operands: Any, **kwargs: Any) -> Any:
+def _bound(f: Computes, op: Op) -> Computes:
+    def call(m: Machine, *operands: object, **kwargs: object) -> object:
         return f(m, *operands, op=op, **kwargs)
 
     call.__name__ = call.__qualname__ = _name(op)
     return call
 
 
-def _hosted(op: Op) -> Callable[..., Any]:
+def _hosted(op: Op) -> Computes:
     """The op's NumPy meaning, over host values."""
     meaning, single = lookup(op.opcode).meaning, len(op.results) == 1
 
-    def call(m: Any, *operands: Any) -> Any:
+    def call(m: Machine, *operands: object) -> object:
         out = meaning(m, op, *[host(v) for v in operands])
         return out[0] if single else out
 
     call.__name__ = call.__qualname__ = _name(op)
     return call
-
-
-def host(value: Any) -> Any:
-    """A value as the NumPy meanings take it: draws as their tokens, distributions as their probabilities, tensors on the
-    host, a scalar as a Python number."""
-    tokens = getattr(value, "tokens", None)
-    if isinstance(tokens, np.ndarray):
-        return int(tokens) if tokens.ndim == 0 else tokens
-    if hasattr(value, "vector"):
-        return fetched(value.vector())
-    if hasattr(value, "ids") and hasattr(value, "length"):
-        return value.ids()
-    if hasattr(value, "detach"):
-        return fetched(value)
-    return value

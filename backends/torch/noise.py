@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -146,7 +145,12 @@ def unit(key: noise.Key) -> float:
 
 
 def key_of(
-    m: Machine, key: NoiseKey, lane: tuple[int, ...], position: Any = None, node: Any = None, index: Any = None
+    m: Machine,
+    key: NoiseKey,
+    lane: tuple[int, ...],
+    position: int | None = None,
+    node: int | None = None,
+    index: int | None = None,
 ) -> noise.Key:
     """The Philox key of a draw; `position` and `node` are the row's. Raises DecError for output noise of a distribution
     that stands at no position of the text, without an index."""

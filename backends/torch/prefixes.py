@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -70,6 +71,22 @@ class CommittedText:
         while len(self._states) <= wanted:
             self._states.append(automaton.step(self._states[-1], self.tokens[self.base + len(self._states) - 1]))
         return self._states[wanted]
+
+
+@dataclass(frozen=True)
+class Context:
+    """The first `length` committed tokens of a run."""
+
+    tokens: list[int]
+    length: int
+
+    def ids(self) -> tuple[int, ...]:
+        return tuple(self.tokens[: self.length])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Context) and self.ids() == other.ids()
+
+    __hash__ = None  # type: ignore[assignment]  # tokens go on growing
 
 
 class Prefixes:

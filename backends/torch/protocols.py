@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 from torch import Tensor
@@ -11,6 +11,8 @@ from torch import Tensor
 from decgraph.backends.torch.engines import Engines, SecondContexts
 from decgraph.backends.torch.pending import Steps
 from decgraph.backends.torch.prefixes import CommittedText
+from decgraph.backends.torch.trees import TorchTree
+from decgraph.ir.data.numbers import Numbers
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Loc, StateDecl
 from decgraph.runtime.models.interface import Model
@@ -26,7 +28,7 @@ class Machine(Protocol):
     """A run of one request: what is committed, its models and their engines, its statistics, and who hears of it. `machine.py`
     has the run itself, and says what each of these is."""
 
-    num: Any
+    num: Numbers
     request: Request
     title: str
     models: dict[str, Model]
@@ -42,7 +44,7 @@ class Machine(Protocol):
     base: int
     marks: list[int]
     text: CommittedText
-    until: Callable[[Any], bool] | None
+    until: Callable[[Machine], bool] | None
     results: list[tuple[int, ...]]
     decided: int
     site_prefix: str
@@ -71,23 +73,34 @@ class Machine(Protocol):
 
     def committed(self) -> int: ...
 
+    def committed_tokens(self) -> tuple[int, ...]: ...
+
     def done(self) -> bool: ...
+
+    def check_progress(self, where: str, i: int) -> None: ...
 
     def feed(self, token: int) -> None: ...
 
     def learn_committed(self, tokens: Sequence[int]) -> None: ...
 
-    def read_state(self, name: str) -> Any: ...
+    def read_state(self, name: str) -> object: ...
 
-    def write_state(self, name: str, value: Any) -> None: ...
+    def write_state(self, name: str, value: object) -> None: ...
 
-    def request_field(self, field: str) -> Any: ...
+    def request_field(self, field: str) -> object: ...
 
     def bounds(self, until: Sequence[str]) -> tuple[int | None, frozenset[int]]: ...
 
     def canvas_room(self) -> int: ...
 
-    def key(self, key: NoiseKey, lane: tuple[int, ...], position: Any = None, node: Any = None, index: Any = None) -> Key: ...
+    def key(
+        self,
+        key: NoiseKey,
+        lane: tuple[int, ...],
+        position: int | None = None,
+        node: int | None = None,
+        index: int | None = None,
+    ) -> Key: ...
 
     def flip(self, p: float, key: NoiseKey, lane: int) -> bool: ...
 
@@ -95,15 +108,15 @@ class Machine(Protocol):
 
     def places(self) -> Iterable[Loc]: ...
 
-    def now(self, tree: Any) -> None: ...
+    def now(self, tree: TorchTree) -> None: ...
 
     def note_call(self, *, answered: bool = False) -> None: ...
 
     def emit_event(self, event: Event) -> None: ...
 
     def inner_run(
-        self, callee: str, site: str, base: tuple[int, ...], bound: int, args: Mapping[str, Any], counters: Sequence[Any]
-    ) -> Any: ...
+        self, callee: str, site: str, base: tuple[int, ...], bound: int, args: Mapping[str, object], counters: Sequence[object]
+    ) -> Self: ...
 
 
 class Schedule(Protocol):
@@ -111,9 +124,9 @@ class Schedule(Protocol):
 
     def __len__(self) -> int: ...
 
-    def join(self, number: int, machine: Any) -> None: ...  # Any: a machine of the backend's own
+    def join(self, number: int, machine: Machine) -> None: ...
 
-    def drives(self, machine: Any) -> bool: ...
+    def drives(self, machine: Machine) -> bool: ...
 
     def cancel(self, number: int) -> bool: ...
 

@@ -6,17 +6,39 @@ becomes a tensor only where arithmetic needs one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from decgraph.backends.torch import shaping
+from decgraph.backends.torch.prefixes import Prefixes, alone
 from decgraph.backends.torch.transfer import picked
+from decgraph.runtime.request import Request
 
 Ids = np.ndarray
+Where = int | np.integer | slice | np.ndarray | tuple[int | np.ndarray, ...] | None
+"""An index of NumPy's: of one element, of some, of several axes, or None for an axis of one."""
+
+
+class Draw(Protocol):
+    """Tokens that were drawn."""
+
+    def prob(self, seen: str = "raw") -> np.ndarray | float: ...
+
+
+class Nodes(Protocol):
+    """A tree, as rows at its nodes see it."""
+
+    @property
+    def depth(self) -> Ids: ...
+
+    def path_nodes(self, node: int) -> list[int]: ...
+
+    def draw(self, node: int) -> Draw: ...
 
 
 class Rows:
@@ -50,14 +72,14 @@ class Rows:
     def __init__(
         self,
         scores: Tensor,
-        request: Any,
+        request: Request,
         *,
         positions: Ids | None = None,
         nodes: Ids | None = None,
         path: Callable[[int], Sequence[int]] | None = None,
-        allow: Any = None,
+        allow: np.ndarray | Tensor | None = None,
         label: str = "",
-        tree: Any = None,
+        tree: Nodes | None = None,
         stated: bool = False,
     ) -> None:
         self.scores, self.request, self.allow, self.label, self.stated = scores, request, allow, label, stated
@@ -91,6 +113,17 @@ class Rows:
     def size(self) -> int:
         return int(self.scores.shape[1])
 
+    def path_of(self, i: int) -> tuple[int, ...]:
+        """The tokens before a row."""
+        assert self.path is not None, "rows that are shaped know the text before them"
+        return tuple(self.path(i))
+
+    def text_of(self, i: int) -> tuple[Prefixes, int]:
+        """The text before a row: prefixes, and which of them it is."""
+        if isinstance(self.path, Prefixes):
+            return self.path, i
+        return alone(self.path_of(i), self.request.begins), 0
+
     def constrained(self) -> Tensor:
         """The logits where the request and the author allow the token, -inf elsewhere."""
         if self._kept is None:
@@ -104,7 +137,7 @@ class Rows:
             self._adjusted = shaping.adjusted(kept, self) if request.processors or request.penalised else kept
         return self._adjusted
 
-    def require_mass(self, index: Any, face: str) -> None:
+    def require_mass(self, index: Where, face: str) -> None:
         """Called with the rows that are read, and in which view. Raises DecError where the request leaves one of them without a
         token, or where its scores are no numbers; a row that is never read (after a draft that the request forbids) may be
         empty."""
@@ -155,9 +188,9 @@ class TorchVectors(Rows):
     def __init__(
         self,
         probs: Tensor | None,
-        request: Any,
+        request: Request,
         *,
-        like: Any = None,
+        like: Rows | None = None,
         index: Ids | None = None,
         ones: Ids | None = None,
         size: int = 0,
@@ -183,6 +216,9 @@ class TorchVectors(Rows):
         return self.probs
 
 
+NONE: Mapping[str, object] = MappingProxyType({})
+
+
 class OverVocabulary:
     """Lazy numbers over the vocabulary; arithmetic and torch's functions accept them as a tensor.
 
@@ -197,31 +233,33 @@ class OverVocabulary:
         raise NotImplementedError
 
     @classmethod
-    def __torch_function__(cls, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, fn: Callable[..., Tensor], types: object, args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
+    ) -> Sparse | Tensor:
         return torch_function(fn, args, kwargs or {})
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Sparse | Tensor:
         return torch_function(torch.add, (self, other))
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: object) -> Sparse | Tensor:
         return torch_function(torch.sub, (self, other))
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: object) -> Sparse | Tensor:
         return torch_function(torch.mul, (self, other))
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: object) -> Sparse | Tensor:
         return torch_function(torch.true_divide, (self, other))
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: object) -> Sparse | Tensor:
         return torch_function(torch.add, (other, self))
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: object) -> Sparse | Tensor:
         return torch_function(torch.sub, (other, self))
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: object) -> Sparse | Tensor:
         return torch_function(torch.mul, (other, self))
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: object) -> Sparse | Tensor:
         return torch_function(torch.true_divide, (other, self))
 
 
@@ -232,7 +270,7 @@ def on_one_device(values: Sequence[Tensor]) -> list[Tensor]:
     return list(values) if device is None else [v.to(device) for v in values]
 
 
-def torch_function(fn: Any, args: Any, kwargs: Any = {}) -> Any:  # noqa: B006 (read only)
+def torch_function(fn: Callable[..., Tensor], args: Sequence[object], kwargs: Mapping[str, object] = NONE) -> Sparse | Tensor:
     """A function of torch on values over the vocabulary."""
     if fn in (torch.sub, torch.relu):
         few = [Sparse.of(x) for x in args]
@@ -268,14 +306,14 @@ class TorchDist(OverVocabulary):
     def __iter__(self) -> Iterator[TorchDist]:
         return (self.pick(i) for i in range(len(self)))
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> TorchDist | np.ndarray | float:
         """p[x]: the probability of a token that was drawn, for each distribution; p[n]: the distributions at nodes or
         positions."""
         if hasattr(index, "tokens") or not self.index.ndim:
             return self.probability(np.asarray(getattr(index, "tokens", index)))
         return self.take(index)
 
-    def probability(self, tokens: np.ndarray) -> Any:
+    def probability(self, tokens: np.ndarray) -> np.ndarray | float:
         """p[x] for one token, or for as many as there are distributions: float64 on the host (NumPy's, so that a quotient by
         zero is an infinity). tokens: int64, a scalar or of the shape of `index`."""
         if self.index.ndim == 0 and tokens.ndim == 0:
@@ -327,16 +365,16 @@ class TorchDist(OverVocabulary):
     def seen(self, face: str) -> TorchDist:
         return TorchDist(self.rows, self.index, face, self.at, self.inner)
 
-    def pick(self, where: Any, at: Ids | None = None) -> TorchDist:
+    def pick(self, where: Where, at: Ids | None = None) -> TorchDist:
         """Elements along axis 0 (an int, a slice, or int64 indices), or of several axes (a tuple)."""
         at, inner = picked_places(where, at, self.inner)
         return TorchDist(self.rows, np.asarray(self.index[where]), self.face, at, inner)
 
-    def take(self, index: Any) -> TorchDist:
+    def take(self, index: Where) -> TorchDist:
         """Rows at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
         if self.at is None and isinstance(index, int):
             return self.pick(index)
-        return self.pick(locate(self.at, index), np.asarray(index) if np.ndim(index) else None)
+        return self.pick(locate(self.at, index), at if (at := np.asarray(index)).ndim else None)
 
 
 class Sparse(OverVocabulary):
@@ -350,7 +388,7 @@ class Sparse(OverVocabulary):
         self.size, self.like = size, like
 
     @staticmethod
-    def of(x: Any) -> Sparse | None:
+    def of(x: object) -> Sparse | None:
         """A single one-hot distribution as sparse numbers; None for anything else."""
         if isinstance(x, Sparse):
             return x
@@ -390,19 +428,19 @@ def empty(size: int) -> Tensor:
     return torch.empty(0, size)
 
 
-def ids_on(ids: Ids, device: Any) -> Tensor:
+def ids_on(ids: Ids, device: torch.device) -> Tensor:
     """int64 ids on a device: a copy, since NumPy's may be views that cannot be written to."""
     return torch.from_numpy(np.array(ids, dtype=np.int64)).to(device)
 
 
-def picked_places(where: Any, at: Ids | None, inner: Ids | None) -> tuple[Ids | None, Ids | None]:
+def picked_places(where: Where, at: Ids | None, inner: Ids | None) -> tuple[Ids | None, Ids | None]:
     """(at, inner) after indexing: a single element of axis 0 keeps the places of axis 1, two indices keep neither."""
     if isinstance(where, tuple):
         return at, None
     return (inner, None) if isinstance(where, int | np.integer) else (at, inner)
 
 
-def locate(at: Ids | None, index: Any) -> Any:
+def locate(at: Ids | None, index: Where) -> Where:
     """Indices along axis 0 of the nodes or positions `index` in a part with `at` (None: the whole, so `index` itself). Raises
     LookupError for one that is not in the part."""
     if at is None:

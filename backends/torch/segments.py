@@ -10,7 +10,6 @@ import operator
 import re
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from torch import fx
@@ -37,7 +36,7 @@ def segment_graph(op: Op, kit: Kit = TORCH) -> fx.Graph:
     region = op.regions[0]
     graph, names = fx.Graph(), Names()
     names.taken |= {function_name(step.opcode.replace(".", "_")) for step in region.walk()}
-    env: dict[Value, Any] = {}
+    env: dict[Value, fx.Node] = {}
     called: dict[Value, str] = {}
     machine = graph.placeholder("m")
 
@@ -86,12 +85,12 @@ def segment_name(name: str) -> str:
     return re.sub(r"_(\d+)(_\d+)?$", r"_at_\1\2", name)
 
 
-def vector(values: tuple[Any, ...]) -> Any:
+def vector(values: tuple[object, ...]) -> object:
     """A constant vector."""
     return np.array(values) if values else []
 
 
-def _constant(graph: fx.Graph, op: Op) -> Any:
+def _constant(graph: fx.Graph, op: Op) -> object:
     v = op.attrs["value"]
     if v in ("inf", "-inf") and op.attrs["type"].elem != "text" or isinstance(v, Fraction):
         return float(v)

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.prefixes import Prefixes, alone
+from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.transfer import fetched
 from decgraph.errors import ConstraintError, DecError
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.faults import noted_outside
-from decgraph.runtime.request import Factor
+from decgraph.runtime.request import Allow, Amount, Factor
+
+if TYPE_CHECKING:
+    from decgraph.backends.torch.rows import Rows
 
 
 def nothing_left() -> DecError:
@@ -69,14 +72,14 @@ def total(a: Tensor) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(a.numpy()).sum(-1, keepdims=True))
 
 
-def constrained(scores: Tensor, rows: Any) -> Tensor:
+def constrained(scores: Tensor, rows: Rows) -> Tensor:
     """The logits [R, V] under bans, minimum length, the automaton and the author's `allow`. Rows that are left
     without a token are marked in `rows.dead`: reading one is an error."""
     request, n, size = rows.request, int(scores.shape[0]), int(scores.shape[1])
     logits = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
-    dynamic = request.allow is not None
+    allow = request.allow
     short = bool(request.eos) and request.min_length > 0
-    if not (request.bans or dynamic or short or rows.allow is not None):
+    if not (request.bans or allow is not None or short or rows.allow is not None):
         return usable(logits, rows) if rows.stated else logits
     kept = np.ones((n, size), bool)
     if request.bans:
@@ -84,17 +87,17 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
     if rows.allow is not None:
         a = np.asarray(rows.allow, dtype=bool)
         kept &= a[..., :size] if a.ndim == 1 else a.reshape(n, -1)[:, :size]
-    for i in range(n if dynamic or short else 0):
-        texts, row = (rows.path, i) if isinstance(rows.path, Prefixes) else (alone(rows.path(i), request.begins), 0)
-        if dynamic and row not in texts.soft:
-            kept[i] &= _allowed(request.allow, texts, row, size)
+    for i in range(n if allow is not None or short else 0):
+        texts, row = rows.text_of(i)
+        if allow is not None and row not in texts.soft:
+            kept[i] &= _allowed(allow, texts, row, size)
         if short and row not in texts.soft and texts.count(row) < request.min_length:
             kept[i, _ids(request.eos, size)] = False
     logits = logits.masked_fill(~torch.from_numpy(kept).to(logits.device), float("-inf"))
     return usable(logits, rows)
 
 
-def usable(logits: Tensor, rows: Any) -> Tensor:
+def usable(logits: Tensor, rows: Rows) -> Tensor:
     """The same logits [R, V]. Rows without a token are marked in `rows.dead`, stated rows with a NaN or an infinity
     in `rows.undefined`."""
     alive = fetched((logits > float("-inf")).any(-1))
@@ -105,7 +108,7 @@ def usable(logits: Tensor, rows: Any) -> Tensor:
     return logits
 
 
-def _allowed(allow: Any, texts: Prefixes, row: int, size: int) -> np.ndarray:
+def _allowed(allow: Allow, texts: Prefixes, row: int, size: int) -> np.ndarray:
     """bool[size]: the tokens that a request allows after the text before a row. An automaton's are cached by state."""
     if not isinstance(allow, Automaton):
         out = np.zeros(size, bool)
@@ -119,7 +122,7 @@ def _allowed(allow: Any, texts: Prefixes, row: int, size: int) -> np.ndarray:
     return masks[key]
 
 
-def adjusted(logits: Tensor, rows: Any) -> Tensor:
+def adjusted(logits: Tensor, rows: Rows) -> Tensor:
     """Constrained logits [R, V] after the request's processors, penalties and bias, each row by its own path. Rows that the
     processors leave without a token are marked in `rows.banned`.
 
@@ -129,7 +132,7 @@ def adjusted(logits: Tensor, rows: Any) -> Tensor:
     if processors:
         out = fetched(logits).copy()
         for i in np.flatnonzero((out > -np.inf).any(-1)).tolist():
-            path = tuple(rows.path(i))
+            path = rows.path_of(i)
             for processor in processors:
                 made = np.asarray(processor(path, out[i]), out.dtype)
                 if made.shape != out[i].shape or np.isnan(made).any() or np.isposinf(made).any():
@@ -137,7 +140,7 @@ def adjusted(logits: Tensor, rows: Any) -> Tensor:
                 out[i] = made
         alive = (out > -np.inf).any(-1)
         if not alive.all():
-            rows.banned = ~alive
+            rows.banned = np.logical_not(alive)
         logits = torch.from_numpy(out).to(logits.device)
     return penalised(logits, rows) if rows.request.penalised else logits
 
@@ -150,7 +153,7 @@ def first_argmax(values: Tensor) -> np.ndarray:
     return found
 
 
-def shaped(rows: Any) -> Tensor:
+def shaped(rows: Rows) -> Tensor:
     """Probabilities [R, V] after processors, penalties, bias, temperature, top-k, top-p and min-p."""
     request, logits = rows.request, rows.adjusted()
     if float(request.temperature) == 1.0:
@@ -186,7 +189,7 @@ def _renormalised(probs: Tensor, mask: Tensor) -> Tensor:
     return kept / total(kept)
 
 
-def penalised(logits: Tensor, rows: Any) -> Tensor:
+def penalised(logits: Tensor, rows: Rows) -> Tensor:
     """Logits [R, V] after repetition, presence and frequency penalties and bias, each row by its own path."""
     request = rows.request
     n, size = logits.shape
@@ -199,7 +202,7 @@ def penalised(logits: Tensor, rows: Any) -> Tensor:
             penalties.apply(logits, rows.path)
         else:
             for i in range(n):
-                penalties.apply(logits[i : i + 1], alone(rows.path(i), request.begins))
+                penalties.apply(logits[i : i + 1], rows.text_of(i)[0])
     pairs = [(t, amount(v)) for t, v in request.bias_pairs if t < size]
     if pairs:
         logits[:, _tensor(np.array([t for t, _ in pairs]), logits)] += torch.tensor([v for _, v in pairs]).to(logits)
@@ -264,7 +267,7 @@ class Penalties(NamedTuple):
         return logits
 
 
-def amount(value: Any) -> float:
+def amount(value: Amount) -> float:
     """A bias or penalty in logits: of an exact factor its logarithm."""
     return value.log if isinstance(value, Factor) else float(value)
 

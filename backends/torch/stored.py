@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.rows import Ids, Rows, TorchDist
+from decgraph.backends.torch.rows import Ids, Rows, TorchDist, Where
 from decgraph.errors import DecError
+from decgraph.runtime.request import Request
 
 
 class StoredRows(Rows):
@@ -17,7 +16,7 @@ class StoredRows(Rows):
 
     __slots__ = ("values", "column", "vocab")
 
-    def __init__(self, values: list[TorchDist | None], request: Any, vocab: int, column: str) -> None:
+    def __init__(self, values: list[TorchDist | None], request: Request, vocab: int, column: str) -> None:
         super().__init__(torch.empty(0, vocab), request)
         self.values, self.column, self.vocab = values, column, vocab
 
@@ -52,15 +51,15 @@ class Stored(TorchDist):
     __slots__ = ()
     rows: StoredRows
 
-    def __init__(self, values: list[TorchDist | None], request: Any, vocab: int, column: str, face: str = "shaped") -> None:
+    def __init__(self, values: list[TorchDist | None], request: Request, vocab: int, column: str, face: str = "shaped") -> None:
         super().__init__(StoredRows(values, request, vocab, column), np.arange(len(values)), face)
 
     def seen(self, face: str) -> TorchDist:
         r = self.rows
         return Stored(r.values, r.request, r.vocab, r.column, face)
 
-    def pick(self, where: Any, at: Ids | None = None) -> TorchDist:
+    def pick(self, where: Where, at: Ids | None = None) -> TorchDist:
         """Of one node what was stored there, as it was; of several nodes rows of the column."""
-        if np.ndim(where) == 0 and not isinstance(where, slice | tuple):
+        if isinstance(where, int | np.integer) or isinstance(where, np.ndarray) and not where.ndim:
             return self.rows.value(int(where), self.face)
         return super().pick(where, at)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsInt
 
 import numpy as np
 
 from decgraph.backends.indexes import ROOM, Continuations
-from decgraph.backends.torch.draws import points
+from decgraph.backends.torch.draws import Mixed, TorchDraws, points
+from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.recent import Recent
 from decgraph.backends.torch.suffixes import Suffixes
-from decgraph.backends.torch.trees import Context, TorchPath
+from decgraph.backends.torch.trees import TorchPath
 from decgraph.errors import DecError
 
 
-def ids_of(x: Any) -> tuple[int, ...]:
+def ids_of(x: object) -> tuple[int, ...]:
     """Token ids of a vector, a path or a context."""
     if isinstance(x, Context):
         return x.ids()
@@ -24,26 +25,25 @@ def ids_of(x: Any) -> tuple[int, ...]:
         return x.tokens
     if isinstance(x, list):
         return tuple(t for part in x for t in ids_of(part))
-    if hasattr(x, "tokens"):
+    if isinstance(x, TorchDraws | Mixed):
         return tuple(x.tokens.reshape(-1).tolist())
     return tuple(np.ravel(np.asarray(x)).tolist())
 
 
-def last_of(x: Any, depth: int) -> Sequence[int]:
+def last_of(x: object, depth: int) -> Sequence[int]:
     """The last `depth` token ids of a vector, a path or a context."""
     if isinstance(x, Context):
-        found: Sequence[int] = x.tokens[: x.length][-depth:]
-        return found
+        return x.tokens[: x.length][-depth:]
     return ids_of(x)[-depth:]
 
 
-def new_index(kind: str, sizes: Sequence[Any]) -> Any:
+def new_index(kind: str, sizes: Sequence[SupportsInt]) -> Recent | Suffixes:
     """An empty index."""
     n = int(sizes[0]) if sizes else 0
     return Recent(n or 1) if kind == "lru" else Suffixes(n or 64, int(sizes[1]) if len(sizes) > 1 else ROOM)
 
 
-def ask(m: Machine, what: str, named: Sequence[str], index: Any, args: Sequence[Any]) -> Any:
+def ask(m: Machine, what: str, named: Sequence[str], index: Any, args: Sequence[Any]) -> object:
     """Query an index; see the op index.ask. Raises DecError for a query that the index does not have."""
     options = dict(zip(named, args[len(args) - len(named) :]))
     plain = args[: len(args) - len(named)]
@@ -55,7 +55,7 @@ def ask(m: Machine, what: str, named: Sequence[str], index: Any, args: Sequence[
         return index.matched(last_of(plain[0], index.depth))
     if what == "after":
         key = plain[0]
-        scalar = not hasattr(key, "tokens") and np.ndim(key) == 0
+        scalar = not isinstance(key, Context | TorchPath | TorchDraws | Mixed) and np.ndim(key) == 0
         found = (tuple(m.tokens[-int(key) :]) if int(key) > 0 else ()) if scalar else ids_of(key)
         return Continuations(index, found, options.get("at_most") and int(options["at_most"]))
     if what == "path":
@@ -82,7 +82,7 @@ def ask(m: Machine, what: str, named: Sequence[str], index: Any, args: Sequence[
     raise DecError(f"an index has no `{what}`")
 
 
-def learn(index: Any, args: Sequence[Any]) -> Any:
+def learn(index: Recent | Suffixes, args: Sequence[object]) -> Recent | Suffixes:
     """An index that has also seen this."""
     if isinstance(index, Recent):
         return index.store(ids_of(args[0])[0], ids_of(args[1]))

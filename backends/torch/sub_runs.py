@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 
 from decgraph.backends.run import Stop
 from decgraph.backends.torch.pending import Steps
+from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows
 from decgraph.backends.torch.transfer import number
-from decgraph.backends.torch.trees import Context, TorchPath, path_of
+from decgraph.backends.torch.trees import TorchPath, TorchTree, path_of
 from decgraph.runtime.faults import noted_outside
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
@@ -25,11 +25,11 @@ class LaterDraw:
     def __init__(self, request: Request, model: Model, path: tuple[int, ...], token: int) -> None:
         self.request, self.model, self.path, self.token = request, model, path, token
 
-    def prob(self) -> float:
+    def prob(self, seen: str = "raw") -> float:
         """The probability of the token after its path. The model is called once for it."""
         scores = torch.from_numpy(np.asarray(self.model.eval([self.path], None)[0].to_float().logits))[None]
         rows = Rows(scores, self.request, path=lambda i: self.path)
-        return number(rows.face("raw")[0, self.token])
+        return number(rows.face(seen)[0, self.token])
 
 
 def drawn_later(
@@ -45,12 +45,12 @@ def sub_run(
     m: Machine,
     callee: str,
     site: str,
-    start: Any,
+    start: Context | int,
     bound: int,
-    args: dict[str, Any],
-    tree: Any,
-    counters: Sequence[Any],
-    until: Callable[[TorchPath], Any],
+    args: dict[str, object],
+    tree: TorchTree,
+    counters: Sequence[object],
+    until: Callable[[TorchPath], object],
 ) -> Steps[TorchPath]:
     """Run another function on a scratch context until its condition holds: a generator of its model calls."""
     base = start.ids() if isinstance(start, Context) else (*m.tokens, *path_of(tree, int(start)).tokens)

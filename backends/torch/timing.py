@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import torch
 
+from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws
 from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.pending import Call, DraftLoopCall, MeetingCall
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.rows import TorchDist
+from decgraph.backends.torch.rows import Ids, TorchDist
+from decgraph.backends.torch.trees import TorchTree
 from decgraph.backends.torch.watched import watched
 from decgraph.ir.values import Op
 from decgraph.runtime.recording import Timing
@@ -48,7 +49,7 @@ def parts_of(op: Op) -> Iterable[Op]:
     return (op, *op.regions[0].walk()) if op.opcode == "segment" else (op,)
 
 
-def offer(m: Machine, t: Any, row: Any, children: Any, draws: Any) -> None:
+def offer(m: Machine, t: TorchTree, row: object, children: Ids, draws: Draws | np.ndarray | tuple[()]) -> None:
     """Tell the recorder of a run the probabilities of the drafts, children of one node, that a rule tests."""
     assert m.recorder is not None
     for i, c in enumerate(children):
@@ -57,12 +58,12 @@ def offer(m: Machine, t: Any, row: Any, children: Any, draws: Any) -> None:
         m.recorder.offer(int(c), p, law_of(m, draws, i, token), raw)
 
 
-def law_of(m: Machine, draws: Any, i: int, token: int) -> float | None:
+def law_of(m: Machine, draws: Draws | np.ndarray | tuple[()], i: int, token: int) -> float | None:
     """The probability of draft i of several under the law that it was drawn from."""
-    return float(draws.pick(i).law_prob(m.request, m.vocab_size)) if hasattr(draws, "law_prob") else None
+    return float(draws.pick(i).law_prob(m.request, m.vocab_size)) if isinstance(draws, TorchDraws | Mixed) else None
 
 
-def probabilities(row: Any, token: int) -> tuple[float | None, float | None]:
+def probabilities(row: object, token: int) -> tuple[float | None, float | None]:
     """The probability of a token where the evidence at a node is a distribution, and that before the request's shaping."""
     if not isinstance(row, TorchDist) or row.shape != () or not 0 <= token < row.rows.size:
         return None, None

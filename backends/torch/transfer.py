@@ -8,23 +8,32 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 
+class Waits(Protocol):
+    """A machine that waits for a device."""
+
+    syncs: int
+
+    def waited(self, copy: Callable[[], Tensor]) -> Tensor: ...
+
+
 class _Watched(threading.local):
     """The machine that runs in this thread, by a weak reference: so a finished run keeps no model alive."""
 
-    machine: Any = staticmethod(lambda: None)
+    machine: Callable[[], Waits | None] = staticmethod(lambda: None)
 
 
 _NOW = _Watched()
 
 
-def watch(machine: Any) -> None:
+def watch(machine: Waits) -> None:
     """Count the synchronisations of this thread on `machine` from here on."""
     _NOW.machine = weakref.ref(machine)
 

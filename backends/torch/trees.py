@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
-from decgraph.backends.torch.draws import Mixed, TorchDraws
-from decgraph.backends.torch.rows import Ids
+from decgraph.backends.torch.canvases import Canvas, Edit
+from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws
+from decgraph.backends.torch.prefixes import Context
+from decgraph.backends.torch.rows import Draw, Ids
 from decgraph.ir.data.canvas import Soft
 
 _NONE = np.zeros(0, dtype=np.int64)
@@ -30,6 +31,13 @@ def among(tokens: Ids, few: Collection[int]) -> np.ndarray:
     return out
 
 
+def objects(values: Sequence[object]) -> np.ndarray:
+    """An array [n] of Python objects; `np.array` would look into them."""
+    out = np.empty(len(values), dtype=object)
+    out[:] = values
+    return out
+
+
 @dataclass(frozen=True)
 class TorchTree:
     """Node 0 is the root; ids are growth order. base: the committed tokens (a Context) or a Canvas.
@@ -41,7 +49,7 @@ class TorchTree:
     unread: whether it may hold the token behind the context window, which no model reads.
     """
 
-    base: Any
+    base: Context | Canvas
     token: Ids
     parent: Ids
     depth: Ids
@@ -49,9 +57,9 @@ class TorchTree:
     group: Ids
     place: Ids
     logprob: np.ndarray
-    growths: tuple[Any, ...] = ()
-    columns: dict[str, list[Any]] = field(default_factory=dict)
-    edges: tuple[Any, ...] = (None,)
+    growths: tuple[Draws, ...] = ()
+    columns: dict[str, list[object]] = field(default_factory=dict)
+    edges: tuple[Edge, ...] = (None,)
     new: Ids = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     frontier: Ids = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     extent: int | None = None
@@ -59,13 +67,15 @@ class TorchTree:
     unread: bool = False
 
     @staticmethod
-    def start(base: Any, extent: int | None = None, closes: frozenset[int] = frozenset(), *, unread: bool = False) -> TorchTree:
+    def start(
+        base: Context | Canvas, extent: int | None = None, closes: frozenset[int] = frozenset(), *, unread: bool = False
+    ) -> TorchTree:
         zero = np.zeros(1, dtype=np.int64)
         return TorchTree(
             base, zero - 1, zero, zero, zero - 1, zero - 1, zero, np.zeros(1), extent=extent, closes=closes, unread=unread
         )
 
-    def closed(self, nodes: Ids) -> Any:
+    def closed(self, nodes: Ids) -> np.ndarray:
         """bool[n]: the nodes that end the text, so that nothing is grown under them."""
         return among(self.token[nodes], self.closes) & (nodes > 0)
 
@@ -81,6 +91,11 @@ class TorchTree:
     def drafted(self) -> Ids:
         """All nodes but the root."""
         return np.arange(1, len(self))
+
+    @property
+    def context(self) -> Context:
+        """The committed tokens before it."""
+        return self.base.base if isinstance(self.base, Canvas) else self.base
 
     def tokens(self) -> Ids:
         """The token of every node, int64[N]; the root's is the last committed one (0 where there is none)."""
@@ -108,7 +123,7 @@ class TorchTree:
     def height(self) -> int:
         return int(self.depth.max())
 
-    def soft(self, nodes: Sequence[int] | Ids) -> dict[int, Any]:
+    def soft(self, nodes: Sequence[int] | Ids) -> dict[int, tuple[float, ...]]:
         """Of these nodes those that hold an embedding: their places among them, and their coordinates."""
         if len(self.edges) == 1:
             return {}
@@ -116,10 +131,11 @@ class TorchTree:
 
     def draw(self, node: int) -> TorchDraws:
         """The draw that created a node."""
-        out: TorchDraws = self.growths[int(self.group[node])].pick(int(self.place[node]))
+        out = self.growths[int(self.group[node])].pick(int(self.place[node]))
+        assert isinstance(out, TorchDraws)
         return out
 
-    def draws(self, nodes: Ids) -> Any:
+    def draws(self, nodes: Ids) -> Draws:
         """The draws that created several nodes, as one vector."""
         if len(nodes) == 0:
             return TorchDraws(_NONE, point=True)
@@ -160,15 +176,15 @@ class TorchTree:
 
     def grow(
         self,
-        draws: Any,
+        draws: Draws | None,
         place: Ids,
         tokens: Ids,
         parents: Ids,
         depths: Ids,
         uids: Ids,
         logprob: np.ndarray,
-        columns: dict[str, list[Any]],
-        edges: Sequence[Any],
+        columns: dict[str, list[object]],
+        edges: Sequence[Edge],
     ) -> TorchTree:
         """The tree with one new node for each of `parents` [n], in order; `place` [n] is the index of its draw in `draws`,
         `tokens`, `depths`, `uids` and `logprob` are [n]. Never merges edges."""
@@ -238,7 +254,7 @@ class TorchTree:
             wanted = kept
         return np.flatnonzero(wanted)
 
-    def below(self, node: int, base: Any) -> TorchTree:
+    def below(self, node: int, base: Context | Canvas) -> TorchTree:
         """The subtree under `node`, rooted there, on the new base."""
         inside = np.zeros(len(self), dtype=bool)
         inside[node] = True
@@ -281,7 +297,7 @@ class TorchPath:
     depth: int = 0
     emitted: int | None = None
     uids: tuple[int, ...] = ()
-    draws: tuple[Any, ...] = ()
+    draws: tuple[Draw | None, ...] = ()
     base: int = 0
 
     def __len__(self) -> int:
@@ -295,27 +311,14 @@ class TorchPath:
         return TorchPath(self.tokens[where], uids=self.uids[where], draws=self.draws[where], base=self.base)
 
 
-@dataclass(frozen=True)
-class Context:
-    """The first `length` committed tokens of a run."""
-
-    tokens: list[int]
-    length: int
-
-    def ids(self) -> tuple[int, ...]:
-        return tuple(self.tokens[: self.length])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Context) and self.ids() == other.ids()
-
-    __hash__ = None  # type: ignore[assignment]  # tokens go on growing
+Edge = TorchPath | Edit | Soft | None
 
 
-def path_of(tree: TorchTree, node: int, emitted: int | None = None, draw: Any = None) -> TorchPath:
+def path_of(tree: TorchTree, node: int, emitted: int | None = None, draw: TorchDraws | None = None) -> TorchPath:
     """The tokens from the root down to a node, and the token emitted there."""
     tokens: list[int] = []
     uids: list[int] = []
-    draws: list[Any] = []
+    draws: list[Draw | None] = []
     steps = len(tree.edges) == len(tree) and len(tree) > 1
     for n in tree.path_nodes(node)[1:]:
         edge = tree.edges[n] if steps else None
@@ -334,3 +337,14 @@ def path_of(tree: TorchTree, node: int, emitted: int | None = None, draw: Any = 
         uids.append(-1)
         draws.append(draw)
     return TorchPath(tuple(tokens), node, int(tree.depth[node]), emitted, tuple(uids), tuple(draws))
+
+
+def canvas_at(t: TorchTree, node: int) -> Canvas:
+    """The canvas at a node: the root's with the node's edits applied."""
+    canvas = t.base
+    assert isinstance(canvas, Canvas)
+    for n in t.path_nodes(node)[1:]:
+        edit = t.edges[n]
+        assert isinstance(edit, Edit)
+        canvas = edit.apply(canvas)
+    return canvas

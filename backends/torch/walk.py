@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from decgraph.backends.torch.canvases import Canvas, canvas_at
-from decgraph.backends.torch.draws import Mixed, TorchDraws
+from decgraph.backends.torch.canvases import Canvas, Edit
+from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws
 from decgraph.backends.torch.events import unmasked
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.rows import TorchDist
+from decgraph.backends.torch.rows import Ids, TorchDist
 from decgraph.backends.torch.timing import offer, probabilities
-from decgraph.backends.torch.trees import TorchTree, path_of
+from decgraph.backends.torch.trees import Edge, TorchPath, TorchTree, canvas_at, objects, path_of
 from decgraph.runtime import trace
 
-Rule = Callable[[int, Any, Any], tuple[Any, Any, Any, Any]]
+Verdict = tuple[bool, Any, bool, Any]
+"""The verdict of a rule at a node: whether it accepts a child, the child, whether it emits a token, the token."""
+Rule = Callable[[int, Any, Any], Verdict]
 
 
-def walk(m: Machine, t: TorchTree, evidence: Any, rule: Rule, *, scope: str = "node") -> Any:
+def walk(m: Machine, t: TorchTree, evidence: object, rule: Rule, *, scope: str = "node") -> TorchPath | Canvas:
     """The accepted path, or for a tree of canvases the canvas at the accepted node. rule(depth, evidence at the node, the
     draws below it) returns (accepts, child, emits, token); with scope "tree", rule(0, tree, evidence) returns a node."""
     edits = isinstance(t.base, Canvas)
@@ -40,8 +42,7 @@ def walk(m: Machine, t: TorchTree, evidence: Any, rule: Rule, *, scope: str = "n
             return _walked(t, node, None)
         children = t.children(node)
         if edits:
-            draws: Any = np.empty(len(children), dtype=object)
-            draws[:] = [t.edges[int(c)] for c in children]
+            draws: Draws | np.ndarray = objects([t.edges[int(c)] for c in children])
         else:
             draws = t.draws(children)
             if isinstance(draws, TorchDraws):
@@ -58,22 +59,22 @@ def walk(m: Machine, t: TorchTree, evidence: Any, rule: Rule, *, scope: str = "n
                 if emitted is not None and not edits:
                     if m.recorder is not None:
                         m.recorder.emits(*probabilities(row, _token(emitted)))
-                    kind: Any = "residual" if len(children) else "bonus" if depth else "plain"
+                    kind: Literal["residual", "bonus", "plain"] = "residual" if len(children) else "bonus" if depth else "plain"
                     m.emit_event(trace.Emitted(_token(emitted), kind))
             return _walked(t, node, emitted)
         child = _child(children, draws, taken)
         if m.listener is not None:
             report_step(m, t, children, child, depth)
         if edits:
-            if m.recorder is not None:
-                m.recorder.canvas(t.base.base.length, len(t.base))
+            if m.recorder is not None and isinstance(t.base, Canvas):
+                m.recorder.canvas(t.context.length, len(t.base))
             decided(m, t.edges[child])
         node, depth = child, depth + 1
         if emits:
             return _walked(t, node, token)
 
 
-def _child(children: Any, draws: Any, taken: Any) -> int:
+def _child(children: Ids, draws: Draws | np.ndarray, taken: Any) -> int:
     """The node of the draw that a rule accepted: that draw's own, else the first with its token."""
     if isinstance(draws, Mixed):
         for c, d in zip(children, draws.items):
@@ -95,7 +96,7 @@ class _Missing:
 _MISSING = _Missing()
 
 
-def _evidence_at(evidence: Any, node: int) -> Any:
+def _evidence_at(evidence: object, node: int) -> object:
     if isinstance(evidence, TorchDist):
         try:
             return evidence.take(node)
@@ -106,23 +107,24 @@ def _evidence_at(evidence: Any, node: int) -> Any:
     return evidence
 
 
-def _token(x: Any) -> int:
-    return int(x.tokens) if hasattr(x, "tokens") else int(x)
+def _token(x: TorchDraws | int) -> int:
+    return int(x.tokens) if isinstance(x, TorchDraws) else int(x)
 
 
-def _walked(t: TorchTree, node: int, emitted: Any) -> Any:
+def _walked(t: TorchTree, node: int, emitted: TorchDraws | int | None) -> TorchPath | Canvas:
     if isinstance(t.base, Canvas):
         return canvas_at(t, node)
     token = None if emitted is None else _token(emitted)
     return path_of(t, node, token, emitted if isinstance(emitted, TorchDraws) else None)
 
 
-def decided(m: Machine, made: Any) -> None:
+def decided(m: Machine, made: Edge) -> None:
     """The statistics and the event of an edit that was accepted."""
-    unmasked(m, [made.position], [made.token], made.value if hasattr(made.value, "prob") else None)
+    assert isinstance(made, Edit)
+    unmasked(m, [made.position], [made.token], made.value if isinstance(made.value, TorchDraws) else None)
 
 
-def report_step(m: Machine, t: TorchTree, children: Any, child: int | None, depth: int) -> None:
+def report_step(m: Machine, t: TorchTree, children: Ids, child: int | None, depth: int) -> None:
     """The events of one node's children: which were rejected, and which was accepted."""
     for c in children:
         if c == child:

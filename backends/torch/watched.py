@@ -5,22 +5,25 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from decgraph.backends.torch.driver import Driver
+
+T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 def watched(
     driver: Driver,
     at: Callable[[int], None],
     *,
-    now: Callable[[], Any] = lambda: None,
-    back: Callable[[Any], None] = lambda before: None,
+    now: Callable[[], T | None] = lambda: None,
+    back: Callable[[T | None], None] = lambda before: None,
 ) -> Driver:
     """The driver with `at(n)` called before every statement, where n is its line in the generated text, which does not show the
     calls. now, back: what a rule or a condition, which the walk calls, begins and ends with: back(what now() gave)."""
 
-    def over(line: int, items: Iterable[Any]) -> Iterator[Any]:
+    def over(line: int, items: Iterable[Item]) -> Iterator[Item]:
         at(line)
         for item in items:
             yield item

@@ -99,7 +99,7 @@ def check(text: str) -> bool:
     else:
         assert isinstance(file, File)
         found = True
-    assert calls.count < 150 * (len(text) + 100)
+    assert calls.total() < 150 * (len(text) + 100)
     return found
 
 

@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 from lib.programs.ir_modules import all_ops, modules
 from quick import examples
 
-from decgraph.ir.effects import effects, is_pure, is_removable
 from decgraph.ir.text import equal, parse_module, print_module
 from decgraph.ir.types import INT
 from decgraph.ir.values import Module, Op, Region, Value
@@ -92,13 +91,6 @@ def test_rebuild_replaces_ops_and_their_later_uses() -> None:
     assert text.count("const(value = 7") == 2 and "for(%a, %seven, %b)" in text and "yield %seven.1" in text
     dropped = rebuild(f.body, lambda op: ([], [f.params[0].value]) if op is add else None)
     assert "for(%a, %a, %b)" in print_module(with_body(module, dropped))
-
-
-def test_effects() -> None:
-    _, (add, turn, eos, commit) = loop()
-    assert is_pure(add) and not is_pure(turn) and effects(turn) == {"read"}
-    assert is_removable(turn) and is_removable(eos) and not is_removable(commit)
-    assert effects((add, eos, commit)) == {"read", "commit"}
 
 
 def test_map_bodies_keeps_a_module_in_which_nothing_changes() -> None:

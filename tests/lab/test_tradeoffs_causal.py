@@ -1,4 +1,4 @@
-"""Sweeps of lossy causal programs: each has one, the page is what the results say, and some shapes are measured again."""
+"""Trade-offs of causal programs: what is measured, what stands in for trained parts, and some shapes live."""
 
 from __future__ import annotations
 
@@ -8,57 +8,21 @@ from typing import Any
 import pytest
 
 import decgraph
-from decgraph import stdlib
-from lab import tradeoffs_causal as tradeoffs
-from lab import tradeoffs_causal_measures as measures
-from lab import tradeoffs_causal_page as page
-from lab import tradeoffs_causal_standins as standins
-from lab.tradeoffs_causal_entries import LEFT_OUT, Entry, entries
-
-ENTRIES = {e.name: e for e in entries()}
+from lab.tradeoffs import causal_measures as measures
+from lab.tradeoffs import causal_standins as standins
+from lab.tradeoffs.causal import SWEEPS, Causal
+from lab.tradeoffs.causal_table import Entry
+from lab.tradeoffs.sweeps import load, measured
 
 
-def lossy() -> set[str]:
-    """Programs of the standard library that call causal models alone and do not claim to be another one at every setting."""
-    out = set()
-    for name in stdlib.names():
-        algorithm = decgraph.load(name)
-        exact = any(c.kind == "refines" and not c.when for c in algorithm.claims)
-        if not exact and "causal" in algorithm.models.values() and "masked" not in algorithm.models.values():
-            out.add(name)
-    return out
-
-
-def test_every_lossy_causal_program_is_swept_or_left_out() -> None:
-    swept = {e.program for e in entries()}
-    assert lossy() - swept == set(LEFT_OUT)
-    assert not swept & set(LEFT_OUT) and swept <= set(stdlib.names())
-
-
-def test_the_results_are_those_of_the_entries() -> None:
-    rows = {(r["program"], r["model"]): r for r in tradeoffs.load()}
-    assert list(rows) == [(e.program, e.model) for e in entries()]
-    for e in entries():
-        row = rows[e.program, e.model]
-        assert row["values"] == list(e.values) and row["knob"] == e.knob and row["family"] == e.family
-        assert set(row["points"][0]) == {m for m, _, _ in e.shape} | set(e.also)
-
-
-def test_a_verdict_follows_from_its_points() -> None:
-    for row, e in zip(tradeoffs.load(), entries(), strict=True):
-        failed = [shape[0] for shape in e.shape if not tradeoffs.holds(shape, row["points"])]
-        assert failed == row["failed"] and row["shown"] == (not failed)
-        assert bool(e.why) == bool(failed), f"{e.name}: a reason where the shape is not shown, and only there"
-
-
-def test_the_page_is_what_the_results_say() -> None:
-    assert page.PAGE.read_text(encoding="utf-8") == page.text(tradeoffs.load(), entries(), tradeoffs.CORRELATION)
-    assert all((page.DOCS / "images" / f"tradeoffs-causal-{name}.png").is_file() for name in page.PLOTS)
+def test_the_results_have_the_measures_of_the_table() -> None:
+    for sweep, row in zip(SWEEPS, load("causal")["rows"], strict=True):
+        assert set(row["points"][0]) == {shape.measure for shape in sweep.shapes} | set(sweep.also)
 
 
 def ends(name: str, **changes: Any) -> Entry:
     """An entry at the first and the last value of its knob, with fewer tokens."""
-    e = ENTRIES[name]
+    (e,) = (e for e in SWEEPS if e.algorithm == name and e.model == "target")
     return replace(e, values=(e.values[0], e.values[-1]), **changes)
 
 
@@ -75,33 +39,15 @@ def ends(name: str, **changes: Any) -> Entry:
     ],
 )
 def test_a_shape_measured_again(name: str, changes: dict[str, Any]) -> None:
-    row = tradeoffs.swept(ends(name, **changes))
-    assert row["shown"], (row["failed"], row["points"])
+    sweep = ends(name, **changes)
+    row = measured(sweep, Causal())
+    assert not sweep.failed(row), row
 
 
 def test_without_an_effect_no_shape_is_shown() -> None:
     """The same setting twice, under the names of the first and the last value."""
-    e = ENTRIES["unified_skip"]
-    row = tradeoffs.swept(replace(e, values=(1.0, 1.0), limit=4))
-    assert row["failed"] == ["layers", "greedy"] and not row["shown"]
-
-
-@pytest.mark.parametrize(
-    ("shape", "values", "true"),
-    [
-        (("m", "rises", 1.0), (0, 0.5, 1), True),
-        (("m", "rises", 1.0), (0, 0.5, 0.9), False),
-        (("m", "rises", 0.5), (0, 3, 2.5, 1), False),
-        (("m", "falls", 0.5), (1, 0.2, 0.3), True),
-        (("m", "stays", 0.1), (1, 1.05, 1), True),
-        (("m", "stays", 0.1), (1, 1.2, 1), False),
-        (("m", "rises", 0.0), (1, 1, 1), False),
-        (("m", "exceeds", 0.0), (0.1, 0.2, 0.1), True),
-        (("m", "exceeds", 0.0), (0.1, 0.0), False),
-    ],
-)
-def test_what_holds(shape: Any, values: tuple[float, ...], true: bool) -> None:
-    assert tradeoffs.holds(shape, [{"m": v} for v in values]) == true
+    sweep = replace(ends("unified_skip"), values=(1.0, 1.0), limit=4)
+    assert [shape.measure for shape in sweep.failed(measured(sweep, Causal()))] == ["layers", "greedy"]
 
 
 def test_text_is_scored_as_decgraph_scores_it() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from decgraph.serve.app import app_of
-from decgraph.serve.catalogue import Catalogue
-from decgraph.serve.server import Server, listen
-from decgraph.serve.service import Service
 from lib.waiting import SECONDS, ended, until
+
+if TYPE_CHECKING:
+    from decgraph.serve.catalogue import Catalogue
 
 
 @contextmanager
@@ -26,6 +25,10 @@ def served(
     **settings: Any,
 ) -> Iterator[Any]:
     """The server, with `.url` and `.service`; it is drained in the end."""
+    from decgraph.serve.app import app_of
+    from decgraph.serve.server import Server, listen
+    from decgraph.serve.service import Service
+
     service = Service(catalogue, **settings)
     with listen("127.0.0.1", 0) as listening:
         app = app_of(service, keys=[key] if isinstance(key, str) else key, origins=origins, traces=traces)

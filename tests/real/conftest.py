@@ -1,7 +1,7 @@
 """A real chat model for slow tests: SmolLM2-135M-Instruct, fetched once per machine as a user fetches it.
 
 What a worker of pytest-xdist finds fetched it uses; where several start at once, one fetches and the others wait for it
-(`zoo/fetching.py` has the lock). Tests in this folder are slow, all of them.
+(`zoo/fetching.py` has the lock). The tests of this folder are slow.
 """
 
 from __future__ import annotations
@@ -17,12 +17,6 @@ import pytest
 from decgraph import DecError, zoo
 
 CACHE = os.environ.get("DECGRAPH_CACHE")  # the user's, read when tests are collected: fixtures give every test run another one
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.parent == Path(__file__).parent and not item.get_closest_marker("nightly"):
-            item.add_marker(pytest.mark.slow)
 
 
 @contextmanager

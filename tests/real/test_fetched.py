@@ -36,6 +36,7 @@ def test_each_digit_is_a_token(smollm2: Path, tokenizer: Any) -> None:
     assert [tokenizer.decode([t]) for t in tokenizer.encode("a  10")] == ["a", "  ", "1", "0"]
 
 
+@pytest.mark.budget(1)
 @pytest.mark.parametrize("text", TEXTS)
 def test_our_tokenizer_is_transformers(text: str, smollm2: Path, tokenizer: Any) -> None:
     from decgraph.runtime.text import Tokenizer

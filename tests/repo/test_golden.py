@@ -22,7 +22,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\ntestpaths = tests\naddopts = -m 'not slow and not nightly' -p no:cacheprovider\npythonpath = tests\n"
     )
-    for name in ("conftest.py", "quick.py", "costs.py"):
+    for name in ("conftest.py", "selection.py", "quick.py", "costs.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests" / name)
     (tmp_path / "tests" / "test_x.py").write_text(READS_ONE)
     return tmp_path

@@ -80,7 +80,7 @@ def test_words_that_choose_nothing_are_named(items: list[pytest.Item]) -> None:
 def test_what_is_wrong_in_one_file_stops_no_other(tmp_path: Path) -> None:
     """A mark that chooses nothing fails its test; a table that raises when it is read fails its file. The others run."""
     here = Path(__file__).parent.parent
-    for name in ("conftest.py", "quick.py", "costs.py"):
+    for name in ("conftest.py", "selection.py", "quick.py", "costs.py"):
         (tmp_path / name).write_text((here / name).read_text(encoding="utf-8"), encoding="utf-8")
     (tmp_path / "test_marked.py").write_text(TESTS, encoding="utf-8")
     (tmp_path / "test_table.py").write_text("TABLE = {}\nROW = TABLE['missing']\n", encoding="utf-8")

@@ -8,6 +8,7 @@ import socket
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ from lib.waiting import SECONDS, until
 from decgraph.errors import DecError
 from decgraph.scale import deployed
 
-pytest.importorskip("ray.serve", reason="Ray Serve is not installed", exc_type=ImportError)
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
+]
 
 
 def test_settings_go_to_ray_and_nothing_is_read_here() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from decgraph.scale.decoder import Decoder
 from decgraph.scale.output import Output
 from decgraph.scale.rows import PromptLine
 
-pytest.importorskip("ray", reason="Ray is not installed")
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
+]
 ROWS = [
     PromptLine(f"r{n}", f'{{"id": "r{n}", "ids": [{n % 4}, {n % 3}]}}', Text("prompts", ids=(n % 4, n % 3))) for n in range(40)
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import openai
 import pytest
 from lib.waiting import ended
 
@@ -40,6 +39,8 @@ def test_the_algorithm_is_a_field_too_and_takes_parameters(api: Any) -> None:
 
 def test_what_an_algorithm_does_not_read_is_refused(api: Any) -> None:
     """A beam search adds up scores: it knows penalties, and no truncation."""
+    import openai
+
     asked: Any = {"prompt": PROMPT, "max_tokens": 4, "seed": 1, "temperature": 0}
     with pytest.raises(openai.BadRequestError, match="beam reads scores before truncation: top_p would change nothing"):
         api.completions.create(model="target:beam", top_p=0.5, **asked)

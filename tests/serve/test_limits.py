@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import httpx
-import openai
 import pytest
 from lib.server import client, served
 from lib.waiting import SECONDS, ended, until
@@ -149,6 +148,8 @@ def test_health_metrics_and_the_schema(http: Any) -> None:
 
 def test_limits_of_a_server(catalogue: Any) -> None:
     """One place, no queue, a key, and short bodies."""
+    import openai
+
     from decgraph.serve.generation import Limits
 
     with served(catalogue, key="secret", width=1, queue=0, limits=Limits(tokens=400, answers=4, body=2000)) as running:

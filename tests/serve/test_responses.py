@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import openai
 import pytest
 
 PLACE = {"type": "object", "properties": {"city": {"enum": ["Oslo"]}}, "required": ["city"], "additionalProperties": False}
@@ -100,6 +99,8 @@ def test_a_format(api: Any) -> None:
     ],
 )
 def test_what_is_refused_is_named(api: Any, fields: dict[str, Any], param: str) -> None:
+    import openai
+
     with pytest.raises(openai.BadRequestError) as told:
         api.post("/responses", body={**FIELDS, **fields}, cast_to=object)
     assert told.value.param == param, told.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from decgraph.backends.drafting import calls
-from decgraph.backends.torch.calls import path_of_place
+from decgraph.backends.torch.calls import Place, path_of_place
 from decgraph.backends.torch.lowering import lowering
 from decgraph.backends.torch.protocols import Machine
 from decgraph.errors import DecError
@@ -15,10 +15,10 @@ from decgraph.runtime.models.reading import valued
 
 @lowering("model.attention")
 @calls
-def attention(m: Machine, model: Model, place: Any, *rest: Any, named: tuple[str, ...] = ()) -> Any:
+def attention(m: Machine, model: Model, place: Place, *rest: Any, named: tuple[str, ...] = ()) -> object:
     """How much attention each position is given, computed beside the engine, of which fast attention returns no weights.
     Raises DecError for an empty context, and for a model without it."""
-    extra = dict(zip(named, rest, strict=True))
+    extra: dict[str, Any] = dict(zip(named, rest, strict=True))
     path = path_of_place(m, place, extra.get("tree"))
     if not path:
         raise DecError("nothing attends in an empty context", hint="ctx.parent exists for prompts of two tokens or more")

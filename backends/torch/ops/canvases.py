@@ -7,18 +7,21 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas
-from decgraph.backends.torch.draws import Mixed, TorchDraws, points
+from decgraph.backends.torch.data import array, host
+from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws, joined, points
 from decgraph.backends.torch.events import masked_again, unmasked
-from decgraph.backends.torch.lowering import host, lowering, on_host
+from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.ops.request import context
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.rows import locate
+from decgraph.backends.torch.rows import Ids, locate
 from decgraph.ir.opdef import OpError
 from decgraph.ir.ops.canvases import mixtures
+from decgraph.ir.types import Type
+from decgraph.ir.values import Op
 
 
 @lowering("canvas.new")
-def new(m: Machine, length: Any, capacity: Any = None) -> Canvas:
+def new(m: Machine, length: int, capacity: int | None = None) -> Canvas:
     """A canvas of masked cells after the committed context."""
     room = m.canvas_room()
     return Canvas(
@@ -27,13 +30,15 @@ def new(m: Machine, length: Any, capacity: Any = None) -> Canvas:
 
 
 @lowering("canvas.extend")
-def extend(m: Machine, c: Canvas, k: Any) -> Canvas:
+def extend(m: Machine, c: Canvas, k: int) -> Canvas:
     """With k more masked cells, up to its capacity."""
     return c.extend(int(k))
 
 
 @lowering("canvas.put")
-def put(m: Machine, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = False, open: bool = False, op: Any) -> Canvas:
+def put(
+    m: Machine, c: Canvas, ps: object, *rest: object, kind: str, has_mask: bool = False, open: bool = False, op: Op
+) -> Canvas:
     """Decide cells, mask them again, or fill them softly."""
     ids = np.ravel(np.asarray(host(ps), dtype=np.int64))
     chosen = np.ones(len(ids), dtype=bool)
@@ -70,12 +75,12 @@ def put(m: Machine, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = 
     return c.put(ids[where], tokens[where], kept)
 
 
-def _lined_up(at: Any, ids: Any) -> bool:
+def _lined_up(at: Ids, ids: Ids) -> bool:
     """Whether draws are of exactly these positions, in their order."""
-    return len(at) == len(ids) and bool((at == ids).all())
+    return len(at) == len(ids) and bool(np.all(at == ids))
 
 
-def _cells(x: Any, ids: Any, t: Any) -> tuple[Any, Any]:
+def _cells(x: object, ids: Ids, t: Type) -> tuple[Ids, Draws | None]:
     """A token for each position, and the draws they are: lined up with them, read at them, or the same for all."""
     n = len(ids)
     over_all = bool(t.dims) and t.dims[0].kind == "cells"
@@ -89,7 +94,7 @@ def _cells(x: Any, ids: Any, t: Any) -> tuple[Any, Any]:
         if x.shape[0] != n:
             raise OpError(f"{n} positions and {x.shape[0]} values")
         return x.tokens, x
-    a = np.asarray(host(x))
+    a = array(x)
     if a.ndim == 0:
         return np.full(n, int(a)), None
     a = a[ids] if over_all else a
@@ -99,7 +104,7 @@ def _cells(x: Any, ids: Any, t: Any) -> tuple[Any, Any]:
 
 
 @lowering("canvas.get")
-def get(m: Machine, c: Canvas, *, field: str) -> Any:
+def get(m: Machine, c: Canvas, *, field: str) -> object:
     """A field over all positions."""
     if field == "length":
         return len(c)
@@ -110,11 +115,11 @@ def get(m: Machine, c: Canvas, *, field: str) -> Any:
         return mask if field == "masked" else ~mask
     if field == "token":
         return np.where(c.masked(), m.mask_token, c.token)
-    return Mixed([c.draws[i] if i in c.draws else points(np.asarray(t)) for i, t in enumerate(c.token)])
+    return joined([c.draws[i] if i in c.draws else points(np.asarray(t)) for i, t in enumerate(c.token)])
 
 
 @lowering("positions")
-def positions(m: Machine, *xs: Any, kind: str) -> Any:
+def positions(m: Machine, *xs: Any, kind: str) -> list[np.ndarray] | np.ndarray | int:
     """Sets of positions."""
     if kind == "blocks":
         n, k = len(xs[0]), max(1, int(xs[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -11,14 +12,16 @@ from torch import Tensor
 
 from decgraph.backends.torch import shaping
 from decgraph.backends.torch.calls import paths_of
-from decgraph.backends.torch.lowering import host, lowering
+from decgraph.backends.torch.data import array, host
+from decgraph.backends.torch.lowering import lowering
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows, Sparse, TorchDist, TorchVectors, entries, on_one_device
 from decgraph.backends.torch.transfer import fetched
 from decgraph.ir.ops.common import numeric, spread
+from decgraph.ir.values import Op
 
 
-def tensor_of(x: Any) -> Tensor:
+def tensor_of(x: object) -> Tensor:
     """A value over the vocabulary as a tensor of probabilities (or numbers) [..., V]."""
     if isinstance(x, TorchDist):
         return x.vector()
@@ -29,7 +32,7 @@ def tensor_of(x: Any) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(host(x)))
 
 
-def dist_of(m: Machine, probs: Tensor, like: Any = None) -> TorchDist:
+def dist_of(m: Machine, probs: Tensor, like: object = None) -> TorchDist:
     """Probabilities [*shape, V] as a dist with the positions and nodes of `like`, where it has them."""
     shape = tuple(probs.shape[:-1])
     flat = probs.reshape(prod(probs.shape[:-1]), probs.shape[-1])
@@ -47,14 +50,14 @@ def see(m: Machine, q: TorchDist, *, face: str) -> TorchDist:
 
 
 @lowering("softmax")
-def softmax(m: Machine, s: Any, *, op: Any) -> Any:
+def softmax(m: Machine, s: object, *, op: Op) -> object:
     """Scores to probabilities over the last axis."""
     a = shaping.softmax(shaping.working(tensor_of(s)))
     return dist_of(m, a, s) if op.results[0].type.elem == "dist" else fetched(a)
 
 
 @lowering("normalize")
-def normalize(m: Machine, w: Any) -> TorchDist:
+def normalize(m: Machine, w: object) -> TorchDist:
     """Weights over their sum; zeros stay zeros."""
     if isinstance(w, Sparse):
         if len(w.entries) == 1:
@@ -67,20 +70,20 @@ def normalize(m: Machine, w: Any) -> TorchDist:
 
 
 @lowering("warp")
-def warp(m: Machine, s: Any, *at: Any) -> TorchDist:
+def warp(m: Machine, s: object, *at: object) -> TorchDist:
     """The request's constraints and shaping over scores or a mixed distribution, at its place."""
-    is_dist = isinstance(s, TorchDist)
+    dist = s if isinstance(s, TorchDist) else None
     a = tensor_of(s)
     shape = tuple(a.shape[:-1])
     flat = shaping.working(a.reshape(-1, a.shape[-1]))
-    logits = torch.log(flat) if is_dist and s.face != "logits" else flat
+    logits = torch.log(flat) if dist is not None and dist.face != "logits" else flat
     paths = paths_of(m, at, int(flat.shape[0])) if at else None
 
-    def path(i: int) -> Any:
+    def path(i: int) -> Sequence[int]:
         if paths is not None:
             return paths[i]
-        if is_dist and s.rows.path is not None:
-            return s.rows.path(int(s.index.reshape(-1)[i]))
+        if dist is not None and dist.rows.path is not None:
+            return dist.rows.path(int(dist.index.reshape(-1)[i]))
         return tuple(m.tokens)
 
     rows = Rows(
@@ -91,14 +94,14 @@ def warp(m: Machine, s: Any, *at: Any) -> TorchDist:
         positions=np.array([len(path(i)) for i in range(int(flat.shape[0]))], dtype=np.int64),
         stated=True,
     )
-    if is_dist and s.rows.nodes is not None:
-        rows.nodes = s.rows.nodes[s.index.reshape(-1)]
+    if dist is not None and dist.rows.nodes is not None:
+        rows.nodes = dist.rows.nodes[dist.index.reshape(-1)]
     index = np.arange(int(flat.shape[0])).reshape(shape)
-    return TorchDist(rows, index, "shaped", s.at, s.inner) if is_dist else TorchDist(rows, index)
+    return TorchDist(rows, index, "shaped", dist.at, dist.inner) if dist is not None else TorchDist(rows, index)
 
 
 @lowering("adjust")
-def adjust(m: Machine, s: Any, *at: Any) -> torch.Tensor:
+def adjust(m: Machine, s: object, *at: object) -> torch.Tensor:
     """Scores [..., V] after constraints, processors, penalties and bias, at their places."""
     a = tensor_of(s)
     flat = shaping.working(a.reshape(-1, a.shape[-1]))
@@ -106,9 +109,9 @@ def adjust(m: Machine, s: Any, *at: Any) -> torch.Tensor:
     return Rows(flat, m.request, path=paths.__getitem__, label="adjust").adjusted().reshape(a.shape)
 
 
-def probability(p: Any, x: Any) -> Any:
+def probability(p: Any, x: object) -> np.ndarray | float:
     """p[x] for what ranges over the vocabulary and a token, or for as many tokens as rows: float64 on the host."""
-    tokens = np.asarray(host(x))
+    tokens = array(x)
     if not isinstance(p, TorchDist):
         p = tensor_of(p)
         rows, tokens = np.broadcast_arrays(np.arange(p.shape[:-1].numel()).reshape(p.shape[:-1]), tokens)
@@ -117,9 +120,9 @@ def probability(p: Any, x: Any) -> Any:
 
 
 @lowering("lookup")
-def lookup(m: Machine, p: Any, x: Any, *, op: Any) -> Any:
+def lookup(m: Machine, p: Any, x: object, *, op: Op) -> object:
     """p[x]: the entry of a token in each distribution, on the host. Dimensions over the same things are lined up."""
-    tokens = np.asarray(host(x))
+    tokens = array(x)
     if isinstance(p, TorchDist) and p.index.ndim == 0 and tokens.ndim == 0:
         return p.probability(tokens)
     tp, tx = op.operands[0].type, op.operands[1].type
@@ -138,7 +141,7 @@ def lookup(m: Machine, p: Any, x: Any, *, op: Any) -> Any:
 
 
 @lowering("info")
-def info(m: Machine, *ps: Any, kind: str) -> Any:
+def info(m: Machine, *ps: object, kind: str) -> object:
     """Entropy of each distribution, or kl(p, q), in nats, on the host."""
     a = on_one_device([shaping.working(tensor_of(p)) for p in ps])
     if kind == "entropy":
@@ -150,7 +153,7 @@ def info(m: Machine, *ps: Any, kind: str) -> Any:
 
 
 @lowering("renorm")
-def renorm(m: Machine, p: Any, k: Any, *, kind: str) -> TorchDist:
+def renorm(m: Machine, p: object, k: float, *, kind: str) -> TorchDist:
     """The k most probable tokens, or the smallest prefix with mass k, renormalised."""
     a = tensor_of(p)
     order = torch.sort(a, dim=-1, descending=True, stable=True).indices

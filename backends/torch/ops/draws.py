@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.torch import noise as stream
-from decgraph.backends.torch.draws import Mixed, TorchDraws, points
-from decgraph.backends.torch.lowering import host, lowering, on_host
+from decgraph.backends.torch.data import array, host
+from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws, points
+from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.ops.distributions import dist_of, tensor_of
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.trees import TorchPath
 from decgraph.errors import DecError
 from decgraph.ir.ops.draws import NoiseKey, each_stated, index_for
+from decgraph.ir.values import Op
 from decgraph.runtime import noise as runtime_noise
 
 
@@ -23,16 +25,17 @@ from decgraph.runtime import noise as runtime_noise
 def noise(m: Machine, *counters: Any, kind: str, site: str) -> NoiseKey:
     """The key of a draw's noise; nothing is drawn yet."""
     if kind == "output":
-        return NoiseKey("output", (), "output", host(counters[0]) if counters else None)
+        index: Any = host(counters[0]) if counters else None
+        return NoiseKey("output", (), "output", index)
     return NoiseKey(site, tuple(map(int, counters)), kind)
 
 
-def as_dist(m: Machine, q: Any) -> TorchDist:
+def as_dist(m: Machine, q: object) -> TorchDist:
     """A dist, or probabilities [*dims, V] as one."""
     return q if isinstance(q, TorchDist) else dist_of(m, tensor_of(q))
 
 
-def place_of(q: TorchDist, n: int) -> tuple[Any, Any]:
+def place_of(q: TorchDist, n: int) -> tuple[int | None, int | None]:
     """(position, node) of row n of a flattened dist."""
     r = int(q.index.reshape(-1)[n])
     rows = q.rows
@@ -53,7 +56,7 @@ class _Keys:
 
 
 @lowering("draw")
-def draw(m: Machine, q: Any, key: NoiseKey) -> TorchDraws:
+def draw(m: Machine, q: object, key: NoiseKey) -> TorchDraws:
     """One draw from each distribution. Where a distribution is one-hot its token wins whatever the noise."""
     if not isinstance(q, TorchDist):
         q = as_dist(m, q)
@@ -66,7 +69,7 @@ def draw(m: Machine, q: Any, key: NoiseKey) -> TorchDraws:
 
 
 @lowering("draw.many")
-def draw_many(m: Machine, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> TorchDraws:
+def draw_many(m: Machine, q: object, k: int, key: NoiseKey, *, replace: bool) -> TorchDraws:
     """k draws from each distribution, with or without replacement; short groups end in -1."""
     q, k = as_dist(m, q), max(0, int(k))
     vectors = stream.fetched(q.vector()).reshape(prod(q.shape), int(q.rows.size))
@@ -108,7 +111,7 @@ def above(q: TorchDist, n: int) -> float:
 
 
 @lowering("draw.race")
-def draw_race(m: Machine, q: Any, key: NoiseKey, under: Any = None) -> TorchDraws:
+def draw_race(m: Machine, q: object, key: NoiseKey, under: object = None) -> TorchDraws:
     """Every token of each distribution in the order of its race key."""
     q = as_dist(m, q)
     vectors = stream.fetched(q.vector()).reshape(-1, int(q.rows.size))
@@ -144,13 +147,13 @@ def draw_race(m: Machine, q: Any, key: NoiseKey, under: Any = None) -> TorchDraw
 
 
 @lowering("draw.point")
-def draw_point(m: Machine, tokens: Any, *, tag: str = "") -> TorchDraws:
+def draw_point(m: Machine, tokens: object, *, tag: str = "") -> TorchDraws:
     """Certain drafts."""
-    return points(np.asarray(host(tokens)), tag=tag)
+    return points(array(tokens), tag=tag)
 
 
 @lowering("draw.stated")
-def draw_stated(m: Machine, tokens: Any, q: Any) -> TorchDraws:
+def draw_stated(m: Machine, tokens: object, q: object) -> TorchDraws:
     """Tokens with the distributions that they are said to be drawn from."""
     q, given = as_dist(m, q), np.ravel(np.asarray(tokens.tokens if isinstance(tokens, TorchPath) else host(tokens)))
     each_stated(len(given), q.index.size)
@@ -158,7 +161,7 @@ def draw_stated(m: Machine, tokens: Any, q: Any) -> TorchDraws:
 
 
 @lowering("draw.get")
-def draw_get(m: Machine, x: Any, *, field: str) -> Any:
+def draw_get(m: Machine, x: Draws, *, field: str) -> object:
     """A field of draws."""
     if field == "token":
         return host(x)
@@ -185,20 +188,20 @@ def flip(m: Machine, p: float, key: NoiseKey, lane: int) -> bool:
 
 
 @lowering("bernoulli")
-def bernoulli(m: Machine, p: Any, key: NoiseKey) -> Any:
+def bernoulli(m: Machine, p: object, key: NoiseKey) -> object:
     """True with the given probability."""
-    a = np.asarray(host(p))
+    a = array(p)
     if a.ndim == 0:
         return m.flip(float(a), key, 0)
     return np.array([m.flip(float(v), key, n) for n, v in enumerate(a.ravel())], dtype=bool).reshape(a.shape)
 
 
-def law(m: Machine, x: Any) -> Any:
+def law(m: Machine, x: Draws) -> TorchDist:
     """The distribution that each draw was taken from."""
     return x.law(m.request, m.vocab_size)
 
 
-def drawn_beta(m: Machine, op: Any, a: Any, b: Any, key: NoiseKey) -> float:
+def drawn_beta(m: Machine, op: Op, a: float, b: float, key: NoiseKey) -> float:
     """A draw from Beta(a, b) with the noise of a key."""
     w = runtime_noise.words(m.key(key, ()), 4)
     return float(np.random.Generator(np.random.Philox(key=[int(w[0]), int(w[1])])).beta(float(a), float(b)))

@@ -7,21 +7,22 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from decgraph.backends.drafting import calls
-from decgraph.backends.torch.calls import states_call
+from decgraph.backends.torch.calls import Place, states_call
 from decgraph.backends.torch.events import count_call
 from decgraph.backends.torch.lowering import lowering
 from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows, TorchDist, empty
 from decgraph.backends.torch.stores import ids_of
-from decgraph.backends.torch.trees import filled
+from decgraph.backends.torch.trees import TorchTree, filled
 from decgraph.ir.data.hidden import joint
 from decgraph.ir.values import Op
 from decgraph.runtime.models.engine.forward_call import ForwardCall
 from decgraph.runtime.models.interface import Model
-from decgraph.runtime.models.reading import valued
+from decgraph.runtime.models.reading import Reading, valued
 
 
 @runtime_checkable
@@ -30,24 +31,24 @@ class HasModule(Protocol):
 
     target: Model
 
-    def of(self, states: Any) -> list[Any]: ...
+    def of(self, states: Tensor) -> list[Any]: ...
 
 
 @runtime_checkable
 class HasStates(Protocol):
     """An engine that computes last states."""
 
-    def states(self, calls: Sequence[ForwardCall]) -> list[Any]: ...
+    def states(self, calls: Sequence[ForwardCall]) -> list[Tensor | Exception]: ...
 
 
 @lowering("head.score")
-def score(m: Machine, head: Any, place: Any, *rest: Any, op: Any) -> Any:
+def score(m: Machine, head: Reading, place: Any, *rest: Any, op: Op) -> object:
     """The distributions that a head gives of hidden states."""
     return score_states(m, op, head, place, **dict(zip(op.attrs.get("named", ()), rest, strict=True)))
 
 
 @lowering("head.read")
-def read(m: Machine, head: Any, place: Any, *rest: Any, op: Any) -> Any:
+def read(m: Machine, head: Reading, place: Any, *rest: Any, op: Op) -> object:
     """What a head says, of the states that its target's engine keeps, or of hidden states."""
     if op.operands[1].type.elem == "hidden":
         return read_states(m, op, head, place, **dict(zip(op.attrs.get("named", ()), rest, strict=True)))
@@ -55,7 +56,9 @@ def read(m: Machine, head: Any, place: Any, *rest: Any, op: Any) -> Any:
 
 
 @calls
-def read_states(m: Machine, op: Op, head: Any, states: np.ndarray, layer: Any = None, token: Any = None) -> Any:
+def read_states(
+    m: Machine, op: Op, head: Reading, states: np.ndarray, layer: int | None = None, token: object = None
+) -> object:
     """The meaning of `head.read` of hidden states [..., width]."""
     rows = states.reshape(-1, states.shape[-1])
     count_call(m, head, len(rows), 0)
@@ -64,13 +67,15 @@ def read_states(m: Machine, op: Op, head: Any, states: np.ndarray, layer: Any = 
 
 
 @calls
-def score_states(m: Machine, op: Op, head: Any, states: np.ndarray, layer: Any = None, token: Any = None) -> TorchDist:
+def score_states(
+    m: Machine, op: Op, head: Reading, states: np.ndarray, layer: int | None = None, token: object = None
+) -> TorchDist:
     """The meaning of `head.score` of hidden states [..., width]."""
     rows, length = states.reshape(-1, states.shape[-1]), len(m.tokens)
     count_call(m, head, len(rows), 0)
     beside = None if token is None else ids_of(token)
     found = head.scores_of(rows, None if layer is None else int(layer), beside, joint(op.operands[1].type))
-    scores = torch.from_numpy(np.stack([s.to_float().logits for s in found])) if found else empty(m.vocab_size)
+    scores = torch.from_numpy(np.stack([np.asarray(s.to_float().logits) for s in found])) if found else empty(m.vocab_size)
     made = Rows(
         scores,
         m.request,
@@ -83,7 +88,7 @@ def score_states(m: Machine, op: Op, head: Any, states: np.ndarray, layer: Any =
 
 
 @calls
-def read_head(m: Machine, op: Op, head: Any, place: Any, tree: Any) -> Any:
+def read_head(m: Machine, op: Op, head: Reading, place: Place, tree: TorchTree | None) -> object:
     """The meaning of `head.read`: of a trained head on the last states that its target's engine computes or keeps."""
     call, shape = states_call(m, place, tree)
     count_call(m, head, len(call.rows), len(call.tokens))

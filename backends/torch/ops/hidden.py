@@ -17,16 +17,17 @@ from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import TorchPath
 from decgraph.ir.data.hidden import states_value
 from decgraph.ir.memo import memo_of
+from decgraph.ir.values import Op
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.engine.given import inside, kept_rows
 from decgraph.runtime.models.features import states_at
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.interface import Memory
+from decgraph.runtime.models.interface import Memory, Model
 
 
 @lowering("model.states")
-def states(m: Machine, trunk: Any, place: Any, *rest: Any, op: Any) -> np.ndarray:
+def states(m: Machine, trunk: Any, place: Any, *rest: Any, op: Op) -> np.ndarray:
     """The states [..., width] that a trunk computes at a place, or at the end (attribute each: at every token) of another text,
     on the keys and values that the target's engine keeps."""
     extra, each = dict(zip(op.attrs.get("named", ()), rest, strict=True)), bool(op.attrs.get("each"))
@@ -50,7 +51,7 @@ def states(m: Machine, trunk: Any, place: Any, *rest: Any, op: Any) -> np.ndarra
     return states_value(states_at(trunk, call.paths(), on), shape)
 
 
-def _given(m: Machine, model: Any, call: ForwardCall, given: Remembered | None) -> Memory | None:
+def _given(m: Machine, model: Model, call: ForwardCall, given: Remembered | None) -> Memory | None:
     """The memory that states are computed on. That of the target itself is what its engine has cached. Where nothing is given
     to the whole target, those rows are what it would compute."""
     target = model.root if isinstance(model, HFCausal) else model
@@ -58,9 +59,9 @@ def _given(m: Machine, model: Any, call: ForwardCall, given: Remembered | None) 
         given = Remembered(model, call.context, len(call.context) - 1)
     if given is None:
         return None
-    whole = given.plain and given.model is target and isinstance(target, HFCausal)
+    whole = given.plain and given.model is target
     engine = m.engines[target] if whole and inside(call, given) else None
-    if not isinstance(engine, CausalEngine):
+    if not isinstance(engine, CausalEngine) or not isinstance(target, HFCausal):
         return given.value
     length = min(given.length, len(call.context))
     key = tuple(map(int, call.context[:length]))

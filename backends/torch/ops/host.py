@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -22,7 +21,7 @@ written("batch.top", "batch.fold")
 
 
 @calls
-def batch_top(m: Machine, x: Any, k: Any, by: Sequence[Any], site: str) -> MeetingCall:
+def batch_top(m: Machine, x: object, k: int, by: Sequence[object], site: str) -> MeetingCall:
     """The meaning of `batch.top`: a call that waits for the other sequences' candidates."""
     _, order, keys = ranked(m, x, by)
     best = [tuple(key[i] for key in keys) for i in range(min(len(order), max(0, int(k))))]
@@ -30,7 +29,7 @@ def batch_top(m: Machine, x: Any, k: Any, by: Sequence[Any], site: str) -> Meeti
 
 
 @calls
-def fold(m: Machine, x: Any, fn: str, site: str) -> MeetingCall:
+def fold(m: Machine, x: object, fn: str, site: str) -> MeetingCall:
     """The meaning of `batch.fold`: a call that waits for the other sequences."""
     value = fetched(x) if isinstance(x, torch.Tensor) else x
     return MeetingCall(plain(value), partial(folded, fn), site)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from decgraph.backends.torch.lowering import lowering
@@ -13,7 +11,7 @@ from decgraph.ir.ops.memories import groups
 
 
 @lowering("memory.merged")
-def merged(m: Machine, memory: Any, positions: Any, numbers: Any) -> Any:
+def merged(m: Machine, memory: object, positions: object, numbers: object) -> object:
     """A memory in which positions share a row. Raises DecError for that of a canvas."""
     if not hasattr(memory, "merged"):
         raise DecError("only a context's memory can be merged here", hint="m = target.memory(ctx.parent)")

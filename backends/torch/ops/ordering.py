@@ -7,30 +7,32 @@ from typing import Any
 import numpy as np
 import torch
 
+from decgraph.backends.torch.data import array, host
 from decgraph.backends.torch.draws import Mixed, TorchDraws
-from decgraph.backends.torch.lowering import host, lowering
+from decgraph.backends.torch.lowering import lowering
 from decgraph.backends.torch.ops.distributions import tensor_of
 from decgraph.backends.torch.ops.selection import keys_of
 from decgraph.backends.torch.ops.vectors import on_device
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist
 from decgraph.ir.table import lookup
+from decgraph.ir.values import Op
 
 
 @lowering("sort")
-def sort(m: Machine, x: Any, *by: Any, descending: bool = False) -> Any:
+def sort(m: Machine, x: object, *by: object, descending: bool = False) -> object:
     """The candidates in the order of their keys, or a vector's own values."""
     keys = keys_of(by) or [np.asarray(host(x), dtype=np.float64).ravel()]
     order = np.asarray(m.num.order(keys, descending), dtype=np.int64)
-    return x.pick(order) if isinstance(x, TorchDraws | Mixed) else np.asarray(host(x))[order]
+    return x.pick(order) if isinstance(x, TorchDraws | Mixed) else array(x)[order]
 
 
 @lowering("compact")
-def compact(m: Machine, v: Any, c: Any, *, op: Any) -> Any:
+def compact(m: Machine, v: object, c: object, *, op: Op) -> object:
     """The elements at which a condition holds, in order."""
     if not isinstance(v, TorchDist | TorchDraws | Mixed):
-        return lookup("compact").meaning(m, op, v, np.asarray(host(c)))[0]
-    c, n = np.asarray(host(c)), v.shape[0]
+        return lookup("compact").meaning(m, op, v, array(c))[0]
+    c, n = array(c), v.shape[0]
     keep = np.arange(n) if c.ndim == 0 and bool(c) else np.flatnonzero(c) if c.ndim else np.zeros(0, dtype=np.int64)
     if c.ndim and len(c) != n:
         raise ValueError(f"`where`: {n} elements and {len(c)} conditions")
@@ -39,11 +41,11 @@ def compact(m: Machine, v: Any, c: Any, *, op: Any) -> Any:
 
 
 @lowering("take_first")
-def take_first(m: Machine, x: Any, k: Any, *, op: Any) -> Any:
+def take_first(m: Machine, x: Any, k: int, *, op: Op) -> object:
     """The first k of a vector; of a condition over positions, the first k where it holds."""
     k = max(0, int(k))
     if op.operands[0].type.elem == "bool" and op.results[0].type.elem == "position":
-        return np.flatnonzero(np.asarray(host(x)))[:k]
+        return np.flatnonzero(array(x))[:k]
     if isinstance(x, TorchDist | TorchDraws | Mixed):
         at = x.at if x.at is not None else (np.arange(x.shape[0]) if isinstance(x, TorchDist) else None)
         return x.pick(slice(None, k), None if at is None else at[:k])
@@ -51,7 +53,7 @@ def take_first(m: Machine, x: Any, k: Any, *, op: Any) -> Any:
 
 
 @lowering("rank")
-def rank(m: Machine, x: Any) -> Any:
+def rank(m: Machine, x: object) -> object:
     """The place of each entry in its row, the largest 0; stable."""
     if on_device(x):
         order = torch.sort(-tensor_of(x), dim=-1, stable=True).indices  # NaN comes last
@@ -63,7 +65,7 @@ def rank(m: Machine, x: Any) -> Any:
 
 
 @lowering("first_max")
-def first_max(m: Machine, x: Any) -> Any:
+def first_max(m: Machine, x: object) -> object:
     """Which entry of each row is the first of the largest."""
     if on_device(x):
         t = tensor_of(x)

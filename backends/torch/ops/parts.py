@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from decgraph.backends.torch.canvas_calls import CanvasMemory
@@ -12,7 +10,7 @@ from decgraph.backends.torch.protocols import Machine
 from decgraph.ir.opdef import OpError
 
 
-def layers_of(memory: Any, what: str) -> CanvasMemory:
+def layers_of(memory: object, what: str) -> CanvasMemory:
     """A canvas's memory, which has layers that can be read. Raises OpError for others."""
     if isinstance(memory, CanvasMemory):
         return memory
@@ -23,19 +21,19 @@ def layers_of(memory: Any, what: str) -> CanvasMemory:
 
 
 @lowering("memory.layer")
-def layer(m: Machine, memory: Any, index: Any) -> Any:
+def layer(m: Machine, memory: object, index: int) -> CanvasMemory:
     """One layer of a memory."""
     return layers_of(memory, "layer").layer(int(index))
 
 
 @lowering("memory.put")
-def put(m: Machine, memory: Any, part: Any, index: Any) -> Any:
+def put(m: Machine, memory: object, part: CanvasMemory, index: int) -> CanvasMemory:
     """A memory with one layer replaced."""
     return layers_of(memory, "put").put(part, int(index))
 
 
 @lowering("memory.scores")
-def scores(m: Machine, memory: Any, queries: Any, at: Any = None) -> Any:
+def scores(m: Machine, memory: object, queries: object, at: object = None) -> object:
     """How much positions look at others, by a memory that holds queries."""
     return np.array(layers_of(memory, "scores").scores(queries, at), np.float64)
 

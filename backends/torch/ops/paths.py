@@ -11,24 +11,26 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch.canvases import Edit
+from decgraph.backends.torch.data import whole
 from decgraph.backends.torch.draws import Mixed, TorchDraws
-from decgraph.backends.torch.lowering import host, lowering, on_host
+from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.ops.trees import grow
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.rows import TorchVectors
+from decgraph.backends.torch.rows import Rows, TorchVectors
 from decgraph.backends.torch.trees import TorchPath, TorchTree
+from decgraph.ir.machine import Following
 
 
 @lowering("edit")
-def edit(m: Machine, i: Any, x: Any) -> Any:
+def edit(m: Machine, i: object, x: object) -> object:
     """Edits of a canvas: decide a position with a token or draw; vectors make a vector of edits."""
     at = np.asarray(i)
     if at.ndim == 0:
-        return Edit(int(at), x if isinstance(x, TorchDraws) else int(host(x)))
+        return Edit(int(at), x if isinstance(x, TorchDraws) else whole(x))
     out = np.empty(len(at), dtype=object)
     for n, p in enumerate(at):
         if isinstance(x, TorchDraws | Mixed):
-            value = x.pick(n) if x.shape else x
+            value: Any = x.pick(n) if x.shape else x
         else:
             value = int(np.broadcast_to(np.asarray(x), at.shape)[n])
         out[n] = Edit(int(p), value)
@@ -36,27 +38,27 @@ def edit(m: Machine, i: Any, x: Any) -> Any:
 
 
 @lowering("edit.get")
-def edit_get(m: Machine, e: Any, *, field: str) -> Any:
+def edit_get(m: Machine, e: Edit, *, field: str) -> object:
     """The position or the token of an edit."""
     return e.position if field == "position" else e.token
 
 
 @lowering("path.get")
-def path_get(m: Machine, p: TorchPath, *, field: str) -> Any:
+def path_get(m: Machine, p: TorchPath, *, field: str) -> object:
     """A field of a path."""
     if field in ("token", "path"):
         return np.array(p.tokens, dtype=np.int64)
     if field == "prob":
-        return np.array([float(d.prob()) for d in p.draws], dtype=np.float64)
+        return np.array([float(d.prob()) for d in p.draws if d is not None], dtype=np.float64)
     if field == "emitted":
         return p.emitted
     return {"depth": p.depth, "length": len(p.tokens), "node": p.node}[field]
 
 
 @lowering("tree.best_first")
-def best_first(m: Machine, t: TorchTree, asked: Any, size: Any, above: Any) -> tuple[TorchTree, Any]:
+def best_first(m: Machine, t: TorchTree, asked: Following, size: int, above: float) -> tuple[TorchTree, np.ndarray]:
     """Grow a tree under its root from the continuations of an index, the likeliest node first."""
-    heap: list[tuple[Any, tuple[int, ...], int, Any]] = []
+    heap: list[tuple[Fraction, tuple[int, ...], int, Rows]] = []
 
     def ask(path: tuple[int, ...], node: int, mass: Fraction) -> None:
         counts = asked.counts(path)

@@ -10,11 +10,13 @@ import numpy as np
 from decgraph.backends.run import Stop
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.lowering import lowering, on_host
+from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.stores import ids_of
-from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, path_of
+from decgraph.backends.torch.trees import TorchPath, TorchTree, path_of
 from decgraph.errors import DecError
 from decgraph.runtime import trace
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.spelling import retokenized
 from decgraph.runtime.models.vocabularies import spelling_of
 from decgraph.runtime.stop import StopMachine
@@ -27,7 +29,7 @@ def context(m: Machine, *, parent: bool = False) -> Context:
 
 
 @lowering("ctx.get")
-def ctx_get(m: Machine, ctx: Context, *n: Any, field: str) -> Any:
+def ctx_get(m: Machine, ctx: Context, *n: int, field: str) -> object:
     """A field of a context."""
     if field == "length":
         return ctx.length
@@ -38,7 +40,7 @@ def ctx_get(m: Machine, ctx: Context, *n: Any, field: str) -> Any:
 
 
 @lowering("request")
-def request(m: Machine, *, field: str) -> Any:
+def request(m: Machine, *, field: str) -> object:
     """A field of the request."""
     return m.request_field(field)
 
@@ -50,7 +52,7 @@ def done(m: Machine) -> bool:
 
 
 @lowering("commit")
-def commit(m: Machine, x: Any, tree: TorchTree | None = None) -> None:
+def commit(m: Machine, x: object, tree: TorchTree | None = None) -> None:
     """Feed tokens to the stop machine; cut exactly where it fires."""
     fed: list[int] = []
     tokens, marks = commit_tokens(m, x, tree)
@@ -72,7 +74,7 @@ def commit(m: Machine, x: Any, tree: TorchTree | None = None) -> None:
         raise Stop
 
 
-def commit_tokens(m: Machine, x: Any, tree: Any) -> tuple[Sequence[int], Sequence[int]]:
+def commit_tokens(m: Machine, x: object, tree: TorchTree | None) -> tuple[Sequence[int], Sequence[int]]:
     """What a commit commits: tokens, and the tree node each came from (-1: none). Raises DecError for a whole tree."""
     if isinstance(x, TorchPath):
         return x.tokens, x.uids or (-1,) * len(x.tokens)
@@ -94,7 +96,7 @@ def commit_tokens(m: Machine, x: Any, tree: Any) -> tuple[Sequence[int], Sequenc
 
 
 @lowering("ended")
-def ended(m: Machine, x: Any, tree: TorchTree | None = None) -> Any:
+def ended(m: Machine, x: object, tree: TorchTree | None = None) -> object:
     """The stop machine along a path from the committed context."""
 
     def fires(tokens: Sequence[int]) -> bool:
@@ -118,22 +120,22 @@ def ended(m: Machine, x: Any, tree: TorchTree | None = None) -> Any:
 
 
 @lowering("state.read")
-def read_state(m: Machine, *, state: str) -> Any:
+def read_state(m: Machine, *, state: str) -> object:
     """The value of a state."""
     return m.read_state(state)
 
 
 @lowering("state.write")
-def write_state(m: Machine, value: Any, *, state: str) -> None:
+def write_state(m: Machine, value: object, *, state: str) -> None:
     """Set a state."""
     m.write_state(state, value)
 
 
 @lowering("return")
-def returned(m: Machine, *given: Any, has_tree: bool = False) -> None:
+def returned(m: Machine, *given: object, has_tree: bool = False) -> None:
     """n-best results: paths of tokens."""
     values = list(given)
-    tree = values.pop() if has_tree else None
+    tree: Any = values.pop() if has_tree else None
     for v in values:
         if tree is not None and not isinstance(v, TorchPath | list):
             m.results += [path_of(tree, int(n)).tokens for n in np.ravel(np.asarray(v))]
@@ -150,7 +152,7 @@ def completes(m: Machine, path: TorchPath, s: str) -> bool:
 
 
 @lowering("text_of")
-def text_of(m: Machine, x: Any, tree: TorchTree | None = None) -> Any:
+def text_of(m: Machine, x: object, tree: TorchTree | None = None) -> object:
     """The text of tokens, or of nodes' paths. Raises DecError without a tokenizer."""
     if m.detokenizer is None:
         raise DecError("this program reads text, and no tokenizer was given")
@@ -162,7 +164,7 @@ def text_of(m: Machine, x: Any, tree: TorchTree | None = None) -> Any:
 
 
 @lowering("retokenize")
-def retokenize(m: Machine, tokens: Any, source: Any, to: Any, *, whole: bool = False) -> np.ndarray:
+def retokenize(m: Machine, tokens: object, source: Model, to: Model, *, whole: bool = False) -> np.ndarray:
     """The tokens of one model that have the text of another's: int64[n]."""
     return np.array(retokenized(ids_of(tokens), spelling_of(source), spelling_of(to), whole=whole), dtype=np.int64)
 

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.draws import Mixed, TorchDraws
-from decgraph.backends.torch.lowering import host, lowering
+from decgraph.backends.torch.data import array, host
+from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws
+from decgraph.backends.torch.lowering import lowering
 from decgraph.backends.torch.ops.distributions import tensor_of
 from decgraph.backends.torch.ops.draws import as_dist
 from decgraph.backends.torch.ops.vectors import on_device
@@ -19,6 +20,7 @@ from decgraph.backends.torch.rows import TorchDist, TorchVectors, ids_on, take
 from decgraph.backends.torch.shaping import first_argmax
 from decgraph.backends.torch.transfer import fetched, remote
 from decgraph.ir.opdef import OpError
+from decgraph.ir.values import Op
 
 
 def best_tokens(a: Tensor, k: int) -> np.ndarray:
@@ -44,7 +46,7 @@ def best_tokens(a: Tensor, k: int) -> np.ndarray:
 
 
 @lowering("topk")
-def topk(m: Machine, q: Any, k: Any) -> TorchDraws:
+def topk(m: Machine, q: object, k: int) -> TorchDraws:
     """The k most probable tokens of each distribution, as draws without randomness."""
     q = as_dist(m, q)
     # The order of probabilities is that of the logits; where those are float32, equal ones alone are equal.
@@ -57,7 +59,7 @@ def topk(m: Machine, q: Any, k: Any) -> TorchDraws:
     return TorchDraws(tokens.reshape(shape), q.rows, rows, q.face, point=True, at=q.at, inner=q.inner)
 
 
-def element(xs: Any, i: int) -> Any:
+def element(xs: Any, i: int) -> object:
     """Element i of a vector or list."""
     return (
         xs.pick(i)
@@ -66,13 +68,13 @@ def element(xs: Any, i: int) -> Any:
     )
 
 
-def keys_of(by: Any) -> list[np.ndarray]:
+def keys_of(by: Sequence[Any]) -> list[np.ndarray]:
     """Sort keys as flat float arrays [n] on the host."""
     return [np.asarray(host(k), dtype=np.float64).ravel() for b in by for k in (b if isinstance(b, list | tuple) else [b])]
 
 
 @lowering("arg")
-def arg(m: Machine, x: Any, *by: Any, fn: str, op: Any) -> Any:
+def arg(m: Machine, x: object, *by: object, fn: str, op: Op) -> object:
     """The element with the largest (or smallest) key; with one operand the best token of each distribution."""
     down = fn == "max"
     if not by:
@@ -85,7 +87,7 @@ def arg(m: Machine, x: Any, *by: Any, fn: str, op: Any) -> Any:
                 a = a.byte()
             got = first_argmax(a) if down else fetched(a.argmin(-1))
             return got if got.ndim else int(got)
-        a = np.asarray(host(x))
+        a = array(x)
         out = a.argmax(-1) if down else a.argmin(-1)
         return out if np.ndim(out) else int(out)
     keys = keys_of(by)
@@ -94,9 +96,9 @@ def arg(m: Machine, x: Any, *by: Any, fn: str, op: Any) -> Any:
     return element(x, int(m.num.order(keys, down)[0]))
 
 
-def ranked(m: Machine, x: Any, by: Sequence[Any]) -> tuple[Any, np.ndarray, list[np.ndarray]]:
+def ranked(m: Machine, x: object, by: Sequence[object]) -> tuple[Draws | list[Any] | np.ndarray, np.ndarray, list[np.ndarray]]:
     """The candidates in one row, the places int64[n] where they stand there, best first, and each key [n] in that order."""
-    flat = x.ravel() if isinstance(x, TorchDraws | Mixed) else x if isinstance(x, list) else np.ravel(host(x))
+    flat = x.ravel() if isinstance(x, TorchDraws | Mixed) else x if isinstance(x, list) else np.ravel(array(x))
     n = flat.shape[0] if isinstance(flat, TorchDraws | Mixed) else len(flat)
     live = np.flatnonzero(flat.tokens >= 0) if isinstance(flat, TorchDraws | Mixed) else np.arange(n)
     keys = keys_of(by) or [np.asarray(host(x), dtype=np.float64).ravel()]
@@ -112,7 +114,7 @@ def ranked(m: Machine, x: Any, by: Sequence[Any]) -> tuple[Any, np.ndarray, list
 
 
 @lowering("select.top")
-def top(m: Machine, x: Any, k: Any, *by: Any, order: str = "best", by_race: bool = False) -> Any:
+def top(m: Machine, x: object, k: int, *by: object, order: str = "best", by_race: bool = False) -> object:
     """The k candidates with the largest keys, best first (or in their own order)."""
     flat, best, _ = ranked(m, x, by)
     chosen = best[: max(0, int(k))]
@@ -124,7 +126,7 @@ def top(m: Machine, x: Any, k: Any, *by: Any, order: str = "best", by_race: bool
 
 
 @lowering("pairs.top")
-def pairs(m: Machine, s: Any, k: Any) -> Any:
+def pairs(m: Machine, s: object, k: int) -> object:
     """The k best of rows x vocabulary: rows, tokens, values, best first."""
     a = tensor_of(s)
     width = int(a.shape[-1])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.torch.data import array, whole
 from decgraph.backends.torch.draws import Mixed, TorchDraws, joined
-from decgraph.backends.torch.lowering import host, lowering, on_host, planned
+from decgraph.backends.torch.lowering import lowering, on_host, planned
 from decgraph.backends.torch.ops.vectors import elements, on_device, plain, stacked, vector
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist, TorchVectors, ids_on, locate
@@ -22,7 +24,7 @@ from decgraph.ir.values import Op
 
 
 @planned("gather")
-def gather(op: Op) -> Any:
+def gather(op: Op) -> Callable[..., object]:
     """v[i]; where v covers a part, the index is the node or position of the member."""
     types = [numeric(o.type) for o in op.operands[1:]]
     want = max((t.dims for t in types), key=len)
@@ -33,21 +35,21 @@ def gather(op: Op) -> Any:
 
     if op.attrs.get("axis"):
 
-        def inner(m: Machine, v: Any, b: Any) -> Any:
-            at = np.asarray(host(b))
-            return TorchDist(v.rows, v.index[:, locate(v.inner, at)], v.face, v.at, at)
+        def inner(m: Machine, v: TorchDist, b: object) -> TorchDist:
+            at = array(b)
+            return TorchDist(v.rows, v.index[:, np.asarray(locate(v.inner, at))], v.face, v.at, at)
 
         return inner
 
-    def call(m: Machine, v: Any, *ix: Any) -> Any:
+    def call(m: Machine, v: Any, *ix: object) -> object:
         if listed or isinstance(v, list):
-            return v[int(host(ix[0]))]
+            return v[whole(ix[0])]
         if single:
-            where: Any = int(host(ix[0]))
+            where: Any = whole(ix[0])
         elif len(types) == 1:
-            where = np.asarray(host(ix[0]))
+            where = array(ix[0])
         else:
-            where = tuple(spread(np.asarray(host(i)), t.dims, want) for i, t in zip(ix, types, strict=True))
+            where = tuple(spread(array(i), t.dims, want) for i, t in zip(ix, types, strict=True))
         if isinstance(v, TorchDist | TorchDraws | Mixed):
             if isinstance(where, tuple) and isinstance(v, TorchDist | TorchDraws):
                 where = tuple(
@@ -65,9 +67,9 @@ def gather(op: Op) -> Any:
 
 
 @lowering("slice")
-def cut(m: Machine, v: Any, *ends: Any, has_lo: bool = False, has_hi: bool = False) -> Any:
+def cut(m: Machine, v: Any, *ends: object, has_lo: bool = False, has_hi: bool = False) -> object:
     """v[lo:hi] of the first dimension."""
-    where = slice(int(host(ends[0])) if has_lo else None, int(host(ends[-1])) if has_hi else None)
+    where = slice(whole(ends[0]) if has_lo else None, whole(ends[-1]) if has_hi else None)
     if isinstance(v, TorchDist | TorchDraws | Mixed):
         return v.pick(where, None if v.at is None else v.at[where])
     return v.cut(where) if isinstance(v, TorchPath) else v[where]
@@ -79,7 +81,7 @@ def _listed(x: Any) -> list[Any]:
     return elements(x) if isinstance(x, TorchDraws | Mixed | TorchDist) else (list(x) if np.ndim(x) else [x])
 
 
-def path_of_tokens(x: Any) -> TorchPath:
+def path_of_tokens(x: object) -> TorchPath:
     """Tokens, draws or a context as a path."""
     if isinstance(x, TorchPath):
         return x
@@ -91,7 +93,7 @@ def path_of_tokens(x: Any) -> TorchPath:
 
 
 @lowering("concat")
-def concat(m: Machine, a: Any, b: Any, *, op: Any) -> Any:
+def concat(m: Machine, a: Any, b: Any, *, op: Op) -> object:
     """a ++ b along the first dimension; single values count as vectors of one."""
     want = op.results[0].type
     allowed(joined_length(a, b), "this vector")
@@ -113,14 +115,14 @@ def concat(m: Machine, a: Any, b: Any, *, op: Any) -> Any:
     if on_device(a) or on_device(b):
         va, vb = vector(a), vector(b)
         return torch.cat([x if x.ndim == max(va.ndim, vb.ndim) else x[None] for x in (va, vb)])
-    arrays = [np.atleast_1d(np.asarray(host(x))) for x in (a, b)]
+    arrays = [np.atleast_1d(array(x)) for x in (a, b)]
     if 0 in (len(arrays[0]), len(arrays[1])) and arrays[0].ndim != arrays[1].ndim:
         return arrays[0] if len(arrays[0]) else arrays[1]
     return np.concatenate(arrays)
 
 
 @lowering("list")
-def listing(m: Machine, *items: Any, op: Any) -> Any:
+def listing(m: Machine, *items: object, op: Op) -> object:
     """[a, b, c]: a vector where the items stack, else a list."""
     return list(items) if op.results[0].type.elem == "list" or not items else stacked(m, list(items))
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from decgraph.backends.torch import stores
 from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.protocols import Machine
+from decgraph.backends.torch.recent import Recent
+from decgraph.backends.torch.suffixes import Suffixes
 
 
 @lowering("index.new")
-def new(m: Machine, *sizes: Any, kind: str) -> Any:
+def new(m: Machine, *sizes: int, kind: str) -> object:
     """An empty index."""
     return stores.new_index(kind, sizes)
 
 
 @lowering("index.ask")
-def ask(m: Machine, index: Any, *args: Any, what: str, named: tuple[str, ...] = ()) -> Any:
+def ask(m: Machine, index: object, *args: object, what: str, named: tuple[str, ...] = ()) -> object:
     """Ask an index."""
     return stores.ask(m, what, named, index, args)
 
 
 @lowering("index.learn")
-def learn(m: Machine, index: Any, *args: Any) -> Any:
+def learn(m: Machine, index: Recent | Suffixes, *args: object) -> Recent | Suffixes:
     """The index after learning this text."""
     return stores.learn(index, args)
 

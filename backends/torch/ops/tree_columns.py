@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.data import array
 from decgraph.backends.torch.draws import Mixed, joined, points
-from decgraph.backends.torch.lowering import host, lowering
+from decgraph.backends.torch.lowering import lowering
 from decgraph.backends.torch.ops.trees import column_of
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist, TorchVectors, on_one_device
 from decgraph.backends.torch.stored import Stored
-from decgraph.backends.torch.trees import TorchTree
-from decgraph.backends.torch.walk import canvas_at
+from decgraph.backends.torch.trees import TorchTree, canvas_at, objects
+from decgraph.ir.values import Op
 
 
 @lowering("tree.get")
-def get(m: Machine, t: TorchTree, *, column: str, op: Any) -> Any:
+def get(m: Machine, t: TorchTree, *, column: str, op: Op) -> object:
     """A column over all nodes."""
     c = column
     if c in ("parent", "depth"):
@@ -48,21 +49,19 @@ def get(m: Machine, t: TorchTree, *, column: str, op: Any) -> Any:
 
         laws = [d.law(m.request, m.vocab_size) for d in (root, *(t.draw(n) for n in range(1, len(t))))]
         return TorchDist.all(TorchVectors(torch.stack(on_one_device([d.vector() for d in laws])), m.request))
-    values = t.columns.get(c, [None] * len(t))
+    values: list[Any] = t.columns.get(c, [None] * len(t))
     if op.results[0].type.elem == "list":
         return list(values)
     if op.results[0].type.elem == "dist":
         return Stored(values, m.request, m.vocab_size, c)
     if op.results[0].type.elem == "astate":
-        out = np.empty(len(values), dtype=object)
-        out[:] = values
-        return out
+        return objects(values)
     zero = next((np.zeros_like(np.asarray(v)) for v in values if v is not None), 0)
     return np.array([zero if v is None else v for v in values])
 
 
 @lowering("tree.set")
-def put(m: Machine, t: TorchTree, ns: Any, values: Any, *, column: str) -> TorchTree:
+def put(m: Machine, t: TorchTree, ns: object, values: object, *, column: str) -> TorchTree:
     """Set a column at nodes."""
     ids = np.ravel(np.asarray(ns, dtype=np.int64))
     each = column_of(values, len(ids), np.arange(len(ids)))
@@ -81,7 +80,7 @@ def put(m: Machine, t: TorchTree, ns: Any, values: Any, *, column: str) -> Torch
 
 
 @lowering("tree.front")
-def front(m: Machine, t: TorchTree, ns: Any) -> TorchTree:
+def front(m: Machine, t: TorchTree, ns: object) -> TorchTree:
     """The tree with another frontier."""
     tree = replace(t, frontier=np.ravel(np.asarray(ns, dtype=np.int64)))
     m.now(tree)
@@ -89,7 +88,7 @@ def front(m: Machine, t: TorchTree, ns: Any) -> TorchTree:
 
 
 @lowering("tree.nodes")
-def nodes(m: Machine, t: TorchTree, *n: Any, which: str) -> Any:
+def nodes(m: Machine, t: TorchTree, *n: int, which: str) -> object:
     """Nodes of a tree."""
     if which == "root":
         return 0
@@ -110,13 +109,13 @@ def size(m: Machine, t: TorchTree, *, what: str) -> int:
     return len(t) - 1 if what == "size" else t.height()
 
 
-_FOLDS: dict[str, Any] = {"all": np.logical_and, "any": np.logical_or, "sum": np.add, "max": np.maximum, "min": np.minimum}
+_FOLDS: dict[str, np.ufunc] = {"all": np.logical_and, "any": np.logical_or, "sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 @lowering("tree.down")
-def down(m: Machine, t: TorchTree, v: Any, *, fn: str) -> Any:
+def down(m: Machine, t: TorchTree, v: object, *, fn: str) -> object:
     """Fold a column along each path from the root, level by level."""
-    a = np.asarray(host(v))
+    a = array(v)
     out = a.copy()
     out[0] = {"all": True, "any": False, "sum": 0.0, "max": a[0], "min": a[0]}[fn]
     for d in range(1, t.height() + 1):
@@ -126,9 +125,9 @@ def down(m: Machine, t: TorchTree, v: Any, *, fn: str) -> Any:
 
 
 @lowering("tree.up")
-def up(m: Machine, t: TorchTree, v: Any, *, fn: str) -> Any:
+def up(m: Machine, t: TorchTree, v: object, *, fn: str) -> object:
     """Fold a column over each node's subtree, level by level from below."""
-    out = np.asarray(host(v)).copy()
+    out = array(v).copy()
     for d in range(t.height(), 0, -1):
         level = np.flatnonzero(t.depth == d)
         _FOLDS[fn].at(out, t.parent[level], out[level])

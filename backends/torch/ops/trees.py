@@ -9,18 +9,23 @@ from typing import Any
 import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas, Edit
-from decgraph.backends.torch.draws import Mixed, TorchDraws
+from decgraph.backends.torch.data import host
+from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws
 from decgraph.backends.torch.events import grew, grew_edits, pruned
-from decgraph.backends.torch.lowering import host, lowering, written
+from decgraph.backends.torch.lowering import lowering, written
 from decgraph.backends.torch.ops.request import context
+from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.rows import TorchDist
-from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, among, filled
+from decgraph.backends.torch.rows import Ids, TorchDist
+from decgraph.backends.torch.trees import Edge, TorchPath, TorchTree, among, filled
 from decgraph.ir.data.canvas import Soft
 from decgraph.ir.ops.limits import room_for_nodes
 
+Grown = Draws | Edge | np.ndarray | list[Edge]
+"""What can be grown: draws, edits, embeddings or steps."""
 
-def is_embedding(what: Any) -> bool:
+
+def is_embedding(what: object) -> bool:
     """Whether what is grown is an embedding, float[vocabulary + 1], and no draws, edits or steps."""
     return isinstance(what, np.ndarray) and what.dtype.kind == "f"
 
@@ -29,7 +34,7 @@ def deepest(m: Machine, tree: TorchTree) -> int:
     """How deep a tree may grow."""
     window = None if m.window is None else m.window + tree.unread
     ends = [n for n in (window, tree.extent) if n is not None]
-    return int(min(ends)) - tree.base.length if ends else 1 << 30
+    return int(min(ends)) - tree.context.length if ends else 1 << 30
 
 
 def full(m: Machine, tree: TorchTree | None, which: str) -> bool:
@@ -49,7 +54,7 @@ def full(m: Machine, tree: TorchTree | None, which: str) -> bool:
 
 
 @lowering("tree.new")
-def new(m: Machine, base: Any = None, *, until: tuple[str, ...] = (), unread: bool = False) -> TorchTree:
+def new(m: Machine, base: Context | Canvas | None = None, *, until: tuple[str, ...] = (), unread: bool = False) -> TorchTree:
     """A tree of a root alone."""
     return TorchTree.start(context(m) if base is None else base, *m.bounds(until), unread=unread)
 
@@ -68,12 +73,12 @@ def resume(m: Machine, t: TorchTree | None, *, until: tuple[str, ...] = ()) -> T
 def grow(
     m: Machine,
     t: TorchTree,
-    what: Any,
+    what: Grown,
     *rest: Any,
     has_at: bool = False,
     columns: tuple[str, ...] = (),
     chain: bool = False,
-) -> tuple[TorchTree, Any]:
+) -> tuple[TorchTree, Ids]:
     """The tree with the draws (edits, steps) grown into it, and the new nodes."""
     at, values = (rest[0], rest[1:]) if has_at else (None, rest)
     if is_embedding(what):
@@ -83,14 +88,14 @@ def grow(
         flat = draws.ravel()
         room_for_nodes(len(t), len(flat.tokens))
         parents, leading = _parents(t, what, flat, at, chain)
-        tokens: Any = flat.tokens
-        edges: list[Any] = []
-        draw: Any = flat
+        tokens = flat.tokens
+        edges: list[Edge] = []
+        draw: Draws | None = flat
     else:
         edges, parents, leading = _attached(t, what, at)
         room_for_nodes(len(t), len(edges))
         tokens, draw = np.array([_edge_token(e) for e in edges], dtype=np.int64), None
-    ok = (tokens >= 0) if draw is not None else np.array([e is not None for e in edges], dtype=bool)
+    ok = tokens >= 0 if draw is not None else np.array([e is not None for e in edges], dtype=bool)
     places = ok.nonzero()[0]
     if not isinstance(t.base, Canvas):
         room = deepest(m, t)
@@ -143,7 +148,7 @@ def grow(
     return tree, tree.new
 
 
-def until_closed(t: TorchTree, parent: int, places: Any, tokens: Any) -> Any:
+def until_closed(t: TorchTree, parent: int, places: Ids, tokens: Ids) -> Ids:
     """The beginning of a chain that ends with the first token that ends the text."""
     if bool(t.closed(np.array([parent]))[0]):
         return places[:0]
@@ -151,7 +156,7 @@ def until_closed(t: TorchTree, parent: int, places: Any, tokens: Any) -> Any:
     return places[: int(ends[0]) + 1] if len(ends) else places
 
 
-def _edge_token(e: Any) -> int:
+def _edge_token(e: Edge) -> int:
     if isinstance(e, TorchPath):
         return e.tokens[-1] if e.tokens else 0
     if isinstance(e, Soft):
@@ -159,14 +164,14 @@ def _edge_token(e: Any) -> int:
     return e.token if isinstance(e, Edit) else 0
 
 
-def _edge_log(e: Any) -> float:
-    if not isinstance(e, Edit) or not hasattr(e.value, "prob"):
+def _edge_log(e: Edge) -> float:
+    if not isinstance(e, Edit) or not isinstance(e.value, TorchDraws):
         return 0.0
     with np.errstate(divide="ignore"):
         return float(np.log(e.value.prob()))
 
 
-def _parents(t: TorchTree, what: Any, flat: Any, at: Any, chain: bool) -> tuple[Any, Any]:
+def _parents(t: TorchTree, what: Draws, flat: Draws, at: Any, chain: bool) -> tuple[Ids, Ids]:
     """The parent of every draw, and the leading row each stands in."""
     n = len(flat.tokens)
     if chain:
@@ -191,7 +196,7 @@ def _parents(t: TorchTree, what: Any, flat: Any, at: Any, chain: bool) -> tuple[
     return filled(n, int(front[0]) if len(front) else 0), leading
 
 
-def _attached(t: TorchTree, what: Any, at: Any) -> tuple[list[Any], Any, Any]:
+def _attached(t: TorchTree, what: Grown, at: Any) -> tuple[list[Any], Ids, Ids]:
     """Steps, edits and soft cells with their parents."""
     items = list(what) if isinstance(what, list) or isinstance(what, np.ndarray) and what.dtype == object else [what]
     if isinstance(what, TorchPath) or not isinstance(what, list | np.ndarray):
@@ -206,7 +211,7 @@ def _attached(t: TorchTree, what: Any, at: Any) -> tuple[list[Any], Any, Any]:
     return items, parents, np.arange(len(items))
 
 
-def column_of(value: Any, n: int, rows: Any) -> list[Any]:
+def column_of(value: Any, n: int, rows: Ids) -> list[Any]:
     """A column's values, one per edge: elementwise, by row, or the same for all."""
     value = host(value) if isinstance(value, TorchDraws | Mixed) else value
     if isinstance(value, TorchDist):  # a distribution each, which stays on the device
@@ -219,7 +224,7 @@ def column_of(value: Any, n: int, rows: Any) -> list[Any]:
 
 
 @lowering("tree.keep")
-def keep(m: Machine, t: TorchTree, ns: Any) -> TorchTree:
+def keep(m: Machine, t: TorchTree, ns: object) -> TorchTree:
     """Prune to nodes."""
     kept = t.closed_under_parents(np.ravel(np.asarray(ns, dtype=np.int64)))
     pruned(m, t, kept.tolist())

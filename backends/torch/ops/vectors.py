@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.torch.data import array, host, real
 from decgraph.backends.torch.draws import Mixed, TorchDraws, joined
-from decgraph.backends.torch.lowering import host, lowering, on_host, planned
+from decgraph.backends.torch.lowering import lowering, on_host, planned
+from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Sparse, TorchDist, TorchVectors
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
-from decgraph.backends.torch.trees import Context, TorchPath
+from decgraph.backends.torch.trees import TorchPath, objects
 from decgraph.ir.ops.common import align, numeric
 from decgraph.ir.ops.vectors import _axis
 from decgraph.ir.table import lookup
+from decgraph.ir.types import Dim
 from decgraph.ir.values import Op
 
 
@@ -37,7 +41,7 @@ def contrast(a: Tensor, b: Tensor) -> Tensor:
     return torch.where((a == -math.inf) | (b == -math.inf), -math.inf, a - b)
 
 
-_MAPS: dict[str, Any] = {
+_MAPS: dict[str, Callable[..., Tensor]] = {
     "add": torch.add,
     "sub": torch.sub,
     "mul": torch.mul,
@@ -70,12 +74,12 @@ _MAPS: dict[str, Any] = {
 }
 
 
-def on_device(x: Any) -> bool:
+def on_device(x: object) -> bool:
     """Whether a value holds numbers over the vocabulary."""
     return isinstance(x, TorchDist | Tensor | Sparse)
 
 
-def vector(x: Any, device: Any = None) -> Any:
+def vector(x: object, device: torch.device | None = None) -> Tensor:
     """A value as a tensor."""
     if isinstance(x, TorchDist):
         return x.vector()
@@ -86,7 +90,7 @@ def vector(x: Any, device: Any = None) -> Any:
     return torch.as_tensor(np.ascontiguousarray(host(x)), device=device)
 
 
-def _spread(a: Tensor, have: tuple[Any, ...], want: tuple[Any, ...]) -> Tensor:
+def _spread(a: Tensor, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> Tensor:
     if len(have) == len(want) or not have or a.ndim == 0:
         return a
     axes = align(have, want) or tuple(range(len(have)))
@@ -96,13 +100,13 @@ def _spread(a: Tensor, have: tuple[Any, ...], want: tuple[Any, ...]) -> Tensor:
     return a.reshape(shape)
 
 
-def _divide(m: Machine, a: Any, b: Any) -> float:
-    a, b = float(host(a)), float(host(b))
+def _divide(m: Machine, a: object, b: object) -> float:
+    a, b = real(a), real(b)
     return a / b if b else math.nan if a == 0 or a != a else math.inf if a > 0 else -math.inf
 
 
 @planned("map")
-def elementwise(op: Op) -> Any:
+def elementwise(op: Op) -> Callable[..., object]:
     """An elementwise function: torch's over the vocabulary, else the NumPy meaning."""
     fn = op.attrs["fn"]
     types = [numeric(v.type) for v in op.operands]
@@ -114,7 +118,7 @@ def elementwise(op: Op) -> Any:
     want = max((t.dims for t in types), key=len, default=())
     meaning, function = lookup("map").meaning, _MAPS[fn]
 
-    def call(m: Machine, *xs: Any) -> Any:
+    def call(m: Machine, *xs: object) -> object:
         if not any(on_device(x) for x in xs):
             if any(isinstance(x, TorchPath | Context) for x in xs):
                 same = all(ids_of(a) == ids_of(xs[0]) for a in xs)
@@ -135,7 +139,7 @@ def elementwise(op: Op) -> Any:
     return call
 
 
-def plain(x: Any) -> Any:
+def plain(x: object) -> object:
     """A NumPy scalar as a Python number; other values as they are."""
     return x.item() if isinstance(x, np.generic) or isinstance(x, np.ndarray) and x.ndim == 0 else x
 
@@ -149,13 +153,19 @@ def _folded(name: str, a: Tensor, axis: int) -> Tensor:
         return a.long().sum(axis)
     if name == "mean" and a.dtype == torch.bool:
         a = a.double()
-    folds: dict[str, Any] = {"sum": torch.sum, "any": torch.any, "all": torch.all, "mean": torch.mean, "prod": torch.prod}
+    folds: dict[str, Callable[..., Tensor]] = {
+        "sum": torch.sum,
+        "any": torch.any,
+        "all": torch.all,
+        "mean": torch.mean,
+        "prod": torch.prod,
+    }
     out: Tensor = folds[name](a, axis)
     return out
 
 
 @lowering("reduce")
-def reduce(m: Machine, x: Any, *, op: Any) -> Any:
+def reduce(m: Machine, x: object, *, op: Op) -> object:
     """Fold one dimension; a result without a vocabulary axis is copied to the host."""
     t = numeric(op.operands[0].type)
     if not on_device(x):
@@ -168,7 +178,7 @@ def reduce(m: Machine, x: Any, *, op: Any) -> Any:
 
 
 @lowering("scan")
-def scan(m: Machine, x: Any, *, op: Any) -> Any:
+def scan(m: Machine, x: object, *, op: Op) -> object:
     """Running folds along the last dimension."""
     if not on_device(x):
         return plain(lookup("scan").meaning(m, op, host(x))[0])
@@ -187,7 +197,7 @@ def elements(xs: Any) -> list[Any]:
     return [xs[i] for i in range(len(xs))]
 
 
-def stacked(m: Machine, items: list[Any]) -> Any:
+def stacked(m: Machine, items: list[Any]) -> object:
     """Equal-shaped values as one vector."""
     if not items:
         return np.zeros(0, dtype=np.int64)
@@ -204,11 +214,8 @@ def stacked(m: Machine, items: list[Any]) -> Any:
     if any(isinstance(x, Tensor) for x in items):
         return torch.stack([vector(x) for x in items])
     if all(isinstance(x, bool | int | float | np.generic | np.ndarray | TorchDraws | Mixed) for x in items):
-        return np.stack([np.asarray(host(x)) for x in items])
-    out = np.empty(len(items), dtype=object)
-    for i, x in enumerate(items):
-        out[i] = x
-    return out
+        return np.stack([array(x) for x in items])
+    return objects(items)
 
 
 on_host("as_int", "contains", why="they read a few host values")

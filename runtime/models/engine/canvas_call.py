@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from torch import Tensor
@@ -12,11 +12,17 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.forward_call import Counted
 
+SoftCells: TypeAlias = tuple[Sequence[int], Tensor, Tensor]
+"""Cells that are mixtures: their positions, weights [n, V] of the tokens' embeddings, weights [n] of the mask's."""
 
-class AnyKept(Protocol):
+
+class KeptMemory(Protocol):
     """A masked model's memory, of any engine: immutable, read by the engine that created it."""
 
-    length: int
+    @property
+    def length(self) -> int:
+        """How many positions it covers."""
+        ...
 
     @property
     def positions(self) -> np.ndarray:
@@ -35,11 +41,11 @@ class AnyKept(Protocol):
         """Both; where both have a position, `other`'s rows."""
         ...
 
-    def layer(self, index: int) -> Any:  # Any: a value of the engine's own, for `put`
+    def layer(self, index: int) -> Any:  # a value of the engine's own, for `put`
         """One layer, which has `positions`, `only` and `without`."""
         ...
 
-    def put(self, index: int, part: Any) -> Self:  # Any: see `layer`
+    def put(self, index: int, part: Any) -> Self:
         """The same memory with one layer replaced."""
         ...
 
@@ -63,9 +69,9 @@ class CanvasCall:
 
     sequence: Hashable
     cells: Tensor
-    soft: tuple[Sequence[int], Tensor, Tensor] | None = None
+    soft: SoftCells | None = None
     fresh: Sequence[int] | None = None
-    given: Any = None  # Any: an `AnyKept` of the engine that computes the call
+    given: Any = None  # a `KeptMemory` of the engine that computes the call
     rows: Sequence[int] = ()
     keep: bool = False
     consumed: bool = False
@@ -89,7 +95,7 @@ class CanvasOutput:
     computed: how many positions were computed for it, of all canvases together; 0 where the output was remembered."""
 
     logits: Tensor
-    memory: Any = None  # Any: an `AnyKept`
+    memory: KeptMemory | None = None
     computed: int = 0
 
 
@@ -103,7 +109,7 @@ class MaskedEngine(Protocol):
         """The calls' outputs, in order. An error concerns its own call only."""
         ...
 
-    def empty(self, length: int) -> Any:  # Any: an `AnyKept`
+    def empty(self, length: int) -> KeptMemory:
         """A memory of `length` positions with no row cached."""
         ...
 
@@ -125,8 +131,8 @@ class MaskedEngine(Protocol):
 
 
 def fresh_of(
-    base: int, length: int, at: Sequence[int] | np.ndarray | None, given: Any
-) -> tuple[np.ndarray | None, Any]:  # Any: an `AnyKept`, or None
+    base: int, length: int, at: Sequence[int] | np.ndarray | None, given: KeptMemory | None
+) -> tuple[np.ndarray | None, KeptMemory | None]:
     """(fresh int64[n], given) of a call, from the arguments in a program: `at` are cells of a canvas of `length` cells
     after `base` tokens of context (None: all), `given` the memory it names.
 

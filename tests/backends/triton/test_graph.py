@@ -19,8 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quick import examples
 from torch import Tensor
-from torch._dynamo.backends.debugging import aot_eager
-from torch._inductor.compile_fx import graph_returns_tuple, make_graph_return_tuple
 
 import decgraph
 from decgraph.backends.triton import emit, graph
@@ -51,6 +49,9 @@ def imported(made: Graph, folder: Path) -> Run:
 def functional(module: Any, given_: list[Any]) -> Any:
     """What a compiler makes of a region first: a function without effects, which knows nothing of shared memory, and copies of
     what it changed at the end."""
+    from torch._dynamo.backends.debugging import aot_eager
+    from torch._inductor.compile_fx import graph_returns_tuple, make_graph_return_tuple
+
     with torch.no_grad():
         return aot_eager(module, given_) if graph_returns_tuple(module) else make_graph_return_tuple(module, given_, aot_eager)
 

@@ -14,9 +14,10 @@ from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
 from decgraph.backends.torch.canvas_calls import CanvasMemory
 from decgraph.backends.torch.canvases import Canvas, Edit
 from decgraph.backends.torch.draws import TorchDraws, joined
+from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.rows import TorchDist, TorchVectors
 from decgraph.backends.torch.stores import Suffixes
-from decgraph.backends.torch.trees import Context, TorchPath, TorchTree
+from decgraph.backends.torch.trees import TorchPath, TorchTree
 from decgraph.ir.data import canvas as ir_canvas
 from decgraph.ir.data import dist as ir_dist
 from decgraph.ir.data import tree as ir_tree

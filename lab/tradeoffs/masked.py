@@ -1,6 +1,6 @@
 """The trade-offs of masked models' decoders: what a point measures, on the shipped model.
 
-The sweeps are in tradeoffs_masked_table.py. Canvases have 32 positions, as in frontier.py; prompts are of its two kinds.
+The sweeps are in masked_table.py. Canvases have 32 positions, as in frontier.py; prompts are of its two kinds.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from decgraph.models import request_for
 from decgraph.runtime.trace import ModelCall, Unmasked
 from decgraph.zoo import tasks
 from lab.frontier import CANVAS, SETTINGS, longer
-from lab.tradeoff_sweeps import Sweep
-from lab.tradeoffs_masked_table import SWEEPS
+from lab.tradeoffs.masked_table import LEFT_OUT, SWEEPS
+from lab.tradeoffs.sweeps import Sweep
 
-__all__ = ["COLUMNS", "HEADING", "SWEEPS", "X", "Y", "Masked", "measurer"]
+__all__ = ["HEADING", "LEFT_OUT", "SWEEPS", "X", "Y", "Masked", "measurer"]
 
 TASKS, LONGER = 7, 3
 """Held-out tasks, one of each kind, and longer tasks of each of frontier.py's five kinds."""
 BASE = "llada"
-COLUMNS = ("calls", "refiner calls", "computed", "kv", "remasked", "agreement", "accuracy", "order", "reward", "length")
 X = ("calls", "kv", "computed", "remasked", "order", "refiner calls")
 Y = ("agreement", "reward", "accuracy")
 
@@ -40,7 +39,7 @@ say what the paper reports (*abstract*; *rule* is what follows from the publishe
 paper's), the shape that it leads one to expect, what was measured, and whether the shape is there.
 
 The shapes are tested by the generator. The ends of a trend must differ in its direction (shares by 0.02, counts by a tenth of
-the largest), and no step may go back by more than 0.03 (counts: a twentieth). Of {total} sweeps, {shown} show the shape.
+the largest), with a rank correlation of at least 0.5 over the values. Of {total} sweeps, {shown} show the shape.
 
 - **Prompts**: {longer} *longer* tasks, of more digits than the model was trained on, of which it is unsure. Canvases have
   {canvas} positions; the text ends at the first end-of-text token.
@@ -96,8 +95,9 @@ class Masked:
             self.known[key] = decoded(session_of(spec), prompts, temperature, seed)
         return self.known[key]
 
-    def __call__(self, sweep: Sweep, spec: str) -> dict[str, float]:
-        """The numbers of `name:key=value,...`; see the page for what they mean."""
+    def __call__(self, sweep: Sweep, value: str | None) -> dict[str, float]:
+        """The numbers at a value of the knob, or those of the rival; see the page for what they mean."""
+        spec = sweep.rival if value is None else spec_of(sweep, value)
         per = len(self.unsure) * sweep.seeds
         sums: Counter[str] = Counter()
         same = all_ = right = 0
@@ -130,9 +130,13 @@ class Masked:
         return {name: round(value, 6) for name, value in out.items()}
 
 
-def measurer() -> Masked:
-    """See `tradeoffs.Kind`."""
-    return Masked()
+measurer = Masked
+
+
+def spec_of(sweep: Sweep, value: str) -> str:
+    """A decoder at a value of its knob as `name:key=value,...`."""
+    params = dict(sweep.fixed) | ({sweep.knob: value} if sweep.knob else {})
+    return sweep.algorithm + (":" + ",".join(f"{k}={v}" for k, v in params.items()) if params else "")
 
 
 def session_of(spec: str) -> Any:

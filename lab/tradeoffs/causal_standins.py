@@ -16,7 +16,7 @@ import numpy as np
 
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.reading import Reading
-from lab.tradeoffs_causal_measures import Ids, Ran, likeness, mean
+from lab.tradeoffs.causal_measures import Ids, Ran, likeness, mean
 
 VOCAB = 2048
 WINDOW = 8

@@ -1,0 +1,1 @@
+"""Lossy programs swept over their knobs: `python -m lab.tradeoffs masked` or `causal`."""
