@@ -9,11 +9,12 @@ controller, trained or not; dropping a token because it is unsure does not survi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 from decgraph.backends.exact.run import ExactMachine
+from decgraph.ir.machine import Datum
 from decgraph.ir.values import Function, Op, Region, Value
 
 ASKS = (
@@ -84,18 +85,18 @@ def adversarial(engine: type[ExactMachine]) -> type[ExactMachine]:
     """A machine whose controllers are an adversary's."""
 
     class Adversarial(engine):  # type: ignore[valid-type, misc]
-        def answer(self, really: Any, line: int) -> bool:
+        def answer(self, really: Datum, line: int) -> bool:
             bool(self.num.truth(really))  # what it reads counts as read
             where = f", line {line}" if line else ""
             return bool(self.world.choices.choose([Fraction(0), Fraction(0)], [False, True], f"controller{where}", "adversary"))
 
-        def decide(self, op: Op, cond: Any) -> bool:
+        def decide(self, op: Op, cond: Datum) -> bool:
             if id(op) not in controllers(self.function):
                 return bool(super().decide(op, cond))
             return self.answer(cond, op.loc.line)
 
-        def region(self, region: Any, args: Any) -> list[Any]:
-            out: list[Any] = super().region(region, args)
+        def region(self, region: Region, args: Sequence[Datum]) -> list[Datum]:
+            out: list[Datum] = super().region(region, args)
             if id(region) in controllers(self.function):
                 out[0] = self.answer(out[0], region.ops[-1].loc.line)
             return out

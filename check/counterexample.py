@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -16,6 +16,7 @@ from decgraph.check.distributions import Distribution, Tally, execute
 from decgraph.check.functions import Drawn
 from decgraph.check.worlds import least, models_for
 from decgraph.errors import DecError
+from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.parameters import shown, written
 from decgraph.runtime.request import Request
 
@@ -107,7 +108,7 @@ class Counterexample:
     kind: str
     prompt: tuple[int, ...]
     request: str
-    params: dict[str, Any]
+    params: dict[str, ParamValue]
     tables: list[str]
     decisions: list[str]
     ours: Distribution
@@ -374,7 +375,7 @@ def most_telling(case: Case, failure: Failure) -> list[Point]:
     return max(ways, default=(Fraction(0), []), key=lambda way: way[0])[1]
 
 
-def _asked(functions: dict[str, Any]) -> list[str]:
+def _asked(functions: Mapping[str, Callable[..., object]]) -> list[str]:
     """What the functions of the world have returned."""
     return [
         f"{f.name}({args}) = {_answer(value)}"
@@ -384,14 +385,14 @@ def _asked(functions: dict[str, Any]) -> list[str]:
     ]
 
 
-def _answer(v: Any, token: bool = True) -> str:
+def _answer(v: object, token: bool = True) -> str:
     """What was chosen. token: whether a whole number is one."""
     if isinstance(v, bool):
         return "yes" if v else "no"
     return f"token {v}" if isinstance(v, int) and token else str(v)
 
 
-def _value(v: Any) -> str:
+def _value(v: object) -> str:
     if isinstance(v, frozenset):
         return "{" + ", ".join(map(str, sorted(v))) + "}"
     return str(getattr(v, "value", v))

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 from decgraph.backends.exact.coverage import LOGIC, PICKS, Outcome, Ran, outcomes, user_condition
+from decgraph.ir.intervals import End
 from decgraph.ir.ranges import impossible
 from decgraph.ir.settings import alternatives
 from decgraph.ir.values import Function, Op, Value
@@ -89,7 +89,7 @@ class Missing:
 def pinned(f: Function, given: Mapping[str, ParamValue] | None) -> Function:
     """The function with the ranges of parameters that are given narrowed to their values: what needs
     others is not asked for."""
-    numbers: dict[str, Any] = {n: v for n, v in (given or {}).items() if isinstance(v, int | float | Fraction)}
+    numbers: dict[str, End] = {n: v for n, v in (given or {}).items() if isinstance(v, int | float | Fraction)}
     exact = {n: v for n, v in numbers.items() if not isinstance(v, bool)}
     return replace(
         f, params=tuple(replace(p, low=exact[p.name], high=exact[p.name]) if p.name in exact else p for p in f.params)
@@ -137,7 +137,7 @@ def _fixed(op: Op, made: dict[Value, Op]) -> bool:
     )
 
 
-def iterations_of(op: Op, made: dict[Value, Op], ranges: dict[Value, tuple[Any, Any]]) -> list[str]:
+def iterations_of(op: Op, made: dict[Value, Op], ranges: dict[Value, tuple[End | None, End | None]]) -> list[str]:
     """How many iterations of a loop must be seen: as its bounds say where they are constants or parameters, else one."""
     if op.opcode == "while":
         return ["again"] if op.attrs.get("bound") == "done" else ["once"] if op.attrs.get("limited") else ["again"]
@@ -149,9 +149,10 @@ def iterations_of(op: Op, made: dict[Value, Op], ranges: dict[Value, tuple[Any, 
     return [k for k, n in (("never", 0), ("once", 1)) if low <= n <= high] + (["again"] if high > 1 else [])
 
 
-def _range(v: Value, made: dict[Value, Op], ranges: dict[Value, tuple[Any, Any]]) -> tuple[int, int] | None:
-    if v in ranges and ranges[v][0] is not None and ranges[v][1] is not None:
-        return int(ranges[v][0]), int(ranges[v][1])
+def _range(v: Value, made: dict[Value, Op], ranges: dict[Value, tuple[End | None, End | None]]) -> tuple[int, int] | None:
+    low, high = ranges.get(v, (None, None))
+    if low is not None and high is not None:
+        return int(low), int(high)
     op = made.get(v)
     if op is not None and op.opcode == "const" and isinstance(op.attrs["value"], int | Fraction):
         return int(op.attrs["value"]), int(op.attrs["value"])

@@ -13,7 +13,7 @@ from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Enough, World
 from decgraph.backends.run import Stop
-from decgraph.ir.data.numbers import Number
+from decgraph.ir.intervals import End
 from decgraph.ir.ranges import narrowed
 from decgraph.ir.values import Module
 from decgraph.runtime.arguments import Externs, ParamValue
@@ -26,7 +26,7 @@ Distribution = dict[tuple[Tokens, bool], Fraction]
 """Of what is committed, and whether the text ends there."""
 TokenDistribution = dict[int | None, Fraction]
 """Of the next token; None: the text ends."""
-Folds = tuple[Mapping[int, frozenset[Number]], dict[int, set[Number]]] | None
+Folds = tuple[Mapping[int, frozenset[End]], dict[int, set[End]]] | None
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 

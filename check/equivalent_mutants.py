@@ -9,13 +9,13 @@ to be found. If none does, nothing of what it changed reaches a draw, a state or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.reals import NotSeparated
+from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.states import Signer, Unknown
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.case import Case, begun
@@ -24,6 +24,7 @@ from decgraph.check.distributions import execute
 from decgraph.check.initial_states import NoValue
 from decgraph.errors import DecError
 from decgraph.ir.data.dist import Draw, Row
+from decgraph.ir.machine import Datum
 from decgraph.ir.values import Op
 from decgraph.runtime.models.interface import Model
 
@@ -39,7 +40,7 @@ EFFECTS = 400  # written down of one run
 class Plain(Signer):
     """Values as they are, in whichever run: models by name, rows by their numbers, draws by their tokens, which are read."""
 
-    def of(self, value: Any) -> Hashable:
+    def of(self, value: object) -> Hashable:
         if isinstance(value, Model):
             return ("model", value.name)
         try:
@@ -63,7 +64,7 @@ def effects(case: Case, seed: int, ran: Ran | None = None, *, noise: bool = True
     whether it is an effect to read other noise."""
     notes: list[Hashable] = []
 
-    def apply(self: Any, op: Op) -> Any:
+    def apply(self: ExactMachine, op: Op) -> Sequence[Datum]:
         out = engine.apply(self, op)
         if op.opcode in WATCHED:
             signer = Plain(self.world.races)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
-from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.coverage import Outcome, Ran
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely
@@ -20,6 +19,7 @@ from decgraph.check.faults import internal
 from decgraph.check.initial_states import OTHER, SEEN, NoValue
 from decgraph.check.worlds import least, world
 from decgraph.errors import ConstraintError, ContextFullError, DecError
+from decgraph.ir.intervals import End
 from decgraph.ir.values import Claim, Module
 from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.parameters import shown
@@ -90,7 +90,7 @@ class DecidedSettings:
             out.append(f"contexts up to {max(self.contexts)}, vocabularies up to {max(self.vocabularies)}")
         return ", ".join([*out, *(f"{name} {_some(values, 4)}" for name, values in sorted(self.params.items()))])
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain data."""
         return {
             "params": {k: sorted(v) for k, v in sorted(self.params.items())},
@@ -122,6 +122,17 @@ def _span(counts: Counter[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
+@dataclass(frozen=True)
+class Options:
+    """What worlds are made of: how many tokens, how many of the first kind, and what is given for them."""
+
+    vocab: int
+    models: int
+    params: Mapping[str, ParamValue]
+    engine: type[ExactMachine]
+    externs: Externs | None
+
+
 @dataclass
 class Exploration:
     """The worlds of one claim. ran: what of the program ran in decided worlds (None: not needed). from_any: the first
@@ -149,8 +160,8 @@ class Exploration:
     arbitrary: int = 0
     from_any: Failure | None = None
     from_functions: Failure | None = None
-    shown: Counter[Any] = field(default_factory=Counter)
-    shown_by: dict[Any, WorldPlan] = field(default_factory=dict)
+    shown: Counter[Outcome] = field(default_factory=Counter)
+    shown_by: dict[Outcome, WorldPlan] = field(default_factory=dict)
     no_value: str = ""
     seen_draws: bool = False
     other_memory: bool = False
@@ -159,7 +170,7 @@ class Exploration:
     large: int = 0
     errors: list[str] = field(default_factory=list)
     vain: Counter[int] = field(default_factory=Counter)
-    numbers: dict[int, set[Any]] = field(default_factory=dict)
+    numbers: dict[int, set[End]] = field(default_factory=dict)
 
     @property
     def inductive(self) -> bool:
@@ -178,7 +189,7 @@ class Exploration:
             self.note(plan, str(error))
             return None
 
-    def note(self, plan: Any, why: str) -> None:
+    def note(self, plan: WorldPlan, why: str) -> None:
         self.notes.append(
             f"world {self.tried} ({plan.label}) was not decided: {why.splitlines()[0].removeprefix('error: ') if why else ''}"
         )

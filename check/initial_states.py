@@ -13,7 +13,7 @@ step leaves such a memory is decided with the claim: `OTHER` says where one does
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -29,6 +29,7 @@ from decgraph.check.constants import LARGEST, Facts, prompt_lengths, random_from
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0
 from decgraph.ir.data.tree import Node, Tree
+from decgraph.ir.machine import Datum
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op
@@ -68,14 +69,14 @@ class Arbitrary:
 
     def __init__(self, seed: int, facts: Facts, flags: set[str]) -> None:
         self.seed, self.facts, self.flags = seed, facts, flags
-        self.given: dict[str, Any] = {}
+        self.given: dict[str, Datum] = {}
 
     def states(self, m: ExactMachine) -> None:
         """Set every state of a machine's function."""
         for s in m.function.states:
             m.write_state(s.name, self.value(m, s.name, s.type, m.read_state(s.name)))
 
-    def carried(self, m: ExactMachine, op: Op, values: Sequence[Any]) -> list[Any]:
+    def carried(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> list[Datum]:
         """The values with which the loop is entered; what was computed before it is replaced in the machine."""
         lengths = prompt_lengths(m.function)
         for n, v in enumerate(random_from_before(m.function)):
@@ -92,7 +93,7 @@ class Arbitrary:
             for n, (a, old, read) in enumerate(zip(args, values, used, strict=True))
         ]
 
-    def left(self, m: ExactMachine, op: Op, values: Sequence[Any]) -> None:
+    def left(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> None:
         """What a step carries on."""
         carried = [*carried_on(m.function, op, values), *m.own.values(), *m.shared.values()]
         if left_seen(carried):
@@ -101,13 +102,13 @@ class Arbitrary:
         if any(kept_of(m, v, m.committed_context(), (1,)) is None for v in memories):
             self.flags.add(OTHER)
 
-    def value(self, m: ExactMachine, name: str, t: Type, old: Any) -> Any:
+    def value(self, m: ExactMachine, name: str, t: Type, old: Datum) -> Datum:
         """An arbitrary value in the place of `old`. Raises NoValue."""
         r = random.Random(f"{self.seed} {name}")
-        if t.elem == "int" and not t.dims and not np.shape(old):  # every number that matters, and two of them independently
+        if t.elem == "int" and not t.dims and not _shape(old):  # every number that matters, and two of them independently
             options = wholes(self.facts)
             step = 1 + self.seed // len(options)
-            out: Any = options[(self.seed + step * len(self.given)) % len(options)]
+            out: Datum = options[(self.seed + step * len(self.given)) % len(options)]
         elif isinstance(old, ReferenceMemory):
             out = self.memory(m, f"{name} ({t})", old)
         else:
@@ -155,7 +156,7 @@ def part(r: random.Random, facts: Facts) -> Fraction:
     )
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def _shape(value: Any) -> tuple[int, ...]:  # Any: as NumPy takes it
     """What NumPy says of it: () of whatever is no array and no list."""
     return np.shape(value)
 
@@ -165,7 +166,7 @@ def _tokens(m: ExactMachine, t: Type) -> int:
     return next((v.vocab.size for v in m.models.values() if t.is_token and v.vocab.name == t.vocab), m.vocab_size)
 
 
-def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, facts: Facts) -> Any:
+def _value(m: ExactMachine, name: str, t: Type, old: Datum, r: random.Random, facts: Facts) -> Datum:
     size = _tokens(m, t)
     if isinstance(old, SuffixSearch):
         texts = [tuple(r.randrange(size) for _ in range(r.randint(1, 5))) for _ in range(r.randint(0, 2))]
@@ -197,7 +198,7 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
             found[i] = _any_row(m, f"{r.random()} {n}")
         return Dist(found) if shape else Dist(box0(found[()]))
     if t.elem in ("int", "bool", "real", "prob", "token"):
-        make: Any = {
+        make: Callable[[], bool | int | Fraction] = {
             "int": lambda: r.choice(wholes(facts)),
             "bool": lambda: r.random() < 0.5,
             "token": lambda: r.randrange(size),
@@ -248,7 +249,7 @@ def _fresh(m: ExactMachine, name: str, key: str, n: int) -> Draw:
     return Draw(None, row, "shaped", resolve=partial(m.late_token, None, place, row, "shaped", f"{name}, carried, number {n}"))
 
 
-def _draws(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random) -> Any:
+def _draws(m: ExactMachine, name: str, t: Type, old: Datum, r: random.Random) -> Draws:
     key = f"{name} {r.random()}"
     shape = np.shape(old.items) if isinstance(old, Draws) else ()
     if isinstance(old, Draws) and shape == ():
@@ -277,7 +278,7 @@ def _tree(m: ExactMachine, name: str, old: Tree, r: random.Random) -> Tree:
     )
 
 
-def left_seen(value: Any) -> bool:
+def left_seen(value: object) -> bool:
     """Whether a draw of a carried value, or of several, has been read: its distribution no longer describes it."""
     if isinstance(value, Draw):
         return value.known and not value.point

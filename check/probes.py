@@ -11,10 +11,9 @@ refutes the claim. Nothing is estimated, so there are no false alarms, and every
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.reals import NotSeparated
@@ -29,6 +28,7 @@ from decgraph.check.table_models import Style
 from decgraph.check.worlds import FEATURES, PROBE, automaton_for
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
+from decgraph.ir.machine import Datum
 from decgraph.ir.values import Claim, Function, Op, Param
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.reals.limits import SPENT
@@ -56,7 +56,7 @@ class Counting(ExactMachine):
         super().start_run()
         self.taken, self.reals_until = 0, SPENT[0] + RUN_REALS
 
-    def apply(self, op: Op) -> Any:
+    def apply(self, op: Op) -> Sequence[Datum]:
         rows = bool(op.results) and op.results[0].type.elem in ("dist", "scores")
         cost = 1 + ((self.vocab_size + len(self.tokens) // 16) // ELEMENT + self.canvas_cells if rows else 0)
         cost += sum(len(self.env[v].nodes) // (2 * ELEMENT) for v in op.operands if v.type.elem == "tree")
@@ -72,7 +72,7 @@ class Counting(ExactMachine):
         return super().apply(op)
 
 
-def between(p: Param, r: random.Random, vocab: int) -> Any:
+def between(p: Param, r: random.Random, vocab: int) -> ParamValue:
     """A value of a parameter from anywhere in its range, small ones more often; None for a type of which there is none."""
     t = p.value.type
     if t.elem == "int" and not t.dims:
@@ -97,7 +97,7 @@ def values(f: Function, known: Facts, r: random.Random, n: int, vocab: int) -> d
     changed = [()] if not own else [(), (r.choice(own),), tuple(own), tuple(own)]
     out: dict[str, ParamValue] = {}
     for p in own:
-        value = p.default if p.has_default and p.value.type.elem in ("int", "prob", "real", "bool") else None
+        value: ParamValue = p.default if p.has_default and p.value.type.elem in ("int", "prob", "real", "bool") else None
         if p in changed[n % len(changed)] or value is None:
             value = between(p, r, vocab)
         if vocab > MANY and isinstance(value, int) and not isinstance(value, bool):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
@@ -19,7 +18,7 @@ from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.machine import Datum
 from decgraph.ir.values import Op
-from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.interface import Cell, Model
 from decgraph.runtime.noise import Key
 from decgraph.runtime.reals.limits import NotSeparated
 
@@ -75,9 +74,10 @@ class Probe(ExactMachine):
 
     def start_run(self) -> None:
         super().start_run()
-        self.scored: dict[str, tuple[int, Any]] = {}  # by model: the text's length and the cells of the canvas it scored last
+        # by model: the text's length and the cells of the canvas it scored last
+        self.scored: dict[str, tuple[int, tuple[Cell, ...]]] = {}
 
-    def walk(self, op: Op, t: Tree, evidence: Datum, rest: tuple[Datum, ...]) -> Any:
+    def walk(self, op: Op, t: Tree, evidence: Datum, rest: tuple[Datum, ...]) -> Path | Canvas:
         n = self.notes
         if op.attrs["scope"] == "tree":
             n.whole = True

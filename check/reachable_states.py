@@ -6,8 +6,8 @@ followed: long texts are sampled, and no new value may come up late in them. Els
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import Any
 
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
@@ -21,6 +21,7 @@ from decgraph.check.exploration import Exploration
 from decgraph.check.initial_states import left_seen
 from decgraph.check.table_models import Style
 from decgraph.errors import DecError
+from decgraph.ir.machine import Datum
 from decgraph.ir.values import Op
 
 LATE = 10  # a carried value that comes up for the first time after so many steps was not followed
@@ -81,7 +82,7 @@ def values_that_come_late(explored: Exploration, vocab: int) -> str:
         case = explored.make(plan)
         if case is None:
             continue
-        notes: dict[Any, int] = {}
+        notes: dict[Hashable, int] = {}
         engine = type("Noting", (explored.engine,), {"turn": _noting(explored.engine, notes)})
         case = begun(replace(case, engine=engine))
         world = World(coupled=True)
@@ -109,7 +110,7 @@ def values_of_late_requests(explored: Exploration, vocab: int) -> str:
         case = explored.make(plan)
         if case is None:
             continue
-        found: set[Any] = set()
+        found: set[Hashable] = set()
         for earlier in range(REQUESTS):
             try:
                 left = earlier_requests(replace(case, start=replace(case.start, session=earlier)))
@@ -124,8 +125,8 @@ def values_of_late_requests(explored: Exploration, vocab: int) -> str:
     return ""
 
 
-def _noting(engine: type[ExactMachine], notes: dict[Any, int]) -> Any:
-    def turn(self: Any, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
+def _noting(engine: type[ExactMachine], notes: dict[Hashable, int]) -> Callable[..., None]:
+    def turn(self: ExactMachine, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
         if op.attrs.get("bound") == "done" and self.parent is None:
             kept = carried_on(self.function, op, values)
             if left_seen([*kept, *self.own.values()]):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.coverage import Outcome, Ran
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.check.adversary import adversarial, controllers
 from decgraph.check.case import Case
@@ -16,7 +16,7 @@ from decgraph.check.constants import facts
 from decgraph.check.counterexample import Counterexample, explain, smaller
 from decgraph.check.coverage import Missing, missing, pinned
 from decgraph.check.distributions import OutOfTime, Tally
-from decgraph.check.exploration import DecidedSettings, Exploration
+from decgraph.check.exploration import DecidedSettings, Exploration, Options
 from decgraph.check.mutant import ROUNDS, WANTED, Kill, plant
 from decgraph.check.mutants import MUTANTS
 from decgraph.check.plans import QUICK, first_plans, further_plans
@@ -35,8 +35,6 @@ Progress = Callable[[str, int, int], None]
 CROSS_CHECK, CROSS_RUNS = 12, 200
 """Worlds in which a claim with a derivation is compared, and runs of each: they show errors of programs, and ours."""
 NOT_SOUGHT = "none was looked for"
-GIVEN = ("params", "engine", "externs")
-"""Options that a world is built with."""
 
 
 @dataclass
@@ -86,7 +84,7 @@ class Report:
     not_seen: list[str] = field(default_factory=list, repr=False)
     tried: DecidedSettings = field(default_factory=DecidedSettings, repr=False)
     ran: Ran | None = field(default=None, repr=False)
-    harmless: set[Any] = field(default_factory=set, repr=False)
+    harmless: set[Outcome] = field(default_factory=set, repr=False)
     interrupted: bool = False
     faults: list[str] = field(default_factory=list)
     module: Module | None = field(default=None, repr=False)
@@ -214,7 +212,7 @@ def check_module(
     report = Report(f.name, "none", [c.text for c in f.claims], 0, 0, 0.0, ran=ran, module=module)
     derive = derive and engine is ExactMachine  # of another machine than the language's a derivation says nothing
     report.proofs = [proof_of(module, c, report.faults) if derive else Proof(c.text, why=NOT_SOUGHT) for c in f.claims]
-    options: dict[str, Any] = {"vocab": vocab, "models": models, "params": params, "engine": engine, "externs": externs}
+    options = Options(vocab, models, params or {}, engine, externs)
     try:
         if f.claims:
             report.groups = groups(module, ran, params or {})
@@ -222,8 +220,8 @@ def check_module(
         if report.verdict == "holds" and adversary and controllers(f):
             plain = report.groups[0]  # what is claimed without a condition, if anything
             if not plain.skipped:
-                fewer = {**options, "models": max(2, models // 5)}
-                report.controllers = against_controllers(restricted(module, plain), tally, report.faults, **fewer)
+                fewer = replace(options, models=max(2, models // 5))
+                report.controllers = against_controllers(restricted(module, plain), tally, report.faults, fewer)
         if report.verdict == "holds" and mutants:
             report.challenged = True
             for group in report.groups:
@@ -249,7 +247,7 @@ def derived(report: Report, group: Group) -> bool:
     return all(report.proofs[place].found for place in group.indices)
 
 
-def decide_claims(module: Module, report: Report, tally: Tally, progress: Progress | None, options: dict[str, Any]) -> None:
+def decide_claims(module: Module, report: Report, tally: Tally, progress: Progress | None, options: Options) -> None:
     """Decide the claims one after the other, and put what was found into the report."""
     lost = tried = 0
     here = [group for group in report.groups if not group.skipped]
@@ -260,11 +258,11 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
         return
     for n, (group, place, claim) in enumerate(pairs):
         proof = report.proofs[place]
-        given = {key: options[key] for key in GIVEN}
-        explored = Exploration(module, claim, tally, group.ran, report.tried, **given, notes=report.notes, faults=report.faults)
+        given = (options.params, options.engine, options.externs)
+        explored = Exploration(module, claim, tally, group.ran, report.tried, *given, report.notes, faults=report.faults)
         try:
             if proof.found:
-                few = first_plans(module, claim, options["vocab"], min(options["models"], CROSS_CHECK))
+                few = first_plans(module, claim, options.vocab, min(options.models, CROSS_CHECK))
                 few = [replace(plan, runs=min(plan.runs, CROSS_RUNS)) for plan in few]
                 failure = explored.run(few, progress)
             else:
@@ -294,14 +292,14 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
 
 
 def searched_worlds(
-    explored: Exploration, group: Group, report: Report, options: dict[str, Any], progress: Progress | None
+    explored: Exploration, group: Group, report: Report, options: Options, progress: Progress | None
 ) -> Failure | None:
     """All worlds of a claim without a derivation: the first that refutes it."""
-    module, claim, vocab = explored.module, explored.claim, options["vocab"]
-    models = options["models"]
+    module, claim, vocab = explored.module, explored.claim, options.vocab
+    models = options.models
     plans = [
         *first_plans(module, claim, vocab, models),
-        *further_plans(module, claim, vocab, models, options["params"] or {}),
+        *further_plans(module, claim, vocab, models, options.params),
     ]
     failure = explored.run(plans, progress, slice(models)) or probed(explored, models)
     failure = failure or explored.run(plans, progress, slice(models, None))
@@ -320,12 +318,12 @@ def searched_worlds(
     return failure
 
 
-def not_shown(module: Module, report: Report, tally: Tally, options: dict[str, Any]) -> list[str]:
+def not_shown(module: Module, report: Report, tally: Tally, options: Options) -> list[str]:
     """What a claim without a derivation rests on and no world has shown."""
     groups_of_worlds = [group for group in report.groups if not group.skipped and not derived(report, group)]
     for here in groups_of_worlds:
         no_matter = harmless(module, here.function, here.ran, tally, options)
-        left = missing(pinned(here.function, options["params"]), here.ran, module.path, no_matter)
+        left = missing(pinned(here.function, options.params), here.ran, module.path, no_matter)
         report.harmless |= no_matter
         report.missing += left
         report.not_seen += [f"{m}{f', when {here.when}' if here.when else ''}" for m in left]
@@ -347,21 +345,21 @@ def plant_all(
     planting: Planting | None,
     tally: Tally,
     progress: Progress | None,
-    options: dict[str, Any],
+    options: Options,
 ) -> None:
     """Plant every bug that applies to a group of claims; the verdict stands only if each is found. At a setting those are left
     out that change nothing there (check/equivalent_mutants.py)."""
     module = restricted(module, group)
 
-    models, params, externs = options["models"], options["params"], options["externs"]
+    models, params, externs = options.models, options.params, options.externs
 
     def every(m: Module, e: type[ExactMachine], part: int) -> list[Case]:
         out: list[Case] = []
         m = restricted(m, group)
         for claim in m.entry.claims:
-            plans = first_plans(m, claim, options["vocab"], models, part * models)
+            plans = first_plans(m, claim, options.vocab, models, part * models)
             if part == 1 or (part == 2 and models < QUICK):  # those of a quick look, then all of them
-                plans = further_plans(m, claim, options["vocab"], models if part == 1 else QUICK, params or {})
+                plans = further_plans(m, claim, options.vocab, models if part == 1 else QUICK, params)
             for plan in plans:
                 try:
                     out.append(world(m, claim, plan, given=params, engine=e, externs=externs))
@@ -370,7 +368,7 @@ def plant_all(
         return out
 
     def without(case: Case) -> Case:
-        sound = world(module, case.claim, case.plan, given=params, engine=options["engine"], externs=externs)
+        sound = world(module, case.claim, case.plan, given=params, engine=options.engine, externs=externs)
         return replace(sound, params=case.params, length=case.length, request=case.request)
 
     # Where worlds are few there are more rounds: only what is not found takes them.
@@ -387,13 +385,13 @@ def plant_all(
         report.verdict = "undecided"
 
 
-def against_controllers(module: Module, tally: Tally, faults: list[str], **options: Any) -> str:
+def against_controllers(module: Module, tally: Tally, faults: list[str], options: Options) -> str:
     """ "any" where each claim is true whatever controllers return, "own" where it needs their own results, "undecided"."""
     decided, open_ = 0, False
     for claim in module.entry.claims:
-        given = {**{key: options[key] for key in GIVEN}, "engine": adversarial(options["engine"])}
-        explored = Exploration(module, claim, tally, None, DecidedSettings(), **given, faults=faults)
-        for plan in first_plans(module, claim, options["vocab"], options["models"]):
+        given = (options.params, adversarial(options.engine), options.externs)
+        explored = Exploration(module, claim, tally, None, DecidedSettings(), *given, faults=faults)
+        for plan in first_plans(module, claim, options.vocab, options.models):
             case = explored.make(plan)
             if case is None:
                 continue

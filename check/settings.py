@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from decgraph.backends.exact.coverage import Ran
 from decgraph.errors import DecError
 from decgraph.ir.settings import holds, names, narrowed, of_request, plain, settings
-from decgraph.ir.values import Claim, Function, Module
+from decgraph.ir.values import Claim, Constant, Function, Module
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.request import Request
 
@@ -122,7 +122,7 @@ def speaks(claim: Claim, params: Mapping[str, ParamValue], request: Request, com
 
 def own_worlds(
     f: Function, claim: Claim, given: Mapping[str, ParamValue], left_out: Collection[str]
-) -> list[dict[str, ParamValue]]:
+) -> list[dict[str, Constant]]:
     """Settings that have a world of their own: the first and the last ones, and some between. left_out: parameters whose values
     the worlds choose."""
     found = [s for s in settings(f, claim.setting, given) if _agrees(s, given)] if claim.setting else []

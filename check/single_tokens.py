@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from decgraph.backends.exact.run import ExactMachine
-from decgraph.ir.data.canvas import Canvas
-from decgraph.ir.data.dist import Dist, Draw, value_row
+from decgraph.ir.data.canvas import Canvas, Soft
+from decgraph.ir.data.dist import Dist, Draw, Row, value_row
+from decgraph.ir.machine import Cell
+from decgraph.runtime.models import interface
+from decgraph.runtime.models.interface import Model, Scores
 
 if TYPE_CHECKING:
     from decgraph.check.case import Case
 
 
-def row_after(case: Case, m: ExactMachine, name: str, path: tuple[int, ...]) -> Any:
+def row_after(case: Case, m: ExactMachine, name: str, path: tuple[int, ...]) -> Row:
     """A model's row after a text, whatever the machine gets wrong."""
     scores = partial(ExactMachine.score_path, m, case.models[name], path, None)
     return ExactMachine.model_row(m, case.models[name], scores, path, None, None)
@@ -41,12 +44,12 @@ class Unsupported(NamedTuple):
     words: str
 
 
-def unsupported(case: Case, m: ExactMachine, c: Canvas, positions: Sequence[int], values: Sequence[Any]) -> list[Unsupported]:
+def unsupported(case: Case, m: ExactMachine, c: Canvas, positions: Sequence[int], values: Sequence[Cell]) -> list[Unsupported]:
     """Tokens just decided on a canvas to which no model of the claim assigns a probability there, computed without a cache."""
     cells, base = m.cells(c), len(c.base)
     out = []
     for i, v in zip(positions, values, strict=True):
-        x = v.token if isinstance(v, Draw) else int(v)
+        x = v.token if isinstance(v, Draw) else int(cast(int | Soft, v))
         path = tuple(m.mask_token if not isinstance(t, int) else t for t in cells[: base + i])
         rows = [
             ExactMachine.model_row(
@@ -67,7 +70,7 @@ def unsupported(case: Case, m: ExactMachine, c: Canvas, positions: Sequence[int]
     return out
 
 
-def _cell_scores(model: Any, cells: tuple[Any, ...], at: int) -> Any:
+def _cell_scores(model: Model, cells: tuple[interface.Cell, ...], at: int) -> Scores:
     return model.eval_canvas(cells, [at], None)[0]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -75,14 +75,14 @@ class Style:
         return ", ".join(words)
 
 
-def tokens_in(key: Any) -> tuple[int, ...]:
+def tokens_in(key: Hashable) -> tuple[int, ...]:
     """The tokens of an entry's key, in order."""
     if isinstance(key, tuple):
         return tuple(t for part in key for t in tokens_in(part))
     return (key,) if isinstance(key, int) else ()
 
 
-def decided(key: Any) -> bool:
+def decided(key: Hashable) -> bool:
     """Whether an entry is that of a cell of a canvas that has its token already."""
     return (
         isinstance(key, tuple)
@@ -95,7 +95,7 @@ def decided(key: Any) -> bool:
 
 
 @lru_cache(maxsize=200_000)
-def row(style: Style, seed: int, size: int, key: Any) -> tuple[Fraction, ...]:
+def row(style: Style, seed: int, size: int, key: Hashable) -> tuple[Fraction, ...]:
     """The row of an entry: `size` fractions that sum to one."""
     path = tokens_in(key) if style.point_until or style.rare or style.point_from else ()
     if style.point_until and isinstance(key, tuple) and key[:1] == ("head",):  # it speaks of a token further on
@@ -128,7 +128,7 @@ def hash_of(*words: int) -> int:
     return hash32(words) if len(words) < 100 else crc32(array("q", words).tobytes())
 
 
-def _support(style: Style, size: int, key: Any) -> Sequence[int]:
+def _support(style: Style, size: int, key: Hashable) -> Sequence[int]:
     if not style.support or style.support >= size:
         return range(size)
     rng = random.Random(f"support {style.shared} {tokens_in(key)}")
@@ -169,7 +169,7 @@ def _weights(style: Style, key: str, n: int) -> tuple[Fraction, ...]:
     return small_weights(key, n, power=style.power)
 
 
-def _near(style: Style, seed: int, key: Any, n: int) -> tuple[Fraction, ...]:
+def _near(style: Style, seed: int, key: Hashable, n: int) -> tuple[Fraction, ...]:
     """A row in which a token's mass, or all the others', is beside a small number; that of a model behind the first one differs
     from the first one's by less than such a number."""
     rng = random.Random(f"near {style.shared} {tokens_in(key)}")
@@ -205,13 +205,9 @@ class StyledTable(_Table):
         super().__init__(size, seed, {}, False, 1)
         self.seed, self.style = seed, style
 
-    def __call__(self, key: Any, name: str) -> Scores:
+    def __call__(self, key: tuple[Hashable, ...], name: str) -> Scores:
         if key not in self.touched:
-            seen = (
-                key[-self.style.window :]
-                if self.style.window and isinstance(key, tuple) and key and isinstance(key[-1], int)
-                else key
-            )
+            seen = key[-self.style.window :] if self.style.window and key and isinstance(key[-1], int) else key
             self.touched[key] = Scores(weights=row(self.style, self.seed, self._size, seen))
         return self.touched[key]
 
@@ -238,7 +234,7 @@ class StyledFree(FreeModel):
         super().__init__(seed, size, layers, **more)
         self.style = style
 
-    def read_out(self, state: Any, head: int | None = None) -> Scores:
+    def read_out(self, state: Hashable, head: int | None = None) -> Scores:
         style, size = self.style, self.vocab.size
         key = state if head is None else (state, head)
         if style.rare and hash32((style.shared, *str(state).encode())) % style.rare:

@@ -8,9 +8,8 @@ does not matter that no world came to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from decgraph.backends.exact.coverage import Outcome, Ran
 from decgraph.backends.exact.reals import NotSeparated
@@ -20,7 +19,7 @@ from decgraph.check.chances import ByChance
 from decgraph.check.coverage import demanded, missing, pinned
 from decgraph.check.distributions import Tally, execute
 from decgraph.check.equivalent_mutants import effects
-from decgraph.check.exploration import DecidedSettings, Exploration
+from decgraph.check.exploration import DecidedSettings, Exploration, Options
 from decgraph.check.faults import internal
 from decgraph.check.initial_states import NoValue
 from decgraph.check.plans import chance_plan, first_plans, further_plans
@@ -109,11 +108,11 @@ def sampled(explored: Exploration, plan: WorldPlan) -> set[Outcome]:
     return ran.seen
 
 
-def harmless(module: Module, f: Function, ran: Ran, tally: Tally, options: Mapping[str, Any]) -> set[Outcome]:
+def harmless(module: Module, f: Function, ran: Ran, tally: Tally, options: Options) -> set[Outcome]:
     """Of what is missing, the outcomes with which the claims hold when they are forced."""
     out: set[Outcome] = set()
     refused: set[Outcome] = set()
-    asked = pinned(f, options["params"])
+    asked = pinned(f, options.params)
     for _ in range(ROUNDS):
         open_ = [m for m in missing(asked, ran, module.path, out) if m.forceable and m.key not in refused]
         if not open_:
@@ -130,7 +129,7 @@ def harmless(module: Module, f: Function, ran: Ran, tally: Tally, options: Mappi
 
 
 def holds_when_forced(
-    module: Module, f: Function, ran: Ran, key: Outcome, tally: Tally, options: Mapping[str, Any]
+    module: Module, f: Function, ran: Ran, key: Outcome, tally: Tally, options: Options
 ) -> set[Outcome] | None:
     """The outcomes that were met with one op forced, where every claim holds with it; None where one does not, or nothing
     shows."""
@@ -145,14 +144,14 @@ def holds_when_forced(
             tally,
             forced,
             DecidedSettings(),
-            params=options["params"],
-            engine=options["engine"],
-            externs=options["externs"],
+            params=options.params,
+            engine=options.engine,
+            externs=options.externs,
         )
-        plans = first_plans(module, claim, options["vocab"], 6)
+        plans = first_plans(module, claim, options.vocab, 6)
         plans += [
             p
-            for p in further_plans(module, claim, options["vocab"], 20, options["params"] or {})
+            for p in further_plans(module, claim, options.vocab, 20, options.params)
             if p.label in ("resumed", "deep", "carried", "canvas", "layers")
         ][:10]
         decided = erred = large = 0

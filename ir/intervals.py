@@ -7,13 +7,13 @@ well. Every function here is an over-approximation: what it answers holds each r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 from math import floor
-from typing import Any
 
+End = int | float | Fraction
 INF = float("inf")
 FINITE, INFINITE, ODD = 0, 1, 2
 
@@ -24,8 +24,8 @@ class Interval:
     finite numbers only (FINITE), infinite ones too (INFINITE), or also what is no number (ODD: inf - inf), which no comparison
     decides."""
 
-    low: Any
-    high: Any
+    low: End
+    high: End
     kind: int = FINITE
 
     @property
@@ -45,7 +45,7 @@ SHARE = Interval(0, 1)
 BOTH, TRUE, FALSE = Interval(0, 1), Interval(1, 1), Interval(0, 0)
 
 
-def made(low: Any, high: Any, kind: int = FINITE) -> Interval:
+def made(low: End, high: End, kind: int = FINITE) -> Interval:
     """An interval; numbers that lie between finite ends are finite."""
     return Interval(low, high, FINITE if kind == INFINITE and low > -INF and high < INF else kind)
 
@@ -57,10 +57,11 @@ def hull(*parts: Interval) -> Interval:
 
 def whole(a: Interval) -> Interval:
     """Rounded towards zero. What is not finite has no such number (an error of the program)."""
-    return Interval(*(x if abs(x) == INF else int(x) for x in (a.low, a.high)))
+    low, high = (x if abs(x) == INF else int(x) for x in (a.low, a.high))
+    return Interval(low, high)
 
 
-def _plus(x: Any, y: Any) -> Any:
+def _plus(x: End, y: End) -> End:
     """A sum of ends; the two are never opposite infinities."""
     return x if abs(x) == INF else y if abs(y) == INF else x + y
 
@@ -70,7 +71,7 @@ def _nil(a: Interval) -> bool:
     return bool(a.low <= 0 <= a.high)
 
 
-def _times(x: Any, y: Any) -> Any:
+def _times(x: End, y: End) -> End:
     """A product of ends; where an end at infinity is only a bound, 0 times it is 0."""
     if x == 0 or y == 0:
         return 0
@@ -125,8 +126,8 @@ def _clamp(a: Interval, low: Interval, high: Interval) -> Interval:
 
 
 def _abs(a: Interval) -> Interval:
-    far = max(abs(a.low), abs(a.high))
-    return made(0 if a.low <= 0 <= a.high else min(abs(a.low), abs(a.high)), far, a.kind)
+    one, other = (-x if x < 0 else x for x in (a.low, a.high))
+    return made(0 if a.low <= 0 <= a.high else min(one, other), max(one, other), a.kind)
 
 
 def _relu(a: Interval) -> Interval:
@@ -134,7 +135,8 @@ def _relu(a: Interval) -> Interval:
 
 
 def _floor(a: Interval) -> Interval:
-    return Interval(*(x if abs(x) == INF else floor(x) for x in (a.low, a.high)))
+    low, high = (x if abs(x) == INF else floor(x) for x in (a.low, a.high))
+    return Interval(low, high)
 
 
 def _exp(a: Interval) -> Interval:
@@ -192,7 +194,7 @@ def _not(a: Interval) -> Interval:
     return Interval(1 - a.high, 1 - a.low)
 
 
-_FUNCTIONS: dict[str, Any] = {
+_FUNCTIONS: dict[str, Callable[..., Interval]] = {
     "add": _add,
     "sub": lambda a, b: _add(a, _neg(b)),
     "mul": _mul,
@@ -269,7 +271,7 @@ def counted(low: Interval, high: Interval) -> Interval:
     return Interval(first, max(first, last))
 
 
-def widened(old: Interval, new: Interval, stops: Sequence[Any]) -> Interval:
+def widened(old: Interval, new: Interval, stops: Sequence[End]) -> Interval:
     """An interval that holds both, each end that moved put at the next of `stops` (sorted) or at infinity."""
     low, high = old.low, old.high
     if new.low < low:

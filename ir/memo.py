@@ -45,7 +45,7 @@ class Memo:
     def __copy__(self) -> Memo:
         return Memo()
 
-    def __deepcopy__(self, memo: Any) -> Memo:
+    def __deepcopy__(self, memo: object) -> Memo:
         return Memo()
 
     def __reduce__(self) -> tuple[type[Memo], tuple[()]]:
@@ -55,7 +55,7 @@ class Memo:
 _ATTRIBUTE = "_decgraph_memo"
 
 
-def memo_of(owner: Any) -> Memo:  # Any: an object with attributes, also of somebody else's class
+def memo_of(owner: object) -> Memo:
     """The memo of an object, in an attribute of it. An object that copy.copy returns has its own."""
     found = getattr(owner, _ATTRIBUTE, None)
     if not isinstance(found, Memo) or not found.of(owner):

@@ -8,11 +8,12 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from decgraph.errors import DecError
-from decgraph.ir.opdef import OpError
+from decgraph.ir.opdef import Attribute, OpError
 from decgraph.ir.table import lookup
 from decgraph.ir.types import Dim, Type, TypeError_, parse_dim, parse_type
 from decgraph.ir.values import NOWHERE, Claim, Function, Loc, Module, Op, Param, Region, StateDecl, Value
@@ -31,6 +32,8 @@ PLACE = re.compile(
 TYPE_PIECE = re.compile(rf'{QUOTED}|<=|[<>\[\]]|[^"<>\[\]\n]+')
 DIM = re.compile(rf"[^\W\d]\w*(?:\.(?:{QUOTED}|[\w.:/$#~-]+))?(?:<=-?\d+)?")
 CONSTANTS = {"none": None, "true": True, "false": False}
+
+T = TypeVar("T")
 
 
 class IRTextError(DecError):
@@ -98,7 +101,7 @@ class Parser:
         self.skip()
         return hit
 
-    def several(self, close: str, one: Any, where: str) -> list[Any]:
+    def several(self, close: str, one: Callable[[], T], where: str) -> list[T]:
         """What `one` reads, between commas (one may trail), up to and including `close`."""
         out = []
         while not self.accept(close):
@@ -148,7 +151,7 @@ class Parser:
         except TypeError_ as error:
             self.fail(str(error), start)
 
-    def number(self) -> Any:
+    def number(self) -> int | float | Fraction:
         at, text = self.at, self.match(NUMBER, "a number").group()
         try:
             if "/" in text:
@@ -157,7 +160,7 @@ class Parser:
         except (ValueError, ZeroDivisionError) as error:
             self.fail(f"not a number: {error}", at)
 
-    def data(self) -> Any:
+    def data(self) -> Attribute:
         """An attribute's value."""
         if self.peek('"'):
             return self.string()
@@ -178,14 +181,14 @@ class Parser:
             return self.number()
         self.fail(f"expected a constant, a !type, a list or a tuple, got {self.seen()}")
 
-    def table(self) -> dict[Any, Any]:
+    def table(self) -> Mapping[str, Attribute]:
         at = self.at
         try:
             return dict(self.several("}", self.pair, "at the end of a table"))
         except TypeError:
             self.fail("a key of a table is a constant or a tuple of constants", at)
 
-    def pair(self) -> tuple[Any, Any]:
+    def pair(self) -> tuple[Any, Attribute]:
         key = self.data()
         self.expect(":", "after a key")
         return key, self.data()
@@ -306,7 +309,8 @@ class Parser:
     # -- functions and modules
     def param(self) -> Param:
         value = self.argument()
-        low = high = default = None
+        low = high = None
+        default: Any = None  # the verifier sees to it that it is a constant of the type
         if self.accept("in"):
             low = None if self.peek("..") else self.number()
             self.expect("..", "in a range")

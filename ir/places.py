@@ -14,8 +14,7 @@ Attribute `fills` of a loop says where its iterations read first, "t.leaves": no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 from decgraph.ir.values import Claim, Function, Module, Op, Region, Value
 
@@ -132,30 +131,33 @@ def emits_at_leaves(walk: Op) -> bool:
     tree, evidence = walk.operands[0].type, walk.operands[1].type
     if tree.of[1] != "token" or not evidence.dims or evidence.dims[0].kind != "nodes" or evidence.dims[0].of != tree.of[0]:
         return False
-    region, known = walk.regions[0], dict[Value, Any]()
+    region, known = walk.regions[0], dict[Value, Flag]()
     if walk.attrs["scope"] == "tree":
         return _Known(known).run(region)[2] is True
     has, _, emits, _ = _Known(known, empty=region.args[2]).run(region)
     return has is False and emits is True
 
 
+Flag = bool | int | None
+
+
 class _Known:
     """What is known of flags and counts where there are no children: Python's values, and None for what is not known."""
 
-    def __init__(self, known: dict[Value, Any], empty: Value | None = None) -> None:
+    def __init__(self, known: dict[Value, Flag], empty: Value | None = None) -> None:
         self.known, self.empty = known, empty
 
-    def run(self, region: Region) -> list[Any]:
+    def run(self, region: Region) -> list[Flag]:
         """What is known of a region's results."""
         for op in region.ops:
             for r, v in zip(op.results, self.results(op), strict=True):
                 self.known[r] = v
         return [self.known.get(v) for v in region.yields]
 
-    def results(self, op: Op) -> list[Any]:
+    def results(self, op: Op) -> list[Flag]:
         """What is known of an op's results."""
         xs = [self.known.get(v) for v in op.operands]
-        nothing = [None] * len(op.results)
+        nothing: list[Flag] = [None] * len(op.results)
         match op.opcode:
             case "const":
                 return [op.attrs["value"] if isinstance(op.attrs["value"], bool | int) else None]
@@ -173,7 +175,7 @@ class _Known:
         return nothing
 
 
-_LOGIC: Mapping[str, Any] = {
+_LOGIC: Mapping[str, Callable[..., Flag]] = {
     "not": lambda a: None if a is None else not a,
     "or": lambda a, b: True if a is True or b is True else None if a is None or b is None else False,
     "and": lambda a, b: False if a is False or b is False else None if a is None or b is None else True,

@@ -22,9 +22,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
 from decgraph.errors import InternalError
 from decgraph.ir.types import Dim, Type
@@ -47,7 +46,7 @@ def bare(name: str) -> str:
     return name if PLAIN_NAME.fullmatch(name) and name not in RESERVED else quoted(name)
 
 
-def data(value: Any) -> str:
+def data(value: object) -> str:
     """The text of an attribute: constants, exact fractions, types, dimensions; tuples, lists, dicts of these.
 
     Raises InternalError for anything else: attributes are plain data.
@@ -127,7 +126,7 @@ class Printer:
     def typed(self, value: Value, *, keep: bool = False) -> str:
         return f"{self.names.define(value, keep=keep)}: {value.type}"
 
-    def attrs(self, attrs: dict[str, Any]) -> Iterator[str]:
+    def attrs(self, attrs: Mapping[str, object]) -> Iterator[str]:
         for key in sorted(attrs) if self.plain else attrs:
             yield f"{bare(key)} = {data(attrs[key])}"
 
@@ -193,7 +192,7 @@ class Printer:
         self.put(1, "}")
 
     def claim(self, c: Claim) -> None:
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "text": c.text,
             "spec": c.spec,
             "args": c.args,

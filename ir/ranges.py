@@ -9,10 +9,10 @@ outcome is only called impossible where it is. That holds of real runs: a step t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, cast
+from typing import cast
 
 from decgraph.ir.intervals import (
     BOTH,
@@ -24,6 +24,7 @@ from decgraph.ir.intervals import (
     SHARE,
     TRUE,
     UNKNOWN,
+    End,
     Interval,
     counted,
     folded,
@@ -81,7 +82,7 @@ def of_folds(f: Function) -> dict[int, Interval]:
     return {id(op): ranges.env[op.operands[0]] for op in ops if id(op) in ranges.reached}
 
 
-def narrowed(f: Function, numbers: Mapping[int, Any]) -> dict[int, Interval]:
+def narrowed(f: Function, numbers: Mapping[int, Iterable[End]]) -> dict[int, Interval]:
     """`of_folds`, where the length of an accepted path is no less than the least that runs have come to: whether a rule always
     accepts or emits something is not known of its text. numbers: those that sequences had at each fold, by the op's id."""
     out = dict(of_folds(f))
@@ -103,7 +104,7 @@ class Ranges:
     def __init__(self, f: Function) -> None:
         self.f = f
         self.env: dict[Value, Interval] = {p.value: declared(p) for p in f.params}
-        self.cells: dict[Any, Interval] = {LAW: SHARE}
+        self.cells: dict[Hashable, Interval] = {LAW: SHARE}
         self.reached: set[int] = set()
         self.made = {v: op for op in f.body.walk() for v in op.results}
         self.counters: dict[Value, tuple[Value, Value]] = {
@@ -111,7 +112,7 @@ class Ranges:
         }
         self.lengths = {op.results[0]: op.operands[0] for op in f.body.walk() if op.opcode == "len"}
         self.length_of = {of: v for v, of in self.lengths.items()}  # one for each vector
-        self.at_least: dict[Value, Any] = {}  # of vectors that a loop goes over: their length inside it
+        self.at_least: dict[Value, End] = {}  # of vectors that a loop goes over: their length inside it
         self.round, self.changed = 0, True
         ops = [o for r in (f.body, *(s.init for s in f.states)) for o in r.walk()]
         ends = [e for o in ops if o.opcode == "const" for e in _ends(constant(o))]
@@ -126,7 +127,7 @@ class Ranges:
                 self.join(s.name, self.region(s.init)[0])
             self.region(self.f.body)
 
-    def join(self, cell: Any, found: Interval) -> Interval:
+    def join(self, cell: Hashable, found: Interval) -> Interval:
         """A cell holds also this."""
         old = self.cells.get(cell)
         new = found if old is None else hull(old, found)
@@ -272,10 +273,10 @@ class Ranges:
             return TRUE
         return FALSE if self.most(b, a) < strict else None
 
-    def most(self, a: Value, b: Value) -> Any:
+    def most(self, a: Value, b: Value) -> End:
         """An upper bound of a - b, for whole numbers: a loop's counter is less than the loop's end."""
         left = self.sum_of(a) - self.sum_of(b)
-        counters = cast(dict[Any, tuple[Value, Value]], self.counters)
+        counters = cast(dict[Hashable, tuple[Value, Value]], self.counters)
         for _ in range(4):
             counter = next((s for s in left.symbols if s in counters), None)
             if counter is None:
@@ -284,7 +285,7 @@ class Ranges:
             low, high = counters[counter]
             end = self.sum_of(high) - 1 if factor > 0 else self.sum_of(low)
             left = left - Linear.of(counter).times(factor) + end.times(factor)
-        known = cast(dict[Any, Interval], self.env)
+        known = cast(dict[Hashable, Interval], self.env)
         if any(s not in known for s in left.symbols):  # of a region that is not followed yet
             return INF
         ends = [f * (known[s].high if f > 0 else known[s].low) for s, f in left.terms]
@@ -369,7 +370,7 @@ class Ranges:
         return not region.ops or id(region.ops[0]) in self.reached
 
 
-def iterations(op: Op, xs: Sequence[Interval]) -> tuple[Any, Any]:
+def iterations(op: Op, xs: Sequence[Interval]) -> tuple[End, End]:
     """The fewest and the most iterations of a loop by its bounds, when nothing else ends it."""
     if op.opcode == "while" and not op.attrs.get("limited"):
         return 0, INF
@@ -401,7 +402,7 @@ def declared(p: Param) -> Interval:
     return Interval(-INF if low is None else min(_both(low)), INF if high is None else max(_both(high)))
 
 
-def _both(x: Any) -> tuple[Any, ...]:
+def _both(x: End) -> tuple[End, ...]:
     return (x,) if isinstance(x, int) or abs(x) == INF else (Fraction(x), Fraction(str(x)))
 
 
@@ -418,5 +419,5 @@ def constant(op: Op) -> Interval:
     return hull(*known) if known else UNKNOWN
 
 
-def _ends(a: Interval) -> tuple[Any, Any]:
+def _ends(a: Interval) -> tuple[End, End]:
     return a.low, a.high

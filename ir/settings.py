@@ -17,7 +17,7 @@ from typing import Any
 
 from decgraph.ir.values import Claim, Condition, Constant, Function, Param
 
-COMPARES: dict[str, Callable[[Any, Any], bool]] = {
+COMPARES: dict[str, Callable[..., bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -25,7 +25,7 @@ COMPARES: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+ARITHMETIC: dict[str, Callable[..., Constant]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -69,7 +69,7 @@ def plain(value: Any) -> Constant:  # Any: also an array or a tensor, of a run
     return found
 
 
-def evaluate(condition: Condition, params: Mapping[str, Any]) -> Any:
+def evaluate(condition: Condition, params: Mapping[str, Any]) -> Constant:  # Any: also an array
     """The value of a condition, or of a part of one. Raises KeyError for a parameter without a value, or a request that is not
     known, and TypeError for values that do not compare."""
     op, *rest = condition
@@ -77,7 +77,7 @@ def evaluate(condition: Condition, params: Mapping[str, Any]) -> Any:
         case "param":
             return plain(params[rest[0]])
         case "request":
-            return params[f"request.{rest[0]}"]
+            return plain(params[f"request.{rest[0]}"])
         case "const":
             return plain(rest[0])
         case "and":
@@ -87,7 +87,7 @@ def evaluate(condition: Condition, params: Mapping[str, Any]) -> Any:
         case "not":
             return not evaluate(rest[0], params)
         case "neg":
-            return -evaluate(rest[0], params)
+            return ARITHMETIC["-"](0, evaluate(rest[0], params))
     a, b = (evaluate(c, params) for c in rest)
     if isinstance(a, frozenset) and isinstance(b, tuple):
         b = frozenset(b)
@@ -100,11 +100,11 @@ def evaluate(condition: Condition, params: Mapping[str, Any]) -> Any:
     return ARITHMETIC[op](a, b)
 
 
-def _sort(value: Any) -> type:
+def _sort(value: Constant) -> type:
     return bool if isinstance(value, bool) else Fraction if isinstance(value, int | float | Fraction) else type(value)
 
 
-def holds(condition: Condition, params: Mapping[str, Any]) -> bool:
+def holds(condition: Condition, params: Mapping[str, object]) -> bool:
     """Whether parameter values satisfy a condition; False where that cannot be said."""
     try:
         return not condition or evaluate(condition, params) is True
@@ -112,7 +112,7 @@ def holds(condition: Condition, params: Mapping[str, Any]) -> bool:
         return False
 
 
-def holds_for(claim: Claim, function: Function, given: Mapping[str, Any]) -> bool:
+def holds_for(claim: Claim, function: Function, given: Mapping[str, object]) -> bool:
     """Whether a claim's condition holds for the values given (`of_request` among them), the other parameters at their defaults.
     One that reads the request does not hold where it is not known."""
     return holds(claim.setting, {**{p.name: p.default for p in function.params if p.has_default}, **given})
@@ -134,7 +134,7 @@ def _read(condition: Condition, kind: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n for part in condition[1:] for n in _read(part, kind)))
 
 
-def constants(condition: Condition) -> tuple[Any, ...]:
+def constants(condition: Condition) -> tuple[Constant, ...]:
     """The constants of a condition, in order."""
     if not condition or condition[0] in ("param", "request"):
         return ()
@@ -143,14 +143,14 @@ def constants(condition: Condition) -> tuple[Any, ...]:
     return tuple(c for part in condition[1:] for c in constants(part))
 
 
-def settings(function: Function, condition: Condition, beside: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+def settings(function: Function, condition: Condition, beside: Mapping[str, object] | None = None) -> list[dict[str, Constant]]:
     """Values of the parameters that a condition reads, with which it holds: both ends of the declared ranges, the default, the
     constants of the condition and their neighbours, small whole numbers. `beside`: other values to try, those of parameters
     that are fixed, which are not among the condition's, and what is known of the request (`of_request`); of a request that is
     not known it is enough that the condition holds for one. The smallest numbers come first."""
     wanted, beside = names(condition), beside or {}
     known = {p.name: p for p in function.params}
-    request = [{k: v for k, v in beside.items() if k.startswith("request.")}]
+    request = [{k: v for k, v in beside.items() if k.startswith("request.") and isinstance(v, int)}]
     if quantities(condition) and not request[0]:
         request = [of_request(prompt, room) for prompt in SIZES for room in SIZES]
     numbers = [c for c in constants(condition) if isinstance(c, int | Fraction) and not isinstance(c, bool)]
@@ -169,7 +169,9 @@ def settings(function: Function, condition: Condition, beside: Mapping[str, Any]
     return out
 
 
-def _values(p: Param, numbers: Sequence[Any], others: Sequence[Any], near: Sequence[int], count: int) -> Iterator[Any]:
+def _values(
+    p: Param, numbers: Sequence[int | Fraction], others: Sequence[Constant], near: Sequence[int], count: int
+) -> Iterator[Constant]:
     """Values of one parameter to try."""
     t = p.value.type
     if t.elem == "bool":
@@ -254,10 +256,10 @@ def narrowed(function: Function, condition: Condition) -> Function:
         whole = p.value.type.elem == "int" and value == int(value)
         strictly = 1 if whole and op in ("<", ">") else 0
         if op in ("==", ">=", ">"):
-            low: Any = value + strictly
+            low = value + strictly
             params[p.name] = p = replace(p, low=low if p.low is None else max(p.low, low))
         if op in ("==", "<=", "<"):
-            high: Any = value - strictly
+            high = value - strictly
             params[p.name] = replace(p, high=high if p.high is None else min(p.high, high))
     return replace(function, params=tuple(params[p.name] for p in function.params))
 

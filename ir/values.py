@@ -90,8 +90,8 @@ class Param:
     """A parameter: its value inside the body, and for scalars the declared range and default."""
 
     value: Value
-    low: float | int | None = None
-    high: float | int | None = None
+    low: float | int | Fraction | None = None
+    high: float | int | Fraction | None = None
     default: Constant = None
     has_default: bool = False
     scope: str = "sequence"

@@ -24,7 +24,7 @@ from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Draws, Row, resolve_path
 from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.tree import Tree
-from decgraph.ir.intervals import Interval
+from decgraph.ir.intervals import End, Interval
 from decgraph.ir.machine import Cell, Datum
 from decgraph.ir.ops.common import plain
 from decgraph.ir.table import lookup
@@ -45,9 +45,6 @@ def settled(value: object) -> Hashable:
 
 MOST_FORCED = 20
 """Iterations of a loop that waits for cells, with an imposed outcome; worlds have eight cells at most."""
-
-
-Rational = int | float | Fraction
 
 
 def counted(region: Region) -> set[Value]:
@@ -335,7 +332,7 @@ class ExactMachine(ExactDraws):
             mine = min(count, sum(sum(o > s for o in self.others) + n < int(cast(int, k)) for n, s in enumerate(keys[:count])))
         return Draws(best.items[:mine], None if best.at is None else best.at[:mine]) if isinstance(best, Draws) else best[:mine]
 
-    noted: dict[int, set[Number]] | None = None  # the numbers that sequences had at each fold, by the op's id
+    noted: dict[int, set[End]] | None = None  # the numbers that sequences had at each fold, by the op's id
 
     def batch_fold(self, op: Op, x: Datum) -> Datum:
         """This sequence's number, or one that other sequences' numbers make of it: an adversary's choice."""
@@ -349,7 +346,7 @@ class ExactMachine(ExactDraws):
         return self.world.choices.choose([Fraction(0)] * len(options), options, where, "adversary")
 
 
-def folds_of(fn: str, x: Rational, share: bool, numbers: Interval | None = None) -> list[Rational]:
+def folds_of(fn: str, x: End, share: bool, numbers: Interval | None = None) -> list[End]:
     """What a fold over a batch may be where this sequence's number is x: x itself, the next values that other sequences can
     make of it, and far ones. share: x is a probability. numbers: what a sequence's number can be (low and high), where that is
     known. Where x is not negative, no number of the batch is."""

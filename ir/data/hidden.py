@@ -18,7 +18,7 @@ from decgraph.ir.types import Type
 _ALIKE = (Fraction(-1), Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(15, 16), Fraction(1))
 
 
-def states_value(rows: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
+def states_value(rows: Sequence[object], shape: tuple[int, ...]) -> np.ndarray:
     """States as an array [*shape, width], or [*shape, 1] of states that are no numbers."""
     if rows and not isinstance(rows[0], str | tuple):
         made = np.stack([_numbers(row) for row in rows])
@@ -63,7 +63,7 @@ def _symbols(states: np.ndarray) -> bool:
     return states.dtype == object and states.size > 0 and isinstance(states.flat[0], str | tuple)
 
 
-def _numbers(row: Any) -> np.ndarray:
+def _numbers(row: Any) -> np.ndarray:  # Any: also a tensor
     """A state as float64[width]; that of an engine is a tensor."""
     return np.asarray(row.double().cpu() if hasattr(row, "cpu") else row, dtype=np.float64)
 

@@ -102,36 +102,49 @@ REDUCE_FUNCTIONS = {
 SCAN_FUNCTIONS = {"cumsum": "same", "cumprod": "same", "leading": "int", "cummax": "same"}
 
 
-def _quiet(f: Callable[..., Any]) -> Callable[..., Any]:
-    def g(*args: Any) -> Any:
+def _quiet(f: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    def g(*args: object) -> np.ndarray:
         with np.errstate(all="ignore"):
             return f(*args)
 
     return g
 
 
-def _weigh(a: Any, b: Any) -> Any:
+def _weigh(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(np.equal(a, 0) | np.equal(b, 0), 0.0, np.multiply(a, b))
 
 
-def _ruled_out(a: Any, b: Any, made: Any) -> Any:
+def _ruled_out(a: np.ndarray, b: np.ndarray, made: np.ndarray) -> np.ndarray:
     return np.where(np.equal(a, -np.inf) | np.equal(b, -np.inf), -np.inf, made)
 
 
-def _floor(a: Any) -> Any:
+def _floor(a: np.ndarray) -> np.ndarray:
     if np.ndim(a) == 0 and not np.isfinite(a):
         raise OverflowError("cannot convert float infinity to integer")
-    return np.floor(a).astype(np.int64)
+    whole: np.ndarray = np.floor(a)
+    return whole.astype(np.int64)
+
+
+_FOLDS: dict[str, Callable[..., np.ndarray]] = {
+    "sum": np.sum,
+    "max": np.max,
+    "min": np.min,
+    "any": np.any,
+    "all": np.all,
+    "mean": np.mean,
+    "prod": np.prod,
+}
+_SCANS: dict[str, Callable[..., np.ndarray]] = {"cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accumulate}
 
 
 class Float:
     """float64: what the reference computes with."""
 
     exact = False
-    zero: Any = 0.0
-    one: Any = 1.0
-    inf: Any = float("inf")
-    _fns: dict[str, Callable[..., Any]] = {
+    zero: Number = 0.0
+    one: Number = 1.0
+    inf: Number = float("inf")
+    _fns: dict[str, Callable[..., np.ndarray]] = {
         "add": _quiet(np.add),
         "sub": _quiet(np.subtract),
         "mul": _quiet(np.multiply),
@@ -163,84 +176,76 @@ class Float:
         "clamp": lambda a, lo, hi: np.minimum(np.maximum(a, lo), hi),
     }
 
-    def const(self, value: Any) -> Any:
+    def const(self, value: object) -> object:
         return float(value) if isinstance(value, Fraction) else value
 
-    def lift(self, value: Any) -> Any:
+    def lift(self, value: object) -> np.ndarray:
         return np.asarray(value)
 
-    def fn(self, name: str) -> Callable[..., Any]:
+    def fn(self, name: str) -> Callable[..., np.ndarray]:
         return self._fns[name]
 
-    def reduce(self, name: str, a: Any, axis: int) -> Any:
+    def reduce(self, name: str, a: object, axis: int) -> np.ndarray:
         a = np.asarray(a)
         if name in ("max", "min") and a.shape[axis] == 0:
             shape = a.shape[:axis] + a.shape[axis + 1 :] if axis >= 0 else a.shape[:-1]
             return np.full(shape, -np.inf if name == "max" else np.inf)
         if name == "mean" and a.shape[axis] == 0:
-            return np.zeros(np.sum(a, axis=axis).shape)
+            return np.zeros(_FOLDS["sum"](a, axis=axis).shape)
         if name == "count":
-            return np.sum(a.astype(np.int64), axis=axis)
+            return _FOLDS["sum"](a.astype(np.int64), axis=axis)
         if name == "logsumexp":
             with np.errstate(all="ignore"):
                 top = np.max(a, axis=axis, keepdims=True)
                 top = np.where(np.isfinite(top), top, 0)
-                return np.squeeze(np.log(np.sum(np.exp(a - top), axis=axis, keepdims=True)) + top, axis)
-        folds: dict[str, Any] = {
-            "sum": np.sum,
-            "max": np.max,
-            "min": np.min,
-            "any": np.any,
-            "all": np.all,
-            "mean": np.mean,
-            "prod": np.prod,
-        }
-        return folds[name](a, axis=axis)
+                found: np.ndarray = np.squeeze(np.log(np.sum(np.exp(a - top), axis=axis, keepdims=True)) + top, axis)
+                return found
+        return _FOLDS[name](a, axis=axis)
 
-    def scan(self, name: str, a: Any, axis: int) -> Any:
+    def scan(self, name: str, a: object, axis: int) -> np.ndarray:
         a = np.asarray(a)
         if name == "leading":
-            return np.sum(np.cumprod(a.astype(np.int64), axis=axis), axis=axis)
-        scans: dict[str, Any] = {"cumsum": np.cumsum, "cumprod": np.cumprod, "cummax": np.maximum.accumulate}
-        return scans[name](a, axis=axis)
+            return _FOLDS["sum"](np.cumprod(a.astype(np.int64), axis=axis), axis=axis)
+        return _SCANS[name](a, axis=axis)
 
-    def softmax(self, a: Any) -> Any:
+    def softmax(self, a: object) -> np.ndarray:
         with np.errstate(all="ignore"):
             a = np.asarray(a, dtype=np.float64)
             if not a.shape[-1]:
                 return a
             e = np.exp(a - np.max(a, axis=-1, keepdims=True))
-            return e / e.sum(-1, keepdims=True)
+            shares: np.ndarray = e / e.sum(-1, keepdims=True)
+            return shares
 
-    def entropy(self, p: Any) -> Any:
+    def entropy(self, p: object) -> np.ndarray:
         """-sum p log p over the last axis, in nats; 0 log 0 is 0."""
         p = np.asarray(p, dtype=np.float64)
         with np.errstate(all="ignore"):
-            return -np.sum(np.where(p > 0, p * np.log(p), 0.0), axis=-1)
+            return -_FOLDS["sum"](np.where(p > 0, p * np.log(p), 0.0), axis=-1)
 
-    def kl(self, p: Any, q: Any) -> Any:
+    def kl(self, p: object, q: object) -> np.ndarray:
         """sum p log(p / q) over the last axis, in nats."""
         p, q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
         with np.errstate(all="ignore"):
-            return np.sum(np.where(p > 0, p * (np.log(p) - np.log(q)), 0.0), axis=-1)
+            return _FOLDS["sum"](np.where(p > 0, p * (np.log(p) - np.log(q)), 0.0), axis=-1)
 
-    def onehot(self, token: int, size: int) -> Any:
+    def onehot(self, token: int, size: int) -> np.ndarray:
         out = np.zeros(size)
         if token >= 0:  # a masked cell has no token
             out[token] = 1.0
         return out
 
-    def zeros(self, shape: tuple[int, ...], elem: str) -> Any:
+    def zeros(self, shape: tuple[int, ...], elem: str) -> np.ndarray:
         return np.zeros(shape, dtype={"int": np.int64, "token": np.int64, "bool": bool}.get(elem, np.float64))
 
-    def order(self, keys: list[Any], descending: bool) -> Any:
+    def order(self, keys: Sequence[Sequence[Number] | np.ndarray], descending: bool) -> np.ndarray:
         """Stable order of indices by the keys, most significant first; ties keep the first index first."""
         columns = [np.asarray(k, dtype=np.float64) for k in keys]
         if descending:
             columns = [-c for c in columns]
         return np.lexsort(columns[::-1]) if len(columns) > 1 else np.argsort(columns[0], kind="stable")
 
-    def truth(self, value: Any) -> bool:
+    def truth(self, value: object) -> bool:
         return bool(value)
 
 

@@ -57,7 +57,7 @@ class Topology:
         return self if self.width <= most else from_paths([p for p in self.paths() if max(p) < most], "")
 
     @staticmethod
-    def of(value: Any) -> Topology:
+    def of(value: object) -> Topology:
         """A topology from its name ("medusa_63", "drafter_64"), a branching per level ("4x2x1"), or paths of ranks
         ([[0], [1], [0, 0]]). Raises DecError."""
         if isinstance(value, Topology):
@@ -125,7 +125,7 @@ def published(name: str) -> Topology:
     return from_paths(paths[1:], name)
 
 
-def from_paths(paths: Any, name: str) -> Topology:
+def from_paths(paths: Any, name: str) -> Topology:  # Any: what a caller or a file says
     """A topology from paths of ranks; parents must be there. Raises DecError."""
     try:
         wanted = sorted({tuple(int(r) for r in p) for p in paths}, key=lambda p: (len(p), p))
