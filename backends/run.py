@@ -52,7 +52,7 @@ class Run(Backend):
         request: Request,
         *,
         listener: Callable[[Event], None] | None = None,
-        shared: dict[Any, Any] | None = None,
+        shared: dict[tuple[str, str], object] | None = None,
         externs: Mapping[str, Callable[..., Any]] | None = None,
         detokenizer: Detokenizer | None = None,
         parent: Self | None = None,
@@ -60,7 +60,7 @@ class Run(Backend):
         self.module, self.function = module, module.functions[function]
         self.models, self.params, self.request = dict(models), dict(params), request
         self.listener, self.externs = listener, dict(externs or {})
-        self.shared: dict[Any, Any] = shared if shared is not None else {}
+        self.shared: dict[tuple[str, str], object] = shared if shared is not None else {}
         self.detokenizer, self.parent = detokenizer, parent
         self.title = title_of(request)
         self.memo: dict[Any, Any] = {}

@@ -28,7 +28,7 @@ LEVEL = 0.95
 
 
 @dataclass(frozen=True)
-class Interval:
+class ConfidenceInterval:
     """A figure of n prompts between its lower and upper bound."""
 
     value: float
@@ -42,7 +42,9 @@ class Interval:
         return {**known, "n": self.n, **({} if self.n >= FEWEST else {"low": None, "high": None})}
 
 
-def ratio(pairs: Sequence[Sequence[float]], *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL) -> Interval:
+def ratio(
+    pairs: Sequence[Sequence[float]], *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL
+) -> ConfidenceInterval:
     """The figure and its interval. pairs: by prompt, the ratio of the two times in each round; prompts may have different
     numbers of rounds, each at least one.
 
@@ -63,4 +65,4 @@ def ratio(pairs: Sequence[Sequence[float]], *, seed: int = 0, resamples: int = R
     drawn = np.exp(np.log(np.nanmedian(values, axis=-1)).mean(axis=-1))
     tail = 100 * (1 - level) / 2
     low, high = np.percentile(drawn, [tail, 100 - tail])
-    return Interval(value, float(low), float(high), len(pairs))
+    return ConfidenceInterval(value, float(low), float(high), len(pairs))

@@ -24,7 +24,7 @@ import numpy as np
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.states import carried_on, read_again
 from decgraph.backends.indexes import Lru
-from decgraph.backends.reference.values import ReferenceMemory, Suffixes
+from decgraph.backends.reference.values import ReferenceMemory, SuffixSearch
 from decgraph.check.constants import LARGEST, Facts, prompt_lengths, random_from_before
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0
@@ -168,9 +168,9 @@ def _tokens(m: ExactMachine, t: Type) -> int:
 
 def _value(m: ExactMachine, name: str, t: Type, old: Datum, r: random.Random, facts: Facts) -> Datum:
     size = _tokens(m, t)
-    if isinstance(old, Suffixes):
+    if isinstance(old, SuffixSearch):
         texts = [tuple(r.randrange(size) for _ in range(r.randint(1, 5))) for _ in range(r.randint(0, 2))]
-        new = Suffixes(old.depth, old.room)
+        new = SuffixSearch(old.depth, old.room)
         for text in (tuple(m.committed_context()), *texts):  # the text of a request comes first, and goes on growing
             new = new.learn(text)
         return new if texts else old

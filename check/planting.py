@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 from decgraph.dsl import syntax as S
 from decgraph.dsl.format import format_tree
 from decgraph.dsl.lower import load_text
-from decgraph.dsl.lower.library import Names
+from decgraph.dsl.lower.library import ItemsInReach
 from decgraph.dsl.parse import parse_text
 from decgraph.dsl.source import Source
 from decgraph.ir.values import Module
@@ -62,7 +62,7 @@ class Planting:
     def tree(self) -> S.File:
         """The file with copies, under names of their own, of every rule and helper that its algorithm uses."""
         file = parse_text(self.text, self.path)
-        names = Names(file, Source(self.text, self.path))
+        names = ItemsInReach(file, Source(self.text, self.path))
         entry = next(i for i in reversed(file.items) if isinstance(i, S.Algorithm))
         copies: dict[str, S.Item] = {}
         self._collect(entry, names, copies)
@@ -71,7 +71,7 @@ class Planting:
         items += [replace(rewrite(i, rename), name=MARK + i.name) for i in copies.values()]
         return replace(file, items=tuple(items))
 
-    def _collect(self, item: S.Item, names: Names, out: dict[str, S.Item]) -> None:
+    def _collect(self, item: S.Item, names: ItemsInReach, out: dict[str, S.Item]) -> None:
         for node in _used(item):
             name = node.name
             found = names.get(name)

@@ -60,11 +60,14 @@ class Verbs(TyperGroup):
     """The verbs in groups, and those of a verb in one."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        groups = GROUPS if "run" in self.commands else {"Commands": self.list_commands(ctx)}
-        for title, group in groups.items():
-            with formatter.section(title):
-                rows = [(name, self.commands[name].help or "") for name in group if name in self.commands]
-                formatter.write_dl([(name, help.partition("\n")[0]) for name, help in rows])
+        groups = GROUPS if "run" in self.commands else {}
+        grouped = {name for group in groups.values() for name in group}
+        others = [name for name in self.list_commands(ctx) if name not in grouped]
+        for title, group in (*groups.items(), ("Others" if groups else "Commands", others)):
+            rows = [(name, self.commands[name].help or "") for name in group if name in self.commands]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl([(name, help.partition("\n")[0]) for name, help in rows])
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         self.format_commands(ctx, formatter)

@@ -97,7 +97,9 @@ class Prompt(Chat):
     """What is decoded."""
 
     prompt: Annotated[str | None, option("--prompt", "-p", help="The prompt.")] = None
-    prompt_file: Annotated[Path | None, option("--prompt-file", help="A file with the prompt; - is stdin.")] = None
+    prompt_file: Annotated[
+        Path | None, option("--prompt-file", help="A file with the prompt, less one line end at its end; - is stdin.")
+    ] = None
     ids: Annotated[str | None, option("--ids", help='The prompt as token ids: "1 2 3".')] = None
 
     def read(self) -> Text:

@@ -10,7 +10,7 @@ from rich.tree import Tree
 
 from decgraph.views.document import Trace, texts
 from decgraph.views.plot import confidences
-from decgraph.views.steps import DraftTree, DrawnNode, Step, instructive
+from decgraph.views.steps import DraftTree, DrawnNode, RecordedStep, instructive
 
 STYLES = {"accepted": "green", "bonus": "bold blue", "residual": "dark_orange3", "plain": "", "canvas": "green"}
 NODES = {
@@ -55,14 +55,14 @@ def several(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
-def step_of(steps: list[Step], number: int | None) -> int | None:
+def step_of(steps: list[RecordedStep], number: int | None) -> int | None:
     """The step to show, from 0; None where no step has a tree."""
     if number is not None:
         return min(number, len(steps)) - 1 if steps else None
     return instructive(steps) if any(step.trees for step in steps) else None
 
 
-def text_of(run: Trace, steps: list[Step]) -> Iterable[Text]:
+def text_of(run: Trace, steps: list[RecordedStep]) -> Iterable[Text]:
     """The prompt and the committed tokens, by origin."""
     origins = [origin for step in steps for origin in step.origins]
     yield Text("".join(texts(run, run.prompt)), "dim")

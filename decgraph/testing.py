@@ -12,23 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from decgraph.check.algorithm import find
 from decgraph.check.report import Report, check_module
 from decgraph.check.verdicts import SUFFICES, Least
-from decgraph.check.worlds import models_for, params_for, request_for
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Function, Module
 from decgraph.runtime.arguments import AlgorithmLike, ParamValue
-from decgraph.runtime.models.interface import Model
-from decgraph.runtime.models.table import TableModel
-from decgraph.runtime.request import Request
+from decgraph.strategies import contexts, models, parameters, programs, requests
 
-if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
-
-__all__ = ["assert_claims", "assert_refines", "contexts", "models", "parameters", "requests"]
+__all__ = ["assert_claims", "assert_refines", "contexts", "models", "parameters", "programs", "requests"]
 
 
 def assert_claims(
@@ -139,50 +133,3 @@ def _assert(module: Module, vocab: int, models: int, params: Mapping[str, ParamV
         stopped = report.stopped() if report.verdict == "holds" else []
         raise AssertionError("\n".join([f"{report.name}: {report.verdict}", *stopped, *report.reasons, *report.notes]))
     return report
-
-
-def models(
-    vocab: int = 3, *, kind: Literal["causal", "masked"] = "causal", zeros: bool = False, power: int = 1
-) -> SearchStrategy[TableModel]:
-    """Table models with rational entries over `vocab` tokens. zeros: some tokens have no mass. power: weights are perfect
-    powers, so that temperatures 1/2 and 2 stay exact (power 4).
-
-    >>> from hypothesis import given
-    >>> @given(models(3), contexts(3))
-    ... def sums_to_one(model, context):
-    ...     assert sum(model.eval([context])[0].weights) == 1
-    >>> sums_to_one()
-    """
-    from hypothesis import strategies as st
-
-    return st.integers(0, 10_000).map(lambda seed: TableModel(vocab, seed=seed, kind=kind, zeros=zeros, power=power))
-
-
-def contexts(vocab: int = 3, *, least: int = 1, most: int = 4) -> SearchStrategy[tuple[int, ...]]:
-    """Token ids of prompts: `least` to `most` of them."""
-    from hypothesis import strategies as st
-
-    return st.lists(st.integers(0, vocab - 1), min_size=least, max_size=most).map(tuple)
-
-
-def requests(vocab: int = 3, *, max_tokens: int = 4) -> SearchStrategy[Request]:
-    """Requests of every sort that exact arithmetic can follow: plain ones, stop tokens, truncation, bans, penalties."""
-    from hypothesis import strategies as st
-
-    return st.integers(0, 1_000).map(lambda seed: request_for(vocab, seed, max_tokens))
-
-
-def parameters(algorithm: AlgorithmLike, vocab: int = 3) -> SearchStrategy[tuple[dict[str, Model], dict[str, ParamValue]]]:
-    """(models, parameters) that an algorithm can run with: tables, and small values inside the declared ranges.
-
-    >>> from hypothesis import given
-    >>> @given(parameters("speculative"))
-    ... def small(drawn):
-    ...     models, params = drawn
-    ...     assert sorted(models) == ["drafter", "target"] and 1 <= params["gamma"] <= 3
-    >>> small()
-    """
-    from hypothesis import strategies as st
-
-    entry = find(algorithm)[0].entry
-    return st.integers(0, 1_000).map(lambda seed: (models_for(entry, vocab, seed), params_for(entry, seed)))

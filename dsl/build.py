@@ -29,7 +29,7 @@ ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"'}
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|[\s\S])")
 
 
-class Refused(Exception):
+class NotAllowed(Exception):
     """A part that is grammatical and still not allowed."""
 
     def __init__(self, diagnostic: Diagnostic) -> None:
@@ -46,7 +46,7 @@ class Doc(s.Stmt):
 
 def refuse(code: str, message: str, span: Span, help: str = "") -> NoReturn:
     """Stops the parse with a diagnostic."""
-    raise Refused(Diagnostic(code, message, span, help=help))
+    raise NotAllowed(Diagnostic(code, message, span, help=help))
 
 
 def _one_of(word: Token, allowed: tuple[str, ...], what: str) -> str:

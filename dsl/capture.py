@@ -26,10 +26,10 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.capture_expressions import Reader
+from decgraph.dsl.capture_expressions import PythonReader
 from decgraph.dsl.capture_statements import definition
 from decgraph.dsl.format import format_tree
-from decgraph.dsl.lower.library import Names
+from decgraph.dsl.lower.library import ItemsInReach
 from decgraph.dsl.lower.module import lower_file
 from decgraph.dsl.source import Source
 from decgraph.errors import DecError
@@ -50,7 +50,7 @@ class Captured:
     def __init__(self, function: Callable[..., object], kind: str) -> None:
         self.kind, self._function = kind, function
         node, self.source = source_of(function)
-        self.item: S.Algorithm | S.Rule | S.Def = definition(Reader(self.source), node, kind)
+        self.item: S.Algorithm | S.Rule | S.Def = definition(PythonReader(self.source), node, kind)
 
     @property
     def name(self) -> str:
@@ -78,7 +78,7 @@ class Captured:
         if not isinstance(self.item, S.Algorithm):
             raise DecError(f"`{self.name}` is a {self.kind}: it has no IR of its own", hint="use it in an algorithm")
         file = S.File((self.item,))
-        names = Names(file, self.source)
+        names = ItemsInReach(file, self.source)
         names.own.update({n: (c.item, c.source) for n, c in self._others().items()})
         return lower_file(file, self.source, names=names)
 

@@ -27,7 +27,7 @@ CONSTANTS = {True: "yes", False: "no", None: "none"}
 NULLARY = ("done", "greedy")
 
 
-class Reader:
+class PythonReader:
     """Reads expressions of one Python text. Draws inside expressions (`grow(sample(q))`) are lifted out before them:
     `lifted` gathers those of the statement being read."""
 

@@ -6,14 +6,14 @@ import ast
 from collections.abc import Callable
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.capture_expressions import Reader, named
+from decgraph.dsl.capture_expressions import PythonReader, named
 from decgraph.dsl.prelude import FORMS
 from decgraph.dsl.source import Span
 
 AUGMENTED: dict[type[ast.operator], str] = {ast.Add: "+=", ast.Sub: "-="}
 
 
-def definition(r: Reader, node: ast.FunctionDef, kind: str) -> S.Algorithm | S.Rule | S.Def:
+def definition(r: PythonReader, node: ast.FunctionDef, kind: str) -> S.Algorithm | S.Rule | S.Def:
     """A function as an algorithm, a rule or a helper. Raises DecError."""
     a = node.args
     if a.vararg or a.kwarg or a.kwonlyargs or a.posonlyargs:
@@ -37,7 +37,7 @@ def definition(r: Reader, node: ast.FunctionDef, kind: str) -> S.Algorithm | S.R
     return S.Def(node.name, params, returns, stmts, doc, span=span, name_span=name)
 
 
-def param(r: Reader, arg: ast.arg, default: ast.expr | None) -> S.Param:
+def param(r: PythonReader, arg: ast.arg, default: ast.expr | None) -> S.Param:
     """A parameter, with what its annotation and default say."""
     span = r.span(arg)
     kind, scope = r.scoped(arg.annotation) if arg.annotation is not None else (None, None)
@@ -46,7 +46,7 @@ def param(r: Reader, arg: ast.arg, default: ast.expr | None) -> S.Param:
     return S.Param(arg.arg, kind, value, scope, span=span, name_span=name)
 
 
-def suite(r: Reader, body: list[ast.stmt], drafts: tuple[str, ...]) -> tuple[S.Stmt, ...]:
+def suite(r: PythonReader, body: list[ast.stmt], drafts: tuple[str, ...]) -> tuple[S.Stmt, ...]:
     """The statements of a body. `drafts` names the trees being drafted, outermost first."""
     out: list[S.Stmt] = []
     for node in body:
@@ -59,7 +59,7 @@ def suite(r: Reader, body: list[ast.stmt], drafts: tuple[str, ...]) -> tuple[S.S
     return tuple(out)
 
 
-def statement(r: Reader, node: ast.stmt, drafts: tuple[str, ...]) -> S.Stmt | None:
+def statement(r: PythonReader, node: ast.stmt, drafts: tuple[str, ...]) -> S.Stmt | None:
     """One statement; None for `pass` and what needs no line in the language."""
     span = r.span(node)
     if isinstance(node, ast.Pass):
@@ -100,13 +100,13 @@ def statement(r: Reader, node: ast.stmt, drafts: tuple[str, ...]) -> S.Stmt | No
 # ------------------------------------------------------------ blocks
 
 
-def no_draws(r: Reader, node: ast.AST, before: int) -> None:
+def no_draws(r: PythonReader, node: ast.AST, before: int) -> None:
     """A condition that is evaluated many times cannot contain a draw that is lifted out before it."""
     if len(r.lifted) != before:
         r.fail(node, "a draw does not stand in a loop's head", "draw first, then test: x = sample(q)")
 
 
-def while_(r: Reader, node: ast.While, drafts: tuple[str, ...]) -> S.Stmt:
+def while_(r: PythonReader, node: ast.While, drafts: tuple[str, ...]) -> S.Stmt:
     """`while condition:`, `while bounded(condition, at_most=n):` and `while True:`."""
     if node.orelse:
         r.fail(node.orelse[0], "while has no else here")
@@ -122,7 +122,7 @@ def while_(r: Reader, node: ast.While, drafts: tuple[str, ...]) -> S.Stmt:
     return S.While(cond, suite(r, node.body, drafts), bound, span=r.span(node))
 
 
-def for_(r: Reader, node: ast.For, drafts: tuple[str, ...]) -> S.Stmt:
+def for_(r: PythonReader, node: ast.For, drafts: tuple[str, ...]) -> S.Stmt:
     """`for` over repeat, loop, lanes, a range or a vector."""
     if node.orelse:
         r.fail(node.orelse[0], "for has no else here")
@@ -144,7 +144,7 @@ def for_(r: Reader, node: ast.For, drafts: tuple[str, ...]) -> S.Stmt:
     return S.For((var,), r.iterable(node.iter), suite(r, node.body, drafts), span=span)
 
 
-def if_(r: Reader, node: ast.If, drafts: tuple[str, ...]) -> S.Stmt:
+def if_(r: PythonReader, node: ast.If, drafts: tuple[str, ...]) -> S.Stmt:
     """`if` with its `elif` and `else`; `if condition: break` is one statement."""
     if len(node.body) == 1 and isinstance(node.body[0], ast.Break) and not node.orelse:
         return S.Break(r.expr(node.test), span=r.span(node))
@@ -165,7 +165,7 @@ def if_(r: Reader, node: ast.If, drafts: tuple[str, ...]) -> S.Stmt:
     return S.If(tuple(branches), suite(r, orelse, drafts), span=r.span(node))
 
 
-def with_(r: Reader, node: ast.With, drafts: tuple[str, ...]) -> S.Stmt:
+def with_(r: PythonReader, node: ast.With, drafts: tuple[str, ...]) -> S.Stmt:
     """`with draft() as t:` and `with across_batch():`."""
     span = r.span(node)
     call = named_call(node.items[0].context_expr) if len(node.items) == 1 else None
@@ -193,19 +193,19 @@ def named_call(node: ast.expr) -> tuple[str, ast.Call] | None:
     return None
 
 
-def only(r: Reader, call: ast.Call, usage: str, more: tuple[str, ...] = ("at_most",)) -> ast.expr:
+def only(r: PythonReader, call: ast.Call, usage: str, more: tuple[str, ...] = ("at_most",)) -> ast.expr:
     """The one positional argument of a call."""
     if len(call.args) != 1 or any(k.arg not in more for k in call.keywords):
         r.fail(call, f"this is written {usage}")
     return call.args[0]
 
 
-def keyword(r: Reader, call: ast.Call, name: str) -> S.Expr | None:
+def keyword(r: PythonReader, call: ast.Call, name: str) -> S.Expr | None:
     """The value of a keyword argument, or None."""
     return next((r.expr(k.value) for k in call.keywords if k.arg == name), None)
 
 
-def needed(r: Reader, call: ast.Call, name: str, usage: str) -> S.Expr:
+def needed(r: PythonReader, call: ast.Call, name: str, usage: str) -> S.Expr:
     """The value of a keyword argument that must be there."""
     found = keyword(r, call, name)
     if found is None:
@@ -213,7 +213,7 @@ def needed(r: Reader, call: ast.Call, name: str, usage: str) -> S.Expr:
     return found
 
 
-def effect(r: Reader, node: ast.expr, drafts: tuple[str, ...]) -> S.Stmt | None:
+def effect(r: PythonReader, node: ast.expr, drafts: tuple[str, ...]) -> S.Stmt | None:
     """A call that stands alone."""
     span = r.span(node)
     if not isinstance(node, ast.Call):
@@ -232,7 +232,7 @@ def effect(r: Reader, node: ast.expr, drafts: tuple[str, ...]) -> S.Stmt | None:
     return S.Do(call, span=span)
 
 
-def grow(r: Reader, node: ast.Call, drafts: tuple[str, ...]) -> S.Grow:
+def grow(r: PythonReader, node: ast.Call, drafts: tuple[str, ...]) -> S.Grow:
     """`t.grow(x, at=ns, column=value)`; `with_=dict(at=...)` for columns whose names are taken."""
     assert isinstance(node.func, ast.Attribute)
     tree = node.func.value
@@ -251,7 +251,7 @@ def grow(r: Reader, node: ast.Call, drafts: tuple[str, ...]) -> S.Grow:
     return S.Grow(r.expr(node.args[0]), at, tuple(columns), span=r.span(node))
 
 
-def _refines(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
+def _refines(r: PythonReader, node: ast.Call, span: Span) -> S.Stmt:
     spec = r.expr(node.args[0]) if len(node.args) == 1 else None
     mode = keyword(r, node, "in_")
     if not isinstance(spec, S.Call) or (mode is not None and not isinstance(mode, S.String)):
@@ -259,14 +259,14 @@ def _refines(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
     return S.Refines(spec, mode.value if isinstance(mode, S.String) else None, keyword(r, node, "when"), span=span)
 
 
-def _keeps(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
+def _keeps(r: PythonReader, node: ast.Call, span: Span) -> S.Stmt:
     return S.KeepsSupport(tuple(r.expr(a) for a in node.args), keyword(r, node, "when"), span=span)
 
 
-def _effect(kind: Callable[..., S.Stmt], usage: str, *options: str) -> Callable[[Reader, ast.Call, Span], S.Stmt]:
+def _effect(kind: Callable[..., S.Stmt], usage: str, *options: str) -> Callable[[PythonReader, ast.Call, Span], S.Stmt]:
     """A call whose argument and options are the fields of a statement, in order; an option with `?` may be left out."""
 
-    def read(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
+    def read(r: PythonReader, node: ast.Call, span: Span) -> S.Stmt:
         subject = r.expr(only(r, node, usage, tuple(o.rstrip("?") for o in options)))
         rest = [keyword(r, node, o[:-1]) if o.endswith("?") else needed(r, node, o, usage) for o in options]
         return kind(subject, *rest, span=span)
@@ -274,7 +274,7 @@ def _effect(kind: Callable[..., S.Stmt], usage: str, *options: str) -> Callable[
     return read
 
 
-EFFECTS: dict[str, Callable[[Reader, ast.Call, Span], S.Stmt]] = {
+EFFECTS: dict[str, Callable[[PythonReader, ast.Call, Span], S.Stmt]] = {
     "refines": _refines,
     "keeps_support": _keeps,
     "verify": _effect(S.Verify, "verify(t, by=rejection, against=target(t))", "by", "against"),
@@ -292,7 +292,7 @@ EFFECTS: dict[str, Callable[[Reader, ast.Call, Span], S.Stmt]] = {
 # ------------------------------------------------------------ assignments and declarations
 
 
-def assign(r: Reader, node: ast.Assign, drafts: tuple[str, ...]) -> S.Stmt:
+def assign(r: PythonReader, node: ast.Assign, drafts: tuple[str, ...]) -> S.Stmt:
     """`x = value`: an assignment, a draw, a canvas or what a tree grew."""
     span = r.span(node)
     if len(node.targets) != 1:
@@ -315,7 +315,7 @@ def assign(r: Reader, node: ast.Assign, drafts: tuple[str, ...]) -> S.Stmt:
     return S.Assign(targets, "=", tuple(r.expr(v) for v in values), span=span)
 
 
-def declare(r: Reader, node: ast.AnnAssign) -> S.Stmt | None:
+def declare(r: PythonReader, node: ast.AnnAssign) -> S.Stmt | None:
     """`a: State[int] = 1`, `past: State[PerSession[Annotated[Suffixes, 64]]] = fresh`, `small: Model = ...`."""
     span, kind = r.span(node), node.annotation
     base, parts = kind, list[ast.expr]()

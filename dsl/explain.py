@@ -9,7 +9,7 @@ from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.explain_drawing import drawing
-from decgraph.dsl.lower.library import Names
+from decgraph.dsl.lower.library import ItemsInReach
 from decgraph.dsl.parse import parse_source
 from decgraph.dsl.printer import expression
 from decgraph.dsl.source import Source
@@ -28,7 +28,7 @@ MARGIN = 7  # before the words of a line: its number
 
 
 @dataclass(frozen=True)
-class Line:
+class ExplainedLine:
     """A line of the step: the source line, how deep it stands, and what happens there."""
 
     number: int
@@ -46,7 +46,7 @@ class Explanation:
     models: tuple[tuple[str, str], ...]
     params: tuple[tuple[str, str], ...]
     externs: tuple[tuple[str, str], ...]
-    step: tuple[Line, ...]
+    step: tuple[ExplainedLine, ...]
     drawing: tuple[str, ...]
 
     def _repr_html_(self) -> str:
@@ -81,7 +81,7 @@ def explain(text: str, path: str = "<text>", name: str = "") -> Explanation:
     """An explanation of the algorithm called `name`, or of the last one in the text. Raises DecError."""
     source = Source(text, path)
     file = parse_source(source).file
-    names = Names(file, source)
+    names = ItemsInReach(file, source)
     found = [item for item in file.items if isinstance(item, S.Algorithm)]
     item = next((i for i in found if i.name == name), found[-1])
     claims = tuple((source.text[s.span.start : s.span.end].strip(), meaning(s)) for s in item.body if is_claim(s))
@@ -129,26 +129,26 @@ def parameter(p: S.Param) -> str:
 class _Teller:
     """Statements to lines. A statement without words of its own is shown as it is written."""
 
-    def __init__(self, names: Names, models: set[str]) -> None:
+    def __init__(self, names: ItemsInReach, models: set[str]) -> None:
         self.names, self.models = names, models
 
-    def block(self, body: tuple[S.Stmt, ...], depth: int) -> Iterator[Line]:
+    def block(self, body: tuple[S.Stmt, ...], depth: int) -> Iterator[ExplainedLine]:
         for s in body:
             heads = self.head(s)
             for i, (extra, words) in enumerate(heads):
-                yield Line(s.span.line if i == 0 else 0, depth + extra, words)
+                yield ExplainedLine(s.span.line if i == 0 else 0, depth + extra, words)
             if isinstance(s, S.If):
                 yield from self.branches(s, depth)
             else:
                 yield from self.block(getattr(s, "body", ()), depth + 1)
 
-    def branches(self, s: S.If, depth: int) -> Iterator[Line]:
+    def branches(self, s: S.If, depth: int) -> Iterator[ExplainedLine]:
         for i, branch in enumerate(s.branches):
             word = "if" if i == 0 else "or else, if"
-            yield Line(branch.span.line or s.span.line, depth, f"{word} {show(branch.cond)}:")
+            yield ExplainedLine(branch.span.line or s.span.line, depth, f"{word} {show(branch.cond)}:")
             yield from self.block(branch.body, depth + 1)
         if s.orelse:
-            yield Line(0, depth, "otherwise:")
+            yield ExplainedLine(0, depth, "otherwise:")
             yield from self.block(s.orelse, depth + 1)
 
     def head(self, s: S.Stmt) -> list[tuple[int, str]]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from decgraph.dsl import printer
 from decgraph.dsl import syntax as s
 from decgraph.dsl.lexer import Comment, Token
-from decgraph.dsl.parse import Parsed, parse_source, parse_text
+from decgraph.dsl.parse import ParsedText, parse_source, parse_text
 from decgraph.dsl.source import Source
 from decgraph.errors import InternalError
 
@@ -49,7 +49,7 @@ def format_tree(file: s.File) -> str:
 class _Writer:
     """Lines written so far, and the comments still to be placed."""
 
-    def __init__(self, parsed: Parsed | None) -> None:
+    def __init__(self, parsed: ParsedText | None) -> None:
         self.lines: list[str] = []
         self.comments: deque[Comment] = deque(parsed.comments if parsed else ())
         self.tokens: list[Token] = [t for t in parsed.tokens if t.text and t.kind != "_INDENT"] if parsed else []

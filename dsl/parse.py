@@ -15,7 +15,7 @@ import lark
 from lark.tree import Meta
 from lark.visitors import Transformer_NonRecursive
 
-from decgraph.dsl.build import BUILD, Refused
+from decgraph.dsl.build import BUILD, NotAllowed
 from decgraph.dsl.diagnostics import MOST, Collector, Diagnostic
 from decgraph.dsl.grammar import literals, parser
 from decgraph.dsl.lexer import Comment, Lexed, Token, lex
@@ -24,7 +24,7 @@ from decgraph.dsl.source import NOWHERE, Source, Span
 from decgraph.dsl.syntax import File, Import, Item
 from decgraph.dsl.words import ITEMS
 
-__all__ = ["FILLER", "MAX_CHARACTERS", "Parsed", "Partly", "parse_partly", "parse_source", "parse_text"]
+__all__ = ["FILLER", "MAX_CHARACTERS", "ParsedText", "Partly", "parse_partly", "parse_source", "parse_text"]
 
 MAX_CHARACTERS = 4_000_000
 """The longest text that is read."""
@@ -33,7 +33,7 @@ _NEXT_ITEM = re.compile(rf"^(?:{'|'.join(ITEMS)})[ \t]+[A-Za-z_]", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedText:
     """A text's tree with what the tree leaves out: its tokens and comments, in order."""
 
     file: File
@@ -53,7 +53,7 @@ def parse_text(text: str, path: str = "<text>") -> File:
     return parse_source(Source(text, path)).file
 
 
-def parse_source(source: Source) -> Parsed:
+def parse_source(source: Source) -> ParsedText:
     """The syntax tree of a source, with its tokens and comments. Raises DecError like `parse_text`."""
     collector = Collector(source)
     if len(source.text) > MAX_CHARACTERS:
@@ -81,7 +81,7 @@ def parse_source(source: Source) -> Parsed:
     assert file is not None
     _check_names(file, collector)
     collector.raise_if_any()
-    return Parsed(file, source, lexed.tokens, lexed.comments)
+    return ParsedText(file, source, lexed.tokens, lexed.comments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Partly:
     `FILLER` stands in for such a line where a statement must stand.
     """
 
-    parsed: Parsed
+    parsed: ParsedText
     problems: tuple[Diagnostic, ...]
     patched: dict[str, frozenset[str]]
 
@@ -114,7 +114,7 @@ def parse_partly(source: Source) -> Partly:
     collector = Collector(source)
     if len(source.text) > MAX_CHARACTERS:
         collector.error("E001", f"more than {MAX_CHARACTERS} characters are not read", NOWHERE)
-        return Partly(Parsed(File(()), source, [], []), tuple(collector.sorted()), {})
+        return Partly(ParsedText(File(()), source, [], []), tuple(collector.sorted()), {})
     lexed = lex(source, literals())
     file, problem = (None, lexed.problem) if lexed.problem is not None else _parse(source, lexed)
     patched: dict[str, frozenset[str]] = {}
@@ -134,7 +134,7 @@ def parse_partly(source: Source) -> Partly:
         collector.add(problem)
     file = file or File(())
     _check_names(file, collector)
-    return Partly(Parsed(file, source, lexed.tokens, lexed.comments), tuple(collector.sorted()), patched)
+    return Partly(ParsedText(file, source, lexed.tokens, lexed.comments), tuple(collector.sorted()), patched)
 
 
 def _patched(source: Source, start: int, end: int, collector: Collector) -> tuple[tuple[Item | Import, ...], frozenset[str]]:
@@ -240,7 +240,7 @@ def _parse(source: Source, lexed: Lexed) -> tuple[File | None, Diagnostic | None
             break
     try:  # also of what was read before a problem: what is refused there comes first
         built = [_BUILDING.transform(tree) for tree in reading.parser_state.value_stack if isinstance(tree, lark.Tree)]
-    except Refused as refused:
+    except NotAllowed as refused:
         return None, refused.diagnostic
     return (None, problem) if found is None else (built[-1], None)
 

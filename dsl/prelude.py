@@ -83,7 +83,7 @@ STATEMENTS = (
 SPECIFICATIONS = ("autoregressive", "static_masked")
 """Algorithms of stdlib/ that others refine or run. Any other can be imported by its name."""
 
-_library = library.Names(File(()), Source(""))
+_library = library.ItemsInReach(File(()), Source(""))
 _functions = {*builtins.TABLE, *builtins_more.SEVERAL, *expr.SPECIAL, *surface()}
 WORDS = sorted({*STATEMENTS, *SPECIFICATIONS, *_library, *(name for name in _functions if not hasattr(python, name))})
 """Every other word: the functions and names that lowering knows, the rules, policies and helpers of stdlib/. What is a builtin

@@ -15,7 +15,7 @@ from functools import cached_property
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import Collector, Diagnostic
 from decgraph.dsl.lower.labels import findings
-from decgraph.dsl.lower.library import Names
+from decgraph.dsl.lower.library import ItemsInReach
 from decgraph.dsl.lower.module import check_item, finished
 from decgraph.dsl.parse import Partly, parse_partly
 from decgraph.dsl.source import Source, Span
@@ -33,7 +33,7 @@ class Lowered:
     (model -> how often, in words). Offsets and lines are those of the text that it was lowered from. The checks of a whole
     algorithm, which cost more than its lowering, are made when somebody wants what they find."""
 
-    def __init__(self, item: S.Item, source: Source, names: Names, file: S.File, unknown: frozenset[str]) -> None:
+    def __init__(self, item: S.Item, source: Source, names: ItemsInReach, file: S.File, unknown: frozenset[str]) -> None:
         self.start, self.line = item.span.start, item.span.line
         watching = Watching(names, source, item.name, unknown)
         self.types: dict[tuple[int, int], Type] = watching.types
@@ -82,7 +82,7 @@ class Analysis:
 
     source: Source
     partly: Partly
-    names: Names
+    names: ItemsInReach
     reading: Collector
     """What is wrong with the text before anything is lowered."""
     lowered: dict[str, tuple[Lowered, int, int]] = field(default_factory=dict)
@@ -179,19 +179,19 @@ class Analyser:
         return (found.source.path, *imports, *others, " ".join(unknown), text[item.span.start : item.span.end])
 
 
-def params_in(names: Names) -> Callable[[str], tuple[str, ...]]:
+def params_in(names: ItemsInReach) -> Callable[[str], tuple[str, ...]]:
     """The parameters of what a file can name and does not define, by its name."""
     return lambda name: tuple(p.name for p in getattr(names.get(name), "params", ()) if isinstance(p, S.Param))
 
 
-def names_of(file: S.File, source: Source, collector: Collector) -> Names:
+def names_of(file: S.File, source: Source, collector: Collector) -> ItemsInReach:
     """What the file can name; imports that lead nowhere are reported and left out."""
     items: list[S.Item | S.Import] = []
     seen: set[str] = set()
     for item in file.items:
         if isinstance(item, S.Import):
             try:
-                Names(S.File((item,)), source)
+                ItemsInReach(S.File((item,)), source)
             except DecError as error:
                 for diagnostic in error.diagnostics:
                     collector.add(diagnostic)
@@ -201,10 +201,10 @@ def names_of(file: S.File, source: Source, collector: Collector) -> Names:
         else:
             seen.add(item.name)
         items.append(item)
-    return Names(S.File(tuple(items)), source)
+    return ItemsInReach(S.File(tuple(items)), source)
 
 
-def _finish(watching: Watching, item: S.Algorithm, source: Source, names: Names, file: S.File) -> tuple[str, ...]:
+def _finish(watching: Watching, item: S.Algorithm, source: Source, names: ItemsInReach, file: S.File) -> tuple[str, ...]:
     """The checks of a whole algorithm; the calls of its step."""
     externs = S.File(tuple(i for i in file.items if isinstance(i, S.Extern)))
     with _noting(watching, item):

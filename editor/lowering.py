@@ -14,7 +14,7 @@ from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.dsl.lower.expr import expr
 from decgraph.dsl.lower.flow import assigned
-from decgraph.dsl.lower.library import Names
+from decgraph.dsl.lower.library import ItemsInReach
 from decgraph.dsl.lower.module import ModuleLowering
 from decgraph.dsl.lower.state import Lowering, StateInfo
 from decgraph.dsl.lower.statements import statement
@@ -33,7 +33,7 @@ KEPT = ("env", "counters", "prefix", "trees", "source", "drafting", "calls", "ca
 class Watching(ModuleLowering):
     """One definition of a file, lowered as far as it goes. `unknown`: names that are known to be missing from it."""
 
-    def __init__(self, names: Names, source: Source, item: str, unknown: frozenset[str] = frozenset()) -> None:
+    def __init__(self, names: ItemsInReach, source: Source, item: str, unknown: frozenset[str] = frozenset()) -> None:
         super().__init__(names)
         self.source, self.item, self.unknown = source, item, set(unknown)
         self.faults: list[Diagnostic] = []

@@ -33,7 +33,7 @@ class Dependences:
         graph = nx.DiGraph()
         graph.add_nodes_from(range(len(ops)))
         graph.add_edges_from((made[v], n) for n, op in enumerate(ops) for v in used_by(op) if v in made)
-        self._closure = nx.transitive_closure_dag(graph)
+        self._closure = nx.transitive_closure_dag(graph, topo_order=range(len(ops)))
 
     def ancestors(self, places: Iterable[int]) -> set[int]:
         """The ops that some of these need."""

@@ -15,38 +15,16 @@ there. Calls are counted, not timed.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from itertools import islice
 from typing import Any
 
 import decgraph
+from decgraph.bench.compare import split_spec
 from decgraph.bench.measure import Told, silent
 from decgraph.errors import DecError
-from decgraph.ir.values import Function
-from decgraph.models import request_for, shipped
 from decgraph.zoo import tasks
-
-CANVAS = 32
-"""Positions of a canvas: what the shipped masked model was trained on."""
-BASE = "llada"
-"""The decoder of one token a call."""
-SETTINGS = {"length": CANVAS, "block": CANVAS, "steps": CANVAS}
-"""Parameters of those that have them: one canvas, in one block, one token a step."""
-
-
-def longer(each: int) -> list[str]:
-    """Prompts of tasks with more digits than in training, `each` of every kind; always the same ones."""
-    rng = random.Random("decgraph frontier")
-
-    def digits(count: int) -> str:
-        return "".join(rng.choice("0123456789") for _ in range(count))
-
-    kinds = (("copy", 7), ("reverse", 6), ("sort", 6), ("sort", 7))
-    words = [f"{kind} {digits(count)} =" for _ in range(each) for kind, count in kinds]
-    return words + [f"add {rng.randint(100, 999)} {rng.randint(10, 99)} =" for _ in range(each)]
+from lab.tradeoffs.masked import BASE, CANVAS, Masked
 
 
 @dataclass(frozen=True)
@@ -73,63 +51,25 @@ def measure(specs: Sequence[str], *, per_kind: int = 4, told: Told = silent) -> 
 
     Raises DecError for a name that is no masked decoder's.
     """
-    from decgraph.bench.compare import split_spec
-
     given = [BASE, *(spec for spec in specs if spec != BASE)]
-    asked = list(islice(tasks.stream(7, held=True), per_kind * len(tasks.KINDS)))
-    unsure = longer(per_kind)
     for spec in given:
         if "masked" not in decgraph.load(split_spec(spec)[0]).models.values():
             raise DecError(f"{spec} does not decode with a masked model")
-    points: list[Point] = []
-    base: list[tuple[int, ...]] = []
+    measure, points = Masked(per_kind * len(tasks.KINDS), per_kind), list[Point]()
     for number, spec in enumerate(given):
         told(f"frontier: {spec}", number / len(given))
-        name, own = split_spec(spec)
-        algorithm = decgraph.load(name)
-        params = settings_of(algorithm.function) | own
         try:
-            session = session_of(algorithm, params)
-            answers, task_calls = decoded(session, [task.prompt for task in asked])
-            texts, calls = decoded(session, unsure)
+            answers, found = measure.texts(spec, asked=True), measure.texts(spec)
         except DecError as error:
             points.append(Point(spec, failed=str(error).removeprefix("error: ").splitlines()[0]))
             continue
-        base = base or texts
-        right = [task.check(str(session.tokenizer.decode(tokens))) for task, tokens in zip(asked, answers, strict=True)]
-        same = sum(a == b for ours, theirs in zip(texts, base, strict=True) for a, b in zip(ours, theirs, strict=False))
-        points.append(
-            Point(spec, sum(right) / len(right), task_calls / len(asked), same / sum(map(len, base)), calls / len(unsure))
-        )
+        right = sum(task.check(word) for task, word in zip(measure.asked, answers.words, strict=True))
+        base = measure.texts(BASE).texts
+        same = sum(a == b for ours, theirs in zip(found.texts, base, strict=True) for a, b in zip(ours, theirs, strict=False))
+        share, count = same / sum(map(len, base)), len(measure.unsure)
+        calls = (answers.counts["calls"] / len(measure.asked), found.counts["calls"] / count)
+        points.append(Point(spec, right / len(measure.asked), calls[0], share, calls[1]))
     return points
-
-
-def settings_of(function: Function) -> dict[str, str]:
-    """`SETTINGS` of a decoder's parameters; where its range does not reach so far, its own default stays."""
-    high = {p.name: p.high for p in function.params}
-    return {k: str(v) for k, v in SETTINGS.items() if k in high and (high[k] is None or Fraction(str(high[k])) >= v)}
-
-
-def session_of(algorithm: Any, params: dict[str, str]) -> Any:
-    """A session on the shipped models. Raises DecError for a decoder that needs what is not shipped."""
-    from decgraph.bench.contenders import params_for
-
-    return algorithm.session(shipped(algorithm.function), **params_for(algorithm, params))
-
-
-def decoded(session: Any, prompts: Sequence[str]) -> tuple[list[tuple[int, ...]], int]:
-    """The tokens of every canvas up to the end of its text, and the model calls of all. Raises what a run raised."""
-    texts, calls = [], 0
-    for prompt in prompts:
-        request = request_for(session, prompt, max_tokens=CANVAS, temperature=0)
-        result = session.run(request, keep_events=False)
-        if result.error is not None:
-            raise result.error
-        calls += result.stats.target_calls
-        tokens = tuple(result.tokens)
-        # What lies behind the end of the text is filling.
-        texts.append(tokens[: next((place for place, token in enumerate(tokens) if token in request.eos), len(tokens))])
-    return texts, calls
 
 
 def frontier(points: Sequence[Point]) -> list[Point]:

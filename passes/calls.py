@@ -13,13 +13,13 @@ from typing import Any
 
 from decgraph.ir.values import Function, Loc, Module, Op, Region, Value
 from decgraph.passes import obstacles
-from decgraph.passes.cost import CallCost, Frequency, Walker
+from decgraph.passes.cost import CallCost, CostWalker, Frequency
 from decgraph.passes.kept import kept_by_op
 from decgraph.passes.manager import optimise
 from decgraph.passes.motion import CALLS
 from decgraph.passes.obstacles import Obstacle
 from decgraph.passes.plan import Plan
-from decgraph.passes.purposes import Purpose, Uses
+from decgraph.passes.purposes import Purpose, Purposes
 from decgraph.passes.tree_fusion import parts_of
 from decgraph.passes.waits import waits
 
@@ -30,7 +30,7 @@ STEP, RUN, EARLY = "a step", "a run", "before the first step"
 
 
 @dataclass(frozen=True)
-class Call:
+class ExplainedCall:
     """One model call of the program.
 
     model: with how it is derived. line, column: of the program; file: where it stands, of a helper's line its file. expression:
@@ -108,7 +108,7 @@ class Calls:
 
     name: str
     step: str
-    calls: tuple[Call, ...]
+    calls: tuple[ExplainedCall, ...]
     savings: tuple[Saving, ...] = ()
 
     def text(self) -> str:
@@ -151,11 +151,11 @@ class Explainer:
 
     def __init__(self, module: Module, made: Module, text_of: TextOf) -> None:
         self.module, self.made, self.text_of = module, made, text_of
-        walker = Walker(made, made.entry)
+        walker = CostWalker(made, made.entry)
         loop = walker.loop()
         self.step = "one decoding step (an iteration of `while not done`)" if loop is not None else "a whole run"
         self.when = STEP if loop is not None else RUN
-        early = Walker(made, made.entry)
+        early = CostWalker(made, made.entry)
         for op in made.entry.body.ops:
             if op is not loop and loop is not None:
                 early.walk(Region((), (op,), ()), Frequency())
@@ -163,13 +163,13 @@ class Explainer:
         self.what = {**{k: (c, EARLY) for k, c in early.found.items()}, **{k: (c, self.when) for k, c in walker.found.items()}}
         self.within: list[str] = []
 
-    def function(self, name: str, runs: tuple[Op, ...]) -> Iterator[Call]:
+    def function(self, name: str, runs: tuple[Op, ...]) -> Iterator[ExplainedCall]:
         """The calls of a function, and of those that it runs, in the order of the text."""
         if name in self.within or name not in self.module.functions:
             return
         self.within.append(name)
         before, after = self.module.functions[name], self.made.functions[name]
-        facts = Facts(after)
+        facts = AfterPasses(after)
         for op in before.body.walk():
             now = facts.now(op)
             if op.opcode in CALLS:
@@ -178,20 +178,20 @@ class Explainer:
                 yield from self.function(str(op.attrs["callee"]), (*runs, now))
         self.within.remove(name)
 
-    def call(self, before: Function, facts: Facts, op: Op, now: Op | None, runs: tuple[Op, ...]) -> Call:
+    def call(self, before: Function, facts: AfterPasses, op: Op, now: Op | None, runs: tuple[Op, ...]) -> ExplainedCall:
         loc = op.loc.called or op.loc
         place, expression = self.shown(op.loc)
         if now is None:
-            cost = Walker(self.module, before).call(op, Frequency())
-            twin = facts.twin(op, cost, Walker(self.made, facts.function))
+            cost = CostWalker(self.module, before).call(op, Frequency())
+            twin = facts.twin(op, cost, CostWalker(self.made, facts.function))
             words = f"an equal call stands in line {twin.loc.line}, and is made once" if twin is not None else ""
-            idle = tuple(map(str, Uses(before).purposes(op)))
-            return Call(
+            idle = tuple(map(str, Purposes(before).purposes(op)))
+            return ExplainedCall(
                 cost.model, loc.line, loc.column, place, expression, op.opcode, self.when, "0", 0,
                 (words,) if words else (*idle, "dropped: what it is for is not reached or not needed"),
                 cost.place, None, "", "", (), "", "", (), (), "", (), (),
             )  # fmt: skip
-        cost, when = self.what.get((*runs, now), (Walker(self.made, facts.function).call(now, Frequency()), EARLY))
+        cost, when = self.what.get((*runs, now), (CostWalker(self.made, facts.function).call(now, Frequency()), EARLY))
         which = facts.part(op, now)
         why = facts.uses.purposes(now, (now.results[which],))
         kept = facts.kept.get(now)
@@ -204,10 +204,10 @@ class Explainer:
         group = now.attrs.get("joint")
         shared = str(group).removesuffix("@step")
         alone = obstacles.batch(facts.function, now) if group is None else None
-        own = Walker(self.module, before).call(op, Frequency())
+        own = CostWalker(self.module, before).call(op, Frequency())
         changes = [o.change for o in (*apart, *((obstacle,) if obstacle else ()), *((alone,) if alone else ())) if o.change]
         rows = replace(cost, place=own.place if len(parts_of(now)) > 1 else cost.place)
-        return Call(
+        return ExplainedCall(
             cost.model, loc.line, loc.column, place, expression, op.opcode, when, cost.times, cost.most,
             tuple(map(str, why)), rows.place, facts.rows(op), cost.asked, cost.computed,
             cached, store, obstacle.why if obstacle else "",
@@ -231,12 +231,12 @@ class Explainer:
         return path, lines[loc.line - 1][loc.column - 1 :].strip()
 
 
-class Facts:
+class AfterPasses:
     """What is known of one function after the passes."""
 
     def __init__(self, function: Function) -> None:
         self.function = function
-        self.uses = Uses(function)
+        self.uses = Purposes(function)
         self.kept = kept_by_op(function)
         self.regions: dict[Op, Region] = {}
         self.by_value: dict[Value, Op] = {}
@@ -271,7 +271,7 @@ class Facts:
             return []
         return [o for o in before.body.walk() if o is not op and o.opcode in CALLS and self.now(o) is now]
 
-    def twin(self, op: Op, cost: CallCost, walker: Walker) -> Op | None:
+    def twin(self, op: Op, cost: CallCost, walker: CostWalker) -> Op | None:
         """The call that an op which is no more was merged with: of the same model at the same place."""
         for other in self.regions:
             if other.opcode == op.opcode:
@@ -333,4 +333,4 @@ def counted(module: Module, params: Mapping[str, object], plan: Plan | None) -> 
     return out
 
 
-__all__ = ["Call", "Calls", "Obstacle", "Saving", "calls_of"]
+__all__ = ["Calls", "ExplainedCall", "Obstacle", "Saving", "calls_of"]

@@ -112,10 +112,10 @@ class Frequency:
 def cost_of(module: Module, name: str = "") -> Cost:
     """The cost of a module's algorithm, or of the function called `name`."""
     function = module.functions[name or module.main]
-    return Walker(module, function).report()
+    return CostWalker(module, function).report()
 
 
-class Walker:
+class CostWalker:
     """One walk over a step, with the loops around every op. given: what the caller of a sub-run calls the function's models;
     within: the functions that are being walked around it."""
 
@@ -207,7 +207,7 @@ class Walker:
         operands = dict(zip(op.attrs["args"], op.operands[2:], strict=False))
         given = {p.value: self.derived(operands[p.name]) for p in callee.params
                  if p.value.type.elem == "model" and p.name in operands}  # fmt: skip
-        inner = Walker(self.module, callee, given, self.within)
+        inner = CostWalker(self.module, callee, given, self.within)
         loop = inner.loop()
         before = [o for o in callee.body.ops if o is not loop]
         for o in before:

@@ -42,7 +42,7 @@ FOLDED = frozenset(
 
 def fold(region: Region) -> Region:
     """The region with what can be computed now as constants, and with decided branches and loops without iterations gone."""
-    return rebuild(region, Folder().rewrite)
+    return rebuild(region, ConstantFolder().rewrite)
 
 
 class _Numbers:
@@ -51,7 +51,7 @@ class _Numbers:
     num = FLOAT
 
 
-class Folder:
+class ConstantFolder:
     """Remembers the constants seen so far; `rewrite` is an argument of `ir.walk.rebuild`."""
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ def kept(function: Function) -> list[Reuse]:
 
 def kept_by_op(function: Function) -> dict[Op, Reuse]:
     """The same, by the op that calls."""
-    return Analysis(function).run()
+    return ReuseAnalysis(function).run()
 
 
 def step_of(function: Function) -> Region:
@@ -47,7 +47,7 @@ def step_of(function: Function) -> Region:
 
 
 @dataclass(frozen=True)
-class Place:
+class CallPlace:
     """Where a part of a call stands. kind: "context", "parent", "tree", "nodes", "canvas", "canvases"; which: of the nodes."""
 
     kind: str
@@ -69,7 +69,7 @@ class Place:
         return f"(c + the cells of the canvas) for every canvas of {self.tree}"
 
 
-class Analysis:
+class ReuseAnalysis:
     """One function's calls, step by step as they stand."""
 
     def __init__(self, function: Function) -> None:
@@ -80,7 +80,7 @@ class Analysis:
         self.commits = [op for op, _ in nested(self.step, False) if op.opcode == "commit"]
 
     def run(self) -> dict[Op, Reuse]:
-        seen: dict[str, list[Place]] = {}
+        seen: dict[str, list[CallPlace]] = {}
         out: dict[Op, Reuse] = {}
         for op, looped in self.calls:
             store = str(op.attrs["reuse"])
@@ -90,7 +90,7 @@ class Analysis:
             before += places
         return out
 
-    def places(self, op: Op) -> list[Place]:
+    def places(self, op: Op) -> list[CallPlace]:
         if op.opcode == "model.memory":
             return [self.place(op.operands[1])]
         out, at = [], 1
@@ -99,23 +99,23 @@ class Analysis:
             at += 1 + len(names)
         return out
 
-    def place(self, v: Value) -> Place:
+    def place(self, v: Value) -> CallPlace:
         t = v.type
         if t.elem == "canvas":
-            return Place("canvas", str(t.of[0]))
+            return CallPlace("canvas", str(t.of[0]))
         if t.elem == "tree":
-            return Place("canvases" if t.of[1] == "edit" else "tree", str(t.of[0]))
+            return CallPlace("canvases" if t.of[1] == "edit" else "tree", str(t.of[0]))
         made = self.made.get(v)
         if t.elem == "path" or t.of[0] == "ctx":
-            return Place("parent" if made is not None and made.attrs.get("parent") else "context")
+            return CallPlace("parent" if made is not None and made.attrs.get("parent") else "context")
         if made is not None and made.opcode == "tree.nodes":
             which = {"all": "all nodes"}.get(str(made.attrs["which"]), f"the {made.attrs['which']}")
         else:
             which = v.name or "some nodes"
-        return Place("nodes", str(t.of[0]), which)
+        return CallPlace("nodes", str(t.of[0]), which)
 
     # -- what is computed
-    def one(self, op: Op, store: str, places: list[Place], before: list[Place], looped: bool) -> Reuse:
+    def one(self, op: Op, store: str, places: list[CallPlace], before: list[CallPlace], looped: bool) -> Reuse:
         if places[0].kind in ("canvas", "canvases"):
             return self.canvas(op, store, places, before)
         reasons: list[str] = ["cached: the committed prefix"]
@@ -130,7 +130,7 @@ class Analysis:
             reasons.append("read from the features that the last call left")
         return Reuse(store, op.loc.line, " and ".join(dict.fromkeys(p.asked() for p in places)), shown, tuple(reasons))
 
-    def pending(self, store: str, features: bool, reasons: list[str], places: list[Place]) -> str:
+    def pending(self, store: str, features: bool, reasons: list[str], places: list[CallPlace]) -> str:
         """Committed tokens that the store does not hold when the step begins, by what the last step committed."""
         if places[0].kind == "parent" and len(places) == 1:
             later = [p for op, _ in self.calls if op.attrs["reuse"] == store for p in self.places(op) if p.kind != "parent"]
@@ -160,7 +160,7 @@ class Analysis:
         op = self.made.get(commit.operands[0])
         return str(op.operands[0].type.of[0]) if op is not None and op.opcode == "tree.walk" else ""
 
-    def nodes(self, place: Place, before: list[Place], looped: bool, reasons: list[str]) -> list[str]:
+    def nodes(self, place: CallPlace, before: list[CallPlace], looped: bool, reasons: list[str]) -> list[str]:
         if place.kind in ("context", "parent"):
             return []
         if any(p.tree == place.tree for p in before):
@@ -173,7 +173,7 @@ class Analysis:
             return [f"{place.which} of {place.tree}, each node once"]
         return [f"the way to {place.which} of {place.tree}"]
 
-    def canvas(self, op: Op, store: str, places: list[Place], before: list[Place]) -> Reuse:
+    def canvas(self, op: Op, store: str, places: list[CallPlace], before: list[CallPlace]) -> Reuse:
         """A masked model computes a canvas as a whole; the same canvas twice in a row is computed once."""
         others = [p for o, _ in self.calls if o is not op and o.attrs["reuse"] == store for p in self.places(o)]
         asked = " and ".join(p.asked() for p in places)

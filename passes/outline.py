@@ -165,6 +165,8 @@ class _Body:
 
     def outlined(self, run: Sequence[Op], users: dict[Value, list[Op | None]]) -> list[Op]:
         """A run with its groups as segments."""
+        if sum(map(self.how.counts, run)) < LEAST:
+            return list(run)
         inside: set[Op | None] = set(run)
         leaving = {v for op in run for v in op.results if any(u not in inside for u in users.get(v, ()))}
         ops = list(run)

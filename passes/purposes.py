@@ -37,7 +37,7 @@ class Purpose:
         return f"{self.what} (line {self.line})"
 
 
-class Uses:
+class Purposes:
     """The purposes of the values of one function. graph: from each value to those that carry it on, and to its purposes."""
 
     def __init__(self, function: Function) -> None:

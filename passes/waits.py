@@ -37,16 +37,16 @@ class Wait:
 
 def waits(function: Function) -> list[Wait]:
     """Every wait of the algorithm's step, once for each place, in order."""
-    return Waits(function).found
+    return WaitFinder(function).found
 
 
 def chosen_sizes(function: Function) -> frozenset[Value]:
     """The values whose sizes data decides where they are computed (the sizes of values computed from them are known by
     then)."""
-    return frozenset(Waits(function).chosen)
+    return frozenset(WaitFinder(function).chosen)
 
 
-class Waits:
+class WaitFinder:
     """One walk over a function: `data` holds values that depend on data, `ragged` those whose sizes do."""
 
     def __init__(self, function: Function) -> None:

@@ -63,7 +63,7 @@ class Backend(ABC):
         request: Request,
         *,
         listener: Callable[[Event], None] | None = None,
-        shared: dict[Any, Any] | None = None,
+        shared: dict[tuple[str, str], object] | None = None,
         externs: Mapping[str, Callable[..., Any]] | None = None,
         detokenizer: Detokenizer | None = None,
         parent: Self | None = None,

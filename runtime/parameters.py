@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from decgraph.errors import DecError
+from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.ops.limits import WIDEST
 from decgraph.ir.types import Type
+from decgraph.ir.values import Param
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.grammars import Grammar, OfText
 
@@ -36,7 +38,7 @@ WRITTEN = {
 """How a value of each kind is written."""
 
 
-def check_value(owner: str, p: Any, v: Any) -> Any:
+def check_value(owner: str, p: Param, v: Any) -> Any:
     """One parameter's value, converted to its type. Raises DecError that says how it is written."""
     t, name = p.value.type, p.name
     try:
@@ -54,7 +56,7 @@ def check_value(owner: str, p: Any, v: Any) -> Any:
     return v
 
 
-def check_range(owner: str, p: Any, v: Any) -> None:
+def check_range(owner: str, p: Param, v: Number | str) -> None:
     """Checks a number against a parameter's range. Raises DecError for one outside of it."""
     low, high = p.low, p.high
     if p.value.type.elem == "prob":
@@ -89,7 +91,7 @@ def example(t: Type) -> str:
     )
 
 
-def written(value: Any) -> str:
+def written(value: object) -> str:
     """A parameter's value as an author would write it: `true`, `0.001`, `1/3`, `[1, 3]`, `4x2x1`. `check_value` reads it back.
 
     >>> written(frozenset({3, 1})), written(Fraction(1, 1000)), written(np.array([True, False]))
@@ -124,7 +126,7 @@ SHOWN = 80
 """Longer values are cut in what people read."""
 
 
-def shown(value: Any, most: int = SHOWN) -> str:
+def shown(value: object, most: int = SHOWN) -> str:
     """A parameter's value for people to read, in at most about `most` characters. What is short is as `written` has it; of long
     vectors the beginning is told and how many entries there are, of automata the states and where they lead.
 
@@ -153,12 +155,12 @@ def _decimal(value: Fraction) -> str:
     return short if "e" not in short and Fraction(short) == value else str(value)
 
 
-def _short(v: Any) -> str:
+def _short(v: object) -> str:
     text = repr(v) if not isinstance(v, int) or abs(v) < 10**30 else f"a number of {v.bit_length():,} bits"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _value(t: Type, v: Any) -> Any:
+def _value(t: Type, v: object) -> Any:
     if t.dims:
         return _vector(t, _listed(v))
     if t.elem == "list":
@@ -166,7 +168,7 @@ def _value(t: Type, v: Any) -> Any:
     return READERS.get(t.elem, lambda x: x)(v)
 
 
-def _listed(v: Any) -> Any:
+def _listed(v: object) -> Any:
     """A list from its text: JSON, or items between commas."""
     if not isinstance(v, str):
         return v
@@ -180,7 +182,7 @@ def _listed(v: Any) -> Any:
     return [x for x in (part.strip() for part in text.split(",")) if x]
 
 
-def _vector(t: Type, v: Any) -> Any:
+def _vector(t: Type, v: object) -> list[Any] | np.ndarray:
     if isinstance(v, np.ndarray):
         v = v.tolist()
     if not isinstance(v, list | tuple):
@@ -194,13 +196,13 @@ def _vector(t: Type, v: Any) -> Any:
     return np.array(rows, dtype=bool if t.elem == "bool" else np.int64)
 
 
-def _reals(rows: list[Any]) -> Any:
+def _reals(rows: Sequence[object]) -> np.ndarray:
     out = np.empty(len(rows), dtype=object)
     out[:] = rows
     return out
 
 
-def _whole(v: Any) -> int:
+def _whole(v: object) -> int:
     if isinstance(v, bool):
         raise ValueError
     if isinstance(v, str):
@@ -215,14 +217,14 @@ def _whole(v: Any) -> int:
     return n
 
 
-def _bounded(v: Any) -> int:
+def _bounded(v: object) -> int:
     n = _whole(v)
     if abs(n) >= WIDEST:
         raise OverflowError
     return n
 
 
-def _number(v: Any) -> Any:
+def _number(v: object) -> Number | str:
     if isinstance(v, str) and v.strip() not in ("inf", "-inf"):
         _, _, exponent = v.lower().partition("e")
         if len(v) > MOST_DIGITS or (exponent and abs(int(exponent)) > MOST_DIGITS):
@@ -239,7 +241,7 @@ def _number(v: Any) -> Any:
     return v
 
 
-def _bool(v: Any) -> bool:
+def _bool(v: object) -> bool:
     if isinstance(v, str):
         if v.lower() not in ("yes", "no", "true", "false"):
             raise ValueError
@@ -251,18 +253,18 @@ def _topology(v: Any) -> Topology:
     return Topology.of(v)
 
 
-def _set(v: Any) -> frozenset[int]:
+def _set(v: object) -> frozenset[int]:
     return frozenset(_bounded(x) for x in _listed(v))
 
 
-def _token(v: Any) -> int:
+def _token(v: object) -> int:
     n = _bounded(v)
     if n < 0:
         raise ValueError
     return n
 
 
-def _automaton(v: Any) -> Any:
+def _automaton(v: object) -> object:
     if isinstance(v, str):
         text = v.strip()
         if not text.startswith("{"):
@@ -301,7 +303,7 @@ READERS = {
 }
 
 
-def is_text(p: Any, v: Any) -> bool:
+def is_text(p: Param, v: object) -> bool:
     """Whether a text was given for a parameter of tokens: it is not a list of ids, and a tokenizer has to read it."""
     t = p.value.type
     if t.elem != "token" or len(t.dims) != 1 or not isinstance(v, str):

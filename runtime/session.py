@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Unpack
+from typing import Any, NoReturn, TypeVar, Unpack
 
 from decgraph.errors import DecError
 from decgraph.ir.types import Type
@@ -37,6 +37,7 @@ from decgraph.runtime.text import pieces_of
 from decgraph.runtime.trace import Commits, Event, Stats
 from decgraph.runtime.unshaped import refuse_unread, unread
 
+Item = TypeVar("Item")
 AT_A_TIME = 8
 """Default number of requests that `generate` runs at a time."""
 
@@ -47,7 +48,7 @@ class Begun:
 
     machine: Backend
     request: Request
-    events: list[Any]
+    events: list[Event]
     started: float
 
 
@@ -161,7 +162,7 @@ class Session:
             check_shapes(self.function, self.params, next(iter(self.models.values())).vocab.size)
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
         check_externs(module, self.function.name, self.externs)
-        self.shared: dict[Any, Any] = {}
+        self.shared: dict[tuple[str, str], object] = {}
         self.defaults: RequestFields | None = None
         """The sampling fields of requests that do not say them; None: what the first model's settings say."""
         self.load_seconds = 0.0
@@ -290,7 +291,7 @@ class Session:
                 if finished is not None:
                     finished(number, results[number])
 
-            def hearing(number: int) -> Callable[[Any], None] | None:
+            def hearing(number: int) -> Callable[[Event], None] | None:
                 tell = None if listener is None else lambda event: listener(number, event)
                 return Commits(tell) if tell is not None and commits_only else tell
 
@@ -345,18 +346,18 @@ class Session:
     def _start(
         self,
         request: Request,
-        listener: Callable[[Any], None] | None,
+        listener: Callable[[Event], None] | None,
         keep_events: bool,
-        shared: dict[Any, Any] | None = None,
+        shared: dict[tuple[str, str], object] | None = None,
     ) -> Begun:
         """A machine about to run a request. shared: states `per session` in the place of the session's own."""
         self._check(request)
         refuse_autocast(self.placement)
-        events: list[Any] = []
+        events: list[Event] = []
 
         keeps = keep_events or not self.machine.counts
 
-        def hear(event: Any) -> None:
+        def hear(event: Event) -> None:
             events.append(event)
             if listener is not None:
                 listener(event)
@@ -430,7 +431,7 @@ class Session:
         and `Stopped`, so that backend triton may decode in graph mode; the result has no events.
         """
 
-        def work(hear: Callable[[Any], None]) -> None:
+        def work(hear: Callable[[Event | Result], None]) -> None:
             listener = Commits(hear) if commits_only else hear
             hear(self.run(request, listener=listener, keep_events=not commits_only, cache_key=cache_key))
 
@@ -454,7 +455,7 @@ class Session:
         """
         asked = self._requests(prompts, request)
 
-        def work(hear: Callable[[Any], None]) -> None:
+        def work(hear: Callable[[tuple[int, Event | Result]], None]) -> None:
             self.generate(
                 asked,
                 batch=batch,
@@ -470,12 +471,12 @@ class Session:
             if not left:
                 return
 
-    def _streamed(self, work: Callable[[Callable[[Any], None]], None]) -> Iterator[Any]:
+    def _streamed(self, work: Callable[[Callable[[Item], None]], None]) -> Iterator[Item]:
         """What `work`, in a thread, tells its listener, as it tells it; what it raises is raised here."""
-        items: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        items: queue.SimpleQueue[Item | BaseException] = queue.SimpleQueue()
         stopped = threading.Event()
 
-        def hear(item: Any) -> None:
+        def hear(item: Item) -> None:
             if stopped.is_set():
                 raise KeyboardInterrupt
             items.put(item)

@@ -19,7 +19,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from lib.stdlib.requests import Letters, V, heard, requests
+from lib.stdlib.letters import Letters
+from lib.stdlib.requests import V, heard, requests
 from lib.waiting import SECONDS
 
 from decgraph import stdlib

@@ -12,7 +12,7 @@ from decgraph.runtime import trace
 from decgraph.runtime.recording import Recording, Stamped
 from decgraph.runtime.session import Result, Session
 from decgraph.runtime.text import Detokenizer, detokenizer_of
-from decgraph.views.steps import DraftTree, DrawnNode, Step, instructive, steps_of
+from decgraph.views.steps import DraftTree, DrawnNode, RecordedStep, instructive, steps_of
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Trace:
         )
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[RecordedStep]:
         """Its decoding steps."""
         return steps_of(self.recording, len(self.prompt))
 
@@ -198,7 +198,7 @@ def texts(run: Trace, tokens: tuple[int, ...]) -> list[str]:
     return out
 
 
-def step_data(step: Step, trees: Sequence[DraftTree]) -> dict[str, Any]:
+def step_data(step: RecordedStep, trees: Sequence[DraftTree]) -> dict[str, Any]:
     """A step as the page's script reads it; what is empty is left out."""
     data: dict[str, Any] = {
         "i": step.iteration,

@@ -137,7 +137,7 @@ class CellChange:
 
 
 @dataclass
-class Step:
+class RecordedStep:
     """A decoding step. first, count: the committed tokens that it added. began, ended: seconds since the run began."""
 
     events: list[Stamped]
@@ -167,15 +167,15 @@ class Step:
         return self.events[-1].iteration
 
 
-def steps_of(recording: Recording, prompt: int) -> list[Step]:
+def steps_of(recording: Recording, prompt: int) -> list[RecordedStep]:
     """The steps of a run after `prompt` tokens. A step is an iteration of the main loop; on a canvas it is a model call with
     what was decided on it; in a program with neither, an iteration of its outermost loop around calls of the target."""
-    out: list[Step] = []
+    out: list[RecordedStep] = []
     committed, began, heard = 0, 0.0, 0
     whole: DraftTree | None = None
     marks = deque(recording.marks)
     for part in parts(recording.events):
-        step = Step(part, committed, began)
+        step = RecordedStep(part, committed, began)
         whole = fill(step, prompt, whole, len(out), heard, marks)
         committed += step.count
         began = step.ended
@@ -240,7 +240,9 @@ def repeated(counts: Counter[int], seen: set[int]) -> int:
     return min((line for line, n in counts.items() if n > 1 and line not in seen), default=0)
 
 
-def fill(step: Step, prompt: int, whole: DraftTree | None, number: int, heard: int, marks: deque[Marked]) -> DraftTree | None:
+def fill(
+    step: RecordedStep, prompt: int, whole: DraftTree | None, number: int, heard: int, marks: deque[Marked]
+) -> DraftTree | None:
     """Read a step's events. whole: what was grown since the last commit, which this step may grow or verify; returned as this
     step leaves it. number: the step's own. heard: how many events came before it. marks: those that no step has read."""
     path: list[int] = []  # what the last verification accepted
@@ -294,12 +296,12 @@ def fill(step: Step, prompt: int, whole: DraftTree | None, number: int, heard: i
     return whole
 
 
-def instructive(steps: Sequence[Step]) -> int:
+def instructive(steps: Sequence[RecordedStep]) -> int:
     """The step that tells most, from 0: the first with the most accepted drafts among those that rejected one too, else among
     all; of a search, which tests nothing, the last, where its tree is whole; of a canvas the middle one of those that decided
     the most, where there is something to read and something open."""
 
-    def tests(step: Step) -> tuple[bool, int]:
+    def tests(step: RecordedStep) -> tuple[bool, int]:
         events = [type(stamped.event) for stamped in step.events]
         taken = events.count(trace.Accepted)
         return (trace.Rejected in events and taken > 0, taken)

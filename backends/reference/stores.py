@@ -14,7 +14,7 @@ from decgraph.backends.automata import ids_of
 from decgraph.backends.indexes import ROOM, Continuations, Lru
 from decgraph.backends.reference.calls import model_of
 from decgraph.backends.reference.protocols import Machine
-from decgraph.backends.reference.values import ReferenceMemory, Suffixes
+from decgraph.backends.reference.values import ReferenceMemory, SuffixSearch
 from decgraph.errors import DecError
 from decgraph.ir import machine
 from decgraph.ir.data.dist import Draws, Path, resolve_path, token_of
@@ -35,7 +35,7 @@ def new_index(m: Machine, op: Op, sizes: Sequence[Datum]) -> Index:
     """An empty index."""
     kind = op.attrs["kind"]
     n = as_int(sizes[0]) if sizes else 0
-    return Lru(n or 1) if kind == "lru" else Suffixes(n or 64, as_int(sizes[1]) if len(sizes) > 1 else ROOM)
+    return Lru(n or 1) if kind == "lru" else SuffixSearch(n or 64, as_int(sizes[1]) if len(sizes) > 1 else ROOM)
 
 
 def ask(m: Machine, op: Op, index: Index, args: Sequence[Datum]) -> Datum:

@@ -17,12 +17,12 @@ Meeting = Callable[[str, Any, Callable[[list[Any]], list[Any]]], Any]
 """Called by a run at a place, with its value and what is made of the values of all: gives its own part, once all are there."""
 
 
-class Ended(BaseException):
+class BatchEnded(BaseException):
     """Raised in a run whose batch ends before it: nobody hears of it."""
 
 
 @dataclass
-class Member:
+class BatchedRun:
     """A run of the batch; place: where it waits for the others, "" while it can go on."""
 
     number: int
@@ -62,7 +62,7 @@ class Member:
         self.back.release()
         self.go.acquire()
         if self.stopped:
-            raise Ended
+            raise BatchEnded
         return self.value
 
 
@@ -70,12 +70,12 @@ def run_together(
     waiting: Iterator[tuple[int, Backend]], width: int, ended: Callable[[int, Backend, BaseException | None], None]
 ) -> None:
     """`Backend.run_many` for such programs: runs join and leave where sequences wait."""
-    flight: list[Member] = []
+    flight: list[BatchedRun] = []
     back = threading.Semaphore(0)
     try:
         while True:
             while len(flight) < width and (entry := next(waiting, None)) is not None:
-                flight.append(Member(*entry, back))
+                flight.append(BatchedRun(*entry, back))
                 flight[-1].start()
             if not flight:
                 return

@@ -69,8 +69,8 @@ def memory_of(given: Datum) -> Memory | None:
 
 
 @dataclass(frozen=True)
-class Suffixes:
-    """An index of the texts learned so far: read_logits up by at most `depth` tokens, it returns what followed them. Immutable.
+class SuffixSearch:
+    """An index of the texts learned so far: looked up by at most `depth` tokens, it returns what followed them. Immutable.
 
     texts: the number and the tokens of each, oldest first; of more than `room` tokens the oldest are forgotten. learned: how
     many texts there were. This is the meaning, by search; backends/torch/suffixes.py has the automaton that finds the same.
@@ -81,14 +81,14 @@ class Suffixes:
     texts: tuple[tuple[int, tuple[int, ...]], ...] = ()
     learned: int = 0
 
-    def learn(self, tokens: Sequence[int]) -> Suffixes:
+    def learn(self, tokens: Sequence[int]) -> SuffixSearch:
         """With another text, whose number is `learned` before."""
         if not len(tokens):
             return self
         text = (self.learned, tuple(int(t) for t in tokens))
         return replace(self, texts=(*self.texts, text), learned=self.learned + 1).trimmed()
 
-    def extend(self, tokens: Sequence[int], number: int | None = None) -> Suffixes:
+    def extend(self, tokens: Sequence[int], number: int | None = None) -> SuffixSearch:
         """With a text continued, the last one by default; with another one if it is forgotten."""
         number = self.learned - 1 if number is None else number
         if all(n != number for n, _ in self.texts):
@@ -96,7 +96,7 @@ class Suffixes:
         more = tuple(int(t) for t in tokens)
         return replace(self, texts=tuple((n, t + more) if n == number else (n, t) for n, t in self.texts)).trimmed()
 
-    def trimmed(self) -> Suffixes:
+    def trimmed(self) -> SuffixSearch:
         """Without what there is no room for."""
         drop = forgotten(sum(len(t) for _, t in self.texts), self.room)
         kept = []

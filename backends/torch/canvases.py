@@ -42,7 +42,7 @@ class Canvas:
         return replace(self, token=token, soft=soft, draws=kept)
 
     def put_soft(self, ids: Ids, values: list[np.ndarray]) -> Canvas:
-        """With cells that hold an embedding."""
+        """With cells that hold an embedding, each float64[vocabulary + 1]. ids: int64[n]."""
         token = self.token.copy()
         token[ids] = -1
         return replace(self, token=token, soft={**self.soft, **{int(i): v for i, v in zip(ids, values, strict=True)}})

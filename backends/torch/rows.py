@@ -271,7 +271,7 @@ def on_one_device(values: Sequence[Tensor]) -> list[Tensor]:
 
 
 def torch_function(fn: Callable[..., Tensor], args: Sequence[object], kwargs: Mapping[str, object] = NONE) -> Sparse | Tensor:
-    """A function of torch on values over the vocabulary."""
+    """A function of torch on values over the vocabulary, [..., V] each."""
     if fn in (torch.sub, torch.relu):
         few = [Sparse.of(x) for x in args]
         if few[0] is not None and few[-1] is not None:

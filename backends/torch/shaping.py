@@ -7,8 +7,8 @@ bit), in float32 for all others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,10 +19,25 @@ from decgraph.backends.torch.transfer import fetched
 from decgraph.errors import ConstraintError, DecError
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.faults import noted_outside
-from decgraph.runtime.request import Allow, Amount, Factor
+from decgraph.runtime.request import Allow, Amount, Factor, Request
 
-if TYPE_CHECKING:
-    from decgraph.backends.torch.rows import Rows
+
+class Scored(Protocol):
+    """Rows of scores [R, V], as their shaping sees them (rows.py says what each of these is)."""
+
+    request: Request
+    allow: np.ndarray | Tensor | None
+    path: Callable[[int], Sequence[int]] | None
+    stated: bool
+    dead: np.ndarray | None
+    banned: np.ndarray | None
+    undefined: np.ndarray | None
+
+    def adjusted(self) -> Tensor: ...
+
+    def path_of(self, i: int) -> tuple[int, ...]: ...
+
+    def text_of(self, i: int) -> tuple[Prefixes, int]: ...
 
 
 def nothing_left() -> DecError:
@@ -72,7 +87,7 @@ def total(a: Tensor) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(a.numpy()).sum(-1, keepdims=True))
 
 
-def constrained(scores: Tensor, rows: Rows) -> Tensor:
+def constrained(scores: Tensor, rows: Scored) -> Tensor:
     """The logits [R, V] under bans, minimum length, the automaton and the author's `allow`. Rows that are left
     without a token are marked in `rows.dead`: reading one is an error."""
     request, n, size = rows.request, int(scores.shape[0]), int(scores.shape[1])
@@ -97,7 +112,7 @@ def constrained(scores: Tensor, rows: Rows) -> Tensor:
     return usable(logits, rows)
 
 
-def usable(logits: Tensor, rows: Rows) -> Tensor:
+def usable(logits: Tensor, rows: Scored) -> Tensor:
     """The same logits [R, V]. Rows without a token are marked in `rows.dead`, stated rows with a NaN or an infinity
     in `rows.undefined`."""
     alive = fetched((logits > float("-inf")).any(-1))
@@ -122,7 +137,7 @@ def _allowed(allow: Allow, texts: Prefixes, row: int, size: int) -> np.ndarray:
     return masks[key]
 
 
-def adjusted(logits: Tensor, rows: Rows) -> Tensor:
+def adjusted(logits: Tensor, rows: Scored) -> Tensor:
     """Constrained logits [R, V] after the request's processors, penalties and bias, each row by its own path. Rows that the
     processors leave without a token are marked in `rows.banned`.
 
@@ -153,7 +168,7 @@ def first_argmax(values: Tensor) -> np.ndarray:
     return found
 
 
-def shaped(rows: Rows) -> Tensor:
+def shaped(rows: Scored) -> Tensor:
     """Probabilities [R, V] after processors, penalties, bias, temperature, top-k, top-p and min-p."""
     request, logits = rows.request, rows.adjusted()
     if float(request.temperature) == 1.0:
@@ -189,7 +204,7 @@ def _renormalised(probs: Tensor, mask: Tensor) -> Tensor:
     return kept / total(kept)
 
 
-def penalised(logits: Tensor, rows: Rows) -> Tensor:
+def penalised(logits: Tensor, rows: Scored) -> Tensor:
     """Logits [R, V] after repetition, presence and frequency penalties and bias, each row by its own path."""
     request = rows.request
     n, size = logits.shape

@@ -50,7 +50,7 @@ def parts_of(op: Op) -> Iterable[Op]:
 
 
 def offer(m: Machine, t: TorchTree, row: object, children: Ids, draws: Draws | np.ndarray | tuple[()]) -> None:
-    """Tell the recorder of a run the probabilities of the drafts, children of one node, that a rule tests."""
+    """Tell the recorder of a run the probabilities of the drafts, children int64[n] of one node, that a rule tests."""
     assert m.recorder is not None
     for i, c in enumerate(children):
         token = int(t.token[c])
@@ -59,7 +59,7 @@ def offer(m: Machine, t: TorchTree, row: object, children: Ids, draws: Draws | n
 
 
 def law_of(m: Machine, draws: Draws | np.ndarray | tuple[()], i: int, token: int) -> float | None:
-    """The probability of draft i of several under the law that it was drawn from."""
+    """The probability of draft i of several [n] under the distribution that it was drawn from."""
     return float(draws.pick(i).law_prob(m.request, m.vocab_size)) if isinstance(draws, TorchDraws | Mixed) else None
 
 

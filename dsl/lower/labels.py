@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decgraph.dsl.diagnostics import Diagnostic
-from decgraph.dsl.lower.library import Names, stdlib_source
+from decgraph.dsl.lower.library import ItemsInReach, stdlib_source
 from decgraph.dsl.source import Source, Span
 from decgraph.ir.label_check import Finding, check_labels
 from decgraph.ir.values import Loc, Module
@@ -92,12 +92,12 @@ SAID: dict[str, tuple[str, str, str]] = {
 }
 
 
-def findings(module: Module, names: Names, source: Source) -> list[Diagnostic]:
+def findings(module: Module, names: ItemsInReach, source: Source) -> list[Diagnostic]:
     """Diagnostics (errors and warnings) of the label check, with spans in the texts they are about."""
     return [said(f, names, source) for f in check_labels(module)]
 
 
-def said(f: Finding, names: Names, source: Source) -> Diagnostic:
+def said(f: Finding, names: ItemsInReach, source: Source) -> Diagnostic:
     """A finding of the label check as a diagnostic: where, why, and what to do instead."""
     message, label, help_ = SAID.get(f"{f.kind}?" if f.severity == "warning" else f.kind, SAID[f.kind])
     why = WHY if f.kind in ("below", "siblings", "kept", "mass") else WHY + CHOICE

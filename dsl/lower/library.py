@@ -60,7 +60,7 @@ def _home(name: str, kind: type[S.Item]) -> str | None:
     return None
 
 
-class Names:
+class ItemsInReach:
     """Items in reach of a file: its own, what it imports, then stdlib's."""
 
     def __init__(self, file: S.File, source: Source, folder: dict[str, str] | None = None) -> None:

@@ -12,7 +12,7 @@ from decgraph.dsl.lower.declare import SCALARS, at_most, literal, type_of
 from decgraph.dsl.lower.expr import expr
 from decgraph.dsl.lower.flow import suite
 from decgraph.dsl.lower.labels import findings
-from decgraph.dsl.lower.library import Names
+from decgraph.dsl.lower.library import ItemsInReach
 from decgraph.dsl.lower.progress import check_progress
 from decgraph.dsl.lower.settings import setting_of
 from decgraph.dsl.lower.sizes import refuse_too_large
@@ -37,7 +37,7 @@ from decgraph.ir.values import Claim, Function, Module, Param, StateDecl, Value
 class ModuleLowering:
     """Lowers the algorithms of a file, and those they run or refine."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: ItemsInReach) -> None:
         self.names = names
         self.functions: dict[str, Function] = {}
         self.externs: dict[str, tuple[tuple[Type, ...], Type]] = {}
@@ -290,11 +290,11 @@ class ModuleLowering:
         )
 
 
-def lower_file(file: S.File, source: Source, check_labels: bool = True, names: Names | None = None) -> Module:
+def lower_file(file: S.File, source: Source, check_labels: bool = True, names: ItemsInReach | None = None) -> Module:
     """Lower every algorithm of a file (and what they use). `main` is the last one. Raises DecError with all that is wrong:
     at most one thing an algorithm and, unless `check_labels` is off, what its draws must not depend on.
     `names`: what the file can name, where that is more than its text says."""
-    names = names or Names(file, source)
+    names = names or ItemsInReach(file, source)
     lowering = ModuleLowering(names)
     found: list[Diagnostic] = []
     main = ""
@@ -351,7 +351,7 @@ def finished(lowering: ModuleLowering, file: S.File, source: Source, main: str, 
 
 def warnings_of(module: Module, file: S.File, source: Source) -> list[Diagnostic]:
     """What is worth knowing of a module that was lowered from this file: the label check's warnings."""
-    return [d for d in findings(module, Names(file, source), source) if d.severity != "error"]
+    return [d for d in findings(module, ItemsInReach(file, source), source) if d.severity != "error"]
 
 
 def check_item(lowering: ModuleLowering, item: S.Item, source: Source) -> None:

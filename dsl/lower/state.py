@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import failure
-from decgraph.dsl.lower.library import Names
+from decgraph.dsl.lower.library import ItemsInReach
 from decgraph.dsl.lower.wording import spoken
 from decgraph.dsl.source import NOWHERE, Source, Span
 from decgraph.ir.build import Builder
@@ -47,7 +47,7 @@ class StateInfo:
     room: tuple[Value, ...] = ()  # its capacity in each dimension that was declared with one
 
 
-class Program(Protocol):
+class WholeProgram(Protocol):
     """What the lowering of one function knows of the whole program."""
 
     bounds: dict[Value, int]
@@ -73,9 +73,9 @@ class Lowering:
     """
 
     source: Source
-    items: Names
+    items: ItemsInReach
     function: str
-    module: Program
+    module: WholeProgram
     lower_expr: Callable[[Lowering, S.Node], Value]
     lower_statement: Callable[[Lowering, S.Stmt], None]
     b: Builder = field(default_factory=Builder)

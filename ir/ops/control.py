@@ -302,7 +302,7 @@ class If:
         for x, y in zip(a, b):
             j = join(x, y)
             if j is None:
-                raise OpError(f"a variable is {x} in one branch and {y} in the other")
+                raise OpError(f"a value is {x} in one branch and {y} in the other", "give both branches the same type")
             out.append(j)
         return tuple(out)
 

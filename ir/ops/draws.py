@@ -281,6 +281,8 @@ class DrawStated:
         need(t.elem in ("token", "int"), f"drawn needs tokens and their distributions, got {types[0]} first", hint)
         need_dist(types[1], "drawn")
         q = drawn(types[1])
+        if len(t.dims) > 1:  # brackets around what is one for every node already
+            hint = "drawn(x, q), without brackets: x and q have a value for each node already"
         need(len(t.dims) == len(q.dims) <= 1, f"drawn needs a distribution for each token, got {types[0]} and {types[1]}", hint)
         return (q.with_dims(t.dims),)
 

@@ -1,31 +1,38 @@
 """The trade-offs of masked models' decoders: what a point measures, on the shipped model.
 
-The sweeps are in masked_table.py. Canvases have 32 positions, as in frontier.py; prompts are of its two kinds.
+The sweeps are in masked_table.py. Prompts are tasks, of which the model is sure, and longer ones, of which it is not.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 import decgraph
+from decgraph.ir.values import Function
 from decgraph.models import request_for
 from decgraph.runtime.trace import ModelCall, Unmasked
 from decgraph.zoo import tasks
-from lab.frontier import CANVAS, SETTINGS, longer
 from lab.tradeoffs.masked_table import LEFT_OUT, SWEEPS
 from lab.tradeoffs.sweeps import Sweep
 
 __all__ = ["HEADING", "LEFT_OUT", "SWEEPS", "X", "Y", "Masked", "measurer"]
 
 TASKS, LONGER = 7, 3
-"""Held-out tasks, one of each kind, and longer tasks of each of frontier.py's five kinds."""
+"""Held-out tasks, one of each kind, and longer tasks of each of five kinds."""
+CANVAS = 32
+"""Positions of a canvas: what the shipped masked model was trained on."""
 BASE = "llada"
+"""The decoder of one token a call."""
+SETTINGS = {"length": CANVAS, "block": CANVAS, "steps": CANVAS}
+"""Parameters of those that have them: one canvas, in one block, one token a step."""
 X = ("calls", "kv", "computed", "remasked", "order", "refiner calls")
 Y = ("agreement", "reward", "accuracy")
 
@@ -55,6 +62,18 @@ the largest), with a rank correlation of at least 0.5 over the values. Of {total
 
 Agreement is in steps of 1 / {positions}: the texts have {positions} positions in all.
 """
+
+
+def longer(each: int) -> list[str]:
+    """Prompts of tasks with more digits than in training, `each` of every kind; always the same ones."""
+    rng = random.Random("decgraph frontier")
+
+    def digits(count: int) -> str:
+        return "".join(rng.choice("0123456789") for _ in range(count))
+
+    kinds = (("copy", 7), ("reverse", 6), ("sort", 6), ("sort", 7))
+    words = [f"{kind} {digits(count)} =" for _ in range(each) for kind, count in kinds]
+    return words + [f"add {rng.randint(100, 999)} {rng.randint(10, 99)} =" for _ in range(each)]
 
 
 @dataclass
@@ -147,12 +166,18 @@ def session_of(spec: str) -> Any:
 
     name, own = split_spec(spec)
     algorithm = decgraph.load(name)
-    params = {key: str(value) for key, value in SETTINGS.items() if key in algorithm.params and key not in own} | own
+    params = settings_of(algorithm.function) | own
     models: dict[str, Any] = {p: _model() if name == "masked" else name for p, name in shipped(algorithm.function).items()}
     if "refiner" in models:
         models["refiner"] = shallower()
     externs = {name: EXTERNS[name] for name in algorithm.module.externs}
     return algorithm.session(models, tokenizer=_bound().tokenizer, externs=externs or None, **params_for(algorithm, params))
+
+
+def settings_of(function: Function) -> dict[str, str]:
+    """`SETTINGS` of a decoder's parameters; where its range does not reach so far, its own default stays."""
+    high = {p.name: p.high for p in function.params}
+    return {k: str(v) for k, v in SETTINGS.items() if k in high and (high[k] is None or Fraction(str(high[k])) >= v)}
 
 
 @lru_cache(maxsize=1)

@@ -3,8 +3,8 @@ Kangaroo's `target.head(adapter(target.upto(l)))`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsInt
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Memory, Model, Path, Row, Scores, check_family, check_path, check_vocab
@@ -36,7 +36,7 @@ def derive(model: Model, how: str, *args: Any) -> Model:
         case "upto", (int(layer),):
             return Upto(_with(model, "hidden", how), layer)
         case "normed", (int(layer),):
-            return Upto(_with(_with(model, "hidden", how), "normed", how), layer, normed=True)
+            return Upto(_with(_with(model, "hidden", how), "normed", how), layer, after_norm=True)
         case "on", (Model() as inner,):
             return Applied(_with(model, "apply", how), _entered(_with(inner, "states", how)))
         case "head", (Model() as inner,):
@@ -62,21 +62,21 @@ def halves(args: Sequence[Any], named: Sequence[str]) -> tuple[Any, ...]:
     return _layers(given.get("attention", ())), _layers(given.get("mlp", ()))
 
 
-def _layers(numbers: Any) -> frozenset[int]:  # Any: whole numbers of any kind
+def _layers(numbers: Iterable[SupportsInt]) -> frozenset[int]:
     return frozenset(int(n) for n in numbers)
 
 
-def _with(model: Model, method: str, how: str) -> Any:  # Any: a model that has `method`
+def _with(model: Model, method: str, how: str) -> Model:
     own = getattr(type(model), method, None)
     if own is None or own is getattr(Model, method, None):  # the interface's own only says that there is none
         raise DecError(f"{model.kind} model {model.name!r} cannot be used in {how}(...)")
     return model
 
 
-def _entered(inner: Any) -> Any:
+def _entered(inner: Model) -> Model:
     """A layers model whose states enter a layer, as an adapter or a head reads them. Raises DecError for the last states."""
     if isinstance(inner, Upto):
-        if inner.normed:
+        if inner.after_norm:
             raise DecError(f"no model reads the states of {inner.name}: they have been through the last norm", hint="upto(l)")
         inner.target.check_entered(inner.layer)
     return inner
@@ -85,14 +85,10 @@ def _entered(inner: Any) -> Any:
 class _Partial(Model):
     """The common part of the layers models here: their attributes are the target's."""
 
-    def __init__(self, base: Any, name: str) -> None:  # Any: see `_with`
+    def __init__(self, base: Model, name: str) -> None:
         self.kind = "layers"
         self.name, self.vocab, self.context = name, base.vocab, base.context
         self.layers, self.exact, self.family = base.layers, base.exact, base.family
-
-    def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:
-        """The state at every position of a path that is computed or in `given`."""
-        raise NotImplementedError
 
     def hidden_states(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
         """The state at the end of each path."""
@@ -100,29 +96,28 @@ class _Partial(Model):
 
 
 class Upto(_Partial):
-    """`target.upto(l)`: the states entering layer l. normed: after the target's last norm (`target.upto(l, norm = yes)`)."""
+    """`target.upto(l)`: the states entering layer l; after_norm: those after the last norm, `target.upto(l, norm = yes)`."""
 
-    def __init__(self, target: Any, layer: int, *, normed: bool = False) -> None:
-        super().__init__(target, f"{target.name}.upto({layer}{', norm = yes' if normed else ''})")
-        self.target, self.layer, self.normed = target, layer, normed
+    def __init__(self, target: Model, layer: int, *, after_norm: bool = False) -> None:
+        super().__init__(target, f"{target.name}.upto({layer}{', norm = yes' if after_norm else ''})")
+        self.target, self.layer, self.after_norm = target, layer, after_norm
         if layer != target.layers:  # the last states are read, but no layer's
             target.check_entered(layer)
 
     def hidden_states(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
         """The state at the end of each path after the first `layer` layers, those that the model runs."""
-        rows: list[Row] = self.target.hidden_states(paths, self.layer, given)
-        return [self.target.normed(row) for row in rows] if self.normed else rows
+        rows = self.target.hidden_at_ends(paths, self.layer, given)
+        return [self.target.normed(row) for row in rows] if self.after_norm else rows
 
     def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:
         """The state at every position of a path that is computed or in `given`."""
-        states: dict[int, Row] = self.target.hidden(path, self.layer, given)
-        return states
+        return self.target.hidden(path, self.layer, given)
 
 
 class Applied(_Partial):
     """`adapter(inner)`: an adapter over the states of another layers model."""
 
-    def __init__(self, adapter: Any, inner: Any) -> None:
+    def __init__(self, adapter: Model, inner: Model) -> None:
         super().__init__(inner, f"{adapter.name}({inner.name})")
         check_vocab(adapter, inner)
         meant, got = getattr(adapter, "exit_layer", None), getattr(inner, "layer", None)
@@ -132,15 +127,14 @@ class Applied(_Partial):
 
     def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:
         """The adapter's state at every position for which `inner` returns one."""
-        states: dict[int, Row] = self.adapter.apply(self.inner.states(path, given))
-        return states
+        return self.adapter.apply(self.inner.states(path, given))
 
 
 class Headed(Model):
     """`target.head(inner)`: a causal model that reads the states of a layers model with the target's head. bare: without the
     norm before it."""
 
-    def __init__(self, target: Any, inner: Any, *, bare: bool = False) -> None:
+    def __init__(self, target: Model, inner: Model, *, bare: bool = False) -> None:
         check_vocab(target, inner)
         self.kind, self.bare = "causal", bare
         self.name, self.vocab, self.context = (
@@ -156,7 +150,7 @@ class Headed(Model):
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         # An adapter with a final norm of its own hands on states that have been through it.
-        normed = getattr(getattr(self.inner, "adapter", None), "normed", False)
+        normed = isinstance(self.inner, Applied) and self.inner.adapter.own_norm
         read = self.target.read_bare if self.bare else self.target.read_feature if normed else self.target.read_out
         return [read(self.inner.states(path, given)[len(path) - 1]) for path in paths]
 
@@ -165,7 +159,7 @@ class Since(Model):
     """`target.since(l, inner)`: the target's layers from l on, and its head, over the states of a layers model or of a head on
     its features. Positions that `given` covers keep its keys and values; the states after it are `inner`'s."""
 
-    def __init__(self, target: Any, layer: int, inner: Any) -> None:
+    def __init__(self, target: Model, layer: int, inner: Model) -> None:
         check_vocab(target, inner)
         if layer != target.layers:  # from there on there is the head alone
             target.check_entered(layer)
@@ -189,5 +183,4 @@ class Since(Model):
         states = self.inner.states(path, given)
         first = 0 if given is None else min(given.length, len(path) - 1)
         fresh = {i: states[i] for i in range(first, len(path))}
-        scores: Scores = self.target.forward_from(self.layer, fresh, given)
-        return scores
+        return self.target.forward_from(self.layer, fresh, given)

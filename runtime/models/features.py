@@ -88,5 +88,4 @@ def states_at(model: Any, paths: Sequence[Path], given: Memory | None) -> list[R
     """The states at the ends of paths: those that leave a trunk, or of which a head on features makes its scores."""
     if model.kind == "features":
         return [model.states(path, given)[len(path) - 1] for path in paths]
-    rows: list[Row] = model.hidden_states(list(paths), given=given)
-    return rows
+    return model.hidden_states(list(paths), given)

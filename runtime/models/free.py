@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal
@@ -137,12 +137,12 @@ class FreeAdapter(Model):
         self.name = name or f"{target.name}.adapter{seed}"
         self.family = f"free adapter({seed}, {layers}) of {target.family}"
 
-    def apply(self, states: dict[int, Row]) -> dict[int, Row]:
+    def apply(self, states: Mapping[int, Row]) -> dict[int, Row]:
         """The state at every position, from the states of the positions up to it."""
+        made = dict(states)
         for layer in range(self.layers):
-            rows = {i: digest("adapter", self.seed, layer, i, states[i]) for i in states}
-            states = {
-                i: digest("adapter", self.seed, layer, states[i], tuple(rows[j] for j in sorted(rows) if j <= i))
-                for i in states
+            rows = {i: digest("adapter", self.seed, layer, i, made[i]) for i in made}
+            made = {
+                i: digest("adapter", self.seed, layer, made[i], tuple(rows[j] for j in sorted(rows) if j <= i)) for i in made
             }
-        return states
+        return made

@@ -147,7 +147,7 @@ class HFCausal(Model):
         out.update({first + i: row for i, row in enumerate(states)})
         return out
 
-    def hidden_states(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Row]:
+    def hidden_at_ends(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Row]:
         """The state at the end of each path after those of the first `layer` layers that the model runs, float32[width],
         before any final norm."""
         trunk = self.trunks.get(layer)

@@ -3,7 +3,7 @@ states up to one position and the tokens after it (Hydra, ReDrafter, DFlash), an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -31,7 +31,7 @@ from decgraph.runtime.models.reading import Reading
 class _Head(Model):
     """What the three share: they take after the target."""
 
-    def __init__(self, module: Any, target: HFCausal, name: str) -> None:  # Any: a head of zoo/modeling.py
+    def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:  # a head of zoo/modeling.py
         self.module, self.target, self.name = module, target, name
         self.vocab, self.context = target.vocab, target.context
         self.layers, self.family = target.layers, target.family
@@ -43,7 +43,7 @@ class _Head(Model):
 class HFHeads(_Head):
     """Medusa heads: row k scores the token k + 2 places after the path's last one."""
 
-    def __init__(self, module: Any, target: HFCausal, name: str) -> None:
+    def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
         self.kind = "heads"
         self._of = target.with_heads(self)
@@ -62,13 +62,13 @@ class HFHeads(_Head):
 
 class HFAdapter(_Head):
     """An adapter from the target's states after `exit_layer` layers (None: any number) to states that its norm and head can
-    read; `normed`: its head alone, because the adapter has a final norm."""
+    read; `own_norm`: its head alone, because the adapter has a final norm."""
 
-    def __init__(self, module: Any, target: HFCausal, name: str) -> None:
+    def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
         self.kind = "layers"
         self.exit_layer: int | None = module.exit_layer
-        self.normed = module.norm is not None
+        self.own_norm = module.norm is not None
 
     @torch.no_grad()
     def apply(self, states: Mapping[int, Row]) -> dict[int, Row]:
@@ -87,7 +87,7 @@ class HFFeatures(_Head):
     """An EAGLE head (a module as in heads/chained.py). Feature i and token i + 1 make a slot; the slots of one call form a tree
     in which each sees the target's features and its own ancestors, and every depth is one forward."""
 
-    def __init__(self, module: Any, target: HFCausal, name: str) -> None:
+    def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
         self.kind = "features"
         attach(module, target, name)
@@ -113,7 +113,7 @@ class HFFeatures(_Head):
         self.eval([path], given)
         return {i: self._own[path[: i + 1]] for i in range(min(given.length, len(path) - 1), len(path))}
 
-    def read_state(self, state: Any) -> Scores:
+    def read_state(self, state: np.ndarray) -> Scores:
         return self._scores(torch.from_numpy(state).to(self.target.token_embeddings()))
 
     @torch.no_grad()
@@ -201,7 +201,7 @@ class HFStaged(_Head):
     The first reads the target's features, each next one the features that the one before gives, of the whole text, one place
     on. All of them are run over the whole text in every call."""
 
-    def __init__(self, module: Any, target: HFCausal, name: str) -> None:
+    def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
         self.kind = "features"
         for stage in module.stages:
@@ -223,11 +223,11 @@ class HFStaged(_Head):
         return {i: stage.back(own) for i, stage, own in found}
 
     @torch.no_grad()
-    def _scores(self, stage: Any, own: Tensor) -> Scores:
+    def _scores(self, stage: nn.Module, own: Tensor) -> Scores:
         return self.target.scores(stage.read_out(own[None])[0]) if stage.own_output else self.target.read_feature(own)
 
     @torch.no_grad()
-    def _last(self, path: Path, given: Memory) -> tuple[Any, Tensor]:
+    def _last(self, path: Path, given: Memory) -> tuple[nn.Module, Tensor]:
         """The module of a path's depth, and its own output [width] at the path's end."""
         known = min(given.length, len(path) - 1)
         check_known(self, given, known)
@@ -259,7 +259,7 @@ def _additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
     return zero.masked_fill(~visible, torch.finfo(dtype).min)[None, None]
 
 
-def attach(module: Any, target: HFCausal, name: str) -> None:
+def attach(module: nn.Module, target: HFCausal, name: str) -> None:
     """Gives a head what it needs of its target. Raises DecError for one that belongs to another."""
     if getattr(module, "attach", None) is None:
         raise DecError(f"{name!r} is a {type(module).__name__}, which is no head that decgraph knows",
@@ -278,7 +278,7 @@ def attach(module: Any, target: HFCausal, name: str) -> None:
         raise DecError(f"{name!r} does not fit {target.name!r}: {error.diagnostics[0]}", hint=error.hint) from error
 
 
-def check_width(module: Any, target: HFCausal, name: str) -> None:
+def check_width(module: nn.Module, target: HFCausal, name: str) -> None:
     """Raises DecError unless a head's hidden size is the target's, and its vocabulary if it has an output matrix."""
     if getattr(module, "own_output", False) and int(module.vocab) < target.vocab.size:
         raise DecError(f"{name!r} has output matrices for {module.vocab} tokens, and {target.name!r} has {target.vocab.size}: "
@@ -294,7 +294,7 @@ class HFRooted(_Head):
     """A head whose module is as in heads/rooted.py. It is called as EAGLE's are: `given` is the target's memory at the root's
     parent, the root is the first token that it does not cover, and what comes after is drafted."""
 
-    def __init__(self, module: Any, target: HFCausal, name: str) -> None:
+    def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
         self.kind = "features"
         attach(module, target, name)
@@ -315,14 +315,14 @@ class HFRooted(_Head):
         return {i: self._read(self.module.states, path[: i + 1], given)[0] for i in range(known, len(path))}
 
     @torch.no_grad()
-    def read_state(self, state: Any) -> Scores:
+    def read_state(self, state: np.ndarray) -> Scores:
         return self.target.scores(self.module.logits(torch.from_numpy(state).to(self.target.token_embeddings())[None])[0])
 
     def _one(self, path: Path, given: Memory) -> Scores:
         return self.target.scores(self._read(self.module.read, path, given)[0])
 
     @torch.no_grad()
-    def _read(self, read: Any, path: Path, given: Memory) -> Tensor:
+    def _read(self, read: Callable[..., Tensor], path: Path, given: Memory) -> Tensor:
         """What a method of the module gives of the tokens that the memory does not cover: [1, n]."""
         known = min(given.length, len(path) - 1)
         check_known(self, given, known)
@@ -380,7 +380,7 @@ class HFReading(Reading):
     sigmoid, or of two the second one's share; a number is the first, a class the largest one's place, and yes where the
     probability is at least one half. Outputs that are probabilities already say so: `probabilities = True` on the module."""
 
-    def __init__(self, module: Any, target: Any, gives: str, name: str) -> None:  # Any: a model, or a head that has states
+    def __init__(self, module: nn.Module, target: Model, gives: str, name: str) -> None:
         super().__init__(target, gives, name)
         self.module = module
 
@@ -414,7 +414,7 @@ class HFReading(Reading):
         return [Scores(logits=row[:size].cpu().numpy()) for row in out]
 
     @torch.no_grad()
-    def of(self, states: Tensor, part: Any = None, tokens: Tensor | None = None) -> list[Any]:
+    def of(self, states: Tensor, part: nn.Module | None = None, tokens: Tensor | None = None) -> list[Any]:
         """The values at states [n, width], of a part of the module or the whole, with tokens int64[n] where it reads them too.
         Raises DecError for outputs of another shape, or that are not numbers."""
         module = self.module if part is None else part
@@ -432,14 +432,14 @@ def _ids(tokens: Sequence[int] | None) -> Tensor | None:
     return None if tokens is None else torch.tensor(tokens, dtype=torch.int64)
 
 
-def outputs_of(module: Any, states: Tensor, tokens: Tensor | None = None) -> Tensor:
+def outputs_of(module: nn.Module, states: Tensor, tokens: Tensor | None = None) -> Tensor:
     """What a head computes of states [n, width], and perhaps of a token beside each: float64[n, outputs]."""
     states = states.to(next(iter(module.parameters()), states))
     out: Tensor = (module(states) if tokens is None else module(states, tokens.to(states.device))).double()
     return out[:, None] if out.ndim == 1 else out
 
 
-def values_of(module: Any, gives: str, out: Tensor) -> Tensor:
+def values_of(module: nn.Module, gives: str, out: Tensor) -> Tensor:
     """The values that a head gives by its outputs float64[n, outputs] (`HFReading`): float64[n], of answers 0 or 1."""
     if gives == "real":
         return out[:, 0]
@@ -451,7 +451,7 @@ def values_of(module: Any, gives: str, out: Tensor) -> Tensor:
     return (share >= 0.5).double() if gives == "bool" else share
 
 
-def reading_model(module: Any, target: Any, gives: str, name: str) -> HFReading:
+def reading_model(module: nn.Module, target: Model, gives: str, name: str) -> HFReading:
     """The head of a module, on a model or on a head on features. Raises DecError for a target whose hidden states cannot be
     read, or have another width."""
     if isinstance(target, HFFeatures | HFRooted | HFStaged | HFMasked):

@@ -324,6 +324,7 @@ class Model:
     was loaded from, or None. unreached: why decgraph cannot read or leave out single layers of it, or None. bounded: why its
     context ends before transformers' does, or "".
     renew: of a model made of a caller's module, gives the model of that module as it is now: itself where nothing has changed.
+    own_norm: of an adapter, whether its states have been through a norm of its own.
     """
 
     name: str
@@ -343,6 +344,7 @@ class Model:
     bounded: str = ""
     spelling: Spelling | None = None
     renew: Callable[[], Model] | None = None
+    own_norm: bool = False
 
     def holder(self) -> object:
         """The object that it shares its engine and caches by with other models; by default itself (see locks.py)."""
@@ -388,8 +390,45 @@ class Model:
         raise self._cannot("answer with heads")
 
     def states(self, path: Path, given: Any) -> dict[int, Row]:
-        """The states that a head on features predicts, at the positions that the target's memory does not cover."""
+        """Of a layers model the state at every position of a path that is computed or in `given`. Of a head on features the
+        states that it predicts, at the positions that the target's memory does not cover."""
         raise self._cannot("give hidden states")
+
+    def hidden_states(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
+        """Of a layers model the state at the end of each path."""
+        raise self._cannot("give hidden states")
+
+    def hidden(self, path: Path, layer: int, given: Memory | None = None) -> dict[int, Row]:
+        """The state entering a layer at every position of a path that is computed or in `given`."""
+        raise self._cannot("give hidden states")
+
+    def hidden_at_ends(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Row]:
+        """The state entering a layer at the end of each path."""
+        raise self._cannot("give hidden states")
+
+    def normed(self, state: Row) -> Row:
+        """A state after the last norm."""
+        raise self._cannot("give states after its last norm")
+
+    def read_out(self, state: Row) -> Scores:
+        """The scores of a last state."""
+        raise self._cannot("read out a hidden state")
+
+    def read_bare(self, state: Row) -> Scores:
+        """The scores of a state without the last norm."""
+        raise self._cannot("be read without its last norm")
+
+    def read_feature(self, feature: Row) -> Scores:
+        """The scores of a state that has been through the last norm."""
+        raise self._cannot("read out a hidden state")
+
+    def forward_from(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
+        """The scores after the last position of states that enter a layer."""
+        raise self._cannot("go on from a layer")
+
+    def apply(self, states: Mapping[int, Row]) -> dict[int, Row]:
+        """Of an adapter the state at every position, from the states of the positions up to it."""
+        raise self._cannot("adapt hidden states")
 
     def canvas_states(self, cells: tuple[Cell, ...], at: Sequence[int]) -> list[Row]:
         """The states of which a masked model makes its scores at positions of a canvas, of a call that computes all of it."""

@@ -181,7 +181,7 @@ class Layered(Model):
         new = {i: c.states[layer] if layer < self.layers else c.last for i, c in columns.items()}
         return {**{i: r for i, r in old.items() if i < len(path)}, **new}
 
-    def hidden_states(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Row]:
+    def hidden_at_ends(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Row]:
         """The state at the end of each path after those of the first `layer` layers that the model uses."""
         trunk = self.trunks.setdefault(layer, self._using(f"upto({layer})", [use for use in self.uses if use.layer < layer]))
         return [trunk._path(path, given)[len(path) - 1].last for path in paths]

@@ -213,7 +213,7 @@ class TableModel(Model):
             i: ("layer", layer, _canonical(sorted((j, c) for j, c in seen.items() if j <= i))) for i in seen if i < len(path)
         }
 
-    def hidden_states(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Key]:
+    def hidden_at_ends(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Key]:
         """The state at the end of each path after the first `layer` layers: what is seen there, and of which model it is."""
         return [("leaving", self.name, layer, self._context(path, given)) for path in paths]
 

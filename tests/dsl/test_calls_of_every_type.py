@@ -9,7 +9,7 @@ from itertools import islice
 
 import pytest
 from lib.programs.call_forms import FORMS, HEAD, STATEMENTS, texts
-from lib.stdlib.requests import Letters
+from lib.stdlib.letters import Letters
 
 from decgraph.backends.registry import machine
 from decgraph.check.worlds import models_for

@@ -17,7 +17,8 @@ from decgraph.ir.text import equal, parse_module, print_module
 from decgraph.ir.verify import verify
 
 LATER = {"clasp", "elastic_cache", "lookahead_reasoning"}
-"""docs/decisions/0002-later.md says what each of them needs."""
+"""Programs that do not compile as they were first written. clasp: one layer applied to a state that the model never produced.
+elastic_cache: a branch inside the forward, from a layer on. lookahead_reasoning: a sub-run from several nodes at once."""
 
 WHOLE = [n for n in NAMES if n not in LATER | {"everything"}]
 STDLIB = sorted(p.name[:-4] for p in resources.files("decgraph.stdlib").iterdir() if p.name.endswith(".dec"))

@@ -16,11 +16,11 @@ from fidelity import models
 from fidelity.entry import Case, Entry, Outcome
 from fidelity.forced import Script, below, lines, near, on_reference, torch_draws
 from fidelity.watched import Path, Watched, run
+from lib.stdlib.letters import Letters
 
 from decgraph import stdlib
 from decgraph.backends.torch import noise as of_torch
 from decgraph.runtime import noise
-from decgraph.runtime.text import detokenizer_of
 
 
 def beams(case: Case, size: int) -> list[list[Path]]:
@@ -81,24 +81,6 @@ def drawn(program: str, case: Case, backend: str, tokens: Sequence[int], **more:
         return run(program, case["prompt"], target, backend, **more)
 
 
-class Characters:
-    """A tokenizer of one character for each token."""
-
-    detokenizer = detokenizer_of([chr(i) for i in range(64)])
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self.detokenizer.text(tokens)
-
-
-class Words:
-    """The recording's tokenizer: a token is a blank and three letters."""
-
-    detokenizer = detokenizer_of(["".join((" ", *(chr(97 + f * i % 26) for f in (1, 7, 3)))) for i in range(32)])
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self.detokenizer.text(tokens)
-
-
 def risk(case: Case, backend: str) -> Outcome:
     """The samples are drawn, side by side; the utility of two texts is the recorded one."""
     texts = case["hypotheses"]
@@ -116,7 +98,7 @@ def risk(case: Case, backend: str) -> Outcome:
         max_tokens=len(texts[0]),
         temperature=1,
         externs={"utility": utility},
-        tokenizer=Words(),
+        tokenizer=Letters("".join((" ", *(chr(97 + f * i % 26) for f in (1, 7, 3)))) for i in range(32)),
         n=len(texts),
         weighted="reference_lprobs" in case,
     )
@@ -178,7 +160,7 @@ def rejected(case: Case, backend: str) -> Outcome:
             max_tokens=1,
             temperature=1,
             externs={"valid": valid},
-            tokenizer=Characters(),
+            tokenizer=Letters(chr(i) for i in range(64)),
             **({} if most is None else {"tries": most}),
         )
     recorded = {"token": case["token"], "tried": case["accept_calls"], "log weight": case["log_weight"]}

@@ -11,6 +11,7 @@ from decgraph.bench.benchmark import causal
 from decgraph.errors import DecError
 from lab import frontier, leaderboard
 from lab.frontier import Point
+from lab.tradeoffs.masked import settings_of
 
 
 @pytest.mark.slow
@@ -61,5 +62,5 @@ def test_the_page_ranks_by_processor_time() -> None:
 
 def test_a_setting_beyond_a_decoders_range_leaves_its_default() -> None:
     """`eoser_ass` has at most 16 steps."""
-    assert frontier.settings_of(decgraph.load("eoser_ass").function) == {"length": "32"}
-    assert frontier.settings_of(decgraph.load("fast_dllm").function) == {"length": "32", "block": "32"}
+    assert settings_of(decgraph.load("eoser_ass").function) == {"length": "32"}
+    assert settings_of(decgraph.load("fast_dllm").function) == {"length": "32", "block": "32"}

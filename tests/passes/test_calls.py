@@ -7,7 +7,7 @@ from lib.stdlib.table_models import NAMES
 
 import decgraph
 from decgraph.ir.values import Module, Op
-from decgraph.passes.calls import Call, Calls, calls_of
+from decgraph.passes.calls import Calls, ExplainedCall, calls_of
 from decgraph.passes.motion import CALLS
 from decgraph.passes.plan import Plan
 
@@ -61,7 +61,7 @@ def test_what_half_of_a_parameter_saves() -> None:
     assert explained(SPECULATIVE, gamma=1).savings == ()
 
 
-def calls(text: str) -> tuple[Call, ...]:
+def calls(text: str) -> tuple[ExplainedCall, ...]:
     return explained(text).calls
 
 

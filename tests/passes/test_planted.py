@@ -59,22 +59,22 @@ def drops_writes(patch: Patch) -> None:
 
 def takes_the_other_branch(patch: Patch) -> None:
     """A decided branch is decided the wrong way."""
-    whole = folding.Folder.branch
+    whole = folding.ConstantFolder.branch
 
-    def branch(self: folding.Folder, op: Op) -> Any:
+    def branch(self: folding.ConstantFolder, op: Op) -> Any:
         return whole(self, replace(op, regions=op.regions[::-1]) if op.operands[0] in self.known else op)
 
-    patch.setattr(folding.Folder, "branch", branch)
+    patch.setattr(folding.ConstantFolder, "branch", branch)
 
 
 def minus_for_plus(patch: Patch) -> None:
     """Whole numbers are added wrongly at compile time."""
-    whole = folding.Folder.computed
+    whole = folding.ConstantFolder.computed
 
-    def computed(self: folding.Folder, op: Op) -> Any:
+    def computed(self: folding.ConstantFolder, op: Op) -> Any:
         return whole(self, replace(op, attrs={"fn": "maximum"}) if op.attrs["fn"] == "add" else op)
 
-    patch.setattr(folding.Folder, "computed", computed)
+    patch.setattr(folding.ConstantFolder, "computed", computed)
 
 
 # -- tree_fusion

@@ -19,8 +19,8 @@ FLOORS: tuple[set[str], ...] = (
     {"check", "zoo"},
     {"models", "views"},
     {"api"},  # `Algorithm`: what the rooms above take from a user and give back
-    {"hf", "editor", "testing"},
-    {"serve", "evals"},
+    {"hf", "editor", "strategies"},
+    {"serve", "evals", "testing"},
     {"bench", "scale"},
     {"decgraph"},  # decgraph/__init__.py: the names that users import
     {"cli"},

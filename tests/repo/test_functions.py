@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lib.stdlib.requests import Letters, V
+from lib.stdlib.letters import Letters
+from lib.stdlib.requests import V
 
 import decgraph
 from decgraph.backends.registry import machine

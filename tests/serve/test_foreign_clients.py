@@ -1,4 +1,4 @@
-"""Clients that people use, each in an environment of its own, of the versions that docs/clients.md names: they are installed
+"""Clients that people use, each in an environment of its own, of the versions that docs/serve.md names: they are installed
 from the registries, so these tests are the nightly run's; where nothing can be installed they are skipped."""
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ import random
 
 import pytest
 from lib.stdlib.combinations import composed, drawn, well_typed
-from lib.stdlib.requests import Letters, V, done, heard
+from lib.stdlib.letters import Letters
+from lib.stdlib.requests import V, done, heard
 
 from decgraph.api import Algorithm
 from decgraph.backends.registry import machine

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lib.stdlib.requests import Letters
+from lib.stdlib.letters import Letters
 
 import decgraph
 from decgraph import stdlib

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lib.stdlib.letters import Letters
 from lib.stdlib.table_models import module, run
 
 from decgraph.backends.registry import machine
@@ -15,7 +16,6 @@ from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 from decgraph.runtime.result import Result
 from decgraph.runtime.session import Session
-from decgraph.runtime.text import detokenizer_of
 
 
 def after(model: Model, tokens: Sequence[int]) -> int:
@@ -33,15 +33,6 @@ def until(model: Model, tokens: Sequence[int], stops: set[int], most: int) -> li
 
 LETTERS = ["a", "b", "c", "\n", "."]
 LINE = 3
-
-
-class Letters:
-    """A tokenizer of three letters, a line feed and a full stop."""
-
-    detokenizer = detokenizer_of(LETTERS)
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self.detokenizer.text(tokens)
 
 
 NEEDED = {"a": 2, "b": 3}
@@ -81,7 +72,7 @@ def skeleton(target: Model, drafter: Model, points: int, reach: int) -> Result:
         {"target": target, "drafter": drafter},
         {"ask": [1], "points": points, "mark": "\n", "reach": reach},
         machine=machine("reference"),
-        tokenizer=Letters(),
+        tokenizer=Letters(LETTERS),
         externs={"needs": needs, "hard": hard},
     )
     result = session.run(Request(prompt=(0, 2), max_tokens=100, temperature=0))

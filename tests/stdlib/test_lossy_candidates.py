@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lib.stdlib.letters import Letters
 from lib.stdlib.table_models import V, module, session, tables
 
 from decgraph.backends.registry import machine
@@ -14,7 +15,6 @@ from decgraph.runtime import noise
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
-from decgraph.runtime.text import detokenizer_of
 
 SEEDS = range(3)
 
@@ -70,45 +70,13 @@ def test_bregman_topk_without_a_price_and_with_a_high_one() -> None:
             )
 
 
-def swapped(seed: int) -> dict[str, Model]:
-    models = tables(seed)
-    return {**models, "target": models["drafter"], "drafter": models["target"]}
-
-
-def test_a_monitor_that_flags_nothing_and_one_that_flags_all() -> None:
-    for seed in SEEDS:
-        alone = session("autoregressive", swapped(seed))(seed=seed, temperature=0)
-        for params, temperature in (({"tau": 0.0}, 1), ({"tau": 0.0}, 0), ({"tau": 1.0, "width": 1}, 0)):
-            made = session("monitoring", tables(seed), params)(seed=seed, temperature=temperature)
-            assert made.tokens == alone.tokens
-
-
-def test_what_a_monitor_revised_it_finds_likelier() -> None:
-    def like(tau: float, seed: int) -> float:
-        models = tables(seed)
-        tokens = session("monitoring", models, {"tau": tau})(seed=seed).tokens
-        rows = [row(models["target"], (0, 1, *tokens[:i])) for i in range(len(tokens))]
-        return float(sum(np.log(p[x]) for p, x in zip(rows, tokens, strict=True)))
-
-    assert sum(like(0.9, seed) for seed in range(8)) > sum(like(0.0, seed) for seed in range(8))
-
-
-class Words:
-    """A tokenizer of three letters and a line feed."""
-
-    detokenizer = detokenizer_of(["a", "b", "c", "\n"])
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self.detokenizer.text(tokens)
-
-
 def foreseen(seed: int, alike: Any, temperature: int = 1, **params: Any) -> Result:
     bound = Session(
         module("phi_decoding"),
         {"target": tables(seed)["target"]},
         {"n": 3, "reach": 3, "ahead": 3, **params},
         machine=machine("reference"),
-        tokenizer=Words(),
+        tokenizer=Letters(["a", "b", "c", "\n"]),
         externs={"alike": alike},
     )
     result = bound.run(Request(prompt=(0, 1), max_tokens=12, seed=seed, temperature=temperature))

@@ -6,7 +6,8 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from lib.stdlib.requests import Letters, requests
+from lib.stdlib.letters import Letters
+from lib.stdlib.requests import requests
 
 import decgraph
 from decgraph.check.worlds import models_for

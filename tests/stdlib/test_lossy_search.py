@@ -5,21 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lib.stdlib.table_models import V, module, tables
+from lib.stdlib.letters import Letters
+from lib.stdlib.table_models import module, tables
 
 from decgraph.backends.registry import machine
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
-from decgraph.runtime.text import detokenizer_of
 
-
-class Letters:
-    """A tokenizer of letters."""
-
-    detokenizer = detokenizer_of([*"abcd"][:V])
-
-    def decode(self, tokens: Any) -> str:
-        return self.detokenizer.text(tokens)
+LETTERS = Letters("abcd")
 
 
 FUNCTIONS: dict[str, Any] = {
@@ -36,7 +29,7 @@ def result(name: str, seed: int, temperature: float = 0, externs: dict[str, Any]
         {"target": tables(seed)["target"]},
         params,
         machine=machine("reference"),
-        tokenizer=Letters(),  # type: ignore[arg-type]
+        tokenizer=LETTERS,
         externs={**FUNCTIONS, **(externs or {})},
     )
     done = bound.run(Request((0, 1), max_tokens=7, eos=frozenset({3}), temperature=temperature, seed=seed))
@@ -79,7 +72,7 @@ def test_a_penalty_makes_groups_differ() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_rewards_are_sought(seed: int) -> None:
     """More rolls never find a worse text than one: the best of all is kept."""
-    text = Letters.detokenizer.text
+    text = LETTERS.decode
     few, many = (FUNCTIONS["reward"](text(result("mcts", seed, temperature=1, rolls=n).tokens)) for n in (1, 24))
     assert many >= few
 
@@ -87,7 +80,7 @@ def test_rewards_are_sought(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_what_a_constraint_refuses_is_not_written(seed: int) -> None:
     done = result("awrs", seed, temperature=1, externs={"valid": lambda text: "c" not in text})
-    assert "c" not in Letters.detokenizer.text(done.tokens)
+    assert "c" not in LETTERS.decode(done.tokens)
 
 
 @pytest.mark.parametrize("seed", range(6))

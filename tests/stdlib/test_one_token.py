@@ -4,7 +4,8 @@ with equal tokens on the reference and on torch."""
 from __future__ import annotations
 
 import pytest
-from lib.stdlib.requests import Letters, V
+from lib.stdlib.letters import Letters
+from lib.stdlib.requests import V
 from lib.stdlib.table_models import SHELF
 
 import decgraph

@@ -10,7 +10,7 @@ import pytest
 from fidelity.watched import run
 from lib.stdlib.table_models import tables
 
-from decgraph.backends.reference.values import Suffixes
+from decgraph.backends.reference.values import SuffixSearch
 
 Path = tuple[int, ...]
 
@@ -76,7 +76,7 @@ def searched(text: Path, rounds: int, depth: int, k: int, budget: int, c1: float
 )
 def test_the_first_draft_is_that_of_the_search(text: Path, setting: tuple[int, int, int, int, float, float]) -> None:
     names = ("rounds", "depth", "k", "budget", "c1", "c2")
-    known = {"seen": Suffixes(2).learn(text)}
+    known = {"seen": SuffixSearch(2).learn(text)}
     done = run(
         "aded",
         text,

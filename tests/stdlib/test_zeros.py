@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lib.stdlib.requests import Letters
+from lib.stdlib.letters import Letters
 from lib.stdlib.table_models import SHELF
 
 import decgraph

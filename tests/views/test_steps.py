@@ -13,7 +13,7 @@ from decgraph.runtime.trace import Accepted, Committed, Drafted, Emitted, Event,
 from decgraph.views.chrome import chrome_trace
 from decgraph.views.document import Trace, document
 from decgraph.views.page import embedded
-from decgraph.views.steps import Step, steps_of
+from decgraph.views.steps import RecordedStep, steps_of
 
 FAMILIES = [
     "autoregressive",
@@ -172,7 +172,7 @@ def test_a_trace_for_perfetto_is_valid(name: str) -> None:
             assert start >= end - 0.01
 
 
-def steps(*events: Event) -> list[Step]:
+def steps(*events: Event) -> list[RecordedStep]:
     """Steps of events, of which each `Committed` ends an iteration."""
     stamped, iteration = [], 0
     for i, event in enumerate(events):

@@ -120,7 +120,7 @@ def get(m: Machine, c: Canvas, *, field: str) -> object:
 
 @lowering("positions")
 def positions(m: Machine, *xs: Any, kind: str) -> list[np.ndarray] | np.ndarray | int:
-    """Sets of positions."""
+    """Sets of positions, int64[n] each, or the place where one starts or stops."""
     if kind == "blocks":
         n, k = len(xs[0]), max(1, int(xs[1]))
         return [np.arange(i, min(i + k, n)) for i in range(0, n, k)]

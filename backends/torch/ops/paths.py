@@ -57,7 +57,7 @@ def path_get(m: Machine, p: TorchPath, *, field: str) -> object:
 
 @lowering("tree.best_first")
 def best_first(m: Machine, t: TorchTree, asked: Following, size: int, above: float) -> tuple[TorchTree, np.ndarray]:
-    """Grow a tree under its root from the continuations of an index, the likeliest node first."""
+    """Grow a tree under its root from the continuations of an index, the likeliest node first. The new nodes are int64[n]."""
     heap: list[tuple[Fraction, tuple[int, ...], int, Rows]] = []
 
     def ask(path: tuple[int, ...], node: int, mass: Fraction) -> None:

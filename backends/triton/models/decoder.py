@@ -285,7 +285,7 @@ def weights_of(model: Any) -> Weights:
 def _headed(model: Headed, target: HFCausal, inner: Any) -> Weights:
     """`target.head(inner)`, of the states of lower layers or of an adapter over them."""
     read = target.net.head if model.bare else normed(target.net)
-    if isinstance(inner, Applied) and not model.bare:
+    if isinstance(inner, Applied) and isinstance(inner.adapter, HFAdapter) and not model.bare:
         read = adapted_head(target.net, inner.adapter.module)
     return Weights(lower(model.name, target, inner), read)
 
@@ -296,7 +296,7 @@ def lower(name: str, target: HFCausal, inner: Any) -> tuple[Any, ...]:
     above: tuple[Any, ...] = ()
     if isinstance(inner, Applied) and isinstance(inner.adapter, HFAdapter):
         above, inner = (layers_of(inner.adapter.module, name),), inner.inner
-    if not isinstance(inner, Upto) or inner.target is not target or inner.normed:
+    if not isinstance(inner, Upto) or inner.target is not target or inner.after_norm:
         raise NotSteppable(f"{name!r} reads states of another kind than those that leave its own layers")
     uses = [use for use in target.net.uses if use.layer < inner.layer]
     return (*of_net(target.net.using(uses).without_norm(), name).stages, *above)

@@ -64,7 +64,7 @@ def _since_model(model: Model, whole: Since, target: DeviceModel | None) -> Sinc
         below = DeviceModel.of(inner, batch, capacity, target.device, target=target)
         assert isinstance(below, CausalModel)
         return SinceModel(model, whole, target, below)
-    if isinstance(inner, Applied) and getattr(inner.adapter, "normed", False):
+    if isinstance(inner, Applied) and inner.adapter.own_norm:
         raise NotSteppable(f"{model.name!r} reads states that have been through a norm of their own")
     lowered = Weights(lower(model.name, whole.target, inner), target.weights.head)
     return SinceModel(model, whole, target, CausalModel(model, lowered, batch, capacity))

@@ -284,7 +284,7 @@ def _recurrent_parts(base: Any, name: str) -> list[Any]:
     def begin(part: Any, _: Any) -> None:
         running.append(part)
 
-    def end(*_: Any) -> None:
+    def end(*_: object) -> None:
         running.pop()
 
     layers = [part for part in base.modules() if isinstance(getattr(part, "layer_idx", None), int)]

@@ -141,7 +141,9 @@ class Written(Cache):
         # One index for all layers: rows of a single sequence; else broadcast over heads and dimensions.
         self._write = write[0] if self._one else write[:, None, :, None]
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: object, **__: object
+    ) -> tuple[Tensor, Tensor]:
         """Writes new keys and values [B, H, T, D] of a layer in place; returns all of that layer's."""
         self._there.add(layer_idx)
         self.last = layer_idx
@@ -188,7 +190,9 @@ class Probe(Written):
         self.windows_passed = False
         self.groups = 1
 
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: object, **__: object
+    ) -> tuple[Tensor, Tensor]:
         self.order.append(layer_idx)
         self.last = layer_idx
         self.shapes[layer_idx] = (key_states.shape[1], key_states.shape[-1], value_states.shape[-1])

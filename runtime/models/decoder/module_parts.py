@@ -102,7 +102,7 @@ class Nothing(nn.Module):
         super().__init__()
         self.pair = pair
 
-    def forward(self, hidden_states: Tensor, *_: Any, **__: Any) -> Any:
+    def forward(self, hidden_states: Tensor, *_: object, **__: object) -> Any:
         zeros = torch.zeros_like(hidden_states)
         return (zeros, None) if self.pair else zeros
 

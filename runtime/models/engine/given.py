@@ -26,7 +26,6 @@ from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Ou
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.interface import LayerMemory, Memory, Model
-from decgraph.runtime.models.parts import Use
 
 Make = Callable[[], "GivenEngine"]
 
@@ -123,18 +122,13 @@ def _agrees(reader: Any, writer: Any) -> bool:
     if writer is reader:
         return True
     if isinstance(reader, Headed):
-        inner = reader.inner
+        inner: Any = reader.inner
         while not isinstance(inner, Upto):
             inner = getattr(inner, "inner", None)
             if inner is None:
                 return False
-        below = _layers(inner.target)
-        return below is not None and _layers(writer) is not None and _starts(writer, inner.target, inner.layer + 1)
+        return isinstance(inner.target, HFCausal) and _starts(writer, inner.target, inner.layer + 1)
     return isinstance(reader, HFCausal) and _starts(writer, reader, len(reader.net.uses))
-
-
-def _layers(model: Any) -> tuple[Use, ...] | None:
-    return model.net.uses if isinstance(model, HFCausal) else None
 
 
 def _starts(writer: Any, reader: HFCausal, count: int) -> bool:

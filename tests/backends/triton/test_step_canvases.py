@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from lib.models.masked_models import masked as loaded
-from lib.random_programs.programs import Letters, program
+from lib.random_programs.programs import program
 from lib.stdlib import table_models as shelf
+from lib.stdlib.letters import Letters
 
 from decgraph import stdlib
 from decgraph.api import load, parse
@@ -199,7 +200,7 @@ def test_random_programs_that_found_something(number: int) -> None:
     made = program(number)
     algorithm = parse(made.text)
     reference, steps = (
-        algorithm.session(made.models(algorithm.function), backend=b, tokenizer=Letters(), **made.values)
+        algorithm.session(made.models(algorithm.function), backend=b, tokenizer=Letters("abcdef"), **made.values)
         for b in ("reference", "triton")
     )
     window = min((m.context for m in made.models(algorithm.function).values() if m.context is not None), default=99)

@@ -38,7 +38,6 @@ class World:
 
 
 SAME = {"drafter": [1, 2, 6]}  # a drafter whose law is far from that of the target
-FLAT = [4, 3, 3]
 THREE: dict[str, Any] = {"target": [5, 3, 2], **SAME}
 
 

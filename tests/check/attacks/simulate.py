@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from attack_worlds import World, world_of
+from lib.stdlib.letters import Letters
 
 from decgraph.backends.registry import machine
 from decgraph.dsl.lower import load_text
@@ -26,18 +27,10 @@ from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
 from decgraph.runtime.shaping import raw_probs, shaped_probs
-from decgraph.runtime.text import detokenizer_of
 
 FOLDER = Path(__file__).parent
 
-
-class Letters:
-    """A tokenizer whose tokens are the letters a, b, c, ..."""
-
-    detokenizer = detokenizer_of([chr(97 + i) for i in range(26)] + [f"<{i}>" for i in range(26, 64)])
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self.detokenizer.text(tokens)
+LETTERS = Letters([*(chr(97 + i) for i in range(26)), *(f"<{i}>" for i in range(26, 64))])
 
 
 @dataclass(frozen=True)
@@ -107,7 +100,7 @@ def specification(module: Module, claim: Claim, bound: Mapping[str, Any], world:
         {k: v for k, v in given.items() if k not in wanted},
         machine=machine("reference"),
         name=claim.spec,
-        tokenizer=Letters(),
+        tokenizer=LETTERS,
         externs=world.externs,
     )
 
@@ -160,7 +153,7 @@ def judge(path: Path, world: World, *, runs: int | None = None) -> Finding:
     module = load_text(path.read_text(encoding="utf-8"), str(path), check_labels=False)
     claim, bound = module.entry.claims[0], models(module, module.main, world)
     ours = partial(
-        Session, module, bound, dict(world.params), machine=machine(world.backend), tokenizer=Letters(), externs=world.externs
+        Session, module, bound, dict(world.params), machine=machine(world.backend), tokenizer=LETTERS, externs=world.externs
     )
     if claim.kind != "refines":
         return broken_promise(ours, bound, claim, world)
@@ -184,7 +177,7 @@ def judge(path: Path, world: World, *, runs: int | None = None) -> Finding:
         bound = models(module, module.main, here)
         a = tokens_of(
             Session(
-                module, bound, dict(world.params), machine=machine(world.backend), tokenizer=Letters(), externs=world.externs
+                module, bound, dict(world.params), machine=machine(world.backend), tokenizer=LETTERS, externs=world.externs
             ),
             here,
             seed,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best, verified
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, tabled, verified
 from fidelity.transcribed.copied import columns
 from fidelity.watched import run
 
@@ -96,16 +96,11 @@ def ours(case: Mapping[str, Any], backend: str) -> Columns:
     return columns(run("adaptive_verification", PROMPT, models(case), backend, max_tokens=LIMIT, externs=externs, **params))
 
 
-CASES = {
-    f"seed {s} {a} apart scale {c} interval {k} warmup {w}": {
-        "seed": s,
-        "apart": a,
-        "scale": c,
-        "interval": k,
-        "warmup": w,
-    }
-    for s, a, c, k, w in ((10, 16, 1.0, 4, 1), (9, 24, 1.0, 4, 1), (3, 7, 2.0, 5, 0), (4, 3, 0.2, 4, 2))
-}
+CASES = tabled(
+    "seed {seed} {apart} apart scale {scale} interval {interval} warmup {warmup}",
+    "seed apart scale interval warmup",
+    ((10, 16, 1.0, 4, 1), (9, 24, 1.0, 4, 1), (3, 7, 2.0, 5, 0), (4, 3, 0.2, 4, 2)),
+)
 
 COMPARED = [
     Compared(

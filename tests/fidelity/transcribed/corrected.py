@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from fidelity.handed import Uniforms
 from fidelity.transcribed.block_trees import ours, verified_trees
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, tabled
 from fidelity.transcribed.copied import columns
 from fidelity.transcribed.eagle_trees import Near, cases, one_head, row
 from fidelity.transcribed.engine_heads import ours as chained
@@ -110,37 +110,25 @@ def dflash2(case: Mapping[str, Any]) -> Columns:
     return rejection(case, draft)
 
 
-def to_the_end(case: Mapping[str, Any], backend: str) -> Columns:
-    """Ours, in a request that ends where the case does."""
-    asked = {name: case[name] for name in ("max_tokens", "block", "k")}
-    return columns(run("dflash2", case["prompt"], heads("selector")(case), backend, **asked))
-
-
 COMPARED = [
     Compared(
         "caddtree",
         "ZhangShuai1230/CaDDTree 227dbcfc, caddtree.py, build_caddtree_tree and caddtree_generate",
         caddtree,
         ours("caddtree", "block", "most", "drafting", "each", "free"),
-        {
-            f"block {k} draft {d} node {e} after {f}": {
-                "seed": s,
-                "prompt": (1, 2, 3),
-                "limit": 12,
-                "block": k,
-                "most": m,
-                "drafting": d,
-                "each": e,
-                "free": f,
-            }
-            for s, k, m, d, e, f in (
+        tabled(
+            "block {block} draft {drafting} node {each} after {free}",
+            "seed block most drafting each free",
+            (
                 (1, 5, 64, 0.19, 0.02, 4),
                 (2, 4, 20, 0.5, 0.05, 0),
                 (3, 3, 8, 0.19, 0.0018, 192),
                 (4, 6, 40, 2.0, 0.1, 1),
                 (5, 2, 30, 0.0, 0.3, 0),
-            )
-        },
+            ),
+            prompt=(1, 2, 3),
+            limit=12,
+        ),
         "greedy; a line in the place of the table of measured times",
     ),
     Compared(

@@ -9,7 +9,7 @@ import numpy as np
 from fidelity.canvases import MASK, run
 from fidelity.transcribed.compared import Columns, Compared
 from fidelity.transcribed.masks import SIZE, Watch, drawn, masked, rows, table, uniforms
-from lib.stdlib.requests import Letters
+from lib.stdlib.letters import Letters
 
 
 def gumbel(u: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fidelity.given_noise import given
-from fidelity.transcribed.compared import Columns, Compared, Text, after
+from fidelity.transcribed.compared import Columns, Compared, Text, after, tabled
 from fidelity.transcribed.steps import Writer
 from fidelity.untied import untied
 from fidelity.watched import run
@@ -133,30 +133,24 @@ COMPARED = [
         "SelfInfillingLogitsProcessor",
         self_infilling,
         parts("self_infilling", "tau", "prefix", "suffix", "middle", "opening", "length", "again"),
-        {
-            f"{seed} {again}": {
-                "seed": seed,
-                "prompt": (1, 2),
-                "limit": 20,
-                "eos": (3,),
-                "tau": tau,
-                "prefix": (6,),
-                "suffix": (7,),
-                "middle": (8,),
-                "opening": opening,
-                "length": length,
-                "again": again,
-                "temperature": t,
-            }
-            for seed, tau, opening, length, again, t in (
+        tabled(
+            "{seed} {again}",
+            "seed tau opening length again temperature",
+            (
                 (1, 0.4, (5,), 4, True, 0),
                 (2, 0.3, (4, 5), 3, False, 0),
                 (3, 0.35, (0,), 5, True, 0.8),
                 (4, 0.25, (5,), 4, True, 0),
                 (5, 0.5, (2,), 6, True, 0.2),
                 (6, 0.5, (4,), 6, True, 1.0),
-            )
-        },
+            ),
+            prompt=(1, 2),
+            limit=20,
+            eos=(3,),
+            prefix=(6,),
+            suffix=(7,),
+            middle=(8,),
+        ),
         "parts end at the end token or their length; the marks are not ruled out, repetitive texts not dropped",
     ),
     Compared(
@@ -165,23 +159,20 @@ COMPARED = [
         "CustomLogitsProcessor",
         parallel_branches,
         whole("parallel_branches", "fork", "colon", "join", "dots", "line", "reach"),
-        {
-            f"{seed} {reach} {t}": {
-                "size": 9,
-                "seed": seed,
-                "prompt": (4, 5),
-                "limit": 70,
-                "eos": (),
-                "fork": 1,
-                "colon": 2,
-                "join": 3,
-                "dots": (0, 7),
-                "line": (6,),
-                "reach": reach,
-                "temperature": t,
-            }
-            for seed, reach, t in ((25, 9, 1.0), (28, 9, 1.0), (43, 9, 1.0), (57, 4, 1.0), (391, 12, 1.0), (300, 4, 1.0))
-        },
+        tabled(
+            "{seed} {reach} {temperature}",
+            "seed reach temperature",
+            ((25, 9, 1.0), (28, 9, 1.0), (43, 9, 1.0), (57, 4, 1.0), (391, 12, 1.0), (300, 4, 1.0)),
+            size=9,
+            prompt=(4, 5),
+            limit=70,
+            eos=(),
+            fork=1,
+            colon=2,
+            join=3,
+            dots=(0, 7),
+            line=(6,),
+        ),
         "there is a title, and each has its colon; no end token, which would end a branch here",
     ),
 ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from fidelity.given_noise import Stream, given
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, tabled
 from fidelity.untied import Letters, untied
 from fidelity.watched import run
 
@@ -57,10 +57,10 @@ def momentum(case: Mapping[str, Any]) -> Columns:
 
 
 def two(case: Mapping[str, Any]) -> dict[str, Any]:
-    """A target and a drafter that agree on many tokens."""
-    seed, sharp = case["seed"], case.get("sharp", 1.0)
-    drafter = untied(SIZE, seed, sharp=sharp, name="drafter", blend=(seed + 1, case.get("blend", 0.8)))
-    return {"target": untied(SIZE, seed, sharp=sharp), "drafter": drafter}
+    """A target and a drafter that agree on many tokens. `window`: how many of the last tokens they read."""
+    seed, read = case["seed"], {"sharp": case.get("sharp", 1.0), "window": case.get("window", 2)}
+    drafter = untied(SIZE, seed, name="drafter", blend=(seed + 1, case.get("blend", 0.8)), **read)
+    return {"target": untied(SIZE, seed, **read), "drafter": drafter}
 
 
 def chosen(program: str, *names: str, using: tuple[str, ...] = ("target",), **more: Any) -> Any:
@@ -294,24 +294,15 @@ COMPARED = [
         "alphadl/CodeGen-USCD bcad9d40, bigcode_eval/contrast.py, EnsembleLogitsProcessor",
         uscd,
         chosen("uscd", "lame", "weight", "sure", "least"),
-        {
-            f"{seed} {temperature}": {
-                "seed": seed,
-                "prompt": (1, 2, 5),
-                "limit": 24,
-                "lame": (5,),
-                "weight": w,
-                "sure": sure,
-                "least": least,
-                "temperature": temperature,
-            }
-            for seed, w, sure, least, temperature in (
-                (1, 0.7, 0.08, 0.667, 0),
-                (2, 0.4, 0.15, 0.333, 0),
-                (3, 0.7, 0.1, 0.667, 0.8),
-                (4, 0.5, 0.3, 0.2, 1.0),
-            )
-        },
+        tabled(
+            "{seed} {temperature}",
+            "seed weight sure least temperature",
+            ((1, 0.7, 0.08, 0.667, 0), (2, 0.4, 0.15, 0.333, 0), (3, 0.7, 0.1, 0.667, 0.8), (4, 0.5, 0.3, 0.2, 1.0)),
+            prompt=(1, 2, 5),
+            limit=24,
+            lame=(5,),
+            window=32,
+        ),
         "steps at which nothing is left, where the published scores are all NaN, do not come up",
     ),
     Compared(
@@ -319,23 +310,13 @@ COMPARED = [
         "DavidFanzz/SCMoE 857fad79, decodingmethod/moe_utils.py, scmoe and scmoe_with_sampling",
         scmoe,
         experts,
-        {
-            f"{seed} {temperature}": {
-                "seed": seed,
-                "prompt": (1, 2, 5),
-                "limit": 24,
-                "rank": rank,
-                "alpha": alpha,
-                "beta": beta,
-                "temperature": temperature,
-            }
-            for seed, rank, alpha, beta, temperature in (
-                (1, 3, 0.1, 0.5, 0),
-                (2, 1, 0.3, 0.5, 0),
-                (3, 2, 0.1, 1.5, 0),
-                (4, 3, 0.2, 0.5, 1.0),
-            )
-        },
+        tabled(
+            "{seed} {temperature}",
+            "seed rank alpha beta temperature",
+            ((1, 3, 0.1, 0.5, 0), (2, 1, 0.3, 0.5, 0), (3, 2, 0.1, 1.5, 0), (4, 3, 0.2, 0.5, 1.0)),
+            prompt=(1, 2, 5),
+            limit=24,
+        ),
         "rank: student_routed_tok + 1; the end token is not kept from coming",
     ),
     Compared(
@@ -368,18 +349,14 @@ COMPARED = [
         "GIGABaozi/AED 63a85994, utilz.py, Weight.update (topp_weight6) and AEDecoding.generate",
         aligned,
         chosen("alignment_enhanced", "system", "shown", "top_p", "bias"),
-        {
-            f"{seed} {shown}": {
-                "seed": seed,
-                "prompt": (1, 2, 5),
-                "limit": 24,
-                "system": (7, 8),
-                "shown": shown,
-                "top_p": top_p,
-                "bias": bias,
-            }
-            for seed, shown, top_p, bias in ((1, 0, 0.9, 1.0), (2, 2, 0.9, 0.0), (3, 0, 0.5, 2.0), (4, 1, 0.7, 0.5))
-        },
+        tabled(
+            "{seed} {shown}",
+            "seed shown top_p bias",
+            ((1, 0, 0.9, 1.0), (2, 2, 0.9, 0.0), (3, 0, 0.5, 2.0), (4, 1, 0.7, 0.5)),
+            prompt=(1, 2, 5),
+            limit=24,
+            system=(7, 8),
+        ),
         "the loop as published never calls update; here it does, in every step",
     ),
     Compared(
@@ -397,23 +374,13 @@ COMPARED = [
         chosen(
             "transfer_q", "k", "horizon", "alpha", using=("target", "drafter"), externs={"reward": worth}, tokenizer=Letters()
         ),
-        {
-            f"{seed} {temperature}": {
-                "seed": seed,
-                "prompt": (1, 2, 5),
-                "limit": 12,
-                "k": k,
-                "horizon": horizon,
-                "alpha": alpha,
-                "temperature": temperature,
-            }
-            for seed, k, horizon, alpha, temperature in (
-                (1, 5, 3, 1.0, 0),
-                (2, 3, 4, 0.3, 0),
-                (3, 9, 2, 1.0, 0.7),
-                (4, 4, 0, 0.5, 0.7),
-            )
-        },
+        tabled(
+            "{seed} {temperature}",
+            "seed k horizon alpha temperature",
+            ((1, 5, 3, 1.0, 0), (2, 3, 4, 0.3, 0), (3, 9, 2, 1.0, 0.7), (4, 4, 0, 0.5, 0.7)),
+            prompt=(1, 2, 5),
+            limit=12,
+        ),
         "modes greedy and topk are the request's temperature; the reward reads the text with its prompt",
     ),
 ]

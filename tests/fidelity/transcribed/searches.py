@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from fidelity.given_noise import Stream, given
-from fidelity.transcribed.compared import Columns, Compared, after, best
+from fidelity.transcribed.compared import Columns, Compared, after, best, tabled
 from fidelity.untied import Letters, untied
 from fidelity.watched import run
 
@@ -433,18 +433,10 @@ COMPARED = [
         "and beam_search.py, BeamSearch",
         constrained_beam,
         with_phrases,
-        {
-            f"{seed} {phrases} {k}": {
-                "size": 8,
-                "seed": seed,
-                "prompt": (1, 2),
-                "eos": (3,),
-                "limit": limit,
-                "k": k,
-                "alpha": alpha,
-                "phrases": phrases,
-            }
-            for seed, phrases, k, alpha, limit in (
+        tabled(
+            "{seed} {phrases} {k}",
+            "seed phrases k alpha limit",
+            (
                 (1, [[4]], 4, 1.0, 7),
                 (2, [[4, 5]], 5, 1.0, 7),
                 (3, [[4, 5, 6], [7]], 5, 1.0, 9),
@@ -454,8 +446,11 @@ COMPARED = [
                 (7, [[0]], 6, 1.0, 8),
                 (9, [[4]], 5, 2.0, 8),
                 (10, [[1]], 6, 1.0, 8),
-            )
-        },
+            ),
+            size=8,
+            prompt=(1, 2),
+            eos=(3,),
+        ),
         "--beam-search-stop all; a text that the limit ends has no end token put in its last place",
     ),
     Compared(
@@ -463,20 +458,16 @@ COMPARED = [
         "matthewdelorenzo/csce689 0e46a6f0, mcts_og.py, MCTSNode and MCTS.tree_search, and LLMQueryEnv_og.py",
         mcts,
         seen("mcts", "k", "rolls", "c", "noise_", asked="reward"),
-        {
-            f"{seed} {k} {noise}": {
-                "size": 6,
-                "seed": seed,
-                "prompt": (1, 2),
-                "eos": (3,),
-                "limit": 6,
-                "k": k,
-                "rolls": 14,
-                "c": c,
-                "noise_": noise,
-            }
-            for seed, k, c, noise in ((1, 3, 1.38, 0.15), (2, 10, 1.38, 0.15), (3, 2, 0.3, 0.0), (4, 4, 3.0, 0.5))
-        },
+        tabled(
+            "{seed} {k} {noise_}",
+            "seed k c noise_",
+            ((1, 3, 1.38, 0.15), (2, 10, 1.38, 0.15), (3, 2, 0.3, 0.0), (4, 4, 3.0, 0.5)),
+            size=6,
+            prompt=(1, 2),
+            eos=(3,),
+            limit=6,
+            rolls=14,
+        ),
         "a text ends at the end token, there at 'endmodule'; tokens of comments are not left out",
     ),
     Compared(
@@ -486,22 +477,10 @@ COMPARED = [
         seen(
             "litesearch", "most", "sure", "reach", "rounds", "goal", "ends", asked="worth", step_ends=lambda t: t.endswith("\n")
         ),
-        {
-            f"{seed} {goal}": {
-                "size": 6,
-                "seed": seed,
-                "prompt": (1, 2),
-                "eos": (3,),
-                "limit": 9,
-                "most": most,
-                "sure": sure,
-                "reach": 5,
-                "rounds": rounds,
-                "goal": goal,
-                "ends": ends,
-                "temperature": 0.6,
-            }
-            for seed, most, sure, rounds, goal, ends in (
+        tabled(
+            "{seed} {goal}",
+            "seed most sure rounds goal ends",
+            (
                 (1, 10, 0.9, 100, 0.8, 5),
                 (2, 4, 0.9, 100, 0.95, 9),
                 (3, 10, 0.6, 3, 0.8, 5),
@@ -509,8 +488,14 @@ COMPARED = [
                 (5, 4, 0.9, 100, 0.3, 30),
                 (6, 4, 0.9, 100, 0.1, 30),
                 (7, 3, 0.9, 100, 0.2, 30),
-            )
-        },
+            ),
+            size=6,
+            prompt=(1, 2),
+            eos=(3,),
+            limit=9,
+            reach=5,
+            temperature=0.6,
+        ),
         "an answer is a text that ended, there a step that begins with ####; repeated and empty steps have their values",
     ),
     Compared(

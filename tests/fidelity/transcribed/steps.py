@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from fidelity.given_noise import Stream, given
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, tabled
 from fidelity.untied import Letters, untied
 from fidelity.watched import run
 
@@ -237,24 +237,13 @@ COMPARED = [
         "wyzjack/CNTP 105b0968, transformers/generation/utils.py, _sample_reflect_perplexity",
         cautious,
         pieces("cautious", "low", "high", "most", using=("target",), tokenizer=Letters("\n;")),
-        {
-            f"{seed} {most}": {
-                "seed": seed,
-                "prompt": (1, 2),
-                "limit": 20,
-                "eos": eos,
-                "low": low,
-                "high": high,
-                "most": most,
-                "temperature": t,
-            }
-            for seed, low, high, most, t, eos in (
-                (1, 0.01, 1.5, 10, 1.0, ()),
-                (2, 1.2, 1.9, 5, 0.8, (7,)),
-                (3, 1.3, 1.7, 4, 0.6, ()),
-                (4, 0.5, 2.0, 3, 1.2, (7,)),
-            )
-        },
+        tabled(
+            "{seed} {most}",
+            "seed low high most temperature eos",
+            ((1, 0.01, 1.5, 10, 1.0, ()), (2, 1.2, 1.9, 5, 0.8, (7,)), (3, 1.3, 1.7, 4, 0.6, ()), (4, 0.5, 2.0, 3, 1.2, (7,))),
+            prompt=(1, 2),
+            limit=20,
+        ),
         "of its ten marks the line end alone",
     ),
     Compared(
@@ -273,28 +262,27 @@ COMPARED = [
         "SqueezeAILab/Arbitrage c8dd0983, arbitrage.py, get_responses (router)",
         arbitrage,
         pieces("arbitrage", "tau", "reach", using=("target", "drafter", "reader"), mark="\n", **LINES),
-        {
-            f"{seed} {tau} {t}": {"seed": seed, "prompt": (1, 2), "limit": 24, "tau": tau, "reach": reach, "temperature": t}
-            for seed, tau, reach, t in ((1, 0.4, 9, 0), (2, 0.35, 5, 1.0), (3, 0.3, 9, 0.6), (5, 0.45, 24, 1.0))
-        },
-        "tau: prm_threshold; a limit of a step alone does not end a text",
+        tabled(
+            "{seed} {tau} {temperature}",
+            "seed tau reach temperature",
+            ((1, 0.4, 9, 0), (1, 0.3784523926278545, 9, 0), (2, 0.35, 5, 1.0), (3, 0.3, 9, 0.6), (5, 0.45, 24, 1.0)),
+            prompt=(1, 2),
+            limit=24,
+        ),
+        "tau: prm_threshold, once what the router says itself; a limit of a step alone does not end a text",
     ),
     Compared(
         "reward_guided_sd",
         "BaohaoLiao/RSD 933d8e57, main_online.py, get_responses",
         rsd,
         pieces("reward_guided_sd", "delta", "reach", using=("target", "drafter", "judge"), mark="\n", **LINES),
-        {
-            f"{seed} {delta} {t}": {
-                "seed": seed,
-                "prompt": (1, 2),
-                "limit": 24,
-                "delta": delta,
-                "reach": reach,
-                "temperature": t,
-            }
-            for seed, delta, reach, t in ((1, 0.4, 9, 0), (2, 0.35, 5, 1.0), (3, 0.3, 9, 0.6), (5, 0.45, 24, 1.0))
-        },
+        tabled(
+            "{seed} {delta} {temperature}",
+            "seed delta reach temperature",
+            ((1, 0.4, 9, 0), (2, 0.35, 5, 1.0), (3, 0.3, 9, 0.6), (5, 0.45, 24, 1.0)),
+            prompt=(1, 2),
+            limit=24,
+        ),
         "delta: prm_threshold; a limit of a step alone does not end a text",
     ),
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from fidelity.transcribed.compared import Columns, Compared, after
 from fidelity.watched import run
-from lib.stdlib.requests import Letters
+from lib.stdlib.letters import Letters
 
 from decgraph.runtime.models.table import TableModel
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fidelity.transcribed.compared import Columns, Compared, Text
 from fidelity.watched import Watched, run
-from lib.stdlib.requests import Letters
+from lib.stdlib.letters import Letters
 
 from decgraph.runtime import trace
 from decgraph.runtime.models.table import TableModel

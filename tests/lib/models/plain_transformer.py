@@ -183,15 +183,3 @@ def of_module(module: Any, bits: int | None = None) -> Plain:
     """A plain copy of a transformers module."""
     weights = {name: w.detach().double().numpy() for name, w in module.state_dict().items() if "rotary" not in name}
     return Plain(weights, module.config.to_dict(), bits)
-
-
-def of_folder(folder: Any, bits: int | None = None) -> Plain:
-    """A plain copy of what a folder holds."""
-    import json
-    from pathlib import Path
-
-    from safetensors.torch import load_file
-
-    files = sorted(Path(folder).glob("*.safetensors"))
-    weights = {name: w.double().numpy() for file in files for name, w in load_file(file).items()}
-    return Plain(weights, json.loads((Path(folder) / "config.json").read_text(encoding="utf-8")), bits)

@@ -24,9 +24,6 @@ from decgraph.ir.data import tree as ir_tree
 from decgraph.runtime.models.engine.forward_call import Remembered
 from decgraph.runtime.models.interface import Model
 
-IMPOSSIBLE = ("none",)
-
-
 # -- from the reference to torch
 
 

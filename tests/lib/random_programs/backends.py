@@ -26,7 +26,8 @@ from decgraph.passes.manager import optimise
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
 from decgraph.runtime.trace import ModelCall
-from lib.random_programs.programs import Letters, Whole, program
+from lib.random_programs.programs import Whole, program
+from lib.stdlib.letters import Letters
 from lib.stdlib.requests import heard as readable
 
 PYTHON = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b")
@@ -78,7 +79,12 @@ def asked(whole: Whole, module: Module) -> list[Request]:
 
 def session(whole: Whole, module: Module, backend: str) -> Session:
     return Session(
-        module, whole.models(module.entry), whole.values, machine=machine(backend), externs=whole.externs, tokenizer=Letters()
+        module,
+        whole.models(module.entry),
+        whole.values,
+        machine=machine(backend),
+        externs=whole.externs,
+        tokenizer=Letters("abcdef"),
     )
 
 

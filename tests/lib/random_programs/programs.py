@@ -16,20 +16,10 @@ from decgraph.ir.values import Function
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures
 from decgraph.runtime.models.table import TableAdapter, TableFeatures, TableModel
 from decgraph.runtime.request import Request
-from decgraph.runtime.text import detokenizer_of
 from lib.random_programs.causal import Causal
 from lib.random_programs.masked import POLICIES, Masked
 from lib.random_programs.rules import automaton
 from lib.random_programs.text import V, Writer
-
-
-class Letters:
-    """A tokenizer of letters."""
-
-    detokenizer = detokenizer_of([*"abcdef"])
-
-    def decode(self, tokens: Any) -> str:
-        return self.detokenizer.text(tokens)
 
 
 @dataclass(frozen=True)
@@ -209,4 +199,4 @@ if __name__ == "__main__":
         for r in made.requests:
             print("#", r)
 
-__all__ = ["POLICIES", "Letters", "Whole", "program"]
+__all__ = ["POLICIES", "Whole", "program"]

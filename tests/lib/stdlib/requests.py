@@ -20,9 +20,9 @@ from decgraph.passes.plan import Plan
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session, check_params
-from decgraph.runtime.text import detokenizer_of
 from decgraph.runtime.trace import ModelCall
 from decgraph.runtime.unshaped import unread
+from lib.stdlib.letters import Letters
 
 V = 7
 GRAMMAR = Automaton(tuple(tuple((s + t) % 3 if (s + t) % 4 else -1 for t in range(V)) for s in range(3)), frozenset({0, 1, 2}))
@@ -35,15 +35,6 @@ FIELDS = {f.name: f.default for f in fields(Request)}
 def not_next(generated: tuple[int, ...]) -> list[int]:
     """Every token but the one after the last; also where the last is a mask, or one that was forbidden itself."""
     return [t for t in range(V) if not generated or t != (generated[-1] + 1) % V]
-
-
-class Letters:
-    """A tokenizer of letters."""
-
-    detokenizer = detokenizer_of([*"abcdefg"])
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self.detokenizer.text(tokens)
 
 
 def requests(seed: int) -> list[Request]:
