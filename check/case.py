@@ -17,7 +17,6 @@ from decgraph.check.distributions import CheckedProgram, Folds, execute
 from decgraph.check.initial_states import Arbitrary, Start
 from decgraph.check.settings import speaks
 from decgraph.check.table_models import Style
-from decgraph.ir.machine import Datum
 from decgraph.ir.values import Claim, Function, Module
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.models.interface import Model
@@ -173,9 +172,9 @@ def begun(case: Case) -> Case:
     return replace(case, start=replace(case.start, committed=tokens))
 
 
-def earlier_requests(case: Case) -> dict[object, Datum]:
+def earlier_requests(case: Case) -> dict[tuple[str, str], object]:
     """What the session holds after earlier requests, of which every choice was one that can happen."""
-    shared: dict[object, Datum] = {}
+    shared: dict[tuple[str, str], object] = {}
     for n in range(case.start.session):
         world = World(coupled=True)
         world.restart(ByChance(100 * n + case.plan.seed))

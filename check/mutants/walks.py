@@ -268,7 +268,7 @@ class Overshoot(OncePerStep):
         super().commit(op, [int(t) for t in tokens] if self.parent is None else x, tree if self.parent is not None else None)
 
     def commit_tokens(self, x: Datum, tree: Tree | None) -> list[Edge]:
-        whole = [t for t in x if isinstance(t, int)] if isinstance(x, list) else []
+        whole: list[Edge] = [t for t in x if isinstance(t, int)] if isinstance(x, list) else []
         return whole if isinstance(x, list) and len(whole) == len(x) else super().commit_tokens(x, tree)
 
 
