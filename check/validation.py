@@ -339,8 +339,8 @@ def deeper(function: Function, seed: int) -> dict[str, ParamValue]:
 
 
 def answer(name: str, returns: Type) -> Callable[..., bool | int | float | np.ndarray]:
-    """A function to stand for an extern: an arbitrary result that depends on the arguments alone, of fractional numbers on what
-    is the same on every machine."""
+    """A function to stand for an extern: an arbitrary result (of several tokens an array [k]) that depends on the
+    arguments alone, of fractional numbers on what is the same on every machine."""
 
     several = returns.is_token and bool(returns.dims)
 
