@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
+from torch import nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.net import Net
@@ -31,11 +32,18 @@ from decgraph.runtime.models.renewal import renewed
 from decgraph.runtime.models.rotary import bounded
 from decgraph.runtime.models.tape import Tape
 
-if TYPE_CHECKING:
-    from decgraph.runtime.models.hf_heads import HFHeads
-
 _REMEMBERED = 2048  # rows of scores kept
 _NODES = 4096  # nodes after which a reused forest starts afresh
+
+
+class Heads(Protocol):
+    """Medusa heads (hf_heads.py)."""
+
+    module: nn.Module
+
+    def read(self, last: Row) -> list[Scores]:
+        """See `HFHeads`."""
+        ...
 
 
 class HFCausal(Model):
@@ -52,7 +60,7 @@ class HFCausal(Model):
         self.context, self.bounded = bounded(context, getattr(net.base, "config", None), name)
         self.layers, self.net = len(net.layers), net
         self.reuse = reuse and not hasattr(net.decoder, "mixers")  # whose states are in no rows
-        self.attached: HFHeads | None = None
+        self.attached: Heads | None = None
         self.origin: tuple[HFCausal, str, tuple[object, ...]] | None = None  # of a derived model: whose it is, and how
         self._forget()
 
@@ -197,7 +205,7 @@ class HFCausal(Model):
         """The scores of a row of logits [V or more], a head's own."""
         return self._row(logits.double().cpu().numpy())
 
-    def with_heads(self, heads: HFHeads) -> HFCausal:
+    def with_heads(self, heads: Heads) -> HFCausal:
         """The same model with these Medusa heads for `heads(path)`."""
         made = copy.copy(self)
         made.attached = heads

@@ -18,7 +18,7 @@ from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
 from decgraph.runtime.models.engine.cache import LENGTH, ROWS, SlotStates, Store, TooLarge
 from decgraph.runtime.models.engine.draft_loop import draft
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, OnMemories, Output
-from decgraph.runtime.models.engine.layout import FULL, MOST, SLIDING, Layout, NetStep, Step, StraightMasks
+from decgraph.runtime.models.engine.layout import FULL, MOST, SLIDING, Layout, NetStep, Step, StraightMasks, Tapped
 from decgraph.runtime.models.engine.slots import TAIL, Slot, SlotPlan, plan
 from decgraph.runtime.models.interface import check_size
 from decgraph.runtime.models.soft_inputs import replaced
@@ -428,8 +428,6 @@ class CausalEngine:
     def _softly(self, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The forward of tokens some of which are mixtures of embeddings, by the module itself. Raises DecError for an engine
         without one."""
-        from decgraph.runtime.models.engine.taps import Tapped
-
         whole = self.step
         step = whole.inner if isinstance(whole, Tapped) else whole
         if not isinstance(step, NetStep):

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.engine.cache import LENGTH
-from decgraph.runtime.models.engine.forward_call import DraftLoop, ForwardCall, Output
+from decgraph.runtime.models.engine.cache import LENGTH, Store
+from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, Output
+from decgraph.runtime.models.engine.layout import Layout, Step
+from decgraph.runtime.models.engine.slots import Slot
 
-if TYPE_CHECKING:
-    from decgraph.runtime.models.engine.causal import CausalEngine
+
+class DraftEngine(Protocol):
+    """What a draft loop uses of a `CausalEngine`, whose attributes these are."""
+
+    _slots: dict[Hashable, Slot]
+    _of_tokens: bool
+    _steps: Tensor
+    context: int | None
+    counted: Counted
+    layout: Layout
+    step: Step
+    store: Store
+
+    @property
+    def below(self) -> DraftEngine | None: ...
+
+    def compute(self, calls: list[ForwardCall]) -> list[Output]: ...
+
+    def straight_masks(self, first: int, count: int, length: int) -> dict[str | int, Tensor]: ...
+
+    def logits(self, states: Tensor) -> Tensor: ...
 
 
-def draft(engine: CausalEngine, loops: Sequence[DraftLoop]) -> list[Tensor | Exception]:
+def draft(engine: DraftEngine, loops: Sequence[DraftLoop]) -> list[Tensor | Exception]:
     """Scores float32 [tokens, V] per draft loop, all of one length unless a loop ends early; or the loop's error. To be
     called without gradients."""
     calls = [one.call for one in loops]
@@ -60,7 +81,7 @@ def below(call: ForwardCall, uids: Sequence[int], tokens: Sequence[int]) -> Forw
                    rows=[len(cached) + len(tokens) - 1])  # fmt: skip
 
 
-def one_more(engine: CausalEngine, call: ForwardCall, one: DraftLoop, j: int, token: int) -> Tensor | None:
+def one_more(engine: DraftEngine, call: ForwardCall, one: DraftLoop, j: int, token: int) -> Tensor | None:
     """The row [1, V] after one more token of a slot without branches. None where the slot has branches or no room."""
     slot = engine._slots.get(call.sequence)
     if slot is None or not slot.linear or slot.number >= engine.store.slots:

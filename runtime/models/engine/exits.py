@@ -38,6 +38,8 @@ Caches = Sequence[Tensor]
 class ReadEngine(OverCore):
     """A model that reads the states of another engine with its own head. Counts what the other did for it."""
 
+    core: CausalEngine
+
     def __init__(self, core: CausalEngine, head: Head) -> None:
         self.core, self.head = core, head
         self.counted = Counted()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,9 +20,6 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Memory, Model, Path, Soft
 from decgraph.runtime.models.rounding import Bits
-
-if TYPE_CHECKING:
-    from decgraph.runtime.models.engine.causal import CausalEngine
 
 Part: TypeAlias = Literal["logits", "heads"]
 Output: TypeAlias = Tensor | DecError  # an error belongs to one call: the others of the batch have their rows
@@ -244,7 +241,7 @@ class OnMemories(Protocol):
 class OverCore:
     """The part of an engine whose cache is another's, `core`."""
 
-    core: CausalEngine
+    core: Engine
 
     def limit(self, budget: int) -> None:
         """Bound what is kept between calls, in bytes."""

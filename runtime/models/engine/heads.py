@@ -38,6 +38,8 @@ class HeadsEngine(OverCore):
     """A target with Medusa heads. Calls of the part "heads" return [rows * heads, V], row by row; the others are the
     target's. `only` makes every call one of heads (an `HFHeads` model has nothing else)."""
 
+    core: CausalEngine
+
     def __init__(self, core: CausalEngine, module: nn.Module, *, only: bool = False) -> None:
         self.core, self.module, self.only = core, module, only
         self.counted = Counted()

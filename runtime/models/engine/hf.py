@@ -48,7 +48,7 @@ def hf_engine(model: Model) -> Engine:
             pass  # its lower layers' states are in no rows that a head could go on from
         case HFCausal(attached=None):
             return _derived(model) or net_engine(model)
-        case HFCausal(attached=HFHeads() as heads):
+        case HFCausal(attached=heads) if heads is not None:
             return HeadsEngine(net_engine(model), heads.module)
         case HFHeads():
             return HeadsEngine(net_engine(model.target), model.module, only=True)

@@ -62,7 +62,7 @@ class HybridEngine(CausalEngine):
         self, step: Step, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
     ) -> Tensor:
         from decgraph.runtime.models.decoder.hybrid import HybridDecoder
-        from decgraph.runtime.models.engine.taps import Tapped
+        from decgraph.runtime.models.engine.layout import Tapped
 
         assert isinstance(step, HybridDecoder | Tapped), "the step of a model with recurrent layers"
         works = []

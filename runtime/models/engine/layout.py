@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from decgraph.runtime.models.decoder.decoder import Masks, Out
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.decoder.states import Work
 
 
 class Step(Protocol):
@@ -35,11 +38,11 @@ class NetStep(Step, Protocol):
 
     @property
     def lookup(self) -> Callable[[Tensor], Tensor]:
-        """Embeddings of tokens."""
+        """From tokens int64[n] to their embeddings [n, width]."""
         ...
 
     def placed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """See `Decoder`."""
+        """Embeddings [n, width] of positions int64[B, T] as they enter the first layer."""
         ...
 
     def above(self) -> NetStep:
@@ -49,6 +52,32 @@ class NetStep(Step, Protocol):
     def tapped(self, *layers: int) -> NetStep:
         """See `Decoder`."""
         ...
+
+
+class Tapped:
+    """A step that gives, side by side with the last states, those entering some layers."""
+
+    def __init__(self, inner: NetStep, layers: tuple[int, ...]) -> None:
+        self.inner, self.layers = inner, layers
+        self._tapped: Callable[..., Out] = inner.tapped(*layers)  # of a hybrid decoder with works, see `HybridDecoder`
+
+    def above(self) -> Tapped:
+        """The same step, called with the states that enter the first layer."""
+        return Tapped(self.inner.above(), self.layers)
+
+    def __call__(
+        self,
+        given: Tensor,
+        positions: Tensor,
+        write: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Masks,
+        *works: Sequence[Work],
+    ) -> Tensor:
+        """See `Decoder`: [B, T, width of all]."""
+        last, tapped = self._tapped(given, positions, write, keys, values, masks, *works)
+        return torch.cat([last, *tapped], dim=-1)
 
 
 FULL, SLIDING = "full_attention", "sliding_attention"

@@ -14,12 +14,10 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.layout import NetStep
+from decgraph.runtime.models.engine.layout import NetStep, Tapped
 
 if TYPE_CHECKING:
-    from decgraph.runtime.models.decoder.decoder import Masks, Out
     from decgraph.runtime.models.decoder.net import Net
-    from decgraph.runtime.models.decoder.states import Work
 
 
 def tap(engine: CausalEngine, net: Net, layers: Sequence[int], whole: Callable[[], CausalEngine]) -> None:
@@ -59,29 +57,3 @@ def _beginning(head: Callable[[Tensor], Tensor], width: int) -> Callable[[Tensor
 
     read.__wrapped__ = head  # type: ignore[attr-defined]
     return read
-
-
-class Tapped:
-    """A step that gives, side by side with the last states, those entering some layers."""
-
-    def __init__(self, inner: NetStep, layers: tuple[int, ...]) -> None:
-        self.inner, self.layers = inner, layers
-        self._tapped: Callable[..., Out] = inner.tapped(*layers)  # of a hybrid decoder with works, see `HybridDecoder`
-
-    def above(self) -> Tapped:
-        """The same step, called with the states that enter the first layer."""
-        return Tapped(self.inner.above(), self.layers)
-
-    def __call__(
-        self,
-        given: Tensor,
-        positions: Tensor,
-        write: Tensor,
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
-        masks: Masks,
-        *works: Sequence[Work],
-    ) -> Tensor:
-        """See `Decoder`: [B, T, width of all]."""
-        last, tapped = self._tapped(given, positions, write, keys, values, masks, *works)
-        return torch.cat([last, *tapped], dim=-1)
