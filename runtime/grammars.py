@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import numpy as np
 
@@ -22,13 +22,21 @@ from decgraph.runtime.automaton import Automaton
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-    from decgraph.runtime.arguments import Tokenizing
+    from decgraph.runtime.text import Detokenizer
+
 
 _MADE: dict[tuple[Grammar, int, frozenset[int], int], Automaton] = {}
 _KEPT = 64
 MOST_ITEMS = 50_000
 """What a parser may follow at once: ways to go on, of which a schema with 1,000 optional properties has 4,000."""
 KINDS = ("regex", "json_schema", "lark")
+
+
+class Detokenizing(Protocol):
+    """A tokenizer that says which bytes a token stands for."""
+
+    @property
+    def detokenizer(self) -> Detokenizer: ...
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ class Grammar:
         else:
             matcher(self, letters, (), len(letters))
 
-    def over(self, tokenizer: Tokenizing | None, eos: Collection[int], size: int) -> Automaton:
+    def over(self, tokenizer: Detokenizing | None, eos: Collection[int], size: int) -> Automaton:
         """The automaton over a vocabulary of `size` tokens. Raises DecError without a tokenizer, and for a wrong grammar."""
         if tokenizer is None:
             raise DecError(
