@@ -218,13 +218,13 @@ class Float:
             return shares
 
     def entropy(self, p: object) -> np.ndarray:
-        """-sum p log p over the last axis of p [..., V], in nats: [...]; 0 log 0 is 0."""
+        """-sum p log p over the last axis of p [..., V], in nats; 0 log 0 is 0."""
         p = np.asarray(p, dtype=np.float64)
         with np.errstate(all="ignore"):
             return -_FOLDS["sum"](np.where(p > 0, p * np.log(p), 0.0), axis=-1)
 
     def kl(self, p: object, q: object) -> np.ndarray:
-        """sum p log(p / q) over the last axis of p and q [..., V], in nats: [...]."""
+        """sum p log(p / q) over the last axis of p and q [..., V], in nats."""
         p, q = np.asarray(p, dtype=np.float64), np.asarray(q, dtype=np.float64)
         with np.errstate(all="ignore"):
             return _FOLDS["sum"](np.where(p > 0, p * (np.log(p) - np.log(q)), 0.0), axis=-1)
@@ -239,7 +239,7 @@ class Float:
         return np.zeros(shape, dtype={"int": np.int64, "token": np.int64, "bool": bool}.get(elem, np.float64))
 
     def order(self, keys: Sequence[Sequence[Number] | np.ndarray], descending: bool) -> np.ndarray:
-        """Stable order int64[n] of indices by the keys [n], most significant first; ties keep the first index first."""
+        """Stable order [n] of indices by the keys, most significant first; ties keep the first index first."""
         columns = [np.asarray(k, dtype=np.float64) for k in keys]
         if descending:
             columns = [-c for c in columns]
