@@ -17,6 +17,7 @@ from decgraph.check.functions import Drawn
 from decgraph.check.worlds import least, models_for
 from decgraph.errors import DecError
 from decgraph.runtime.arguments import ParamValue
+from decgraph.runtime.models.table import TableFeatures, TableModel
 from decgraph.runtime.parameters import shown, written
 from decgraph.runtime.request import Request
 
@@ -320,7 +321,7 @@ def explain(failure: Failure) -> Counterexample:
     """A failure as something to show: the tables have only the rows that were read."""
     case = failure.case
     for m in case.models.values():
-        if hasattr(m, "forget"):
+        if isinstance(m, TableModel | TableFeatures):
             m.forget()
     try:
         again = decide(case, Tally()) or failure

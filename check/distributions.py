@@ -134,7 +134,7 @@ class Wanted(Choices):
 
     def choose(self, weights: Sequence[Fraction | int], values: Sequence[T], label: str, kind: str = "chance") -> T:
         live = [v for w, v in zip(weights, values, strict=True) if w > 0 or kind == "adversary"]
-        self.prefix = (*self.prefix[: len(self.points)], live.index(self.value) if self.value in live else 0)
+        self.prefix = (*self.prefix[: len(self.points)], next((i for i, v in enumerate(live) if v == self.value), 0))
         return super().choose(weights, values, label, kind)
 
 

@@ -125,7 +125,7 @@ class ExactDraws(ReferenceMachine):
         return out
 
     def law_after(self, group: list[int], row: Row, face: str, j: int, name: str, asked: str) -> np.ndarray:
-        """The conditional distribution of the j-th token of a group: without the ones before it."""
+        """The conditional distribution [V] of the j-th token of a group: without the ones before it."""
         return self.less(row.face(face), tuple(self.sibling(group, row, face, i, name) for i in range(j)))
 
     def sibling(self, group: list[int], row: Row, face: str, j: int, name: str) -> int:

@@ -64,7 +64,7 @@ _FUNCTIONS: dict[str, Callable[..., ExactNumber]] = {
     "exp": reals.exp,
     "log": reals.log,
     "relu": _relu,
-    "abs": abs,
+    "abs": lambda a: abs(a),
     "minimum": _smaller,
     "maximum": _larger,
     "floor": reals.rounded_down,
@@ -197,12 +197,12 @@ class Exact:
         return out
 
     def softmax(self, a: object) -> np.ndarray:
-        """Exact: sums of whole multiples of logs give rationals, all others weights that are not rational, divided by their
-        sum."""
+        """Exact, over the last axis of a [..., V]: sums of whole multiples of logs give rationals, all others weights that are
+        not rational, divided by their sum."""
         return self.normalized(self._each(a, reals.exp))
 
     def normalized(self, a: object) -> np.ndarray:
-        """Weights of 0 or more divided by their sum over the last axis."""
+        """Weights [..., V] of 0 or more divided by their sum over the last axis."""
         a = np.asarray(a, dtype=object)
         out = np.empty(a.shape, dtype=object)
         if a.ndim == 1:
@@ -229,11 +229,11 @@ class Exact:
         return out
 
     def entropy(self, p: object) -> np.ndarray:
-        """-sum p log p: a sum of multiples of logs."""
+        """-sum p log p of p [..., V]: a sum of multiples of logs."""
         return self._along(p, -1, lambda v: sum((_surprise(x, x) for x in v if x > 0), Fraction(0)))
 
     def kl(self, p: object, q: object) -> np.ndarray:
-        """sum p log(p / q)."""
+        """sum p log(p / q) of p and q [..., V]."""
         p, q = np.broadcast_arrays(np.asarray(p, dtype=object), np.asarray(q, dtype=object))
         out = np.empty(p.shape[:-1], dtype=object)
         for i in np.ndindex(out.shape):
@@ -260,7 +260,7 @@ class Exact:
         return out
 
     def order(self, keys: Sequence[Sequence[Number] | np.ndarray], descending: bool) -> list[int]:
-        """Stable order of indices by the keys, most significant first."""
+        """Stable order [n] of indices by the keys, most significant first."""
         plain = [_comparable(k) for k in keys]
         if None not in plain:
             return sorted(range(len(keys[0])), key=lambda i: [k[i] for k in plain if k is not None], reverse=descending)

@@ -308,7 +308,7 @@ class ExactMachine(ExactDraws):
         return [self.extern_once(head.name, head, (path,)) for path in paths]
 
     def state_values(self, head: Model, rows: np.ndarray, layer: int | None, tokens: list[int] | None) -> Sequence[Number]:
-        """What a head says of hidden states: a number for each, an adversary's where the world says so."""
+        """What a head says of hidden states [n]: a number for each, an adversary's where the world says so."""
         if not (isinstance(head, AnyReading) and head.chosen):
             return super().state_values(head, rows, layer, tokens)
         beside = [""] * len(rows) if tokens is None else tokens

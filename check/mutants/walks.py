@@ -268,7 +268,8 @@ class Overshoot(OncePerStep):
         super().commit(op, [int(t) for t in tokens] if self.parent is None else x, tree if self.parent is not None else None)
 
     def commit_tokens(self, x: Datum, tree: Tree | None) -> list[Edge]:
-        return list(x) if isinstance(x, list) and all(isinstance(t, int) for t in x) else super().commit_tokens(x, tree)
+        whole: list[Edge] = [t for t in x if isinstance(t, int)] if isinstance(x, list) else []
+        return whole if isinstance(x, list) and len(whole) == len(x) else super().commit_tokens(x, tree)
 
 
 class EndedByDraft(Walker):

@@ -122,7 +122,8 @@ class Paths:
             raise NoRule("may accept the root and emit nothing")
         if not (isinstance(token, Tok) and token.place == ("at", node)):
             raise NoRule("the emitted token is not known to be the target's at the accepted node")
-        return known | {token.known}
+        known.add(token.known)
+        return known
 
     def run(self, region: Region, envs: list[Env]) -> list[Env]:
         for op in region.ops:
