@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import numpy as np
 
@@ -55,7 +55,7 @@ FOLD = "@fold "
 """What a request waits for at a fold over the batch, with the place."""
 Ended = tuple[tuple[int, ...], tuple[tuple[int, ...], ...], str | None]
 """What came of a request: its tokens, its results and why it ended."""
-Shared = dict[tuple[str, str], Datum]
+Shared = dict[tuple[str, str], object]
 """The states of a session, by function and name."""
 Fold = Callable[[list[Any]], list[Any]]
 """What is made of the values of all requests, for each of them; Any: as backends/reference has it."""
@@ -257,7 +257,8 @@ class Batched(Watched):
 
     def read_state(self, name: str) -> Datum:
         store, key = self._state(name)
-        return self.written[key] if store is self.shared and key in self.written else store[key]
+        value = self.written[key] if store is self.shared and key in self.written else store[key]
+        return cast(Datum, value)  # what backends of all kinds keep for a session is an object to it
 
     def write_state(self, name: str, value: Datum) -> None:
         store, key = self._state(name)

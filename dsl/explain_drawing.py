@@ -36,13 +36,32 @@ def is_wide(drafts: list[S.Draft], kinds: dict[str, str]) -> bool:
     if "topology" in kinds.values():
         return True
     for draft in drafts:
+        leaves = set(names_of_leaves(draft))
         for s in S.walk(draft):
             if isinstance(s, S.Call) and isinstance(s.func, S.Name) and s.func.name in WIDE:
                 if not (len(s.args) == 2 and isinstance(s.args[1], S.Number) and s.args[1].value == 1):
                     return True
-            if isinstance(s, S.Grow) and s.at is not None and expression(s.at) != "t.leaves":
-                return True
+            if isinstance(s, S.Grow) and s.at is not None and not is_leaf(s.at):
+                if expression(s.at) not in leaves:
+                    return True
+                leaves.remove(expression(s.at))  # grown twice there, a node has two children
     return False
+
+
+def is_leaf(at: S.Expr) -> bool:
+    """Whether an expression is `t.leaves`, or one of them."""
+    nodes = at.value if isinstance(at, S.Index) else at
+    return isinstance(nodes, S.Attr) and nodes.name == "leaves"
+
+
+def names_of_leaves(draft: S.Draft) -> Iterator[str]:
+    """The names by which a draft calls a leaf: of a loop over the leaves, or assigned one."""
+    for s in S.walk(draft):
+        if isinstance(s, S.For) and is_leaf(s.iter):
+            yield s.names[0].name
+        elif isinstance(s, S.Assign) and len(s.targets) == len(s.values) == 1 and isinstance(s.targets[0], S.Name):
+            if isinstance(s.values[0], S.Expr) and is_leaf(s.values[0]):
+                yield s.targets[0].name
 
 
 def drafter(drafts: list[S.Draft], kinds: dict[str, str]) -> str:

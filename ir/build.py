@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from decgraph.ir.table import lookup
 from decgraph.ir.types import Type
-from decgraph.ir.values import NOWHERE, Loc, Op, Region, Value
+from decgraph.ir.values import NOWHERE, Constant, Loc, Op, Region, Value
 
 
 class Builder:
@@ -59,7 +58,7 @@ class Builder:
         self,
         opcode: str,
         operands: Sequence[Value] = (),
-        attrs: dict[str, Any] | None = None,
+        attrs: dict[str, object] | None = None,
         regions: Sequence[Region] = (),
         *,
         loc: Loc = NOWHERE,
@@ -72,10 +71,10 @@ class Builder:
         self._stack[-1][1].append(Op(opcode, tuple(operands), attrs, tuple(regions), results, loc))
         return results
 
-    def one(self, opcode: str, *operands: Value, loc: Loc = NOWHERE, name: str = "", **attrs: Any) -> Value:
+    def one(self, opcode: str, *operands: Value, loc: Loc = NOWHERE, name: str = "", **attrs: object) -> Value:
         """`emit` for an op with one result and no regions."""
         return self.emit(opcode, operands, attrs, loc=loc, names=(name,))[0]
 
-    def const(self, value: Any, type: Type, loc: Loc = NOWHERE) -> Value:
+    def const(self, value: Constant, type: Type, loc: Loc = NOWHERE) -> Value:
         """A constant."""
         return self.emit("const", (), {"value": value, "type": type}, loc=loc)[0]

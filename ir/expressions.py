@@ -7,9 +7,8 @@ runs, so what is not shown is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
 
-from decgraph.ir.values import Function, Op, Region, Value
+from decgraph.ir.values import Constant, Function, Op, Region, Value
 
 INF = float("inf")
 ALIKE = frozenset({"map", "face", "draw", "draw.get", "draw.point", "topk", "draw.many", "normalize", "softmax", "arg", "info"})
@@ -19,7 +18,7 @@ ALIKE = frozenset({"map", "face", "draw", "draw.get", "draw.point", "topk", "dra
 class Expressions:
     """The values of a function and the ops that make them. consts: the values that are known numbers."""
 
-    def __init__(self, function: Function, consts: Mapping[Value, Any] | None = None) -> None:
+    def __init__(self, function: Function, consts: Mapping[Value, Constant] | None = None) -> None:
         self.function, self.consts = function, consts if consts is not None else {}
         self.vocab = next((str(p.value.type.of[1]) for p in function.params if p.value.type.elem == "model"), "")
         self.made = {v: op for op in function.body.walk() for v in op.results}
@@ -69,8 +68,9 @@ class Expressions:
         """The same for two values that are equal: an expression of what is computed alike."""
         v = self.same.get(v, v)
         v = self.reads.get(v, v)
-        if v in self.consts and isinstance(self.consts[v], int | bool):
-            return ("const", int(self.consts[v]))
+        number = self.consts.get(v)
+        if isinstance(number, int):
+            return ("const", int(number))
         op = self.made.get(v)
         if op is None or not deep:
             return v

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from decgraph.ir.expressions import Expressions
 from decgraph.ir.values import Op, Value
 
 NODE, LENGTHS = "there may be no such node", "its vectors may have different lengths"
 
 
-def nodes_of(k: Expressions, nodes: Value, tree: Value, seen: frozenset[Any] = frozenset()) -> bool:
+def nodes_of(k: Expressions, nodes: Value, tree: Value, seen: frozenset[tuple[Value, Value]] = frozenset()) -> bool:
     """Whether nodes are nodes of this very tree."""
     op = k.made.get(nodes)
     if (nodes, tree) in seen:

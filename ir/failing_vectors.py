@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from decgraph.ir.expressions import INF, Expressions
 from decgraph.ir.failing_trees import LENGTHS, nodes_of
 from decgraph.ir.values import Op, Value
@@ -149,14 +147,14 @@ def _within(k: Expressions, op: Op) -> str:
     if len(op.operands) == 1:
         return ""
     x, *sizes = op.operands
-    inner: Any = x.type
+    inner = x.type
     for n, room in enumerate(sizes):
         bound = inner.dims[0].bound if inner.dims else None
         if not (bound is not None and bound <= k.range(room)[0]) and not (
             n == 0 and (_cut(k, x, room) or _held(k, x, room, op.attrs["what"]))
         ):
             return f"{op.attrs['what']} may be too small"
-        inner = inner.of[0] if inner.elem == "list" else inner.drop() if inner.dims else inner
+        inner = inner.item if inner.elem == "list" else inner.drop() if inner.dims else inner
     return ""
 
 

@@ -13,7 +13,6 @@ Attribute `unread` of tree.new says so. Of trees that are verified, pruned or co
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
@@ -74,9 +73,9 @@ class _Reader:
 
     def ours(self, v: Value, elem: str = "node") -> bool:
         """Whether a value is nodes (or a version) of the tree, or a list of these."""
-        t: Any = v.type
+        t = v.type
         while t.elem == "list":
-            t = t.of[0]
+            t = t.item
         return bool(t.elem == elem and t.of[0] == self.tree)
 
     def unread(self, region: Region, facts: frozenset[object]) -> Iterator[bool]:

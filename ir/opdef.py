@@ -148,7 +148,7 @@ class Attrs(_With):
 TypeRule = Callable[[Types, dict[str, Any], Regions], Types]
 RegionRule = Callable[[Types, dict[str, Any]], Sequence[Types]]
 Sample = tuple[str, object]
-Refusal = tuple[str, str] | tuple[str, str, dict[str, Any]]
+Refusal = tuple[str, str] | tuple[str, str, dict[str, object]]
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class OpDef:
     regions: RegionRule | None = None
     capacity: Callable[..., Any] | None = None
     fact: Callable[..., Any] | None = None
-    surface: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    surface: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     exact: str = "same"
     effects: str = ""
     unavailable: str = ""

@@ -69,7 +69,7 @@ def plain(value: Any) -> Constant:  # Any: also an array or a tensor, of a run
     return found
 
 
-def evaluate(condition: Condition, params: Mapping[str, Any]) -> Constant:  # Any: also an array
+def evaluate(condition: Condition, params: Mapping[str, object]) -> Constant:
     """The value of a condition, or of a part of one. Raises KeyError for a parameter without a value, or a request that is not
     known, and TypeError for values that do not compare."""
     op, *rest = condition

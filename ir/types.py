@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Union
+from typing import TypeVar, Union
 
 # What an element is. `of` names what it belongs to, in the order given here.
 ELEMENTS: dict[str, tuple[str, ...]] = {
@@ -76,6 +76,7 @@ class Dim:
         return self.kind == other.kind and self.of == other.of
 
 
+T = TypeVar("T")
 Arg = Union[str, int, "Type"]
 
 
@@ -259,7 +260,7 @@ class _Reader:
             raise TypeError_(f"not a type: {self.text!r}: expected a number, got {got}")
         return int(got)
 
-    def several(self, close: str, one: Callable[[], Any]) -> list[Any]:
+    def several(self, close: str, one: Callable[[], T]) -> list[T]:
         """What `one` reads, between commas, up to and including `close`."""
         out = [one()]
         while self.peek() != close:

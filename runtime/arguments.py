@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -13,9 +13,13 @@ from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Module
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.chat import Messages
+from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.text import Detokenizer, Tokenizer
 from decgraph.runtime.trace import Event
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
 
 
 class WithModule(Protocol):
@@ -48,7 +52,7 @@ class FastTokenizer(Protocol):
     """A fast tokenizer of transformers: a wrapper around one of the tokenizers library."""
 
     @property
-    def backend_tokenizer(self) -> object: ...
+    def backend_tokenizer(self) -> Backend: ...
 
 
 Tokenizing: TypeAlias = Tokenizer | OwnTokenizer
@@ -76,9 +80,12 @@ ParamValue: TypeAlias = (
     | Path
     | Topology
     | Automaton
-    | Iterable[object]
-    | Mapping[str, object]
+    | Grammar
+    | Iterable["ParamValue"]
+    | Mapping[str, "ParamValue"]
     | np.ndarray
+    | np.integer
+    | np.floating
     | None
 )
 """A parameter's value, as `runtime.parameters.check_value` reads it."""

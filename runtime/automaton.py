@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+
+import numpy as np
 
 from decgraph.errors import DecError
 
@@ -23,9 +24,9 @@ class Automaton:
     next: tuple[tuple[int, ...], ...]
     accepting: frozenset[int]
     start: int = 0
-    masks: dict[tuple[int, int], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    masks: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
     """bool[size] by (state, size): the allowed tokens as backends read them, which they compute on first use."""
-    tables: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    tables: dict[int, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
     """int16[states, size] by size: all of it as the device's steps read it. The masks have an entry for -1 too, the state after
     a text that is not allowed."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Loc, Module
@@ -59,12 +59,12 @@ class Backend(ABC):
         module: Module,
         function: str,
         models: Mapping[str, Model],
-        params: Mapping[str, Any],
+        params: Mapping[str, object],
         request: Request,
         *,
         listener: Callable[[Event], None] | None = None,
         shared: dict[tuple[str, str], object] | None = None,
-        externs: Mapping[str, Callable[..., Any]] | None = None,
+        externs: Mapping[str, Callable[..., object]] | None = None,
         detokenizer: Detokenizer | None = None,
         parent: Self | None = None,
     ) -> None: ...

@@ -29,7 +29,9 @@ from decgraph.runtime.sources import HEADS, PARTS, Given, Source, source_of
 from decgraph.runtime.text import Tokenizer, tokenizer_of, vocabulary
 
 if TYPE_CHECKING:
-    from decgraph.runtime.arguments import Tokenizing
+    from typing_extensions import TypeIs
+
+    from decgraph.runtime.arguments import FastTokenizer, TokenizerLike, Tokenizing
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def bind(
     function: Function,
     given: Given,
     *,
-    tokenizer: Any = None,
+    tokenizer: TokenizerLike | None = None,
     device: DeviceLike = AUTO,
     dtype: DtypeLike = AUTO,
     share: bool = True,
@@ -72,6 +74,7 @@ def bind(
             if one.gives == HEADS and name in given.heads and getattr(made, "attached", None) is None:
                 made = with_heads(made, given.heads[name], share=share)
             models[name] = made
+    side: Tokenizing | None
     if tokenizer is not None:
         side = text_side(tokenizer)
     else:
@@ -80,7 +83,7 @@ def bind(
     return Bound({name: models[name] for name in wanted}, side)
 
 
-def named_among(models: Iterable[Any]) -> Vocab | None:
+def named_among(models: Iterable[object]) -> Vocab | None:
     """The vocabulary of the first model that has a tokenizer's."""
     vocabs = (model.vocab for model in models if isinstance(model, Model))
     return next((vocab for vocab in vocabs if vocab.name != "ids"), None)
@@ -109,7 +112,7 @@ def whole(
     return shared(source.value, (kind, placed), lambda: hf.load_causal(source.value, reuse=True, placed=placed), share)
 
 
-def masked(value: Any, reading: MaskedSettings, placed: Placement) -> Model:
+def masked(value: object, reading: MaskedSettings, placed: Placement) -> Model:
     """The masked model of a folder or a module: see `decgraph.models.masked`. Raises DecError for what is none."""
     source, placed = source_of(value), placed.beside({"source": value})
     if isinstance(value, Model):
@@ -127,7 +130,7 @@ def with_heads(model: Any, heads: Source, *, share: bool = True) -> Model:
         return made
     _check_read("heads", model)
     if heads.what == "stored":
-        make: Callable[[], Any] = lambda: model.with_heads(hf.load_heads(heads.value, model))
+        make: Callable[[], Model] = lambda: model.with_heads(hf.load_heads(heads.value, model))
         made = shared(heads.value, ("heads", id(model)), make, share)
     else:
         made = model.with_heads(modules.heads_of(heads.value, model))
@@ -154,7 +157,7 @@ def part(kind: str, name: str, source: Source, target: Any, gives: str = "", *, 
     return made
 
 
-def _check_target(function: Function, name: str, source: Source, family: str, target: Any) -> None:
+def _check_target(function: Function, name: str, source: Source, family: str, target: Model | None) -> None:
     """Raises DecError where a head or an adapter is to be read from a folder or a module, and its target's states cannot be."""
     if source.what == "model" or _readable(target):
         return
@@ -166,14 +169,14 @@ def _check_target(function: Function, name: str, source: Source, family: str, ta
     )
 
 
-def _check_read(name: str, target: Any) -> None:
+def _check_read(name: str, target: object) -> None:
     """Raises DecError unless a head can read the states of a target."""
     if not _readable(target):
         reason = getattr(target, "unreached", None) or DecError("it is not a transformers model")
         raise unreached(getattr(target, "name", str(target)), f"`{name}` reads hidden states and", reason)
 
 
-def _readable(target: Any) -> bool:
+def _readable(target: object) -> bool:
     """Whether a head can read the states of a target: a transformers model that runs by layers, or a head on one."""
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_masked import HFMasked
@@ -181,7 +184,7 @@ def _readable(target: Any) -> bool:
     return isinstance(getattr(target, "target", target), HFCausal | HFMasked)
 
 
-def _renewal(made: Model, source: Source, target: Any, make: Callable[[Any], Model]) -> Callable[[], Model] | None:
+def _renewal(made: Model, source: Source, target: Model, make: Callable[[Model], Model]) -> Callable[[], Model] | None:
     """See `Model.renew`, of a part made of a module or a folder for a target; None where neither can change."""
     if source.what != "module" and getattr(target, "renew", None) is None:
         return None
@@ -198,15 +201,18 @@ def _renewal(made: Model, source: Source, target: Any, make: Callable[[Any], Mod
     return renew
 
 
-def text_side(tokenizer: Any) -> Any:
+def text_side(tokenizer: TokenizerLike | None) -> Tokenizing | None:
     """What a session reads and writes text with: of a folder, of a fast tokenizer of transformers, or one of decgraph's."""
     if isinstance(tokenizer, str | Path):
         return Tokenizer(tokenizer)
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
+    if not _is_fast(tokenizer):
         return tokenizer
     with tempfile.TemporaryDirectory() as place:
-        (Path(place) / "tokenizer.json").write_text(backend.to_str(), encoding="utf-8")
+        (Path(place) / "tokenizer.json").write_text(tokenizer.backend_tokenizer.to_str(), encoding="utf-8")
         made = Tokenizer(place)
     made.source = tokenizer
     return made
+
+
+def _is_fast(tokenizer: Tokenizing | FastTokenizer | None) -> TypeIs[FastTokenizer]:
+    return getattr(tokenizer, "backend_tokenizer", None) is not None

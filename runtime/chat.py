@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.gguf.tokens import templates_of
 from decgraph.runtime.text import Tokenizer, whole
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Messages = Sequence[Mapping[str, object]]
 
@@ -20,13 +23,13 @@ def is_chat(prompt: object) -> TypeGuard[Messages]:
 
 
 def tokens_of(
-    tokenizer: Any,
+    tokenizer: object,
     messages: Messages,
     *,
-    tools: Sequence[Mapping[str, Any]] | None = None,
+    tools: Sequence[Mapping[str, object]] | None = None,
     goes_on: bool | None = None,
     begins: bool | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
 ) -> tuple[int, ...]:
     """The token ids of a conversation and of the beginning of the assistant's answer; special tokens are the template's alone.
 
@@ -55,7 +58,7 @@ def tokens_of(
     return tuple(int(t) for t in ids)
 
 
-def template_of(tokenizer: Any) -> str:
+def template_of(tokenizer: object) -> str:
     """The text of the chat template: of several, the one for tools. Raises DecError where there is none."""
     found = _templates(tokenizer).chat_template
     return str(found.get("tool_use", found.get("default", ""))) if isinstance(found, Mapping) else str(found)
@@ -72,14 +75,15 @@ def _check(messages: Messages) -> None:
             whole(message["content"])
 
 
-def _templates(tokenizer: Any) -> Any:
+def _templates(tokenizer: object) -> PreTrainedTokenizerBase:
     """The tokenizer of transformers that has the chat template. Raises DecError where there is none."""
     if tokenizer is None:
         raise DecError("messages need a tokenizer with a chat template, and these models have none", hint="tokenizer=FOLDER")
-    source = getattr(tokenizer, "source", None)  # the tokenizer of transformers that one of decgraph's was made from
-    if source is None and getattr(tokenizer, "path", None) is not None:
-        source = tokenizer.source = _read(Path(tokenizer.path))
-    source = source if source is not None else tokenizer
+    source = tokenizer
+    if isinstance(tokenizer, Tokenizer):
+        if tokenizer.source is None:
+            tokenizer.source = _read(tokenizer.path)
+        source = tokenizer.source
     if getattr(source, "chat_template", None) is None or not hasattr(source, "apply_chat_template"):
         raise DecError(
             "this model has no chat template, so it cannot read messages",
@@ -88,7 +92,7 @@ def _templates(tokenizer: Any) -> Any:
     return source
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> PreTrainedTokenizerBase:
     """transformers' tokenizer of a folder with this tokenizer.json, or of this GGUF file."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 

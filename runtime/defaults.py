@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.runtime.bound import Bound
@@ -31,16 +30,16 @@ def defaults(session: Bound) -> RequestFields:
     return {name: value for name, value in fields.items() if name not in session.unread}  # type: ignore[return-value]
 
 
-def of_folder(at: Path) -> dict[str, Any]:
+def of_folder(at: Path) -> dict[str, object]:
     """The generation settings in a model's folder; none where there is no such file."""
     file = (adapted_from(at) or at) / "generation_config.json"
     return settings(file) if file.is_file() else {}
 
 
-def sampling(given: Mapping[str, Any], place: str) -> RequestFields:
+def sampling(given: Mapping[str, object], place: str) -> RequestFields:
     """The sampling fields that generation settings stand for: without `do_sample` they are greedy. Raises DecError for what is
     no number; place: where they are from."""
-    found: dict[str, Any] = {"temperature": DEFAULT_TEMPERATURE}
+    found: dict[str, object] = {"temperature": DEFAULT_TEMPERATURE}
     for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty"):
         value = given.get(name)
         if value is None or (name == "temperature" and not given.get("do_sample")):

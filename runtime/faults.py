@@ -7,10 +7,11 @@ tokens stay, and its result has the DecError built here; the exception is its `_
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from decgraph.errors import ConstraintError, ContextFullError, DecError, InternalError
 from decgraph.ir.opdef import OpError
+from decgraph.runtime.request import Request
 from decgraph.runtime.value_errors import reworded
 
 _PLACE = re.compile(r"^\S+:\d+:\d+: ")
@@ -84,6 +85,6 @@ def _first_lines(text: str, most: int = 600) -> str:
     return text if len(text) <= most else text[:most].rstrip() + " ..."
 
 
-def title_of(request: Any) -> str:
+def title_of(request: Request) -> str:
     """What messages call a request."""
     return f"request {request.request_id}"

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import numpy as np
 
@@ -19,11 +19,24 @@ from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.automaton import Automaton
 
-_MADE: dict[Any, Automaton] = {}
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+    from decgraph.runtime.text import Detokenizer
+
+
+_MADE: dict[tuple[Grammar, int, frozenset[int], int], Automaton] = {}
 _KEPT = 64
 MOST_ITEMS = 50_000
 """What a parser may follow at once: ways to go on, of which a schema with 1,000 optional properties has 4,000."""
 KINDS = ("regex", "json_schema", "lark")
+
+
+class Detokenizing(Protocol):
+    """A tokenizer that says which bytes a token stands for."""
+
+    @property
+    def detokenizer(self) -> Detokenizer: ...
 
 
 @dataclass(frozen=True)
@@ -39,7 +52,7 @@ class Grammar:
         return Grammar("regex", pattern)
 
     @staticmethod
-    def json_schema(schema: str | Mapping[str, Any]) -> Grammar:
+    def json_schema(schema: str | Mapping[str, object]) -> Grammar:
         """The JSON texts that a schema describes. Raises DecError for what is not JSON."""
         text = schema if isinstance(schema, str) else json.dumps(schema)
         try:
@@ -79,7 +92,7 @@ class Grammar:
         else:
             matcher(self, letters, (), len(letters))
 
-    def over(self, tokenizer: Any, eos: Collection[int], size: int) -> Automaton:
+    def over(self, tokenizer: Detokenizing | None, eos: Collection[int], size: int) -> Automaton:
         """The automaton over a vocabulary of `size` tokens. Raises DecError without a tokenizer, and for a wrong grammar."""
         if tokenizer is None:
             raise DecError(
@@ -122,7 +135,7 @@ class OfText(Automaton):
         return super().allowed(state) if state >= 0 else frozenset(range(len(self.next[0])))
 
 
-def matcher(grammar: Grammar, pieces: Sequence[bytes], eos: Collection[int], size: int) -> Any:
+def matcher(grammar: Grammar, pieces: Sequence[bytes], eos: Collection[int], size: int) -> LLMatcher:
     """llguidance's parser of a grammar over tokens with these bytes. Raises DecError where llguidance is not installed, and for
     a grammar that it refuses."""
     try:
@@ -153,7 +166,7 @@ def matcher(grammar: Grammar, pieces: Sequence[bytes], eos: Collection[int], siz
             return out
 
     vocabulary = ll.LLTokenizer(ll.TokenizerWrapper(Tokens()), n_vocab=size + 1)
-    read: Any = ll.LLMatcher.grammar_from_lark if grammar.kind == "lark" else ll.LLMatcher.grammar_from_json_schema
+    read = ll.LLMatcher.grammar_from_lark if grammar.kind == "lark" else ll.LLMatcher.grammar_from_json_schema
     limits = ll.LLParserLimits(max_items_in_row=MOST_ITEMS, step_max_items=10 * MOST_ITEMS)
     found = ll.LLMatcher(vocabulary, read(grammar.text), log_level=0, limits=limits)
     failed(found, f"the {grammar.kind.replace('_', ' ')} cannot be read")
@@ -162,7 +175,7 @@ def matcher(grammar: Grammar, pieces: Sequence[bytes], eos: Collection[int], siz
     return found
 
 
-def failed(parser: Any, what: str) -> None:
+def failed(parser: LLMatcher, what: str) -> None:
     """Raises DecError where a parser is in a state of error, which is never left: it would allow nothing, or everything."""
     if parser.is_error():
         said = str(parser.get_error()).split("<state>")[0].strip()
@@ -173,7 +186,12 @@ def failed(parser: Any, what: str) -> None:
 class Parsed(OfText):
     """An automaton whose states are found as they are come to: a parser's, each after a text. State 0 is the start."""
 
-    def __init__(self, start: Any, eos: Iterable[int], size: int) -> None:
+    _parsers: list[LLMatcher | None]
+    _after: dict[tuple[int, int], int]
+    _eos: frozenset[int]
+    _size: int
+
+    def __init__(self, start: LLMatcher | None, eos: Iterable[int], size: int) -> None:
         put = object.__setattr__
         put(self, "start", 0)
         put(self, "accepting", frozenset())
@@ -189,7 +207,7 @@ class Parsed(OfText):
         memo_of(made).once("source", lambda: self.source)
         return made
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         if name == "next":
             raise DecError(
                 "this program needs a table of an automaton's states, and a parsed grammar has none",
@@ -200,10 +218,9 @@ class Parsed(OfText):
     def step(self, state: int, token: int) -> int:
         if state < 0:
             return -1
-        known: dict[tuple[int, int], int] = self._after
-        if (state, token) not in known:
-            known[state, token] = self._stepped(state, int(token))
-        return known[state, token]
+        if (state, token) not in self._after:
+            self._after[state, token] = self._stepped(state, int(token))
+        return self._after[state, token]
 
     def _stepped(self, state: int, token: int) -> int:
         parser = self._parsers[state]
@@ -227,10 +244,10 @@ class Parsed(OfText):
             return frozenset(range(self._size))
         parser = self._parsers[state]
         if parser is None:
-            return frozenset(self._eos)
+            return self._eos
         ends = self._eos if parser.is_accepting() else frozenset()
         if parser.is_stopped():
-            return frozenset(ends)
+            return ends
         mask = parser.compute_bitmask()
         failed(parser, "the grammar cannot be followed any further")
         bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from decgraph.errors import DecError
 
+Seen = Mapping[str, tuple[tuple[int, int], int]]
+"""By a loop's place its progress, and the iteration that made it."""
 MOST_IDLE = 100
 """Consecutive iterations that may decide nothing: a schedule may skip some, a draw may miss a threshold."""
 
 
-def idle(seen: Mapping[str, Any], where: str, iteration: int, now: tuple[int, int]) -> dict[str, Any]:
-    """Each loop's state (its progress, and the iteration that made it), before an iteration of the loop at `where`.
+def idle(seen: Seen, where: str, iteration: int, now: tuple[int, int]) -> Seen:
+    """Each loop's state before an iteration of the loop at `where`.
 
     Raises DecError after too many iterations without progress.
     """

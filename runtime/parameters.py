@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from decgraph.ir.types import Type
 from decgraph.ir.values import Param
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.grammars import Grammar, OfText
+
+if TYPE_CHECKING:
+    from decgraph.runtime.arguments import ParamValue
 
 MOST_DIGITS = 400
 """Characters, and the exponent, of a number that is written out; what is longer is refused before it is read."""
@@ -38,7 +41,7 @@ WRITTEN = {
 """How a value of each kind is written."""
 
 
-def check_value(owner: str, p: Param, v: Any) -> Any:
+def check_value(owner: str, p: Param, v: ParamValue) -> ParamValue:
     """One parameter's value, converted to its type. Raises DecError that says how it is written."""
     t, name = p.value.type, p.name
     try:
@@ -51,7 +54,7 @@ def check_value(owner: str, p: Param, v: Any) -> Any:
         raise DecError(f"{owner}: `{name}` is {_short(v)}, which is too large", hint=f"{name}={example(t)}") from None
     except (ValueError, TypeError, ZeroDivisionError, KeyError, RecursionError):
         raise DecError(f"{owner}: `{name}` must be {wanted(t)}, not {_short(v)}", hint=f"{name}={example(t)}") from None
-    for one in np.ravel(v) if t.dims and t.is_number else [v] if t.is_number else ():
+    for one in np.asarray(v, None if t.dims else object).ravel() if t.is_number else ():
         check_range(owner, p, one)
     return v
 
@@ -160,29 +163,37 @@ def _short(v: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _value(t: Type, v: object) -> Any:
+def _value(t: Type, v: ParamValue) -> ParamValue:
     if t.dims:
         return _vector(t, _listed(v))
     if t.elem == "list":
         return [_value(t.of[0], x) if isinstance(t.of[0], Type) else x for x in _listed(v)]
-    return READERS.get(t.elem, lambda x: x)(v)
+    reader = READERS.get(t.elem)
+    return v if reader is None else reader(v)
 
 
-def _listed(v: object) -> Any:
+def _listed(v: ParamValue) -> Iterable[ParamValue]:
     """A list from its text: JSON, or items between commas."""
     if not isinstance(v, str):
-        return v
+        return _items(v)
     text = v.strip()
     if len(text) > 1_000_000:
         raise ValueError
     if text.startswith(("[", "(", "{")):
         if text[0] in "({":
             text = "[" + text[1:-1] + "]"
-        return json.loads(text)
+        listed: list[ParamValue] = json.loads(text)
+        return listed
     return [x for x in (part.strip() for part in text.split(",")) if x]
 
 
-def _vector(t: Type, v: object) -> list[Any] | np.ndarray:
+def _items(v: ParamValue) -> Iterable[ParamValue]:
+    if not isinstance(v, Iterable):
+        raise TypeError
+    return v
+
+
+def _vector(t: Type, v: ParamValue) -> list[ParamValue] | np.ndarray:
     if isinstance(v, np.ndarray):
         v = v.tolist()
     if not isinstance(v, list | tuple):
@@ -224,7 +235,7 @@ def _bounded(v: object) -> int:
     return n
 
 
-def _number(v: object) -> Number | str:
+def _number(v: object) -> int | float | Fraction | np.integer | np.floating | str:
     if isinstance(v, str) and v.strip() not in ("inf", "-inf"):
         _, _, exponent = v.lower().partition("e")
         if len(v) > MOST_DIGITS or (exponent and abs(int(exponent)) > MOST_DIGITS):
@@ -249,11 +260,11 @@ def _bool(v: object) -> bool:
     return bool(v)
 
 
-def _topology(v: Any) -> Topology:
+def _topology(v: object) -> Topology:
     return Topology.of(v)
 
 
-def _set(v: object) -> frozenset[int]:
+def _set(v: ParamValue) -> frozenset[int]:
     return frozenset(_bounded(x) for x in _listed(v))
 
 
@@ -264,7 +275,7 @@ def _token(v: object) -> int:
     return n
 
 
-def _automaton(v: object) -> object:
+def _automaton(v: ParamValue) -> ParamValue:
     if isinstance(v, str):
         text = v.strip()
         if not text.startswith("{"):
@@ -277,21 +288,22 @@ def _automaton(v: object) -> object:
                 text = Path(text).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise DecError(f"cannot read the automaton {v}: {error}", hint=WRITTEN["automaton"]) from None
-        v = json.loads(text)
-        if isinstance(v, Mapping) and v and not set(v) & {"next", "accepting"}:
-            return Grammar.json_schema(v)
+        written: ParamValue = json.loads(text)
+        if isinstance(written, Mapping) and written and not set(written) & {"next", "accepting"}:
+            return Grammar.json_schema(written)
+        v = written
     if isinstance(v, Mapping):
         if set(v) - {"next", "accepting", "start"}:
             raise ValueError
         return Automaton(
-            tuple(tuple(_bounded(s) for s in row) for row in v["next"]),
-            frozenset(_bounded(s) for s in v["accepting"]),
+            tuple(tuple(_bounded(s) for s in _items(row)) for row in _items(v["next"])),
+            frozenset(_bounded(s) for s in _items(v["accepting"])),
             _bounded(v.get("start", 0)),
         )
     return v
 
 
-READERS = {
+READERS: dict[str, Callable[[ParamValue], ParamValue]] = {
     "int": _bounded,
     "real": _number,
     "prob": _number,

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from decgraph.errors import DecError
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
 DeviceLike: TypeAlias = "str | torch.device"
 """auto, cpu, cuda or cuda:1, or a `torch.device`."""
@@ -138,10 +139,10 @@ EXACT = Placement("cpu", "float64")
 """Of models without tensors: tables, and the models of the checker."""
 
 
-def first_parameter(model: object) -> Any | None:  # Any: a torch.nn.Parameter
+def first_parameter(model: object) -> nn.Parameter | None:
     """The first weight of a model, ours or a module, that is a floating-point number in memory; None where it has none."""
     for holder in (model, getattr(model, "net", None), getattr(model, "module", None)):
-        parameters: Any = getattr(holder, "parameters", list)
+        parameters: Callable[[], Iterable[nn.Parameter]] = getattr(holder, "parameters", list)
         for weight in parameters():
             if weight.is_floating_point() and weight.device.type != "meta":  # meta: accelerate has it on the disk or the host
                 return weight

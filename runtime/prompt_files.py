@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from decgraph.errors import DecError
 
@@ -26,11 +26,11 @@ class Text:
 
     kind: str
     text: str = ""
-    messages: tuple[Mapping[str, Any], ...] = ()
+    messages: tuple[Mapping[str, object], ...] = ()
     ids: tuple[int, ...] = ()
     where: str = field(default="", compare=False)
 
-    def as_messages(self) -> tuple[Mapping[str, Any], ...]:
+    def as_messages(self) -> tuple[Mapping[str, object], ...]:
         """Its messages; a text is one of the user's."""
         return self.messages or ({"role": "user", "content": self.text},)
 
@@ -145,5 +145,5 @@ def of_line(where: str, line: str) -> Text:
     return Text(kind, messages=tuple(value), where=where)
 
 
-def _is_message(message: Any) -> bool:  # Any: what stood in the file
+def _is_message(message: object) -> bool:
     return isinstance(message, dict) and isinstance(message.get("role"), str) and isinstance(message.get("content"), str)

@@ -10,11 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from decgraph.ir.values import Loc
+from decgraph.ir.values import Loc, Op
 from decgraph.runtime.trace import Accepted, Committed, Emitted, Event, ModelCall, Pruned, Rejected, Remasked, Unmasked
 
 NUMBERS = (int, float, np.number, np.ndarray)  # an array without axes is one too
@@ -76,6 +76,9 @@ class Marked:
     value: float
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
 class Recording:
     """What a recorder has heard, in order."""
@@ -96,10 +99,10 @@ class Timing:
     def ran(self, loc: Loc) -> None:
         """An operation at a place of the program is about to run."""
 
-    def timed(self, apply: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def timed(self, apply: Callable[[Op], T]) -> Callable[[Op], T]:
         """Applying an operation, with its line, and the time of those that call models: for the interpreter."""
 
-        def watched(op: Any) -> Any:
+        def watched(op: Op) -> T:
             self.ran(op.loc)
             if not op.opcode.startswith(("model.", "head.")):
                 return apply(op)
@@ -120,7 +123,7 @@ class Timing:
     def emits(self, p: float | None, raw: float | None) -> None:
         """The probability of the token that a rule is about to emit, and that before the request's shaping."""
 
-    def marks(self, columns: Mapping[str, Sequence[Any]]) -> None:
+    def marks(self, columns: Mapping[str, Sequence[object]]) -> None:
         """What the nodes of the tree that is being drafted hold, a value a node; None where one holds none."""
 
     def canvas(self, start: int, cells: int) -> None:
@@ -257,7 +260,7 @@ class Recorder(Timing):
     def emits(self, p: float | None, raw: float | None) -> None:
         self.emission = (p, raw)
 
-    def marks(self, columns: Mapping[str, Sequence[Any]]) -> None:
+    def marks(self, columns: Mapping[str, Sequence[object]]) -> None:
         size = max(map(len, columns.values()), default=0)
         if size < self.size:  # another tree, whose nodes have the numbers of the last one's
             self.known.clear()

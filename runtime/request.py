@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, TypeAlias, TypedDict
+from typing import SupportsInt, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -228,7 +228,7 @@ def _several(tokens: Iterable[int] | int) -> Iterable[int]:
     return (tokens,) if isinstance(tokens, int) else tokens
 
 
-def _token(name: str, value: Any) -> int:  # Any: whatever the caller passed
+def _token(name: str, value: SupportsInt) -> int:
     try:
         token = int(value)
     except (TypeError, ValueError):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeVar, Unpack
+from typing import NoReturn, TypeVar, Unpack
 
 from decgraph.errors import DecError
 from decgraph.ir.types import Type
@@ -61,7 +61,7 @@ def _outcome(run: Begun) -> BaseException | None:
     return None
 
 
-def check_params(function: Function, given: Mapping[str, ParamValue], *, unread: bool = False) -> dict[str, Any]:
+def check_params(function: Function, given: Mapping[str, ParamValue], *, unread: bool = False) -> dict[str, ParamValue]:
     """Parameter values with defaults filled in. Raises DecError for unknown names, missing values and values outside
     their range. unread: texts that a tokenizer will make tokens of are left out."""
     known = {p.name: p for p in function.params if p.value.type.elem != "model"}

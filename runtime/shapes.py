@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Function
 
 
-def check_shapes(function: Function, params: Mapping[str, Any], size: int) -> None:
+def check_shapes(function: Function, params: Mapping[str, object], size: int) -> None:
     """Raises DecError for a topology with more children below a node than the vocabulary has tokens (`size`), in a program that
     takes as many of the likeliest tokens as a level is wide."""
     ops = list(function.body.walk())

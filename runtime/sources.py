@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function
@@ -19,6 +19,7 @@ from decgraph.runtime.models.gguf.file import SUFFIX
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings
 
+T = TypeVar("T")
 PARTS = ("features", "layers", "head")
 """Kinds of models that read the states of another one."""
 HEADS = "causal+heads"
@@ -57,7 +58,7 @@ class Names:
                 )
         return Path(value)
 
-    def located(self, value: Any) -> Any:
+    def located(self, value: T) -> T | Path:
         """What a caller gave, with the folder in the place of a name or a path. Raises DecError as `folder_of`."""
         return self.folder_of(value) if isinstance(value, str | Path) else value
 
@@ -101,7 +102,7 @@ class Source:
     """What was given for a model: the path of a folder or a GGUF file, a module of torch, or a model of decgraph's, or what
     quacks like one, which is used as it is. home: the folder that it lies in or was loaded from, if that is on this machine."""
 
-    value: Any
+    value: Any  # of the kind that `what` says
     what: Literal["stored", "module", "model"]
     home: Path | None
 
@@ -143,7 +144,7 @@ def main_parameter(function: Function) -> str:
     raise DecError(f"{function.name} has no causal or masked model that generate could be called on")
 
 
-def source_of(value: Any) -> Source:
+def source_of(value: object) -> Source:
     """What a caller's value is. A name is a folder already (`Names.located`)."""
     if isinstance(value, str | Path):
         return Source(Path(value), "stored", Path(value))
@@ -152,7 +153,7 @@ def source_of(value: Any) -> Source:
     return Source(value, "model", getattr(value, "home", None))
 
 
-def is_module(value: Any) -> bool:
+def is_module(value: object) -> bool:
     """Whether a value is a torch module, told without importing torch."""
     return any(c.__module__ == "torch.nn.modules.module" and c.__name__ == "Module" for c in type(value).__mro__)
 
@@ -163,7 +164,7 @@ def home_of(module: object) -> Path | None:
     return at if at.is_dir() else None
 
 
-def given_to(function: Function, values: Mapping[str, Any], names: Names) -> Given:
+def given_to(function: Function, values: Mapping[str, object], names: Names) -> Given:
     """What a caller gives for a function's models (`target`, `target.heads`, `model.shift`), with folders for names and with
     shipped models for those that are left out.
 
@@ -185,12 +186,12 @@ def given_to(function: Function, values: Mapping[str, Any], names: Names) -> Giv
     return given
 
 
-def told_apart(function: Function, values: Mapping[str, Any], names: Names) -> Given:
+def told_apart(function: Function, values: Mapping[str, object], names: Names) -> Given:
     """What a caller gives, by what it is for. Raises DecError as `given_to` does, but for what is left out."""
     wanted = wanted_by(function)
     models: dict[str, Source] = {}
     heads: dict[str, Source] = {}
-    settings: dict[str, dict[str, Any]] = {}
+    settings: dict[str, dict[str, object]] = {}
     for name, value in values.items():
         of, _, what = name.partition(".")
         if of not in wanted or what not in ("", "heads", *NAMES):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.folders import without_tokenizer
@@ -22,6 +22,10 @@ from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.gguf.tokens import tokenizer_of as written_in
 from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.models.unreadable import is_pointer, unreadable
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+    from transformers import PreTrainedTokenizerBase
 
 LONG = 10_000
 """Characters of a text whose encoding takes long enough for other threads to notice."""
@@ -93,6 +97,32 @@ def has_tokenizer(place: Path | None) -> bool:
     return str(gguf.read(place).settings.get("tokenizer.ggml.model", "none")) != "none"
 
 
+class DecoderEntry(TypedDict, total=False):
+    """A decoder as a tokenizer.json has it; a sequence holds others."""
+
+    type: str
+    decoders: list[DecoderEntry]
+
+
+class AddedToken(TypedDict, total=False):
+    """A token beside the vocabulary as a tokenizer.json has it."""
+
+    id: int
+    content: str
+    special: bool
+    lstrip: bool
+    rstrip: bool
+
+
+class TokenizerFile(TypedDict, total=False):
+    """A tokenizer.json as far as it is read here."""
+
+    normalizer: object
+    pre_tokenizer: object
+    decoder: DecoderEntry | None
+    added_tokens: list[AddedToken]
+
+
 class Tokenizer:
     """A tokenizer.json: encode, decode and a detokenizer. Byte-level BPE, Metaspace with byte fallback, and BERT's word pieces.
 
@@ -113,10 +143,11 @@ class Tokenizer:
                 raise unreadable(path, error) from None
             raise DecError(f"{path} is not a tokenizer: {error}") from None
         self.path = path
-        self.source: Any = None  # transformers' tokenizer of the same folder, which has the chat template (`runtime/chat.py`)
+        self.source: PreTrainedTokenizerBase | None = None
+        """transformers' tokenizer of the same folder, which has the chat template (`runtime/chat.py`)."""
 
     @property
-    def backend(self) -> Any:
+    def backend(self) -> Backend:
         """The library's tokenizer."""
         return self._backend
 
@@ -228,18 +259,19 @@ def _kept(folder: str, state: tuple[int, int, int]) -> Tokenizer:
 
 
 @lru_cache(maxsize=2)
-def _read(path: str, state: tuple[int, int, int]) -> tuple[Any, Any]:
+def _read(path: str, state: tuple[int, int, int]) -> tuple[Backend, TokenizerFile]:
     """The library's tokenizer and the JSON of a file in this state. Kept, for a start asks twice: for the vocabulary of a model
     and for its text."""
-    from tokenizers import Tokenizer as Backend
+    from tokenizers import Tokenizer
 
     if gguf.is_file(path):
         spec = written_in(gguf.read(Path(path)))
         if spec is None:
             raise DecError(f"{path} has no tokenizer", hint="tokenizer=FOLDER in Python, or a file with one")
-        backend = Backend.from_str(json.dumps(spec))
-        return backend, {name: part for name, part in spec.items() if name != "model"}
-    backend = Backend.from_file(path)
+        backend = Tokenizer.from_str(json.dumps(spec))
+        read: TokenizerFile = json.loads(json.dumps({name: part for name, part in spec.items() if name != "model"}))
+        return backend, read
+    backend = Tokenizer.from_file(path)
     backend.no_truncation()  # what training with truncation or padding leaves in the file; transformers switches both off too
     backend.no_padding()
     spec = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -247,7 +279,7 @@ def _read(path: str, state: tuple[int, int, int]) -> tuple[Any, Any]:
     return backend, spec
 
 
-def _decoders(spec: Any) -> set[str]:
+def _decoders(spec: DecoderEntry | None) -> set[str]:
     """The names of the decoders in a tokenizer.json's `decoder` entry."""
     if not spec:
         return set()

@@ -13,7 +13,7 @@ from decgraph.ir.data.canvas import Canvas, Soft
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box, locate
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.machine import Datum, Machine
-from decgraph.ir.opdef import Attrs, OpError, Regions, Types, op
+from decgraph.ir.opdef import Attrs, OpError, Regions, Sample, Types, op
 from decgraph.ir.ops.common import array, as_int, need, need_one
 from decgraph.ir.types import BOOL, INT, Dim, Type, listing
 from decgraph.ir.values import Op
@@ -317,7 +317,7 @@ class Positions:
     attrs = ("kind", "canvas?", "bound?", "count?")
     label, batch = labels.joined, "ragged"
     surface = {"span(canvas, start, length)": {"kind": "span"}}
-    samples: Any = (
+    samples: tuple[Sample, ...] = (
         ('%z = positions(%c, %n, %i, kind = "span")', [1, 2]),
         ('%z = positions(%c, %i, kind = "blocks")', [[0, 1], [2]]),
         ('%z = positions(%c, %n, kind = "from")', [1, 2]),

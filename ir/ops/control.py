@@ -9,7 +9,7 @@ from typing import Any
 from decgraph.ir import facts, labels, sizes
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.machine import Datum, Machine
-from decgraph.ir.opdef import Attrs, OpError, Regions, Types, op
+from decgraph.ir.opdef import Attrs, OpError, Regions, Sample, Types, op
 from decgraph.ir.ops.common import as_int, need, stack
 from decgraph.ir.ops.limits import NODES
 from decgraph.ir.places import loop_tree
@@ -489,7 +489,7 @@ class Const:
 
     attrs = ("value", "type")
     label, batch = labels.joined, "scalar"
-    samples: Any = (
+    samples: tuple[Sample, ...] = (
         ("%z = const(value = 7, type = !int)", 7),
         ("%z = const(value = 1/4, type = !prob)", 0.25),
         ("%z = const(value = [], type = !list<any,-1>)", []),

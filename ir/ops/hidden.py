@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from decgraph.ir import labels
 from decgraph.ir.data.hidden import mean, similarity
-from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.labels import Abs, Checker, Labels
 from decgraph.ir.machine import Datum, Machine, Model
 from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import need, need_whole_memory
@@ -65,7 +63,7 @@ class ModelStates:
     @staticmethod
     def label(c: Checker, op: Op) -> list[Abs]:
         place = c.of(op.operands[1])
-        rest: frozenset[Any] = frozenset().union(*(c.of(v).reads for v in op.operands[2:] if v.type.elem != "tree"))
+        rest: Labels = frozenset().union(*(c.of(v).reads for v in op.operands[2:] if v.type.elem != "tree"))
         if op.operands[1].type.elem == "tree":
             return [Abs(rest, place.draws, column=True)]
         return [Abs(place.reads | rest)]

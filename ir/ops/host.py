@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from decgraph.ir import labels, sizes
+from decgraph.ir.data.numbers import Number
 from decgraph.ir.machine import Datum, Machine
 from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import need, need_keys, need_one
@@ -68,7 +69,7 @@ ACROSS = ("batch.top", "batch.fold")
 """Ops that read all sequences of a batch."""
 
 
-def shares(asked: Sequence[tuple[Sequence[tuple[Any, ...]], int]]) -> list[int]:
+def shares(asked: Sequence[tuple[Sequence[tuple[Number, ...]], int]]) -> list[int]:
     """How many candidates of each sequence are among the k best of all; asked: each one's keys, best first, and its k. Of
     equals those of the sequence that comes first are chosen."""
     ranked = sorted(((keys, n) for n, (mine, _) in enumerate(asked) for keys in mine), key=lambda c: c[0], reverse=True)

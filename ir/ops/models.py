@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 from decgraph.ir import facts, labels
 from decgraph.ir.labels import Abs, Checker
@@ -561,7 +562,10 @@ class ModelEmbed:
     )
 
 
-def split(parts: Any, operands: Any) -> list[tuple[Any, dict[str, Any]]]:
+T = TypeVar("T")
+
+
+def split(parts: Iterable[Sequence[str]], operands: Sequence[T]) -> list[tuple[T, dict[str, T]]]:
     """(place, further operands by name) of each part, from the operands that follow the model."""
     out, at = [], 0
     for names in parts:

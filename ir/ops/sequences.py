@@ -16,7 +16,7 @@ from decgraph.ir.data.tree import Tree
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.linear import Linear
 from decgraph.ir.machine import Datum, Machine, Vector
-from decgraph.ir.opdef import Attrs, Regions, Types, op
+from decgraph.ir.opdef import Attrs, Regions, Sample, Types, op
 from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack
 from decgraph.ir.ops.limits import LARGEST, TABLE, allowed, joined_length
 from decgraph.ir.sizes import Known, Sizes, add, least
@@ -400,7 +400,7 @@ class ListOp:
 
     attrs = ("ragged?",)
     label, batch = labels.together, "ragged"
-    samples: Any = (
+    samples: tuple[Sample, ...] = (
         ("%z = list(%i, %r)", [2.0, 0.5]),
         ("%z = list()", []),
         ("%z = list(%path, %path)", ...),

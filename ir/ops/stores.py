@@ -8,7 +8,7 @@ import numpy as np
 
 from decgraph.ir import facts, labels
 from decgraph.ir.machine import Automaton, Datum, Index, Machine
-from decgraph.ir.opdef import Attrs, Regions, Types, op
+from decgraph.ir.opdef import Attrs, Regions, Sample, Types, op
 from decgraph.ir.ops.common import array, need, need_one, need_tokens, numeric
 from decgraph.ir.types import BOOL, INT, Dim, Type
 from decgraph.ir.values import Op
@@ -98,7 +98,7 @@ class IndexAsk:
 
     attrs = ("what", "named?", "bound?")
     label, batch = labels.joined, "host"
-    samples: Any = (
+    samples: tuple[Sample, ...] = (
         ('%z = index.ask(%ix, what = "has")', True),
         ('%z = index.ask(%ix, %ctx, what = "matched")', ...),
         ('%z = index.ask(%ix, %i, what = "path", bound = 4)', [0, 2]),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -36,11 +37,11 @@ def stored(values: list[Any], column: str) -> Dist:
     return Dist.of([row(v) for v in values])
 
 
-def _nothing_stored(column: str, face: str) -> Any:
+def _nothing_stored(column: str, face: str) -> NoReturn:
     raise DecError(f"column {column} was not set at this node", hint="set it before it is read")
 
 
-_FOLDS: dict[str, Any] = {
+_FOLDS: dict[str, Callable[..., Datum]] = {
     "all": lambda x, y: bool(x) and bool(y),
     "any": lambda x, y: bool(x) or bool(y),
     "sum": lambda x, y: x + y,

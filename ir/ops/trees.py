@@ -13,7 +13,7 @@ from decgraph.ir.data.dist import Dist, Draws, Path, box0
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.labels import Abs, Checker, TreeAbs
 from decgraph.ir.machine import Datum, Machine
-from decgraph.ir.opdef import Attrs, Regions, Types, op
+from decgraph.ir.opdef import Attrs, Regions, Sample, Types, op
 from decgraph.ir.ops.common import array, need, plain
 from decgraph.ir.ops.draws import point
 from decgraph.ir.ops.growth import grown, over_leaves, sizes_grown
@@ -84,7 +84,7 @@ class TreeNew:
 
     attrs = ("tree", "edge?", "capacity?", "vocab?", "until?", "unread?")
     batch = "ragged"
-    samples: Any = (
+    samples: tuple[Sample, ...] = (
         ('%z = tree.new(%ctx, tree = "t")', []),
         ('%z = tree.new(%c, tree = "v")', []),
     )
@@ -405,7 +405,7 @@ class TreeReroot:
         return [c.of(op.operands[0])]
 
     batch = "ragged"
-    samples: Any = (("%z = tree.reroot(%t, %path)", []),)
+    samples: tuple[Sample, ...] = (("%z = tree.reroot(%t, %path)", []),)
     refusals = (("int, path<V>", "tree"),)
 
 

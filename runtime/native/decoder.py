@@ -7,14 +7,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_float, c_int64, c_void_p
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from decgraph.runtime.models.decoder.decoder import Decoder, DecoderPart, Masks, Turn
 from decgraph.runtime.models.decoder.products import Product
-from decgraph.runtime.models.decoder.shape import Layer
+from decgraph.runtime.models.decoder.shape import Layer, Shape
 from decgraph.runtime.native.library import library, threads
 from decgraph.runtime.native.products import Activations, BlockProduct, NativeProduct, Parts
 
@@ -46,8 +45,15 @@ class _Call(ctypes.Structure):
 class NativeDecoder(Decoder):
     """See the module. native: whether its layers are of the plain shape, and the library is there."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(
+        self,
+        shape: Shape,
+        weights: dict[str, Tensor],
+        products: dict[str, Product],
+        ropes: dict[str, tuple[Tensor, float]],
+        part: DecoderPart | None = None,
+    ) -> None:
+        super().__init__(shape, weights, products, ropes, part)
         self.native = library() is not None and _plain(self)
         self._reads = any(use.reads is not None for use in self.uses)
         self._made = [self._structure(n, layer) for n, layer in enumerate(self.shape.layers)] if self.native else []
@@ -55,9 +61,15 @@ class NativeDecoder(Decoder):
     def _like(self, part: DecoderPart) -> Decoder:
         return NativeDecoder(self.shape, self.weights, self.products, self.ropes, part)
 
-    def copied(self, **changed: Any) -> Decoder:
+    def copied(
+        self,
+        *,
+        shape: Shape | None = None,
+        weights: dict[str, Tensor] | None = None,
+        products: dict[str, Product] | None = None,
+    ) -> Decoder:
         """See `Decoder`."""
-        return native(super().copied(**changed))
+        return native(super().copied(shape=shape, weights=weights, products=products))
 
     def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> Decoder:
         """See `Decoder`: torch's products are compiled."""
@@ -84,7 +96,7 @@ class NativeDecoder(Decoder):
         keys: Sequence[Tensor],
         values: Sequence[Tensor],
         masks: Masks,
-    ) -> Any:
+    ) -> Tensor | tuple[Tensor, tuple[Tensor, ...]]:
         found = library() if self.native and x.shape[0] <= FEW and not self._reads else None
         for cache in (*keys, *values):  # no comprehension here or below: each would be a call a layer and token
             if cache.stride(-1) != 1 or cache.dtype != torch.float32:

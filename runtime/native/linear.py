@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from decgraph.runtime.native.products import NativeProduct
 Head = Callable[[Tensor], Tensor]
 
 
-def output_of(matrix: Any) -> Head:  # Any: a module
+def output_of(matrix: nn.Module) -> Head:
     """What the output matrix of a model makes of states [n, width]: logits [n, V]. One for all engines of the matrix. A module
     that is more than a matrix (quantised, hooked, of a class of its own) is itself."""
     if type(matrix) is not nn.Linear or _hooked(matrix):
@@ -27,17 +26,19 @@ def output_of(matrix: Any) -> Head:  # Any: a module
 
 def product_of(linear: nn.Linear) -> Head:
     """What a linear module makes of states [..., in], by the native product of few rows: again for other weights."""
-    known: list[Any] = [0, None]
+    at: tuple[int, int | None] | None = None
+    native: NativeProduct | None = None
 
     def product(states: Tensor) -> Tensor:
+        nonlocal at, native
         weight = linear.weight
         if not _native(weight, linear.bias, states):
             out: Tensor = nn.functional.linear(states, weight, linear.bias)
             return out
         now = (weight.data_ptr(), None if linear.bias is None else linear.bias.data_ptr())
-        if known[0] != now:
-            known[:] = now, NativeProduct(weight.detach(), biases=(None if linear.bias is None else linear.bias.detach(),))
-        made: Tensor = known[1](states.reshape(-1, states.shape[-1])).view(*states.shape[:-1], weight.shape[0])
+        if native is None or at != now:
+            at, native = now, NativeProduct(weight.detach(), biases=(None if linear.bias is None else linear.bias.detach(),))
+        made: Tensor = native(states.reshape(-1, states.shape[-1])).view(*states.shape[:-1], weight.shape[0])
         return made
 
     return product

@@ -8,7 +8,6 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import Any
 
 from decgraph.runtime.placement import Placement
 
@@ -32,7 +31,7 @@ def load() -> float:
     return round(os.getloadavg()[0], 2)
 
 
-def of_placement(placed: Placement) -> dict[str, Any]:
+def of_placement(placed: Placement) -> dict[str, object]:
     """`device` (a name), `dtype`, `threads` of the host, and versions: what times depend on besides the models."""
     kind = placed.device.split(":")[0]
     name, threads = processor(), os.environ.get("OMP_NUM_THREADS", "unset")

@@ -7,10 +7,10 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function
+from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.session import check_value
 
 FORMAT = 1
@@ -28,11 +28,11 @@ class Profile:
     program: str = ""
     params: dict[str, str] = field(default_factory=dict)
     plan: str = ""
-    models: dict[str, dict[str, Any]] = field(default_factory=dict)
-    request: dict[str, Any] = field(default_factory=dict)
-    device: dict[str, Any] = field(default_factory=dict)
-    figures: dict[str, Any] = field(default_factory=dict)
-    search: dict[str, Any] = field(default_factory=dict)
+    models: dict[str, dict[str, object]] = field(default_factory=dict)
+    request: dict[str, object] = field(default_factory=dict)
+    device: dict[str, object] = field(default_factory=dict)
+    figures: dict[str, object] = field(default_factory=dict)
+    search: dict[str, object] = field(default_factory=dict)
     path: str = ""
     source: str = field(default="", repr=False, compare=False)
 
@@ -110,7 +110,7 @@ class Profile:
         """The line of a key of the file it was read from; 1 where it was not read from one."""
         return _line(self.source, table, key) or 1
 
-    def check(self, function: Function) -> dict[str, Any]:
+    def check(self, function: Function) -> dict[str, ParamValue]:
         """The parameters as values. Raises DecError, with the line, for another algorithm's profile, an unknown
         parameter and a value outside its range."""
         if self.algorithm != function.name:
@@ -135,7 +135,7 @@ class Profile:
         return out
 
     def doubts(
-        self, *, program: str, models: Mapping[str, str], device: Mapping[str, Any], temperature: float, batch: int = 1
+        self, *, program: str, models: Mapping[str, str], device: Mapping[str, object], temperature: float, batch: int = 1
     ) -> list[str]:
         """What is not as it was tuned, a sentence each. `models`: fingerprints by parameter ("": unknown). batch: how many
         prompts are decoded together."""

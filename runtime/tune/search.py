@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from decgraph.runtime.tune.space import Axis, Setting
 from decgraph.runtime.tune.trial import Trials
@@ -74,7 +73,7 @@ def _ratio(trials: Trials, chosen: Setting) -> float:
     return 1.0 if chosen == trials.default else trials.of(chosen).ratio
 
 
-def moved(chosen: Setting, name: str, value: Any) -> Setting:
+def moved(chosen: Setting, name: str, value: object) -> Setting:
     """A setting with another value of one parameter."""
     return tuple((n, value if n == name else v) for n, v in chosen)
 

@@ -6,13 +6,13 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Function, Param
 from decgraph.runtime.session import check_value
 
-Setting = tuple[tuple[str, Any], ...]  # values by name, in the order of the parameters: hashable
+Setting = tuple[tuple[str, object], ...]  # values by name, in the order of the parameters: hashable
 SHAPES = (  # by size; between them lie those that a search along one parameter passes
     "1", "2", "1x1", "3", "1x1x1", "2x1", "drafter_3", "4", "1x1x1x1", "drafter_4", "6", "2x1x1", "3x1", "1x1x1x1x1x1",
     "drafter_6", "2x1x1x1", "3x1x1", "8", "drafter_8", "1x1x1x1x1x1x1x1", "2x2x1", "4x1x1", "table_12", "drafter_12", "4x2",
@@ -28,12 +28,12 @@ class Axis:
 
     name: str
     kind: str
-    values: tuple[Any, ...]
-    default: Any
+    values: tuple[object, ...]
+    default: object
     changes: bool = False
     given: bool = False  # the values were listed by the caller: nothing in between is searched
 
-    def around(self, value: Any, *, wide: bool = False) -> list[Any]:
+    def around(self, value: object, *, wide: bool = False) -> list[object]:
         """Values near one, the nearest first: two on both sides, three of shapes, which differ in more than their size. With
         `wide`, those 2, 4, 8, ... places away, and both ends."""
         if self.given or value not in self.values:
@@ -52,13 +52,13 @@ def smallest(axes: Sequence[Axis], default: Setting) -> Setting:
     return tuple((name, least.get(name, value)) for name, value in default)
 
 
-def setting(function: Function, values: Mapping[str, Any]) -> Setting:
+def setting(function: Function, values: Mapping[str, object]) -> Setting:
     """Values by name in the parameters' order."""
     names = [p.name for p in function.params if p.name in values]
     return tuple((name, values[name]) for name in names)
 
 
-def spelt(value: Any) -> str:
+def spelt(value: object) -> str:
     """A value as it is written on the command line and in profiles."""
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -74,7 +74,9 @@ def shown(chosen: Setting) -> str:
     words = []
     for name, value in chosen:
         text = spelt(value)
-        words.append(f"{name}={text if len(text) <= 24 else f'{value.size} nodes, {len(value)} deep'}")
+        if len(text) > 24 and isinstance(value, Topology):
+            text = f"{value.size} nodes, {len(value)} deep"
+        words.append(f"{name}={text}")
     return " ".join(words) or "-"
 
 
@@ -112,7 +114,7 @@ def safe(function: Function, temperature: float) -> list[str]:
     return out
 
 
-def axes(function: Function, fixed: Mapping[str, Any], wishes: Sequence[str], temperature: float) -> list[Axis]:
+def axes(function: Function, fixed: Mapping[str, object], wishes: Sequence[str], temperature: float) -> list[Axis]:
     """The axes to search. `wishes` are those of `--search`: `gamma`, `gamma=1..8`, `shape=4x2x1,8x4`; without any, all
     that are safe. `fixed` are values given with `--set`, which are not searched.
 
@@ -152,7 +154,7 @@ def _params(function: Function) -> list[Param]:
     return [p for p in function.params if p.value.type.elem != "model"]
 
 
-def _axis(function: Function, p: Param, text: str, fixed: Mapping[str, Any], changes: bool) -> Axis:
+def _axis(function: Function, p: Param, text: str, fixed: Mapping[str, object], changes: bool) -> Axis:
     """One parameter's axis."""
     elem = p.value.type.elem
     default = check_value(function.name, p, p.default) if p.has_default else None
@@ -174,8 +176,8 @@ def _axis(function: Function, p: Param, text: str, fixed: Mapping[str, Any], cha
         ends = [part.strip() for part in text.split("..")]
         if len(ends) != 2 or not all(ends):
             raise DecError(f"--search {p.name}={text} is no range", hint=f"{p.name}={spelt(low)}..{spelt(high)}")
-        low, high = (check_value(function.name, p, end) for end in ends)
-        if low > high:
+        low, high = (_number(check_value(function.name, p, end)) for end in ends)
+        if low is not None and high is not None and low > high:
             raise DecError(f"--search {p.name}={text} is empty", hint=f"{p.name}={spelt(high)}..{spelt(low)}")
     if low is None or high is None:
         raise DecError(f"`{p.name}` of {function.name} declares no range", hint=f"say one: --search {p.name}=LOW..HIGH")
@@ -183,15 +185,24 @@ def _axis(function: Function, p: Param, text: str, fixed: Mapping[str, Any], cha
     return Axis(p.name, elem, _with(default, values, elem), default, changes)
 
 
-def _with(default: Any, values: tuple[Any, ...], elem: str, given: bool = False) -> tuple[Any, ...]:
+def _with(default: object, values: tuple[object, ...], elem: str, given: bool = False) -> tuple[object, ...]:
     """The default is always there: it is what everything is compared with."""
     out = dict.fromkeys(([] if default is None or default in values else [default]) + list(values))
-    return tuple(out) if elem == "set" or given else tuple(sorted(out, key=_size if elem == "topology" else None))
+    return tuple(out) if elem == "set" or given else tuple(sorted(out, key=_place))
 
 
-def _size(shape: Any) -> tuple[int, int]:
+def _place(value: object) -> tuple[int | float | Fraction, int]:
     """Shapes are searched in the order of their sizes; of one size the deeper is the later."""
-    return shape.size, len(shape)
+    if isinstance(value, Topology):
+        return value.size, len(value)
+    if not isinstance(value, int | float | Fraction):
+        raise TypeError(f"{value!r} has no place in an order")
+    return value, 0
+
+
+def _number(value: object) -> int | float | Fraction | None:
+    """An end of a range; None for one that is no number: infinity is written as a word."""
+    return value if isinstance(value, int | float | Fraction) else None
 
 
 def whole(low: int, high: int) -> tuple[int, ...]:

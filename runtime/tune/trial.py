@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from decgraph.errors import DecError
 from decgraph.runtime.request import Request
@@ -50,7 +50,7 @@ class Runner:
     requests are decoded together, those of run n from number n on. Raises DecError where there are not so many."""
 
     def __init__(
-        self, make: Callable[[dict[str, Any]], Session], requests: Sequence[Request], clock: Clock = "wall", batch: int = 1
+        self, make: Callable[[dict[str, object]], Session], requests: Sequence[Request], clock: Clock = "wall", batch: int = 1
     ) -> None:
         self.make, self.requests, self.clock, self.batch = make, list(requests), CLOCKS[clock], batch
         if len(self.requests) < batch:
@@ -163,7 +163,7 @@ class Trials:
 
     def __init__(
         self,
-        runner: Any,
+        runner: Runner,
         default: Setting,
         *,
         promise: str = "",
@@ -215,7 +215,7 @@ class Trials:
         """One run; None for a setting that cannot. Raises DecError where that is the default."""
         started = time.monotonic()
         try:
-            made: Done = self.runner.run(chosen, number, max_tokens=max_tokens)
+            made = self.runner.run(chosen, number, max_tokens=max_tokens)
         except DecError as error:
             if chosen == self.default:
                 raise
