@@ -130,6 +130,8 @@ class Written(Cache):
     place of each layer's number. masks: of numbers to add to scores, by layer or by kind of layer. kinds: of layers. reuses:
     layers that write nothing attend to another layer's rows (Gemma 4); those of an encoder have their own written here."""
 
+    works: Works | None = None  # of recurrent layers (hybrid.py)
+
     def __init__(
         self,
         keys: Sequence[Tensor],
@@ -144,7 +146,6 @@ class Written(Cache):
         self.reuses = reuses
         self.layers: list[CacheLayerMixin] = []  # the library's own per-layer objects: none
         self._keys, self._values, self._at, self._masks, self._kinds = keys, values, at, masks or {}, kinds
-        self.works: Works | None = None  # of recurrent layers (hybrid.py)
         self._one = len(write) == 1
         self._there: set[int] = set()
         # One index for all layers: rows of a single sequence; else broadcast over heads and dimensions.
