@@ -59,7 +59,7 @@ class HFCausal(Model):
         self.name, self.vocab, self.family = name, vocab, family
         self.context, self.bounded = bounded(context, getattr(net.base, "config", None), name)
         self.layers, self.net = len(net.layers), net
-        self.reuse = reuse and not hasattr(net.decoder, "mixers")  # whose states are in no rows
+        self.reuse = reuse and not net.decoder.recurrent  # whose states are in no rows
         self.attached: Heads | None = None
         self.origin: tuple[HFCausal, str, tuple[object, ...]] | None = None  # of a derived model: whose it is, and how
         self._forget()

@@ -271,13 +271,13 @@ def weights_of(model: Any) -> Weights:
             raise NotSteppable(f"{model.name!r} has recurrent layers, whose states are no slots")
         case Live() if model.boundary is not None:
             raise NotSteppable(f"{model.name!r} has rotary frequencies that change where a text grows past a length")
-        case HFCausal() if hasattr(model.net.decoder, "mixers"):
+        case HFCausal() if model.net.decoder.recurrent:
             raise NotSteppable(f"{model.name!r} has recurrent layers, whose states are no slots")
         case HFCausal() | Live():
             made = of_net(net_of(model), model.name)
             heads = getattr(model, "attached", None)
             return made if heads is None else replace(made, guesses=heads.module)
-        case Headed(target=HFCausal() as target, inner=inner) if not hasattr(target.net.decoder, "mixers"):
+        case Headed(target=HFCausal() as target, inner=inner) if not target.net.decoder.recurrent:
             return _headed(model, target, inner)
     raise NotSteppable(f"{model.name!r} is a {type(model).__name__}, which has no step")
 

@@ -85,6 +85,7 @@ class Decoder:
     """
 
     additive = True
+    recurrent = False
 
     def __init__(
         self,

@@ -171,6 +171,8 @@ class HybridDecoder(ModuleDecoder):
     """The base module of a causal language model with recurrent layers. Raises DecError for a module whose recurrent layers
     keep no states in transformers' cache, do more with it than that, or need to know positions."""
 
+    recurrent = True
+
     def __init__(
         self, base: nn.Module, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None
     ) -> None:

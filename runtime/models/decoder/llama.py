@@ -76,7 +76,7 @@ def rotary(c: Settings, r: dict[str, Any]) -> dict[str, Any]:
     return {"rope_type": kind} | {k: v for k, v in r.items() if k not in ("type", "rope_type", "max_position_embeddings")}
 
 
-def windows(c: Settings, sliding: Callable[[int], Any]) -> tuple[int | None, ...]:
+def windows(c: Settings, sliding: Callable[[int], object]) -> tuple[int | None, ...]:
     """The window of each layer. sliding: which layers have one where the config does not list their kinds."""
     window, count = c.get("sliding_window") or None, c.num_hidden_layers
     kinds = (c.get("layer_types") or [SLIDING if sliding(i) else FULL for i in range(count)])[:count]
@@ -85,7 +85,7 @@ def windows(c: Settings, sliding: Callable[[int], Any]) -> tuple[int | None, ...
     return tuple(window if kind == SLIDING else None for kind in kinds)
 
 
-def every(pattern: int) -> Callable[[int], Any]:
+def every(pattern: int) -> Callable[[int], object]:
     """Layers of which each `pattern`-th attends to everything and the others to a window."""
     return lambda i: bool(pattern) and (i + 1) % pattern
 

@@ -247,6 +247,7 @@ class ModuleDecoder:
     """
 
     additive = True  # masks may be numbers to add to scores
+    recurrent = False  # whether it has layers with states (hybrid.py)
 
     def __init__(
         self, base: nn.Module, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None

@@ -37,10 +37,10 @@ SHOWN = """
 NEUTRAL = frozenset((SILENT + SHOWN).split())
 
 
-class Settings(Mapping[str, Any]):
+class Settings(Mapping[str, object]):
     """A model's config as attributes, with the defaults of its family for what is absent; it remembers what was read."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         self._config = {**defaults(str(config.get("model_type"))), **config}
         self._given, self._read = dict(config), set[str]()
 
@@ -52,7 +52,7 @@ class Settings(Mapping[str, Any]):
             raise Unknown(f"its config has no {name}")
         return self._config[name]
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         """The value, or the default where there is none or it is None."""
         self._read.add(name)
         found = self._config.get(name)
@@ -65,7 +65,7 @@ class Settings(Mapping[str, Any]):
             raise Unknown(f"its config has {'several values' if found else 'no value'} of {', '.join(names)}")
         return found[0]
 
-    def only(self, **values: Any) -> None:
+    def only(self, **values: object) -> None:
         """Raises Unknown where a setting is there and is not this."""
         for name, value in values.items():
             if self.get(name, value) != value:
@@ -77,7 +77,7 @@ class Settings(Mapping[str, Any]):
             name for name, value in self._given.items() if value and name[0] != "_" and name not in self._read | NEUTRAL
         )
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         return getattr(self, name)
 
     def __iter__(self) -> Iterator[str]:

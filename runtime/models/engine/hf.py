@@ -44,7 +44,7 @@ def hf_engine(model: Model) -> Engine:
     """The engine of a Hugging Face model of any causal kind."""
     made: CausalEngine | ReadEngine
     match model:
-        case Headed(target=HFCausal() as target) if hasattr(target.net.decoder, "mixers"):
+        case Headed(target=HFCausal() as target) if target.net.decoder.recurrent:
             pass  # its lower layers' states are in no rows that a head could go on from
         case HFCausal(attached=None):
             return _derived(model) or net_engine(model)
@@ -73,7 +73,7 @@ def hf_engine(model: Model) -> Engine:
 def _derived(model: HFCausal) -> Engine | None:
     """The engine of a model that shares a target's lower layers, if it is one."""
     target, uses = model.root, model.net.uses
-    if model is target or model.net.layers is not target.net.layers or hasattr(target.net.decoder, "mixers"):
+    if model is target or model.net.layers is not target.net.layers or target.net.decoder.recurrent:
         return None  # the target itself, or other weights, or states that are in no rows
     first = untouched(uses)
     if not first or first == target.layers:

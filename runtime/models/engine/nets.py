@@ -34,7 +34,7 @@ def fresh_engine(model: HFCausal | Live) -> CausalEngine:
     """A new engine of a model's weights, with a cache of its own. Raises DecError for a module that cannot be run on a mask,
     positions and a cache from outside."""
     net = net_of(model)
-    kind = HybridEngine if hasattr(net.decoder, "mixers") else CausalEngine
+    kind = HybridEngine if net.decoder.recurrent else CausalEngine
     layout = layout_of(net.decoder)
     return kind(net.decoder, layout, net.head, name=model.name, size=model.vocab.size, context=model.context)
 
