@@ -68,7 +68,7 @@ class NativeDecoder(Decoder):
         weights: dict[str, Tensor] | None = None,
         products: dict[str, Product] | None = None,
     ) -> Decoder:
-        """See `Decoder`."""
+        """See `Decoder`: weights [...] by name."""
         return native(super().copied(shape=shape, weights=weights, products=products))
 
     def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> Decoder:
