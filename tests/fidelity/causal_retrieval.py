@@ -12,7 +12,7 @@ from fidelity.columns import chain_paths, compared, cut
 from fidelity.entry import Case, Entry, Outcome, recording
 from fidelity.watched import run
 
-from decgraph.backends.reference.values import Suffixes as Searched
+from decgraph.backends.reference.values import SuffixSearch as Searched
 from decgraph.backends.torch.suffixes import Suffixes
 
 LOST = (

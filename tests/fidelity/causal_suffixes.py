@@ -7,7 +7,7 @@ from fidelity.columns import shown, tree_paths
 from fidelity.entry import Case, Entry, Outcome
 from fidelity.watched import Path, run
 
-from decgraph.backends.reference.values import Suffixes as Searched
+from decgraph.backends.reference.values import SuffixSearch as Searched
 from decgraph.backends.torch.suffixes import Suffixes
 
 TIE = (

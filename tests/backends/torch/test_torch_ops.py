@@ -16,7 +16,7 @@ from lib.ops.torch_values import plain, torch_value
 from decgraph import DecError
 from decgraph.backends.indexes import Continuations, Lru
 from decgraph.backends.reference.machine import ReferenceMachine
-from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
+from decgraph.backends.reference.values import SuffixSearch as ReferenceSuffixes
 from decgraph.backends.torch import control_flow, lowering, model_calls
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.stores import Suffixes as TorchSuffixes

@@ -10,7 +10,7 @@ import pytest
 from lib.programs.corpus import NAMES, lowered
 from lib.stdlib.requests import heard
 
-from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
+from decgraph.backends.reference.values import SuffixSearch as ReferenceSuffixes
 from decgraph.backends.registry import machine
 from decgraph.backends.torch.stores import Suffixes as TorchSuffixes
 from decgraph.check.worlds import models_for, params_for

@@ -10,7 +10,7 @@ import torch
 
 from decgraph.backends.indexes import Continuations
 from decgraph.backends.reference.values import ReferenceMemory as ReferenceHeld
-from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
+from decgraph.backends.reference.values import SuffixSearch as ReferenceSuffixes
 from decgraph.backends.torch.canvas_calls import CanvasMemory
 from decgraph.backends.torch.canvases import Canvas, Edit
 from decgraph.backends.torch.draws import TorchDraws, joined
