@@ -122,13 +122,13 @@ class Job:
         import numpy as np
 
         from decgraph.runtime.models.engine.forward_call import ForwardCall
-        from decgraph.runtime.models.engine.of import engine_of
+        from decgraph.runtime.models.engine.of import causal_engine_of
         from decgraph.runtime.noise import exponentials, output_key
 
         target = next(iter(self.models.values()))
         if target.kind != "causal":
             return None
-        engine = engine_of(target)
+        engine = causal_engine_of(target)
         (row,) = engine.compute([ForwardCall("decgraph tune: a tie", list(path))])
         engine.close("decgraph tune: a tie")
         if isinstance(row, decgraph.DecError):

@@ -160,6 +160,9 @@ class ExactMachine(ExactDraws):
         except NotSeparated as error:  # with the line of the op
             raise error.at(self.op.loc if self.op is not None else "") from None
 
+    def check_end(self, op: Op, values: Sequence[Datum], yielded: Sequence[Datum]) -> None:
+        """Nothing: a run that imposes outcomes, or one with a planted bug, may end early where the program does not."""
+
     def decide(self, op: Op, cond: Datum) -> bool:
         ran = self.world.ran
         found = super().decide(op, cond)

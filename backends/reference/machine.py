@@ -127,6 +127,7 @@ class ReferenceMachine(Run):
     commit_tokens = effects.commit_tokens
     ended = effects.ended
     returned = effects.returned
+    check_end = effects.check_end
     sub_run = effects.sub_run
     adopt = effects.adopt
 
@@ -228,7 +229,7 @@ class ReferenceMachine(Run):
                 self.now(out[0])
         yielded = [env[v] for v in region.yields]
         if self.ending and self.ends[self.ending[-1][0]] is region:
-            effects.check_end(self, *self.ending.pop(), yielded)
+            self.check_end(*self.ending.pop(), yielded)
         return yielded
 
     @cached_property

@@ -59,7 +59,7 @@ class ReferenceMemory:
 
     def scores(self, queries: Datum, at: Datum) -> list[Number]:
         """The meaning of `memory.scores`."""
-        return read_logits(self.attention_logits, self.which, self.base, queries, at)
+        return [*read_logits(self.attention_logits, self.which, self.base, queries, at)]
 
 
 def memory_of(given: Datum) -> Memory | None:

@@ -22,7 +22,7 @@ from decgraph.runtime.faults import noted_outside
 from decgraph.runtime.request import Allow, Amount, Factor, Request
 
 
-class Scored(Protocol):
+class ScoredRows(Protocol):
     """Rows of scores [R, V], as their shaping sees them (rows.py says what each of these is)."""
 
     request: Request
@@ -87,7 +87,7 @@ def total(a: Tensor) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(a.numpy()).sum(-1, keepdims=True))
 
 
-def constrained(scores: Tensor, rows: Scored) -> Tensor:
+def constrained(scores: Tensor, rows: ScoredRows) -> Tensor:
     """The logits [R, V] under bans, minimum length, the automaton and the author's `allow`. Rows that are left
     without a token are marked in `rows.dead`: reading one is an error."""
     request, n, size = rows.request, int(scores.shape[0]), int(scores.shape[1])
@@ -112,7 +112,7 @@ def constrained(scores: Tensor, rows: Scored) -> Tensor:
     return usable(logits, rows)
 
 
-def usable(logits: Tensor, rows: Scored) -> Tensor:
+def usable(logits: Tensor, rows: ScoredRows) -> Tensor:
     """The same logits [R, V]. Rows without a token are marked in `rows.dead`, stated rows with a NaN or an infinity
     in `rows.undefined`."""
     alive = fetched((logits > float("-inf")).any(-1))
@@ -137,7 +137,7 @@ def _allowed(allow: Allow, texts: Prefixes, row: int, size: int) -> np.ndarray:
     return masks[key]
 
 
-def adjusted(logits: Tensor, rows: Scored) -> Tensor:
+def adjusted(logits: Tensor, rows: ScoredRows) -> Tensor:
     """Constrained logits [R, V] after the request's processors, penalties and bias, each row by its own path. Rows that the
     processors leave without a token are marked in `rows.banned`.
 
@@ -168,7 +168,7 @@ def first_argmax(values: Tensor) -> np.ndarray:
     return found
 
 
-def shaped(rows: Scored) -> Tensor:
+def shaped(rows: ScoredRows) -> Tensor:
     """Probabilities [R, V] after processors, penalties, bias, temperature, top-k, top-p and min-p."""
     request, logits = rows.request, rows.adjusted()
     if float(request.temperature) == 1.0:
@@ -204,7 +204,7 @@ def _renormalised(probs: Tensor, mask: Tensor) -> Tensor:
     return kept / total(kept)
 
 
-def penalised(logits: Tensor, rows: Scored) -> Tensor:
+def penalised(logits: Tensor, rows: ScoredRows) -> Tensor:
     """Logits [R, V] after repetition, presence and frequency penalties and bias, each row by its own path."""
     request = rows.request
     n, size = logits.shape

@@ -30,7 +30,7 @@ class Standin(Reading):
         super().__init__(target, "prob", "stand-in")
         self.window, self.value = window, value
 
-    def read(self, paths: Sequence[Ids]) -> list[Any]:
+    def read(self, paths: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [self._of(tuple(p)) for p in paths]
 
     def _of(self, path: Ids) -> float:
@@ -72,7 +72,7 @@ class Varied(Reading):
     def __init__(self, target: Model) -> None:
         super().__init__(target, "prob", "varied")
 
-    def read(self, paths: Sequence[Ids]) -> list[Any]:
+    def read(self, paths: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [len(set(p[-24:])) / max(1, len(p[-24:])) for p in paths]
 
 
@@ -83,7 +83,7 @@ class Says(Reading):
         super().__init__(target, "prob", "says")
         self.said = value
 
-    def read(self, paths: Sequence[Ids]) -> list[Any]:
+    def read(self, paths: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [self.said] * len(paths)
 
 

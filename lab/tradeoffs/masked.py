@@ -260,7 +260,7 @@ def reads(session: Any, into: Counter[str]) -> Iterator[None]:
         return compute
 
     for engine in engines:
-        engine.compute = counting(engine.compute, _layers())
+        engine.compute = counting(engine.compute, _layers())  # type: ignore[method-assign]
     try:
         yield
     finally:

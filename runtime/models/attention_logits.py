@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.interface import Cell, Model
+from decgraph.runtime.models.interface import Cell, Model, Number
 
-AttentionLogits = Callable[[tuple[int, ...]], Sequence[Sequence[Any]]]
+AttentionLogits = Callable[[tuple[int, ...]], Sequence[Sequence[Number]]]
 """From absolute positions to, by layer, the mean over their queries and the heads of q . k for every position."""
 
 
@@ -29,7 +28,9 @@ def check_layer(index: int, layers: int, which: int | None) -> None:
         raise DecError(f"there is no layer {index}: the memory has {layers}, from 0 on", hint=hint)
 
 
-def read_logits(attention_logits: AttentionLogits | None, layer: int | None, base: int, queries: Any, at: Any) -> list[Any]:
+def read_logits(
+    attention_logits: AttentionLogits | None, layer: int | None, base: int, queries: object, at: object
+) -> list[Number]:
     """The meaning of `memory.scores`: of a layer, or the mean over layers; of the canvas's cells, or of the positions `at`, in
     both of which `base` is 0. Raises DecError for a memory without queries, and for positions that it does not have."""
     if attention_logits is None:

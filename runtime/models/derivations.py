@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Op, Region, Value
@@ -16,13 +15,13 @@ LAYERS = ("exit", "skip", "quantized", "upto", "normed", "head", "bare", "parall
 """The derivations that need the layers of a model."""
 
 
-def check_derivations(function: Function, models: Mapping[str, Model], params: Mapping[str, Any]) -> None:
+def check_derivations(function: Function, models: Mapping[str, Model], params: Mapping[str, object]) -> None:
     """Make every derived model of a function whose arguments are known before it runs: parameters and constants.
 
     Raises DecError for a layer that a model does not have, for layers of a model whose layers decgraph does not reach, and for
     an adapter of other layers. What stands under an `if` may never be made and is left to the run.
     """
-    known: dict[Value, Any] = {p.value: {**params, **models}.get(p.name) for p in function.params}
+    known: dict[Value, object] = {p.value: {**params, **models}.get(p.name) for p in function.params}
     for op in _always(function.body):
         if op.opcode == "const":
             known[op.result] = op.attrs["value"]

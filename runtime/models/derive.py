@@ -4,14 +4,14 @@ Kangaroo's `target.head(adapter(target.upto(l)))`."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, SupportsInt
+from typing import SupportsInt, TypeVar
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Memory, Model, Path, Row, Scores, check_family, check_path, check_vocab
 from decgraph.runtime.models.speaking import Speaking
 
 
-def derive(model: Model, how: str, *args: Any) -> Model:
+def derive(model: Model, how: str, *args: object) -> Model:
     """A model that shares `model`'s weights, and its family where it reads its memory.
 
     derive(target, "exit", l)        causal: the first l layers and the head
@@ -47,19 +47,24 @@ def derive(model: Model, how: str, *args: Any) -> Model:
             return Since(_with(model, "forward_from", how), layer, _with(inner, "states", how))
         case "speaking", (Model() as other,):
             return Speaking(model, other)
-        case "skip", (layers,):
+        case "skip", (Iterable() as layers,):
             return model.derive(how, _layers(layers), _layers(layers))
-        case "skip", (attention, mlp):
+        case "skip", (Iterable() as attention, Iterable() as mlp):
             return model.derive(how, _layers(attention), _layers(mlp))
     return model.derive(how, *args)
 
 
-def halves(args: Sequence[Any], named: Sequence[str]) -> tuple[Any, ...]:
+A = TypeVar("A")
+
+
+def halves(args: Sequence[A], named: Sequence[str]) -> tuple[A | frozenset[int], ...]:
     """The arguments of `skip`: the layers, or those whose attention and those whose MLP is skipped."""
     if not named:
         return tuple(args)
     given = dict(zip(named, args, strict=True))
-    return _layers(given.get("attention", ())), _layers(given.get("mlp", ()))
+    attention, mlp = given.get("attention", ()), given.get("mlp", ())
+    assert isinstance(attention, Iterable) and isinstance(mlp, Iterable), "both are sets of layers"
+    return _layers(attention), _layers(mlp)
 
 
 def _layers(numbers: Iterable[SupportsInt]) -> frozenset[int]:

@@ -14,16 +14,17 @@ EAGLE: Li, Wei, Zhang and Zhang, EAGLE: Speculative Sampling Requires Rethinking
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.interface import Cell, Memory, Model, Path, Row, Scores, check_family, check_path
+from decgraph.runtime.models.interface import Cell, Memory, Model, Path, Row, Scores, Soft, check_family, check_path
 
 
 class Features(Model):
     """A features model of `target`. A subclass implements `_feature`, the newest slot's from all so far."""
 
-    def __init__(self, target: Any, name: str) -> None:  # Any: a model with `read_out(state)`
+    def __init__(self, target: Model, name: str) -> None:
         self.kind = "features"
         self.name, self.target = name, target
         self.vocab, self.context = target.vocab, target.context
@@ -32,7 +33,7 @@ class Features(Model):
     def holder(self) -> object:
         return self.target.holder()
 
-    def _feature(self, pairs: Sequence[tuple[Row, int]]) -> Row:
+    def _feature(self, pairs: Sequence[tuple[Row, int | Soft]]) -> Row:
         """The feature at the last of `pairs` (feature or None, token), which attends to all of them."""
         raise NotImplementedError
 
@@ -45,7 +46,7 @@ class Features(Model):
         """The features that it predicts at the positions that the memory does not cover."""
         return self._own(path, given)
 
-    def read_state(self, state: Any) -> Scores:
+    def read_state(self, state: np.ndarray) -> Scores:
         made: Scores = self.target.read_state(state)
         return made
 
@@ -57,7 +58,7 @@ class Features(Model):
         if known and known - 1 not in memory.features:
             raise DecError(f"{self.name!r} needs the target's feature of position {known - 1}, which was evicted")
         own: dict[int, Row] = {}
-        pairs: list[tuple[Row, int]] = [] if known else [(None, path[0])]
+        pairs: list[tuple[Row, int | Soft]] = [] if known else [(None, path[0])]
         for j in range(1, known + 1):
             if j - 1 in memory.features:
                 pairs.append((memory.features[j - 1], path[j]))
@@ -72,7 +73,7 @@ class Features(Model):
         the root, by position. Raises DecError if the memory lost the feature that the root's slot reads."""
         path = check_path(self, path)
         check_known(self, memory, known := min(memory.length, len(path) - 1))
-        pairs: list[tuple[Row, int]] = [] if known else [(None, path[0])]
+        pairs: list[tuple[Row, int | Soft]] = [] if known else [(None, path[0])]
         pairs += [(memory.features[j - 1], path[j]) for j in range(1, known + 1) if j - 1 in memory.features]
         pairs += [(own[j - 1], path[j]) for j in range(known + 1, len(path))]
         return self._feature(pairs)
@@ -84,7 +85,7 @@ def check_known(model: Model, memory: Memory, known: int) -> None:
         raise DecError(f"{model.name!r} needs the target's feature of position {known - 1}, which was evicted")
 
 
-def states_at(model: Any, paths: Sequence[Path], given: Memory | None) -> list[Row]:
+def states_at(model: Model, paths: Sequence[Path], given: Memory | None) -> list[Row]:
     """The states at the ends of paths: those that leave a trunk, or of which a head on features makes its scores."""
     if model.kind == "features":
         return [model.states(path, given)[len(path) - 1] for path in paths]

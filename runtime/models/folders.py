@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.config import mapping, whole
 from decgraph.runtime.models.unreadable import unreadable
 
 _OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf")
@@ -38,7 +39,7 @@ class Folder:
 
     path: Path
     name: str
-    config: Mapping[str, Any]
+    config: Mapping[str, object]
     named: str
     composed: bool
     dtype: str
@@ -60,41 +61,46 @@ def read(path: str | Path, kind: str, check: Callable[[Path, str], object] = lam
     composed = kind == "causal" and not _is_causal(config)
     if composed:
         _check_composed(at, config)
-    named = str((config.get("architectures") or [config.get("model_type")])[0])
+    named = next(iter(_classes(config)), None) or str(config.get("model_type"))
     check(at, named)
-    dtype, size = _dtype(config, _check_weights(at)), int(config.get("vocab_size") or 0)
+    dtype, size = _dtype(config, _check_weights(at)), whole(config, "vocab_size", 0)
     return Folder(at, at.name, config, named, composed, dtype, size, context_of(config))
 
 
-def _is_causal(config: Mapping[str, Any]) -> bool:
+def _classes(config: Mapping[str, object]) -> list[str]:
+    """The classes that a configuration names."""
+    named = config.get("architectures")
+    return [str(name) for name in named] if isinstance(named, list) else []
+
+
+def _is_causal(config: Mapping[str, object]) -> bool:
     """Whether a folder holds a causal model of text alone. Where its configuration names no class, its model_type decides."""
     if "medusa_num_heads" in config:  # Medusa v1.0 puts its heads into the target's folder, under a class of its own
         return True
-    names = config.get("architectures")
+    names = _classes(config)
     return any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names) if names else "text_config" not in config
 
 
-def _check_composed(at: Path, config: Mapping[str, Any]) -> None:
+def _check_composed(at: Path, config: Mapping[str, object]) -> None:
     """Raises DecError for a folder with neither a causal model nor one of images and text (LLaVA, Gemma 3, Qwen2.5-VL), which
     is used for prompts of text alone."""
-    names = config.get("architectures") or []
+    names = _classes(config)
     known = not names or any(name.endswith("ForConditionalGeneration") for name in names)
     if not known or config.get("is_encoder_decoder") or not isinstance(config.get("text_config"), dict):
         raise DecError(f"{at} is not a causal model but a {', '.join(names)}")
 
 
-def _dtype(config: Mapping[str, Any], sizes: Mapping[str, int]) -> str:
+def _dtype(config: Mapping[str, object], sizes: Mapping[str, int]) -> str:
     """See `Folder`. sizes: how many numbers there are of each of safetensors' kinds."""
-    for part in (config, config.get("text_config") or {}):
+    for part in (config, mapping(config, "text_config")):
         if (said := str(part.get("dtype") or part.get("torch_dtype"))) in _SAID:
             return said
     return STORED[max((kind for kind in STORED if kind in sizes), key=lambda kind: sizes[kind], default="F32")]
 
 
-def context_of(config: Mapping[str, Any]) -> int | None:
+def context_of(config: Mapping[str, object]) -> int | None:
     """The most positions that a model reads, by its configuration, or None."""
-    limit = config.get("max_position_embeddings")
-    return None if limit is None else int(limit)
+    return None if config.get("max_position_embeddings") is None else whole(config, "max_position_embeddings")
 
 
 def holds_heads(path: Path) -> bool:
@@ -126,7 +132,7 @@ def folder(path: str | Path) -> Path:
     raise DecError(f"{path} is not a folder with a model in it", hint=_SAVED)
 
 
-def settings(file: Path) -> dict[str, Any]:
+def settings(file: Path) -> dict[str, object]:
     """The JSON object in a file. Raises DecError for a file that is not there, or holds something else."""
     try:
         read = json.loads(file.read_text(encoding="utf-8"))
@@ -139,14 +145,14 @@ def settings(file: Path) -> dict[str, Any]:
     return read
 
 
-def configuration(path: str | Path) -> tuple[Path, dict[str, Any]]:
+def configuration(path: str | Path) -> tuple[Path, dict[str, object]]:
     """A model's folder and its config.json. Raises DecError for a folder without one, for a file of settings that cannot be
     read, and for tokens that end a text and are no numbers."""
     at = folder(path)
     if not (at / "config.json").is_file():
         raise _no_model(at)
     config = settings(at / "config.json")
-    names = config.get("architectures")
+    names = _classes(config)
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise DecError(f"{at / 'config.json'} has {names!r} for architectures", hint='a list: ["LlamaForCausalLM"]')
     for key in ("vocab_size", "max_position_embeddings"):
@@ -173,6 +179,14 @@ def ends(at: Path) -> frozenset[int]:
                 raise DecError(f"{file} has {found!r} for eos_token_id", hint="the number of a token, or a list of them")
             return frozenset(tokens)
     return frozenset()
+
+
+class StoredTensor(TypedDict):
+    """What the table of a safetensors file says of a tensor."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: list[int]
 
 
 def _check_weights(at: Path) -> Counter[str]:
@@ -207,7 +221,7 @@ def shards(index: Path) -> list[Path]:
     return [index.parent / shard for shard in found]
 
 
-def check_whole(file: Path) -> dict[str, Any]:
+def check_whole(file: Path) -> dict[str, StoredTensor]:
     """The table of tensors of a safetensors file. Raises DecError for one that cannot be read, and for a file that has not the
     size that it says."""
     size = file.stat().st_size

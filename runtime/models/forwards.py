@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from decgraph.ir.memo import memo_of
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -23,18 +26,18 @@ class Forward:
             return f"as a module: {self.reason}"
         return "decoder"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """For a program."""
         return {"way": self.way, "reason": self.reason}
 
 
-def note(base: Any, forward: Forward) -> None:
+def note(base: nn.Module, forward: Forward) -> None:
     """Keeps which way a base module runs, where `forward_of` finds it."""
     memo_of(base).forget("forward")
     memo_of(base).once("forward", lambda: forward)
 
 
-def forward_of(model: Any) -> Forward | None:
+def forward_of(model: object) -> Forward | None:
     """Which way a model ran, of decgraph's models; None for one that is no transformers model, or did not run yet."""
     net = getattr(getattr(model, "root", model), "net", None) or memo_of(model).get("net")  # a live model's when it first ran
     if net is not None and not hasattr(net.decoder, "whole"):  # no module that runs as it is
@@ -45,6 +48,6 @@ def forward_of(model: Any) -> Forward | None:
     return found
 
 
-def forwards_of(models: Mapping[str, Any]) -> dict[str, Forward]:
+def forwards_of(models: Mapping[str, object]) -> dict[str, Forward]:
     """The same for models by name, without those that have none."""
     return {name: found for name, model in models.items() if (found := forward_of(model)) is not None}

@@ -13,10 +13,12 @@ import random
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
+
+import numpy as np
 
 from decgraph.runtime.models.features import Features
-from decgraph.runtime.models.interface import Cell, Model, Row, Scores, Visibility, Vocab
+from decgraph.runtime.models.interface import Cell, Model, Row, Scores, Soft, Visibility, Vocab
 from decgraph.runtime.models.layered import Layered
 
 
@@ -96,7 +98,7 @@ class FreeModel(Layered):
     def _coarse(self, bits: int) -> None:
         self._grain = bits
 
-    def read_state(self, state: Any) -> Scores:
+    def read_state(self, state: np.ndarray) -> Scores:
         return self.read_out(state[0] if state.dtype == object else digest("numbers", *state.tolist()))
 
     def normed(self, state: Row) -> Row:
@@ -105,11 +107,12 @@ class FreeModel(Layered):
     def read_bare(self, state: Row) -> Scores:
         return self.read_out(digest("bare", state))
 
-    def derive(self, how: str, *args: Any) -> Model:
-        if how == "expert" and args[0] >= 1:
-            made = self._copy(f"expert({args[0]})")
-            made._grain = -args[0]
-            return made
+    def derive(self, how: str, *args: object) -> Model:
+        match how, args:
+            case "expert", (int(rank),) if rank >= 1:
+                made = self._copy(f"expert({rank})")
+                made._grain = -rank
+                return made
         return super().derive(how, *args)
 
     def read_out(self, state: Row, head: int | None = None) -> Scores:
@@ -124,7 +127,7 @@ class FreeFeatures(Features):
         super().__init__(target, name or f"{target.name}.features{seed}")
         self.seed = seed
 
-    def _feature(self, pairs: Sequence[tuple[Row, int]]) -> Row:
+    def _feature(self, pairs: Sequence[tuple[Row, int | Soft]]) -> Row:
         return digest("feature", self.seed, tuple(pairs))
 
 

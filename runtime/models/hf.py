@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.config import mapping, whole
 from decgraph.runtime.models.decoder.compared import Different, refuse_different
 from decgraph.runtime.models.decoder.families import STATES, WITHOUT
 from decgraph.runtime.models.decoder.shape import Unknown
@@ -23,6 +24,9 @@ from decgraph.runtime.placement import AUTO, BLOCKS, Placement
 from decgraph.runtime.text import has_tokenizer, vocabulary
 
 if TYPE_CHECKING:
+    from torch import nn
+    from transformers import AutoModel, PreTrainedModel
+
     from decgraph.runtime.models.decoder.net import Net
     from decgraph.runtime.models.heads.layout import Part
     from decgraph.runtime.models.hf_causal import HFCausal
@@ -50,9 +54,9 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
         return _adapted(Path(path).expanduser().resolve(), base, reuse, placed)
     folder = read(path, "causal")
     if folder.composed:
-        text = {**folder.config, **folder.config["text_config"]}
-        vocab = vocabulary(folder.path, int(text.get("vocab_size") or 0))
-        if (WITHOUT.get(text["model_type"]) == STATES or text["model_type"] == "gemma4_text") and (
+        text = {**folder.config, **mapping(folder.config, "text_config")}
+        vocab = vocabulary(folder.path, whole(text, "vocab_size", 0))
+        if (WITHOUT.get(str(text["model_type"])) == STATES or text["model_type"] == "gemma4_text") and (
             made := _text_half(folder, vocab, placed, reuse)
         ) is not None:
             return made
@@ -132,7 +136,7 @@ def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
 
     file = gguf.read(path)
     config = config_of(file)
-    vocab = vocabulary(path, int(config.get("vocab_size") or 0))
+    vocab = vocabulary(path, whole(config, "vocab_size", 0))
     activations: Activations = "int16" if placed.dtype == AUTO else "float32"
     net = net_of_file(file, config, placed.precision(own_dtype(file)), placed.device, activations)
     net = net.in_blocks(placed.dtype) if placed.dtype in BLOCKS else net
@@ -202,7 +206,7 @@ def load_part(kind: str, path: str | Path, target: HFCausal, gives: str = "", na
     return load_features(path, target) if kind == "features" else load_adapter(path, target)
 
 
-def features_model(module: Any, target: HFCausal, name: str) -> HFFeatures | HFRooted | HFStaged:
+def features_model(module: nn.Module, target: HFCausal, name: str) -> HFFeatures | HFRooted | HFStaged:
     """The model of a module that reads `target`'s features."""
     from decgraph.runtime.models.heads.rooted import Rooted
     from decgraph.runtime.models.heads.staged import Staged
@@ -229,7 +233,7 @@ def load_reading(path: str | Path, target: HFCausal, gives: str, name: str = "")
     return reading_model(module, target, gives, name or folder.name)
 
 
-def pretrained(auto: Any, folder: Folder, attention: str | None, placed: Placement) -> Any:
+def pretrained(auto: type[AutoModel], folder: Folder, attention: str | None, placed: Placement) -> PreTrainedModel:
     """The library's model in a folder, read in a dtype and moved to a device that was found. Raises DecError where that fails,
     and for tensors that are missing: the library leaves them random."""
     from transformers.utils import logging
@@ -262,7 +266,14 @@ def pretrained(auto: Any, folder: Folder, attention: str | None, placed: Placeme
             logging.enable_progress_bar()
 
 
-def _check_loaded(folder: Path, kind: str, told: dict[str, Any]) -> None:
+class _Loaded(TypedDict):
+    """What transformers says of a model's tensors that it did not find as its class has them."""
+
+    mismatched_keys: set[tuple[str, tuple[int, ...], tuple[int, ...]]]
+    missing_keys: set[str]
+
+
+def _check_loaded(folder: Path, kind: str, told: _Loaded) -> None:
     """Raises DecError for tensors that transformers found missing or of another shape: it leaves them random."""
     wrong = {f"has another shape for {name}: {tuple(found)} and not {tuple(wanted)}"
              for name, found, wanted in told["mismatched_keys"]}  # fmt: skip
@@ -282,7 +293,7 @@ def _instead(folder: Folder, error: Exception) -> str:
     return "a newer version of transformers may know it" if isinstance(error, ValueError | KeyError) else ""
 
 
-def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, Any]:
+def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, nn.Module]:
     """A head in its target's precision, checked against it."""
     from decgraph.runtime.models.heads import load
     from decgraph.runtime.models.hf_causal import HFCausal

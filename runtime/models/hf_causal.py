@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence, Set
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from decgraph.errors import DecError
@@ -30,6 +31,9 @@ from decgraph.runtime.models.renewal import renewed
 from decgraph.runtime.models.rotary import bounded
 from decgraph.runtime.models.tape import Tape
 
+if TYPE_CHECKING:
+    from decgraph.runtime.models.hf_heads import HFHeads
+
 _REMEMBERED = 2048  # rows of scores kept
 _NODES = 4096  # nodes after which a reused forest starts afresh
 
@@ -48,12 +52,12 @@ class HFCausal(Model):
         self.context, self.bounded = bounded(context, getattr(net.base, "config", None), name)
         self.layers, self.net = len(net.layers), net
         self.reuse = reuse and not hasattr(net.decoder, "mixers")  # whose states are in no rows
-        self.attached: Any = None  # Medusa heads: a model with `read(state)`
-        self.origin: tuple[HFCausal, str, tuple[Any, ...]] | None = None  # of a derived model: whose it is, and how
+        self.attached: HFHeads | None = None
+        self.origin: tuple[HFCausal, str, tuple[object, ...]] | None = None  # of a derived model: whose it is, and how
         self._forget()
 
     def _forget(self) -> None:
-        self._scores: OrderedDict[tuple[Any, ...], Scores] = OrderedDict()
+        self._scores: OrderedDict[Path, Scores] = OrderedDict()
         self._memories: OrderedDict[Path, Memory] = OrderedDict()
         self._forest = Forest()
         self._attended = Forest()
@@ -78,7 +82,7 @@ class HFCausal(Model):
             return answer
         return [new[p] for p in paths]
 
-    def _row(self, logits: Any, position: int | None = None) -> Scores:  # Any: float64[V or more]
+    def _row(self, logits: np.ndarray, position: int | None = None) -> Scores:
         row = logits[: self.vocab.size].copy()
         check_scores(self, position, row)
         return Scores(logits=row)
@@ -178,7 +182,7 @@ class HFCausal(Model):
         """The scores of a state that has not been through the final norm."""
         return self.read_feature(self.normed(state))
 
-    def read_state(self, state: Any) -> Scores:
+    def read_state(self, state: np.ndarray) -> Scores:
         return self.read_out(torch.from_numpy(state).to(self.net.embedding))
 
     def read_bare(self, state: Row) -> Scores:
@@ -193,7 +197,7 @@ class HFCausal(Model):
         """The scores of a row of logits [V or more], a head's own."""
         return self._row(logits.double().cpu().numpy())
 
-    def with_heads(self, heads: Model) -> HFCausal:
+    def with_heads(self, heads: HFHeads) -> HFCausal:
         """The same model with these Medusa heads for `heads(path)`."""
         made = copy.copy(self)
         made.attached = heads
@@ -207,12 +211,12 @@ class HFCausal(Model):
         rows: list[Scores] = self.attached.read(forest.last(nodes[path][-1:])[0])
         return rows
 
-    def derive(self, how: str, *args: Any) -> Model:
+    def derive(self, how: str, *args: object) -> Model:
         uses = self.net.uses
         match how, args:
             case "exit", (int(n),) if 1 <= n <= self.layers:
                 return self._with(f"exit({n})", self.net.using([use for use in uses if use.layer < n]), (how, args))
-            case "skip", (attention, mlp):
+            case "skip", (Set() as attention, Set() as mlp):
                 check_layers(self, {*attention, *mlp})
                 return self._with(skip_name(attention, mlp), self.net.using(without(uses, attention, mlp)), (how, args))
             case "parallel", (int(size),) if size >= 1:
@@ -223,7 +227,7 @@ class HFCausal(Model):
                 return self._with(f"expert({rank})", self.net.expert(rank, self.name), (how, args))
         raise no_such(self.name, self.layers, how, args)
 
-    def _with(self, name: str, net: Net, origin: tuple[str, tuple[Any, ...]]) -> HFCausal:
+    def _with(self, name: str, net: Net, origin: tuple[str, tuple[object, ...]]) -> HFCausal:
         made = copy.copy(self)
         made.name, made.net, made.attached = f"{self.name}.{name}", net, None
         made.origin = (self, *origin)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.config import wholes
 from decgraph.runtime.models.features import check_known
 from decgraph.runtime.models.heads.rooted import Before
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -22,6 +22,8 @@ from decgraph.runtime.models.interface import (
     Path,
     Row,
     Scores,
+    Soft,
+    Value,
     check_family,
     check_path,
 )
@@ -154,7 +156,7 @@ class HFFeatures(_Head):
             return torch.cat([self._forward([p], given) for p in paths])
         root = paths[0][: known + 1]
         features: list[Tensor] = []
-        tokens: list[int] = []
+        tokens: list[int | Soft] = []
         positions: list[int] = []
         for j in range(1, known + 1):
             feature = self._feature(given, j - 1)
@@ -362,9 +364,9 @@ class Mlp(nn.Module):
     """Linear layers with an activation between: what a head's folder holds (`sizes` from the target's width to the outputs,
     `activation` one of torch.nn)."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, object]) -> None:
         super().__init__()
-        sizes, between = [int(n) for n in config["sizes"]], str(config.get("activation", "ReLU"))
+        sizes, between = wholes(config, "sizes"), str(config.get("activation", "ReLU"))
         parts: list[nn.Module] = []
         for a, b in pairwise(sizes):
             parts += [nn.Linear(a, b), getattr(nn, between)()]
@@ -384,11 +386,11 @@ class HFReading(Reading):
         super().__init__(target, gives, name)
         self.module = module
 
-    def read(self, paths: Sequence[Path]) -> list[Any]:
+    def read(self, paths: Sequence[Path]) -> list[Value]:
         rows = [self.target.memory(path).features[len(path) - 1] for path in paths]
         return self.of(torch.stack(rows)) if rows else []
 
-    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Any]:
+    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Value]:
         parts = isinstance(self.module, nn.ModuleList)
         if parts != (layer is not None) or layer is not None and not 0 <= layer < len(self.module):
             has = f"parts for the layers 0..{len(self.module) - 1}" if parts else "one part for all layers"
@@ -414,7 +416,7 @@ class HFReading(Reading):
         return [Scores(logits=row[:size].cpu().numpy()) for row in out]
 
     @torch.no_grad()
-    def of(self, states: Tensor, part: nn.Module | None = None, tokens: Tensor | None = None) -> list[Any]:
+    def of(self, states: Tensor, part: nn.Module | None = None, tokens: Tensor | None = None) -> list[Value]:
         """The values at states [n, width], of a part of the module or the whole, with tokens int64[n] where it reads them too.
         Raises DecError for outputs of another shape, or that are not numbers."""
         module = self.module if part is None else part
@@ -424,7 +426,7 @@ class HFReading(Reading):
                 f"the head {self.name!r} gave {list(out.shape)} for {len(states)} states, or numbers that are not finite",
                 hint="a module from hidden states [n, width] to [n, outputs]",
             )
-        made: list[Any] = values_of(module, self.gives, out).tolist()
+        made: list[Value] = values_of(module, self.gives, out).tolist()
         return made if self.gives in ("real", "prob") else [bool(x) if self.gives == "bool" else int(x) for x in made]
 
 

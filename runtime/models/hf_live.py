@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from decgraph.runtime.models.interface import Memory, Model, Path, Scores, Vocab
 from decgraph.runtime.models.rotary import boundary_of, bounded
 from decgraph.runtime.models.soft_inputs import inputs
 
+if TYPE_CHECKING:
+    from torch import nn
+
 _REMEMBERED = 2048  # rows of scores kept
 
 
@@ -25,7 +28,7 @@ class Live(Model):
     """A live causal language model. Rows are float64 logits of what the module computes in its own dtype. Calls
     are pure, so the rows of recent paths are remembered."""
 
-    def __init__(self, module: Any, *, name: str, vocab: Vocab, context: int | None, family: str) -> None:
+    def __init__(self, module: nn.Module, *, name: str, vocab: Vocab, context: int | None, family: str) -> None:
         self.kind = "causal"
         self.name, self.vocab, self.family, self.module = name, vocab, family, module
         self.context, self.bounded = bounded(context, module.config, name)
@@ -64,7 +67,7 @@ class Live(Model):
         return out
 
 
-def from_module(module: Any, *, name: str, vocab: Vocab | None = None) -> Live:
+def from_module(module: nn.Module, *, name: str, vocab: Vocab | None = None) -> Live:
     """A live `AutoModelForCausalLM` (any: gpt2, gpt_neox, opt, phi3, gemma3, ...) as a model. The module is put in
     evaluation mode and otherwise left as it is. Without `vocab` the tokens are the ids of its output matrix.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -33,24 +33,31 @@ from decgraph.runtime.models.masked_settings import LEGAL, Reading
 from decgraph.runtime.models.rotary import bounded
 from decgraph.runtime.models.tape import Tape
 
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import PretrainedConfig
+
 _Call = tuple[Tape, Tensor, list[int]]  # a forward's tape, last hidden states and positions
 
 
 _REMEMBERED = 4
 
 
-class _Masked(Model):
+R = TypeVar("R")
+
+
+class _Masked(Model, Generic[R]):
     """What both kinds of masked models are: how they are read, and the scores of a position."""
 
     mask: int | None
-    _calls: OrderedDict[Any, Any]
+    _calls: OrderedDict[Hashable, R]
 
-    def _read(self, name: str, vocab: Vocab, context: int | None, family: str, config: Any) -> None:
+    def _read(self, name: str, vocab: Vocab, context: int | None, family: str, config: PretrainedConfig | None) -> None:
         self.kind, self.name, self.vocab, self.family, self.prompt = "masked", name, vocab, family, 0
         self.context, self.bounded = bounded(context, config, name)
         self._calls = OrderedDict()
 
-    def _known(self, key: Any, make: Callable[[], Any]) -> Any:
+    def _known(self, key: Hashable, make: Callable[[], R]) -> R:
         """A call's results: of this one, or of an equal one of the last few."""
         found = self._calls.pop(key, None)
         self._calls[key] = made = make() if found is None else found
@@ -74,7 +81,7 @@ class _Masked(Model):
         return Scores(logits=row)
 
 
-class HFMasked(_Masked):
+class HFMasked(_Masked[tuple[Memory | None, _Call]]):
     """A masked language model in float32, its logits in float64. The mask itself is never predicted: its
     logit is -inf. Calls are pure, so the last few are remembered: scores and memory of one call share a
     forward.
@@ -112,7 +119,7 @@ class HFMasked(_Masked):
         row_of = {i: n for n, i in enumerate(fresh)}
         return [self._state(source_of(self, i), i, last, row_of, None) for i in at]
 
-    def read_state(self, state: Any) -> Scores:
+    def read_state(self, state: np.ndarray) -> Scores:
         rows = torch.from_numpy(state).to(self.net.embedding)[None]
         return self._row(self.net.logits(rows)[0].double().cpu().numpy(), 0)
 
@@ -180,7 +187,7 @@ class HFMasked(_Masked):
         return self.net.embedding
 
 
-def inputs_of(table: Tensor, cells: Sequence[Cell], mask: Any) -> Tensor:
+def inputs_of(table: Tensor, cells: Sequence[Cell], mask: object) -> Tensor:
     """Token ids int64[n] of cells, the mask's where one is masked; embeddings [n, width] where a cell is soft. table: [V,
     width]."""
     ids = torch.tensor([c if isinstance(c, int) else mask for c in cells], device=table.device)
@@ -226,7 +233,7 @@ Way = Callable[[Tensor], dict[str, Tensor]]
 """The arguments that say who attends to whom, of bool[length, length]."""
 
 
-class CalledMasked(_Masked):
+class CalledMasked(_Masked[Tensor]):
     """A module whose call gives logits [batch, length, vocabulary]. Rows are float64 of what it computes in its own dtype.
 
     why: the reason that it is called whole, for messages; it keeps no keys and values. Raises DecError for a module whose
@@ -234,7 +241,7 @@ class CalledMasked(_Masked):
     """
 
     def __init__(
-        self, module: Any, reading: Reading, *, name: str, vocab: Vocab, context: int | None, family: str, why: str
+        self, module: nn.Module, reading: Reading, *, name: str, vocab: Vocab, context: int | None, family: str, why: str
     ) -> None:
         self._read(name, vocab, context, family, getattr(module, "config", None))
         self.mask, self.shift, self.visibility = reading.mask, reading.shift, reading.visibility
@@ -373,7 +380,7 @@ def _additive(seen: Tensor) -> Tensor:
     return torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, least)[None, None]
 
 
-def _parameters(module: Any) -> frozenset[str]:
+def _parameters(module: nn.Module) -> frozenset[str]:
     """The names of a module's arguments."""
     return frozenset(inspect.signature(module.forward).parameters)
 

@@ -6,7 +6,7 @@ Lester, Al-Rfou and Constant, The Power of Scale for Parameter-Efficient Prompt 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,6 +14,10 @@ from transformers import DynamicCache
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.hf_live import Live, from_module
+from decgraph.runtime.models.interface import Vocab
+
+if TYPE_CHECKING:
+    from torch import nn
 
 KINDS = ("PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING")
 
@@ -22,7 +26,7 @@ class SoftPrompted(Live):
     """The model inside a PeftModel, read after its virtual tokens. wrapper: the PeftModel. prefix: their keys and values by
     layer, each [1, heads, count, dim]."""
 
-    def __init__(self, wrapper: Any, inner: Live) -> None:
+    def __init__(self, wrapper: nn.Module, inner: Live) -> None:
         context = None if inner.context is None else inner.context - wrapper.active_peft_config.num_virtual_tokens
         super().__init__(inner.module, name=inner.name, vocab=inner.vocab, context=context, family=inner.family)
         self.wrapper = wrapper
@@ -35,8 +39,8 @@ class SoftPrompted(Live):
 
 
 @torch.no_grad()
-def _prefix(wrapper: Any, base: Any) -> list[tuple[Tensor, Tensor]]:
-    made: Any = wrapper.get_prompt(1)
+def _prefix(wrapper: nn.Module, base: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    made = wrapper.get_prompt(1)
     if isinstance(made, Tensor) and made.ndim == 3:  # embeddings [1, count, width]
         made = base(inputs_embeds=made.to(base.dtype), past_key_values=DynamicCache(), use_cache=True).past_key_values
     elif not hasattr(made, "layers"):  # by layer [2, 1, heads, count, dim]
@@ -44,7 +48,7 @@ def _prefix(wrapper: Any, base: Any) -> list[tuple[Tensor, Tensor]]:
     return [(layer.keys, layer.values) for layer in made.layers]
 
 
-def soft_prompted(wrapper: Any, **named: Any) -> SoftPrompted:
+def soft_prompted(wrapper: nn.Module, name: str, vocab: Vocab) -> SoftPrompted:
     """See `SoftPrompted`. Raises DecError for another kind of soft prompt."""
     kind = wrapper.active_peft_config.peft_type
     kind = getattr(kind, "value", kind)
@@ -53,7 +57,7 @@ def soft_prompted(wrapper: Any, **named: Any) -> SoftPrompted:
             f"{kind} puts virtual tokens before the prompt in a way that decgraph does not decode with",
             hint=f"call generate without custom_generate, or use one of {', '.join(KINDS)}",
         )
-    inner = from_module(wrapper.get_base_model(), **named)
+    inner = from_module(wrapper.get_base_model(), name=name, vocab=vocab)
     if inner.boundary is not None:
         raise DecError(
             f"{inner.name!r} changes its rotary frequencies with a text's length, which {kind} does not go with here"

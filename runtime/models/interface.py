@@ -36,8 +36,9 @@ from decgraph.runtime.models.spelling import Spelling
 
 Kind = Literal["causal", "masked", "features", "heads", "layers", "head"]
 Visibility = Literal["causal", "full"] | tuple[Literal["block", "prompt+block", "window"], int]
+Number = Fraction | float
+Value = Number | bool  # of a head that gives no distribution (reading.py)
 Row = Any  # a model's row per layer and position: a hash, an array or a tensor, opaque to others
-Path = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,8 @@ MASK: Final = _Mask()
 class Soft:
     """A cell that is a mixture of embeddings: `weights[v]` of token v's, `mask` of the mask's (LRD)."""
 
-    weights: tuple[Any, ...]
-    mask: Any = 0
+    weights: tuple[Number, ...]
+    mask: Number = 0
 
     def __repr__(self) -> str:
         """Rounded: what table and free models answer to a mixture hangs on it, and backends add in different orders."""
@@ -81,9 +82,10 @@ class Soft:
 
 
 Cell = int | _Mask | Soft
+Path = tuple[int | Soft, ...]
 
 
-def mixture(coordinates: Sequence[Any]) -> Cell:
+def mixture(coordinates: Sequence[Number]) -> Cell:
     """The cell that holds an embedding: weights of the tokens', and last the mask's. All of one token's, or of the mask's, is
     that token, or the mask."""
     *weights, mask = coordinates
@@ -337,7 +339,7 @@ class Model:
     family: str
     mask: int | None = None
     eos: frozenset[int] | None = None
-    generation: Mapping[str, Any] | None = None
+    generation: Mapping[str, object] | None = None
     shift: bool = False
     home: FolderPath | None = None
     unreached: DecError | None = None
@@ -375,12 +377,12 @@ class Model:
         computes)."""
         raise self._cannot("give its memory")
 
-    def attention(self, path: Path, given: Memory | None = None, last: int = 1) -> list[Any]:
+    def attention(self, path: Path, given: Memory | None = None, last: int = 1) -> Sequence[Number]:
         """How much attention each position of a path gets from the last `last` positions that the call computes: the mean of
         the weights over these, the layers and their heads."""
         raise self._cannot("say what it attends to")
 
-    def attention_logits(self, cells: Sequence[Cell], queries: Sequence[int]) -> Sequence[Sequence[Any]]:
+    def attention_logits(self, cells: Sequence[Cell], queries: Sequence[int]) -> Sequence[Sequence[Number]]:
         """By layer, for every position of a canvas: the mean over the positions `queries` and the heads of q . k, which
         attention puts through its softmax (`attention_logits.py`)."""
         raise self._cannot("show the queries of its attention")
@@ -389,7 +391,7 @@ class Model:
         """The scores of the 2nd, 3rd, ... token after `path`, one row per head (Medusa)."""
         raise self._cannot("answer with heads")
 
-    def states(self, path: Path, given: Any) -> dict[int, Row]:
+    def states(self, path: Path, given: Row) -> dict[int, Row]:
         """Of a layers model the state at every position of a path that is computed or in `given`. Of a head on features the
         states that it predicts, at the positions that the target's memory does not cover."""
         raise self._cannot("give hidden states")
@@ -434,15 +436,15 @@ class Model:
         """The states of which a masked model makes its scores at positions of a canvas, of a call that computes all of it."""
         raise self._cannot("give the states of a canvas")
 
-    def read_state(self, state: Any) -> Scores:
+    def read_state(self, state: np.ndarray) -> Scores:
         """The scores that the model's head reads off a hidden state (hidden.py): float64[width], or one object."""
         raise self._cannot("read out a hidden state")
 
-    def read(self, paths: Sequence[Path]) -> list[Any]:
+    def read(self, paths: Sequence[Path]) -> list[Value]:
         """The value after each path, of a head whose output is no distribution (reading.py)."""
         raise self._cannot("be read for a value")
 
-    def derive(self, how: str, *args: Any) -> Model:
+    def derive(self, how: str, *args: object) -> Model:
         """A model that shares this one's weights; see `runtime.models.derive.derive`."""
         raise self._cannot(f"be derived by {how!r}")
 

@@ -8,10 +8,12 @@ models that share weights are derived. It is written for clarity, not for speed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self
+from typing import Self
+
+import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.interface import (
@@ -19,6 +21,7 @@ from decgraph.runtime.models.interface import (
     LayerMemory,
     Memory,
     Model,
+    Number,
     Path,
     Row,
     Scores,
@@ -61,7 +64,7 @@ class Layered(Model):
     def _keys_values(self, layer: int, position: int, state: Row) -> Row:
         raise NotImplementedError
 
-    def _attention_logit(self, layer: int, position: int, state: Row, row: Row) -> Any:
+    def _attention_logit(self, layer: int, position: int, state: Row, row: Row) -> Number:
         """q . k of the query at a position with a key row, the mean over heads."""
         raise NotImplementedError
 
@@ -74,7 +77,7 @@ class Layered(Model):
         """The result of `_attend` if the layer's MLP is skipped."""
         raise NotImplementedError
 
-    def _weights(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Sequence[Any]:
+    def _weights(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Sequence[Number]:
         """How much attention a position gives each of these K/V rows, the mean over heads."""
         raise self._cannot("say what it attends to")
 
@@ -82,7 +85,7 @@ class Layered(Model):
         """The next state where the layer's attention is skipped."""
         raise NotImplementedError
 
-    def read_state(self, state: Any) -> Scores:
+    def read_state(self, state: np.ndarray) -> Scores:
         return self.read_out(state[0] if state.dtype == object else state)  # one object is a state without numbers
 
     def read_out(self, state: Row, head: int | None = None) -> Scores:
@@ -129,10 +132,10 @@ class Layered(Model):
         made = self.remember(cells, columns)
         return made if given is None else given.join(made)
 
-    def attention(self, path: Path, given: Memory | None = None, last: int = 1) -> list[Any]:
+    def attention(self, path: Path, given: Memory | None = None, last: int = 1) -> list[Number]:
         columns = self._path(path, given)
         queries = sorted(columns)[-max(1, last) :]
-        total: list[Any] = [Fraction(0) if self.exact else 0.0] * len(path)
+        total: list[Number] = [Fraction(0) if self.exact else 0.0] * len(path)
         reads = {use.layer: use.layer if use.reads is None else use.reads for use in self.uses if use.attention}
         for layer in reads:
             rows = {} if given is None else dict(given.layers[layer].kv)
@@ -217,7 +220,7 @@ class Layered(Model):
             raise DecError(f"{self.name!r} was asked for a position outside 0..{len(cells) - 1}")
         return self._compute(cells, range(len(cells)) if given is None else at, given)
 
-    def attention_logits(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[Any]]:
+    def attention_logits(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[Number]]:
         """See `Model.attention_logits`."""
         columns = self._canvas(tuple(cells), range(len(cells)), None)
         return [
@@ -290,11 +293,11 @@ class Layered(Model):
 
     # Derived models: the same weights, the same family, other layers.
 
-    def derive(self, how: str, *args: Any) -> Model:
+    def derive(self, how: str, *args: object) -> Model:
         match how, args:
             case "exit", (int(n),) if 1 <= n <= self.layers:
                 return self._using(f"exit({n})", [use for use in self.uses if use.layer < n])
-            case "skip", (attention, mlp):
+            case "skip", (Set() as attention, Set() as mlp):
                 check_layers(self, {*attention, *mlp})
                 return self._using(skip_name(attention, mlp), without(self.uses, attention, mlp))
             case "parallel", (int(size),) if size >= 1:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
+from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.decoder.compared import Different
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.folders import Folder, context_of, read
@@ -27,6 +28,9 @@ from decgraph.runtime.models.tape import Tape
 from decgraph.runtime.placement import Placement
 from decgraph.runtime.sources import home_of
 from decgraph.runtime.text import tokenizer_of, vocabulary
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _DECODERS = ("ForCausalLM", "LMHeadModel")
 _SAMPLE = 7  # positions of the forward by which a restored model is compared
@@ -48,15 +52,15 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None, placed: P
     config, kind = dict(folder.config), folder.named
     vocab, home = vocabulary(folder.path, folder.size), folder.path
     reading = _reading(folder.name, kind, config, asked or MaskedSettings(), home)
-    named: dict[str, Any] = {"name": folder.name, "vocab": vocab, "family": str(home)}
+    name, family = folder.name, str(home)
     if kind in RESTORED:
         from decgraph.runtime.models.decoder.make import net_of_module
 
         net = net_of_module(restored(kind, config, _weights(folder, placed)), folder.name)
-        return _at(home, HFMasked(net, context=context_of(net.base.config.to_dict()), **_settings(reading), **named))
+        return _at(home, _masked(net, _context(net), reading, name, vocab, family))
     made = hf.decoder_net(folder, placed)
     if isinstance(made, Net):
-        return _at(home, HFMasked(made, context=context_of(config), **_settings(reading), **named))
+        return _at(home, _masked(made, context_of(config), reading, name, vocab, family))
     loader = "AutoModelForMaskedLM" if kind.endswith("ForMaskedLM") else "AutoModelForCausalLM"
     import transformers
 
@@ -67,8 +71,11 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None, placed: P
         net = net_of_module(module, folder.name, entry=not isinstance(made, Different))
     except Exception as refused:  # layers that cannot be reached, or called so: another's code raises what it likes
         module = hf.pretrained(getattr(transformers, loader), folder, None, placed)
-        return _at(home, CalledMasked(module, reading, context=context_of(config), why=_why(refused), **named))
-    return _at(home, HFMasked(net, context=context_of(module.config.to_dict()), **_settings(reading), **named))
+        return _at(
+            home,
+            CalledMasked(module, reading, name=name, vocab=vocab, context=context_of(config), family=family, why=_why(refused)),
+        )
+    return _at(home, _masked(net, context_of(module.config.to_dict()), reading, name, vocab, family))
 
 
 def _check_masked(at: Path, kind: str) -> None:
@@ -80,13 +87,15 @@ def _check_masked(at: Path, kind: str) -> None:
         )
 
 
-def masked_of(module: Any, name: str, vocab: Vocab, asked: MaskedSettings, copied: Callable[[Any], Any]) -> AnyMasked:
+def masked_of(
+    module: nn.Module, name: str, vocab: Vocab, asked: MaskedSettings, copied: Callable[[nn.Module], nn.Module]
+) -> AnyMasked:
     """The masked model of a live module, whose weights it shares. copied: a copy of the module around the same weights. Raises
     DecError as `load_masked` does."""
     config, kind = _config(module), type(module).__name__
     reading = _reading(name, kind, {"vocab_size": vocab.size, **config}, asked, home_of(module))
-    named: dict[str, Any] = {"name": name, "vocab": vocab, "family": f"{name}#{id(module)}"}
-    context = context_of(config) or config.get("max_sequence_length")
+    family = f"{name}#{id(module)}"
+    context = context_of(config) or whole(config, "max_sequence_length", 0) or None
     from decgraph.runtime.models.decoder.make import net_of_module  # with transformers, as the module is
 
     try:
@@ -96,10 +105,13 @@ def masked_of(module: Any, name: str, vocab: Vocab, asked: MaskedSettings, copie
             _check_equal(module, net, kind)
         else:
             net = net_of_module(copied(module), name)
-            context = context_of(net.base.config.to_dict())
+            context = _context(net)
     except Exception as refused:  # a class of unknown make, which is called instead: its code raises what it likes
-        return _at(home_of(module), CalledMasked(module, reading, context=context, why=_why(refused), **named))
-    return _at(home_of(module), HFMasked(net, context=context, **_settings(reading), **named))
+        return _at(
+            home_of(module),
+            CalledMasked(module, reading, name=name, vocab=vocab, context=context, family=family, why=_why(refused)),
+        )
+    return _at(home_of(module), _masked(net, context, reading, name, vocab, family))
 
 
 def _at(home: Path | None, model: AnyMasked) -> AnyMasked:
@@ -107,22 +119,31 @@ def _at(home: Path | None, model: AnyMasked) -> AnyMasked:
     return model
 
 
-def _settings(reading: Reading) -> dict[str, Any]:
-    return {"mask": reading.mask, "shift": reading.shift, "visibility": reading.visibility}
+def _masked(net: Net, context: int | None, reading: Reading, name: str, vocab: Vocab, family: str) -> HFMasked:
+    seen = reading.visibility
+    return HFMasked(
+        net, name=name, vocab=vocab, context=context, family=family, mask=reading.mask, visibility=seen, shift=reading.shift
+    )
 
 
-def _config(module: Any) -> dict[str, Any]:
+def _config(module: nn.Module) -> dict[str, object]:
     config = getattr(module, "config", None)
     written = getattr(config, "to_dict", None)
     found = written() if written is not None else vars(config) if hasattr(config, "__dict__") else {}
     return {key: value for key, value in found.items() if not key.startswith("_")}
 
 
+def _context(net: Net) -> int | None:
+    """The most positions of the module that a net is made of."""
+    assert net.base is not None, "it is made of a module"
+    return context_of(net.base.config.to_dict())
+
+
 def _why(refused: Exception) -> str:
     return str(refused.diagnostics[0]) if isinstance(refused, DecError) else f"{type(refused).__name__}: {refused}"
 
 
-def _reading(name: str, kind: str, config: dict[str, Any], asked: MaskedSettings, home: Path | None) -> Reading:
+def _reading(name: str, kind: str, config: dict[str, object], asked: MaskedSettings, home: Path | None) -> Reading:
     """The settings of a model, with the mask that its folder's tokenizer names where its configuration names none."""
     if config.get("mask_token_id") is None:
         config = {**config, "mask_token_id": _mask_text(home)}
@@ -161,7 +182,7 @@ def _weights(folder: Folder, placed: Placement) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _check_equal(module: Any, net: Net, kind: str) -> None:
+def _check_equal(module: nn.Module, net: Net, kind: str) -> None:
     """Raises DecError unless a restored model gives the module's own scores."""
     at = net.embedding.device
     ids = torch.arange(_SAMPLE, device=at) * 5 % len(net.embedding)

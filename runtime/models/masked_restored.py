@@ -9,12 +9,12 @@ computation (another norm, ALiBi, fused projections of another order) is refused
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.config import mapping, whole
 
 Weights = Mapping[str, Tensor]
 
@@ -41,7 +41,7 @@ _LLADA_SAME = {
     "block_group_size": (1, None),
 }
 """Settings of LLaDA's configuration, and the values under which it is a Llama."""
-_SAME: dict[str, dict[str, tuple[Any, ...]]] = {
+_SAME: dict[str, dict[str, tuple[object, ...]]] = {
     "LLaDAMoEModelLM": {
         "clip_qkv": (None,),
         "qk_layernorm": (True,),
@@ -80,7 +80,7 @@ _LLADA_NAMES = {
 }
 
 
-def restored(kind: str, config: Mapping[str, Any], weights: Weights) -> Any:
+def restored(kind: str, config: Mapping[str, object], weights: Weights) -> object:
     """A transformers model of a published class `kind` with these weights (shared) and its configuration. Raises DecError for
     weights and settings that are not that computation."""
     import transformers
@@ -126,7 +126,7 @@ def _check_names(kind: str, named: Weights, module: nn.Module) -> None:
             raise DecError(f"this {kind} {what}: {names[0]}{rest}")
 
 
-def _check_same(kind: str, config: Mapping[str, Any], wanted: Mapping[str, tuple[Any, ...]]) -> None:
+def _check_same(kind: str, config: Mapping[str, object], wanted: Mapping[str, tuple[object, ...]]) -> None:
     """Raises DecError for a setting with another value than those."""
     for name, same in wanted.items():
         if config.get(name, same[0]) not in same:
@@ -136,12 +136,13 @@ def _check_same(kind: str, config: Mapping[str, Any], wanted: Mapping[str, tuple
 _ARTICLED = {"Llama": "Llama", "Qwen3Moe": "Qwen3-MoE", "Glm4Moe": "GLM-4.5"}
 
 
-def _llada_moe_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _llada_moe_settings(config: Mapping[str, object]) -> dict[str, object]:
     """Qwen3-MoE's settings of LLaDA-MoE's."""
-    frequency = config.get("moe_layer_freq") or [1] * config["num_hidden_layers"]
+    given = config.get("moe_layer_freq")
+    frequency = given if isinstance(given, list) else [1] * whole(config, "num_hidden_layers")
     return {
         **config,
-        "head_dim": config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"],
+        "head_dim": config.get("head_dim") or whole(config, "hidden_size") // whole(config, "num_attention_heads"),
         "intermediate_size": config.get("dense_intermediate_size") or config["expert_intermediate_size"],
         "moe_intermediate_size": config["expert_intermediate_size"],
         "norm_topk_prob": bool(config.get("norm_topk_prob")),
@@ -150,15 +151,15 @@ def _llada_moe_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _llada2_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _llada2_settings(config: Mapping[str, object]) -> dict[str, object]:
     """GLM-4.5's settings of LLaDA 2's."""
-    rotary = {"rope_type": "default", **(config.get("rope_scaling") or {}), "rope_theta": config.get("rope_theta", 10000.0)}
+    rotary = {"rope_type": "default", **mapping(config, "rope_scaling"), "rope_theta": config.get("rope_theta", 10000.0)}
     return {
         **{name: value for name, value in config.items() if name not in ("rope_theta", "rope_scaling")},
         "rope_parameters": {**rotary, "partial_rotary_factor": config.get("partial_rotary_factor", 1.0)},
         "attention_bias": bool(config.get("use_qkv_bias")),
         "use_qk_norm": True,
-        "norm_topk_prob": config["num_experts_per_tok"] > 1,
+        "norm_topk_prob": whole(config, "num_experts_per_tok") > 1,
         "n_shared_experts": config.get("num_shared_experts") or 0,
         "n_group": config.get("n_group") or 1,
         "topk_group": config.get("topk_group") or 1,
@@ -166,9 +167,9 @@ def _llada2_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _llada2_weights(config: Mapping[str, Any], weights: Weights) -> dict[str, Tensor]:
+def _llada2_weights(config: Mapping[str, object], weights: Weights) -> dict[str, Tensor]:
     """LLaDA 2's weights under GLM-4.5's names: one matrix for queries, keys and values is split."""
-    heads, kv, size = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
+    heads, kv, size = (whole(config, name) for name in ("num_attention_heads", "num_key_value_heads", "head_dim"))
     made: dict[str, Tensor] = {}
     for name, value in weights.items():
         begin, middle, sort = name.rpartition("attention.query_key_value.")
@@ -204,11 +205,11 @@ def _joined_experts(weights: Weights) -> dict[str, Tensor]:
     return made
 
 
-def _llada_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _llada_settings(config: Mapping[str, object]) -> dict[str, object]:
     """Llama's settings of LLaDA's."""
     _check_same("LLaDAModelLM", config, _LLADA_SAME)
-    kind, width = config.get("block_type", "llama"), config["d_model"]
-    inner = config.get("mlp_hidden_size") or config["mlp_ratio"] * width
+    kind, width = config.get("block_type", "llama"), whole(config, "d_model")
+    inner = whole(config, "mlp_hidden_size", 0) or whole(config, "mlp_ratio") * width
     act = config.get("activation_type", "silu")
     if (kind, act) not in (("llama", "silu"), ("sequential", "swiglu")):
         raise DecError(f"this LLaDAModelLM has blocks {kind!r} with {act!r}, and is not a Llama")
@@ -229,7 +230,7 @@ def _llada_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _llada_weights(config: Mapping[str, Any], weights: Weights) -> dict[str, Tensor]:
+def _llada_weights(config: Mapping[str, object], weights: Weights) -> dict[str, Tensor]:
     """LLaDA's weights under Llama's names: one matrix for queries, keys and values, or for both halves of the MLP, is split."""
     made: dict[str, Tensor] = {}
     whole = {"wte": "model.embed_tokens", "ln_f": "model.norm", "ff_out": "lm_head"}
@@ -247,11 +248,10 @@ def _llada_weights(config: Mapping[str, Any], weights: Weights) -> dict[str, Ten
     return made
 
 
-def _pieces(config: Mapping[str, Any], part: str, value: Tensor) -> dict[str, Tensor]:
+def _pieces(config: Mapping[str, object], part: str, value: Tensor) -> dict[str, Tensor]:
     if part == "att_proj":
-        heads = config["n_heads"]
-        kv = config.get("n_kv_heads") or (1 if config.get("multi_query_attention") else heads)
-        width = config["d_model"]
+        heads, width = whole(config, "n_heads"), whole(config, "d_model")
+        kv = whole(config, "n_kv_heads", 1 if config.get("multi_query_attention") else heads)
         each = width // heads * kv
         return dict(zip(("q_proj", "k_proj", "v_proj"), value.split((width, each, each)), strict=True))
     if part == "ff_proj" and config.get("block_type") == "sequential":  # SwiGLU: the second half goes through the activation

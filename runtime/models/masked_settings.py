@@ -10,9 +10,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.interface import Visibility
 
 _BLOCKS = ("block", "prompt+block", "window")
@@ -32,7 +32,7 @@ class MaskedSettings:
     visibility: Visibility | None = None
 
     @staticmethod
-    def of(**given: Any) -> MaskedSettings:
+    def of(**given: object) -> MaskedSettings:
         """Settings from Python values or from the texts of a command line. Raises DecError for others."""
         token, shift, seen = (given.get(f.name) for f in fields(MaskedSettings))
         if isinstance(token, str) and token.lstrip("-").isdigit():
@@ -47,7 +47,7 @@ class MaskedSettings:
         return replace(other, **{name: value for name, value in mine.items() if value is not None})
 
     @staticmethod
-    def among(given: Mapping[str, Any], name: str) -> MaskedSettings:
+    def among(given: Mapping[str, object], name: str) -> MaskedSettings:
         """The settings of the model `name` among what a caller names: `model.shift`, `model.mask_token`, `model.visibility`."""
         return MaskedSettings.of(**{key: given[f"{name}.{key}"] for key in NAMES if f"{name}.{key}" in given})
 
@@ -101,7 +101,7 @@ def refuse_masked(kind: str, name: str) -> None:
         )
 
 
-def said_by(name: str, config: Mapping[str, Any]) -> MaskedSettings:
+def said_by(name: str, config: Mapping[str, object]) -> MaskedSettings:
     """What a configuration and the class `name` say."""
     published = PUBLISHED.get(name, MaskedSettings())
     keys = ("decgraph_block", *(_BLOCK_KEYS if name in PUBLISHED else ()))
@@ -115,7 +115,7 @@ def said_by(name: str, config: Mapping[str, Any]) -> MaskedSettings:
 
 
 def reading_of(
-    name: str, kind: str, config: Mapping[str, Any], asked: MaskedSettings, token_of: Callable[[str], int | None]
+    name: str, kind: str, config: Mapping[str, object], asked: MaskedSettings, token_of: Callable[[str], int | None]
 ) -> Reading:
     """The settings of a model: `name` is what messages call it, `kind` its class. token_of: the id of a special token's text,
     or None. Visibility that nobody says is "full", with a warning.
@@ -126,7 +126,7 @@ def reading_of(
     if kind in OTHERWISE:
         raise DecError(f"{name} is a {kind}, which is no masked model: {OTHERWISE[kind]}", hint="decode with its own generate")
     found = asked.over(said_by(kind, config))
-    token, size = found.mask_token, max(config.get(key) or 0 for key in ("vocab_size", "embedding_size"))
+    token, size = found.mask_token, max(whole(config, key, 0) for key in ("vocab_size", "embedding_size"))
     if isinstance(token, str):
         known = token_of(token)
         if known is None:

@@ -7,12 +7,12 @@ of a module is stored on the module and created again when the module has change
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
@@ -21,7 +21,15 @@ from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.locks import making
 from decgraph.runtime.models.masked_settings import MaskedSettings, refuse_masked
 
-Module = Any  # a torch module; torch loads when it is used
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import PretrainedConfig
+
+    from decgraph.runtime.models.decoder.net import Net
+    from decgraph.runtime.models.hf_causal import HFCausal
+    from decgraph.runtime.models.watch import Watch
+
+Module: TypeAlias = "nn.Module"  # torch loads when it is used
 
 
 def width_of(module: Module) -> int:
@@ -43,8 +51,8 @@ def width_of(module: Module) -> int:
 class _Live:
     """The models of a live module, by kind, vocabulary and form, and what the module was when they were made."""
 
-    watch: Any = None  # a `Watch`
-    models: dict[Any, Any] = field(default_factory=dict)
+    watch: Watch | None = None
+    models: dict[Hashable, Model] = field(default_factory=dict)
 
 
 def _kept(module: Module) -> _Live:
@@ -98,13 +106,13 @@ def _ends(module: Module) -> frozenset[int]:
     return frozenset(found if isinstance(found, list | tuple) else [] if found is None else [found])
 
 
-def _generation(module: Module) -> dict[str, Any]:
+def _generation(module: Module) -> dict[str, object]:
     """A module's generation settings, as a folder's file has them."""
-    found: Any = getattr(module, "generation_config", None)
-    return dict(found.to_dict()) if hasattr(found, "to_dict") else {}
+    found = getattr(module, "generation_config", None)
+    return {} if found is None or not hasattr(found, "to_dict") else dict(found.to_dict())
 
 
-def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -> Any:
+def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -> Model:
     name = Path(str(getattr(getattr(module, "config", None), "name_or_path", "") or "")).name or type(module).__name__
     from decgraph.runtime.models.shadow import shadow
 
@@ -152,7 +160,7 @@ def _grads_kept(module: Module) -> Iterator[None]:
             p.requires_grad_(grad)
 
 
-def _by_layers(module: Module, name: str, vocab: Vocab) -> Any:
+def _by_layers(module: Module, name: str, vocab: Vocab) -> Model:
     from decgraph.runtime.models.decoder.make import net_of_module
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.shadow import shadow
@@ -164,7 +172,7 @@ def _by_layers(module: Module, name: str, vocab: Vocab) -> Any:
     return HFCausal(net, reuse=True, name=name, vocab=vocab, context=_context(module.config), family=family)
 
 
-def _check_scores(module: Module, net: Any) -> None:
+def _check_scores(module: Module, net: Net) -> None:
     """Raises DecError unless a net gives the module's own scores: a class or an object may have a `forward` that does more."""
     import torch
 
@@ -183,12 +191,12 @@ def _check_scores(module: Module, net: Any) -> None:
         raise DecError(f"{type(module).__name__}'s scores are more than its output matrix makes of its layers' last states")
 
 
-def _context(config: Any) -> int | None:
+def _context(config: PretrainedConfig) -> int | None:
     limit = getattr(config, "max_position_embeddings", None)
     return None if limit is None else int(limit)
 
 
-def heads_of(module: Module, target: Any) -> Model:
+def heads_of(module: Module, target: HFCausal) -> Model:
     """Medusa heads of a module, for a target. Raises DecError for those of another one."""
     from decgraph.runtime.models.hf_heads import HFHeads, check_width
 
@@ -196,7 +204,7 @@ def heads_of(module: Module, target: Any) -> Model:
     return HFHeads(_as_target(module, target), target, "heads")
 
 
-def part_of(kind: str, name: str, module: Module, target: Any, gives: str) -> Model:
+def part_of(kind: str, name: str, module: Module, target: HFCausal, gives: str) -> Model:
     """A head or an adapter of a module, for a target: see `binding.part`. Raises DecError for one of another target."""
     from decgraph.runtime.models.hf import features_model
     from decgraph.runtime.models.hf_heads import HFAdapter, check_width, reading_model
@@ -208,12 +216,13 @@ def part_of(kind: str, name: str, module: Module, target: Any, gives: str) -> Mo
     return features_model(own, target, name) if kind == "features" else HFAdapter(own, target, name)
 
 
-def _as_target(part: Module, target: Any) -> Module:
+def _as_target(part: Module, target: HFCausal) -> Module:
     """A head in its target's precision and on its device: around its own weights, or a copy of them where it has others."""
+    from decgraph.runtime.models.hf_masked import HFMasked
     from decgraph.runtime.models.shadow import shadow
 
     whole = getattr(target, "target", target)  # of a head its target
-    like = whole.embedding if whole.kind == "masked" else whole.token_embeddings()
+    like = whole.embedding if isinstance(whole, HFMasked) else whole.token_embeddings()
     if all((p.dtype, p.device) == (like.dtype, like.device) for p in part.parameters()):
         return shadow(part)
     made = copy.deepcopy(part).eval().to(like.device)
@@ -246,13 +255,13 @@ def wrapper_of(module: Module) -> Module:
     return owner if has_soft_prompt(owner) else module
 
 
-def has_soft_prompt(module: Any) -> bool:  # Any: a PeftModel
+def has_soft_prompt(module: nn.Module) -> bool:
     """Whether its adapter in use is a soft prompt; `disable_adapter` puts the inner model's `forward` there meanwhile."""
     forward = vars(module).get("forward")
     return module.active_peft_config.is_prompt_learning and getattr(forward, "__self__", module) is module
 
 
-def soft_prompted_model(module: Module, name: str, vocab: Vocab, form: str | MaskedSettings) -> Any:
+def soft_prompted_model(module: Module, name: str, vocab: Vocab, form: str | MaskedSettings) -> Model:
     """The model of a PeftModel whose adapter is a soft prompt. Raises DecError for forms that cannot have one."""
     from decgraph.runtime.models.hf_soft_prompts import soft_prompted
     from decgraph.runtime.models.shadow import shadow

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Protocol
 
 from decgraph.errors import DecError
 
@@ -45,18 +45,25 @@ def skip_name(attention: Iterable[int], mlp: Iterable[int]) -> str:
     return f"skip({{{a}}})" if a == m else f"skip(attention = {{{a}}}, mlp = {{{m}}})"
 
 
-def called(how: str, args: Iterable[Any]) -> str:
+def called(how: str, args: Iterable[object]) -> str:
     """A derivation as a program writes it: `exit(8)`."""
     return f"{how}({', '.join(str(sorted(a)) if isinstance(a, frozenset | set) else str(a) for a in args)})"
 
 
-def no_such(name: str, layers: int, how: str, args: Iterable[Any]) -> DecError:
+def no_such(name: str, layers: int, how: str, args: Iterable[object]) -> DecError:
     """The error for a derivation that a model with so many layers does not have."""
     hints = {"exit": f"an exit in 1..{layers}", "quantized": "whole bits in 1..16", "parallel": "groups of 1 layer or more"}
     return DecError(f"{name!r} has {layers} layers and no {called(how, args)}", hint=hints.get(how, ""))
 
 
-def check_layers(model: Any, numbers: Iterable[int]) -> None:  # Any: a model with layers
+class Layered(Protocol):
+    """A model with layers."""
+
+    name: str
+    layers: int
+
+
+def check_layers(model: Layered, numbers: Iterable[int]) -> None:
     """Raises DecError unless the model has all of these layers."""
     odd = sorted(n for n in numbers if not 0 <= n < model.layers)
     if odd:

@@ -15,7 +15,7 @@ import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.free import digest, small_weights
-from decgraph.runtime.models.interface import Model, Path, Scores, check_path
+from decgraph.runtime.models.interface import Model, Number, Path, Scores, Value, check_path
 
 GIVES = ("prob", "real", "int", "bool", "dist")
 """What a head can give: a probability, a number, a class, yes or no, a distribution."""
@@ -32,7 +32,7 @@ class Reading(Model):
         self.vocab, self.context, self.family = target.vocab, target.context, target.family
         self.layers, self.exact = target.layers, target.exact
 
-    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Any]:
+    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Value]:
         """The values of hidden states [n, width]. layer: whose part of the head reads them; None: the head as a whole. tokens:
         one beside each state, if the head reads tokens."""
         raise self._cannot("read hidden states of inner layers")
@@ -75,20 +75,20 @@ class AnyReading(Reading):
     ) -> None:
         super().__init__(target, gives, name or f"{target.name}.head{seed}")
         self.seed, self.answers, self.chosen = seed, list(answers) or _ANSWERS[gives], chosen
-        self.asked: dict[Path, Any] = {}
+        self.asked: dict[Path, Value] = {}
 
-    def read(self, paths: Sequence[Path]) -> list[Any]:
+    def read(self, paths: Sequence[Path]) -> list[Value]:
         for path in paths:
             if path not in self.asked:
                 self.asked[path] = self._drawn("reading", check_path(self, path))
         return [self.asked[path] for path in paths]
 
-    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Any]:
+    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Value]:
         beside = [()] * len(states) if tokens is None else [(t,) for t in tokens]
         return [self._drawn("state", layer, tuple(row), *x) for row, x in zip(states, beside, strict=True)]
 
-    def _drawn(self, *key: Any) -> Any:
-        return self.answers[int(digest(key[0], self.seed, *key[1:]), 16) % len(self.answers)]
+    def _drawn(self, kind: str, *key: object) -> Value:
+        return self.answers[int(digest(kind, self.seed, *key), 16) % len(self.answers)]
 
     def describe(self) -> str:
         rows = [f"  after {' '.join(map(str, p))}: {v}" for p, v in sorted(self.asked.items())]
@@ -103,13 +103,12 @@ class Confidence(Reading):
     def __init__(self, target: Model, gives: str, name: str = "") -> None:
         super().__init__(target, gives, name or f"confidence of {target.name}")
 
-    def read(self, paths: Sequence[Path]) -> list[Any]:
+    def read(self, paths: Sequence[Path]) -> list[Value]:
         return [self._of([float(w) for w in _weights(s)]) for s in self.target.eval(list(paths))]
 
-    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Any]:
+    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Value]:
         """What the distributions say that the target's head reads off these states [n, width], whatever tokens are beside."""
-        target: Any = self.target
-        rows = [target.read_state(row) for row in states]
+        rows = [self.target.read_state(row) for row in states]
         return [self._of([float(w) for w in _weights(s)]) for s in rows]
 
     def scores_of(
@@ -118,14 +117,14 @@ class Confidence(Reading):
         """What the model itself says of these states [n, width], whatever tokens are beside."""
         return [self.target.read_state(row) for row in states]
 
-    def _of(self, weights: list[float]) -> Any:
+    def _of(self, weights: list[float]) -> Value:
         if self.gives == "real":
             return -sum(w * math.log(w) for w in weights if w > 0)
         top = max(weights)
         return {"prob": top, "int": int(top < 0.5), "bool": top >= 0.5}[self.gives]
 
 
-def valued(m: Any, elem: str, values: Sequence[Any], shape: tuple[int, ...]) -> Any:
+def valued(m: Any, elem: str, values: Sequence[Any], shape: tuple[int, ...]) -> Any:  # Any: a backend's machine and numbers
     """Values of a head as a machine has them: one, or an array of this shape. Raises DecError for a probability that is none;
     what rounding leaves outside of 0..1 is cut."""
     if elem == "prob":
@@ -140,16 +139,17 @@ def valued(m: Any, elem: str, values: Sequence[Any], shape: tuple[int, ...]) -> 
     return made.reshape(shape) if shape else made[0]
 
 
-def _weights(scores: Any) -> Sequence[Any]:
+def _weights(scores: Scores) -> Sequence[Number]:
     if scores.weights is not None:
         return scores.weights
+    assert scores.logits is not None, "a row has weights or logits"
     top = scores.logits.max()
     made = [math.exp(x - top) for x in scores.logits]
     total = sum(made)
     return [w / total for w in made]
 
 
-_ANSWERS: dict[str, list[Any]] = {
+_ANSWERS: dict[str, list[Value]] = {
     "prob": [Fraction(n, 8) for n in range(9)],
     "real": [Fraction(-1), Fraction(0), Fraction(1, 2), Fraction(2)],
     "int": [0, 1, 2],

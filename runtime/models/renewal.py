@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from decgraph.runtime.models.interface import Model
 
+M = TypeVar("M", bound=Model)
 
-def renewed(model: Model) -> Any:  # Any: of the model's own class
+
+def renewed(model: M) -> M:
     """The model as what it was made of is now: itself where nothing has changed."""
-    return model if getattr(model, "renew", None) is None else model.renew()  # type: ignore[misc]  # others have no `renew`
+    renew: Callable[[], M] | None = getattr(model, "renew", None)
+    return model if renew is None else renew()
 
 
 def renewed_all(models: Mapping[str, Model]) -> dict[str, Model]:

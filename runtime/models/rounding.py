@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from decgraph.errors import DecError
 
+if TYPE_CHECKING:
+    import torch
+
+Numbers: TypeAlias = "np.ndarray | torch.Tensor"
 Bits = int | tuple[int, int]
 """How many for keys and values alike, or for each."""
 
 
-def bits_of(said: Any) -> Bits:
+def bits_of(said: object) -> Bits:
     """A number of bits, or two numbers, as a program says them. Raises DecError for others."""
-    found = [int(n) for n in np.ravel(said.tolist() if hasattr(said, "tolist") else said)]
+    found = [int(n) for n in np.array(said.tolist() if hasattr(said, "tolist") else said).ravel()]
     if len(found) not in (1, 2) or not all(1 <= n <= 16 for n in found):
         told = " and ".join(map(str, found)) or "no"
         raise DecError(
@@ -23,7 +27,7 @@ def bits_of(said: Any) -> Bits:
     return found[0] if found[0] == found[-1] else (found[0], found[1])
 
 
-def rounded(x: Any, bits: int) -> Any:
+def rounded(x: Numbers, bits: int) -> Numbers:
     """Numbers rounded to the nearest of 2**bits evenly spaced levels, from the least to the greatest of their group: the last
     dimension. x: float[..., n], NumPy's or torch's; the result has its shape and dtype. It is uniform asymmetric
     quantisation, with a scale and a zero point of each group, and what is read back of it."""
@@ -33,7 +37,7 @@ def rounded(x: Any, bits: int) -> Any:
     return ((x - low) / step).round() * step + low
 
 
-def _end(found: Any) -> Any:
+def _end(found: Numbers) -> Numbers:
     """The least or greatest: torch returns their places as well."""
     return getattr(found, "values", found)
 

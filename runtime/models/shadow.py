@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
 
 from torch import nn
 
@@ -20,7 +19,7 @@ from decgraph.runtime.models.watch import HOOKS, global_hooks, tensors_of
 _MARK = "_decgraph_borrows"
 
 
-def shadow(module: Any) -> Any:  # Any: a module of anybody's class
+def shadow(module: nn.Module) -> nn.Module:
     """The module's shadow, in evaluation mode. Its hooks are called with the caller's modules.
 
     Raises DecError for hooks of every module, which would be called with the shadow's parts, and for a module that cannot be
@@ -32,7 +31,7 @@ def shadow(module: Any) -> Any:  # Any: a module of anybody's class
             "does not run",
             hint="remove them, or register a hook on the module that it is for",
         )
-    known: dict[int, Any] = {id(t): t for t in tensors_of(module)}
+    known: dict[int, object] = {id(t): t for t in tensors_of(module)}
     for part in module.modules():
         known.update({id(hook): hook for name in HOOKS for hook in vars(part)[name].values()})
     try:
@@ -57,11 +56,11 @@ def borrows(module: nn.Module) -> bool:
 class _Hook:
     """A caller's hook, called with the caller's module, also in a copy of the shadow."""
 
-    def __init__(self, hook: Callable[..., Any], module: nn.Module) -> None:
+    def __init__(self, hook: Callable[..., object], module: nn.Module) -> None:
         self.hook, self.module = hook, module
 
-    def __call__(self, _: nn.Module, *given: Any, **named: Any) -> Any:
+    def __call__(self, _: nn.Module, *given: object, **named: object) -> object:
         return self.hook(self.module, *given, **named)
 
-    def __deepcopy__(self, memo: Any) -> _Hook:
+    def __deepcopy__(self, memo: object) -> _Hook:
         return self

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 COLUMNS, ROWS, GATHERED, VOCABULARY = "colwise", "rowwise", "colwise_gather_output", "embedding_rowwise"
 """transformers' names of the ways in which a matrix may be cut here: linear maps by their outputs, by their inputs (and the
 results summed), by their outputs (and those gathered), embeddings by tokens (and the vectors summed)."""
 
 
-def _summed(x: Tensor, ranks: Any) -> Tensor:  # Any: a process group
+def _summed(x: Tensor, ranks: ProcessGroup) -> Tensor:
     """The sum over ranks of a tensor [...]."""
     out = x.clone()
     torch.distributed.all_reduce(out, group=ranks)
@@ -32,7 +36,7 @@ def _summed(x: Tensor, ranks: Any) -> Tensor:  # Any: a process group
 class RowShard(nn.Module):
     """A linear map of which this rank has some inputs: [..., in / n] to [..., out], the same on all ranks."""
 
-    def __init__(self, linear: nn.Linear, ranks: Any) -> None:
+    def __init__(self, linear: nn.Linear, ranks: ProcessGroup) -> None:
         super().__init__()
         self.weight, self.bias, self.ranks = linear.weight, linear.bias, ranks
 
@@ -44,7 +48,7 @@ class RowShard(nn.Module):
 class VocabularyShard(nn.Module):
     """An embedding of which this rank has some tokens: ids int64[...] to [..., width], the same on all ranks."""
 
-    def __init__(self, embedding: nn.Embedding, ranks: Any) -> None:
+    def __init__(self, embedding: nn.Embedding, ranks: ProcessGroup) -> None:
         super().__init__()
         self.weight, self.ranks = embedding.weight, ranks
         self.first = torch.distributed.get_rank(ranks) * len(embedding.weight)
@@ -59,7 +63,7 @@ class VocabularyShard(nn.Module):
 class GatheredOutput(nn.Module):
     """An output matrix of which this rank has some rows: [..., width] to logits [..., V] of all ranks."""
 
-    def __init__(self, linear: nn.Linear, ranks: Any) -> None:
+    def __init__(self, linear: nn.Linear, ranks: ProcessGroup) -> None:
         super().__init__()
         self.weight, self.bias, self.ranks = linear.weight, linear.bias, ranks
 
@@ -70,7 +74,11 @@ class GatheredOutput(nn.Module):
         return torch.cat(parts, -1)
 
 
-_SHARDS: dict[str, Any] = {ROWS: RowShard, VOCABULARY: VocabularyShard, GATHERED: GatheredOutput}
+_SHARDS: dict[str, Callable[[nn.Module, ProcessGroup], nn.Module]] = {
+    ROWS: RowShard,
+    VOCABULARY: VocabularyShard,
+    GATHERED: GatheredOutput,
+}
 
 
 def is_sharded(module: nn.Module) -> bool:
@@ -78,9 +86,9 @@ def is_sharded(module: nn.Module) -> bool:
     return any(hasattr(p, "device_mesh") for p in module.parameters())
 
 
-def of_this_rank(module: Any) -> Any | None:
+def of_this_rank(module: nn.Module) -> nn.Module | None:
     """A module on this rank's shards, which are shared with the module; None where it is cut in a way that is not known here
-    (experts, sequences, fused or quantised matrices, sizes that the number of ranks does not divide). Any: of transformers."""
+    (experts, sequences, fused or quantised matrices, sizes that the number of ranks does not divide)."""
     plan: dict[str, str] = getattr(module, "tp_plan", None) or {}
     names = {name: plan.get(re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name), "") for name, _ in module.named_modules()}
     styles = {name: style for name, style in names.items() if style}
@@ -100,7 +108,7 @@ def of_this_rank(module: Any) -> Any | None:
     others = {name for name, one in modules.items() if "forward" in vars(one)} - styles.keys()
     if cut.keys() - known or others or any(vars(m).get("_hf_quantized_needs_local_tp") for m in modules.values()):
         return None
-    memo: dict[int, Any] = {id(t): t for t in (*module.parameters(), *module.buffers(), mesh)}
+    memo: dict[int, object] = {id(t): t for t in (*module.parameters(), *module.buffers(), mesh)}
     memo |= {key: nn.Parameter(p.to_local().detach(), requires_grad=False) for key, p in cut.items()}
     memo |= {
         id(value): value for one in modules.values() for value in vars(one).values() if type(value).__name__ == "DeviceMesh"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from decgraph.runtime.models.interface import Soft
 
+if TYPE_CHECKING:
+    from torch import nn
 
-def mixture(embed: Any, soft: Soft) -> Tensor:
+
+def mixture(embed: nn.Module, soft: Soft) -> Tensor:
     """The mixture of a module's embeddings [width], as the module looks them up (some scale them)."""
     weights = torch.tensor([float(w) for w in soft.weights])
     used = weights.nonzero()[:, 0]
@@ -20,7 +23,7 @@ def mixture(embed: Any, soft: Soft) -> Tensor:
     return weights[used].to(at, rows.dtype) @ rows
 
 
-def replaced(embed: Any, ids: Tensor, soft: Mapping[int, Soft]) -> Tensor:
+def replaced(embed: nn.Module, ids: Tensor, soft: Mapping[int, Soft]) -> Tensor:
     """The embeddings [n, width] of token ids int64[n], and of mixtures at some of their places."""
     rows: Tensor = embed(ids).clone()
     for place, cell in soft.items():
@@ -28,14 +31,14 @@ def replaced(embed: Any, ids: Tensor, soft: Mapping[int, Soft]) -> Tensor:
     return rows
 
 
-def inputs(embed: Any, cells: Sequence[int | Soft]) -> Tensor:
+def inputs(embed: nn.Module, cells: Sequence[int | Soft]) -> Tensor:
     """Token ids int64[n]; embeddings [n, width] where a cell is soft."""
     ids = torch.tensor([0 if isinstance(c, Soft) else c for c in cells], device=device_of(embed))
     soft = {n: c for n, c in enumerate(cells) if isinstance(c, Soft)}
     return replaced(embed, ids, soft) if soft else ids
 
 
-def device_of(embed: Any) -> torch.device:
+def device_of(embed: nn.Module) -> torch.device:
     """Where a module's embeddings, or those of a decoder, lie."""
     found: torch.device = getattr(embed, "device", None) or embed.weight.device
     return found

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.interface import Memory, Model, Path, Scores, check_path
+from decgraph.runtime.models.interface import Memory, Model, Path, Scores, Soft, check_path
 from decgraph.runtime.models.spelling import retokenized, shared
 from decgraph.runtime.models.vocabularies import spelling_of
 
@@ -36,9 +36,12 @@ class Speaking(Model):
     def holder(self) -> object:
         return self.base.holder()
 
-    def translated(self, path: Path) -> Path:
+    def translated(self, path: Path) -> tuple[int, ...]:
         """The text of a path in the model's own tokens."""
-        own = retokenized(path, self.source, self.own, whole=True)
+        tokens = [token for token in path if not isinstance(token, Soft)]
+        if len(tokens) < len(path):
+            raise self._cannot("read mixtures of another model's embeddings")
+        own = retokenized(tokens, self.source, self.own, whole=True)
         return own if self.base.context is None else own[-self.base.context :]
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:

@@ -11,9 +11,11 @@ model of one layer whose key and value row is the cell itself.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
+
+import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.free import small_weights
@@ -23,6 +25,7 @@ from decgraph.runtime.models.interface import (
     Memory,
     Model,
     Path,
+    Row,
     Scores,
     Visibility,
     Vocab,
@@ -34,15 +37,18 @@ from decgraph.runtime.models.interface import (
 from decgraph.runtime.models.parts import called
 from decgraph.runtime.noise import hash32
 
-Key = tuple[Any, ...]  # Any: tokens, cells and positions, as described above
+Key = tuple[Row, ...]  # tokens, cells and positions, as described above
+Weights = Sequence[Fraction | int | str]
 
 
 class _Table:
     """The entries, given or generated, and which were touched."""
 
-    def __init__(self, size: int, seed: int | None, given: Mapping[Any, Sequence[Any]], zeros: bool, power: int) -> None:
+    def __init__(self, size: int, seed: int | None, given: Mapping[Hashable, Weights], zeros: bool, power: int) -> None:
         self._size, self._seed, self.zeros, self.power = size, seed, zeros, power
-        self._given = {tuple(k) if not isinstance(k, int) else (k,): _row(v, size) for k, v in given.items()}
+        self._given: dict[Key, tuple[Fraction, ...]] = {
+            k if isinstance(k, tuple) else (k,): _row(v, size) for k, v in given.items()
+        }
         self.touched: dict[Key, Scores] = {}
 
     def __call__(self, key: Key, name: str) -> Scores:
@@ -71,7 +77,7 @@ def _row_text(row: Sequence[Fraction]) -> str:
     return " ".join(map(str, row))
 
 
-def _row(weights: Sequence[Any], size: int) -> tuple[Fraction, ...]:
+def _row(weights: Weights, size: int) -> tuple[Fraction, ...]:
     row = tuple(Fraction(w) for w in weights)
     if len(row) != size or min(row) < 0 or not any(row):
         raise DecError(f"a row of a table with {size} tokens is {size} weights, not negative and not all zero: {row}")
@@ -95,7 +101,7 @@ class TableModel(Model):
         self,
         size: int,
         seed: int | None = None,
-        table: Mapping[Any, Sequence[Any]] | None = None,
+        table: Mapping[Hashable, Weights] | None = None,
         *,
         kind: Literal["causal", "masked"] = "causal",
         visibility: Visibility | None = None,
@@ -175,7 +181,7 @@ class TableModel(Model):
         key = self._context(path, None)
         return [self._table(("head", head, *key), self.name) for head in range(self.heads_count)]
 
-    def derive(self, how: str, *args: Any) -> Model:
+    def derive(self, how: str, *args: object) -> Model:
         """Another table of the same family: `exit`, `skip`, `quantized`, `parallel` and `expert` models have entries of their
         own, unless they have all the layers, one after the other. Raises DecError for other derivations."""
         if how not in ("exit", "skip", "quantized", "parallel", "expert"):
@@ -225,11 +231,11 @@ class TableModel(Model):
         """The scores of a state without the last norm: another entry."""
         return self.read_out(("bare", state))
 
-    def read_state(self, state: Any) -> Scores:
-        own = state[0] if state.dtype == object else state
+    def read_state(self, state: np.ndarray) -> Scores:
+        own: Row = state[0] if state.dtype == object else state
         return self.read_out(own[1:] if own[:1] == ("cell",) else own)
 
-    def forward_from(self, layer: int, states: Mapping[int, Any], given: Memory | None) -> Scores:
+    def forward_from(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
         """The scores after the last of positions whose states enter `layer`: an entry of its own, but where they are the states
         that the table itself has there, which makes it the table."""
         kv = {} if given is None else given.layers[0].kv
@@ -301,7 +307,7 @@ class TableFeatures(Model):
         held = _canonical([(i, given.cells[i]) for i in sorted(given.cells) if i < known])
         return {i: ("feature", self.name, held, path[known : i + 1]) for i in range(known, len(path))}
 
-    def read_state(self, state: Any) -> Scores:
+    def read_state(self, state: np.ndarray) -> Scores:
         return self._table(state[0][2:], self.name)
 
     def entries(self) -> dict[Key, tuple[Fraction, ...]]:
@@ -348,11 +354,11 @@ def _canonical(visible: Sequence[tuple[int, Cell]]) -> Key:
 
 def _newest(seen: Key) -> Cell:
     """The last of the cells that a state has seen (`_canonical`)."""
-    last: Any = seen[-1]
+    last: Row = seen[-1]
     return last[1] if isinstance(last, tuple) else last
 
 
-def _spell(key: Any) -> str:
+def _spell(key: object) -> str:
     if isinstance(key, tuple):
         return " ".join(f"({_spell(part)})" if isinstance(part, tuple) else str(part) for part in key) or "nothing"
     return str(key)

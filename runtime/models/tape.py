@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.decoder.states import Works
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Tape:
     keys: dict[int, Tensor] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
     attended: Tensor | None = None
-    works: Any = None  # of recurrent layers (decoder/hybrid.py)
+    works: Works | None = None  # of recurrent layers (decoder/hybrid.py)
 
     def attend(
         self,

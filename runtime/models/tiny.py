@@ -124,15 +124,15 @@ class TinyFeatures(Features):
 
     def __init__(self, target: TinyModel, seed: int = 1, name: str = "") -> None:
         super().__init__(target, name or f"{target.name}.features{seed}")
-        dim = target._dim
+        self._embed, dim = target._embed, target._dim
         rng = np.random.default_rng((seed, dim))
         self._in = rng.normal(size=(2 * dim, dim)) / np.sqrt(2 * dim)
         self._mix = rng.normal(size=(dim, dim)) / np.sqrt(dim)
         self._dim = dim
 
-    def _feature(self, pairs: Sequence[tuple[Row, int]]) -> Row:
+    def _feature(self, pairs: Sequence[tuple[Row, int | Soft]]) -> Row:
         zero = np.zeros(self._dim)
-        x = np.stack([np.concatenate([zero if f is None else f, self.target._embed(t, 0)]) for f, t in pairs]) @ self._in
+        x = np.stack([np.concatenate([zero if f is None else f, self._embed(t, 0)]) for f, t in pairs]) @ self._in
         scores = x @ x[-1] / np.sqrt(self._dim)
         weights = np.exp(scores - scores.max())
         return x[-1] + (weights / weights.sum()) @ x @ self._mix

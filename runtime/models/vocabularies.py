@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
@@ -21,7 +20,7 @@ def spelling_of(model: Model) -> Spelling:
     return made
 
 
-def _of(model: Any) -> Spelling:
+def _of(model: Model) -> Spelling:
     module = getattr(getattr(model, "net", None), "module", None) or getattr(model, "module", None)
     named = getattr(getattr(module, "config", None), "name_or_path", "")
     for home in (model.home, model.family, named):

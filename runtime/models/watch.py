@@ -19,7 +19,6 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -65,15 +64,15 @@ class Watch:
     def __init__(self, module: nn.Module) -> None:
         self.tensors: list[Tensor] = []
         self._module = module
-        self._there: list[Any] = []
-        self._copies: list[Any] = []
+        self._there: list[object] = []
+        self._copies: list[object] = []
         self._seen: set[int] = set()
         self._parts = list(module.modules())
         self._types = list(map(type, self._parts))
         self._hooked = any(map(runs_others, self._parts[1:])) or bool(_hooks_of(module))
         for part in self._parts:
             self._walk(vars(part), 0)
-        self._globals: list[tuple[dict[str, Any], str]] = []
+        self._globals: list[tuple[dict[str, object], str]] = []
         for cls in {base for kind in self._types for base in kind.__mro__ if base is not object}:
             self._note(vars(cls), dict(vars(cls)))
             if cls is not nn.Module:
@@ -105,14 +104,14 @@ class Watch:
         except Exception:  # two tensors or arrays that are not one: their comparison has no truth
             return False
 
-    def _globals_now(self) -> list[Any]:
+    def _globals_now(self) -> list[object]:
         return [names.get(name) for names, name in self._globals]
 
-    def _note(self, there: Any, copied: Any) -> None:
+    def _note(self, there: object, copied: object) -> None:
         self._there.append(there)
         self._copies.append(copied)
 
-    def _walk(self, value: Any, depth: int) -> None:
+    def _walk(self, value: object, depth: int) -> None:
         """Notes a container and all that it leads to, short of modules, which are noted one by one."""
         if isinstance(value, Tensor):
             if id(value) not in self._seen:
@@ -125,7 +124,7 @@ class Watch:
         if isinstance(value, dict):
             free = {name: _FREE[name] for name in _FREE if name in value} if depth == 0 else {}
             self._note(value, {**value, **free})
-            inner: Iterable[Any] = [item for name, item in value.items() if name not in free]
+            inner: Iterable[object] = [item for name, item in value.items() if name not in free]
         elif isinstance(value, list | set):
             self._note(value, value.copy())
             inner = value
@@ -144,7 +143,7 @@ _PLAIN = (str, int, float, complex, bytes, type, nn.Module, torch.dtype, torch.d
           types.BuiltinFunctionType, types.MethodType)  # fmt: skip
 
 
-def _read_by(cls: type) -> Iterator[tuple[dict[str, Any], str]]:
+def _read_by(cls: type) -> Iterator[tuple[dict[str, object], str]]:
     """The global names that the functions of a class read, with where they stand."""
     for value in vars(cls).values():
         function = getattr(value, "__wrapped__", value)
@@ -162,11 +161,11 @@ def tensors_of(module: nn.Module) -> list[Tensor]:
     return found.tensors
 
 
-def _hooks_of(module: nn.Module) -> list[Any]:
+def _hooks_of(module: nn.Module) -> list[object]:
     return [hook for name in HOOKS for hook in vars(module)[name].values()]
 
 
-def runs_others(module: nn.Module, ours: Callable[[Any], bool] = lambda hook: False) -> bool:
+def runs_others(module: nn.Module, ours: Callable[[object], bool] = lambda hook: False) -> bool:
     """Whether a module, its parts aside, runs code that somebody put there: a hook of its forward that is not `ours`, or a
     `forward` of the object's own."""
     return "forward" in vars(module) or not all(map(ours, _hooks_of(module)))
@@ -226,7 +225,7 @@ def _same_sums(tensors: list[Tensor], known: list[Tensor]) -> bool:
     return all(torch.equal(*map(torch.cat, zip(*pairs, strict=True))) for pairs in far.values())
 
 
-def _stamp(tensors: Iterable[Tensor]) -> list[Any]:
+def _stamp(tensors: Iterable[Tensor]) -> list[object]:
     return [
         (t.data_ptr(), -1 if t.is_inference() else t._version, t.dtype, t.shape, t.stride())
         if type(t) in (Tensor, nn.Parameter) and t.layout == torch.strided

@@ -37,10 +37,10 @@ def _key(model: Model) -> str:
     """What times depend on: the machine, the versions, and the sizes and the dtype of the model's layers."""
     import torch
 
-    from decgraph.runtime.models.engine.of import engine_of
+    from decgraph.runtime.models.engine.of import causal_engine_of
 
     placed = facts.of_placement(placement_of_all({"model": model}))
-    engine = engine_of(model)
+    engine = causal_engine_of(model)
     layout = getattr(getattr(engine, "core", engine), "layout", None)
     step = getattr(getattr(engine, "core", engine), "step", None)
     products = {
@@ -52,9 +52,9 @@ def _key(model: Model) -> str:
 
 def _measured(model: Model, rows: Sequence[int]) -> dict[int, float]:
     from decgraph.runtime.models.engine.forward_call import ForwardCall
-    from decgraph.runtime.models.engine.of import engine_of
+    from decgraph.runtime.models.engine.of import causal_engine_of
 
-    engine, sequence = engine_of(model), object()
+    engine, sequence = causal_engine_of(model), object()
     clock = time.process_time if placement_of_all({"model": model}).device == "cpu" else time.perf_counter
     context = [n % model.vocab.size for n in range(CONTEXT)]
 

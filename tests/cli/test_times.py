@@ -104,7 +104,7 @@ def test_many_prompts_and_a_file_of_rows(tables: None, tmp_path: Path, capsys: p
     assert got["seconds"] == pytest.approx(parts, abs=1e-2) and got["decoding_tokens"] == int(found[3])
 
 
-@pytest.mark.budget(36)
+@pytest.mark.budget(10)
 def test_the_load_begins_with_the_process() -> None:
     """What is said adds up to what a person waits for: imports and models are in it."""
     command = [sys.executable, "-m", "decgraph", "run", "autoregressive", "-p", "a", "-n", "8", "--json"]

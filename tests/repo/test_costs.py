@@ -20,12 +20,12 @@ def cases(test: str, count: int, *marks: Any, golden: bool = False) -> list[Any]
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A file of costs in which a case of `long` takes 4 s, one of `middling` 0.5 s."""
+    """A file of costs in which a case of `long` takes 2 s, one of `longest` 9, one of `middling` 0.5 s."""
     folder = tmp_path / "workers"
     folder.mkdir()
     monkeypatch.setattr(costs, "FILE", tmp_path / "costs.tsv")
-    (folder / "gw0").write_text("3.0\tlong[a]\n0.01\tquick[a]\n0.4\tmiddling[a]\n", encoding="utf-8")
-    (folder / "gw1").write_text("5.0\tlong[b]\n0.6\tmiddling[b]\n" + "0.1\tmany[x]\n" * 100, encoding="utf-8")
+    (folder / "gw0").write_text("1.0\tlong[a]\n0.01\tquick[a]\n0.4\tmiddling[a]\n", encoding="utf-8")
+    (folder / "gw1").write_text("3.0\tlong[b]\n9.0\tlongest[a]\n0.6\tmiddling[b]\n" + "0.1\tmany[x]\n" * 100, encoding="utf-8")
     costs.write(folder)
     yield
     costs.costs.cache_clear()
@@ -33,7 +33,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("measured")
 def test_what_takes_long_is_slow_and_what_takes_middling_runs_once() -> None:
-    assert costs.costs() == {"long": 4.0, "many": 0.1, "middling": 0.5}
+    assert costs.costs() == {"long": 2.0, "longest": 9.0, "many": 0.1, "middling": 0.5}
     items = [*cases("long", 2), *cases("middling", 3), *cases("quick", 20), *cases("new", 2)]
     left = [item.nodeid for item in costs.costly(items)]
     assert left[:4] == ["long[0]", "long[1]", "middling[1]", "middling[2]"]
@@ -48,9 +48,12 @@ def test_a_budget_bounds_what_ci_spends_on_a_test() -> None:
     assert [i.nodeid for i in costs.beyond_budget(cases("long", 4, slow))] == ["long[1]", "long[2]", "long[3]"]
     assert len(costs.beyond_budget(cases("many", 100, slow))) == 100 - costs.BUDGET / 0.1
     assert not costs.beyond_budget(cases("long", 4, slow, pytest.mark.budget().mark))
-    assert len(costs.beyond_budget(cases("long", 40, slow, pytest.mark.budget(36).mark))) == 40 - 36 / 4
+    assert len(costs.beyond_budget(cases("long", 40, slow, pytest.mark.budget(36).mark))) == 40 - 36 / 2
     assert not costs.beyond_budget(cases("long", 9)) and not costs.beyond_budget(cases("new", 99, slow))
     assert len(costs.beyond_budget(cases("long", 5, slow))) < 5  # at least one runs
+    assert len(costs.beyond_budget(cases("longest", 5, slow))) == 5
+    assert len(costs.beyond_budget(cases("longest", 5, slow, pytest.mark.budget(8).mark))) == 5
+    assert len(costs.beyond_budget(cases("longest", 5, slow, pytest.mark.budget(10).mark))) == 4
 
 
 def test_the_file_names_tests_that_there_are() -> None:

@@ -6,14 +6,14 @@ so that a model and its adapters share them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.config import number
 from decgraph.runtime.models.decoder.folder import FolderSource
 from decgraph.runtime.models.folders import settings
 
@@ -67,7 +67,7 @@ class Adapted(FolderSource):
             raise DecError(f"{self._adapter} has {left[0]}, which is no addition to a matrix of its model", hint=MERGE)
 
 
-def _scale(said: Mapping[str, Any]) -> Any:
+def _scale(said: Mapping[str, object]) -> Callable[[int], float]:
     """From a rank to what an addition is multiplied with."""
-    alpha, root = float(said.get("lora_alpha", 8)), bool(said.get("use_rslora"))
+    alpha, root = number(said, "lora_alpha", 8), bool(said.get("use_rslora"))
     return lambda rank: alpha / (rank**0.5 if root else rank)

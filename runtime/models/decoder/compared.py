@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from decgraph import cache
 from decgraph.runtime.models.decoder.shape import Unknown
@@ -65,7 +65,7 @@ class Verdict:
         return f"not compared with transformers {self.version}: {self.reason}"
 
 
-def known(config: Mapping[str, Any]) -> Verdict | None:
+def known(config: Mapping[str, object]) -> Verdict | None:
     """The verdict that was kept for configs of this shape with this version of transformers; None where there is none."""
     if not _file().is_file():
         return None
@@ -73,14 +73,14 @@ def known(config: Mapping[str, Any]) -> Verdict | None:
     return Verdict(**found) if isinstance(found, dict) else None
 
 
-def refuse_different(config: Mapping[str, Any]) -> None:
+def refuse_different(config: Mapping[str, object]) -> None:
     """Raises Different for a config of a shape of which a difference was found and kept."""
     verdict = known(config)
     if verdict is not None and verdict.found == "different":
         raise Different(verdict.text())
 
 
-def compare(config: Mapping[str, Any]) -> Verdict:
+def compare(config: Mapping[str, object]) -> Verdict:
     """The verdict on a config, which is kept."""
     version = _version()
     try:
@@ -98,35 +98,38 @@ def compare(config: Mapping[str, Any]) -> Verdict:
     return verdict
 
 
-def small(config: Mapping[str, Any]) -> dict[str, Any]:
+def small(config: Mapping[str, object]) -> dict[str, object]:
     """A config of the same family and switches, with few layers, heads, experts and tokens."""
     made = {name: value for name, value in config.items() if name not in _FORGOTTEN and value is not None}
     made |= dict.fromkeys(_TOKENS)  # theirs are past the small vocabulary
     for name, size in _SMALL.items():
-        if type(made.get(name)) is int and made[name] > size:
+        if (value := made.get(name)) and type(value) is int and value > size:
             made[name] = size
-    heads = max(
-        (made[name] for name in ("num_attention_heads", "n_head", "num_heads") if type(made.get(name)) is int), default=1
-    )
+    heads = max(_sizes(made, "num_attention_heads", "n_head", "num_heads"), default=1)
+    before = next(iter(_sizes(config, "num_attention_heads", "n_head", "num_heads")), 1)
     for name in ("num_key_value_heads", "num_kv_heads", "n_head_kv"):
-        if type(made.get(name)) is int:
-            before = next((config[n] for n in ("num_attention_heads", "n_head", "num_heads") if type(config.get(n)) is int), 1)
-            made[name] = heads if config[name] == before else min(made[name], 2)
-    layers = next((made[n] for n in ("num_hidden_layers", "n_layer", "num_layers") if type(made.get(n)) is int), LAYERS)
+        for size in _sizes(made, name):
+            made[name] = heads if config[name] == before else min(size, 2)
+    layers = next(iter(_sizes(made, "num_hidden_layers", "n_layer", "num_layers")), LAYERS)
     for name, value in made.items():
         if isinstance(value, list) and len(value) > layers and len(value) == config.get("num_hidden_layers"):
             made[name] = _first(value, layers)
     return made
 
 
-def _first(values: list[Any], count: int) -> list[Any]:
+def _sizes(config: Mapping[str, object], *names: str) -> list[int]:
+    """The whole numbers among these settings."""
+    return [value for name in names if type(value := config.get(name)) is int]
+
+
+def _first(values: list[object], count: int) -> list[object]:
     """So many values by layer, among them each that there is, in their order."""
     chosen = sorted({values.index(value) for value in values})[:count]
     rest = (at for at in range(len(values)) if at not in chosen)
     return [values[at] for at in sorted([*chosen, *(next(rest) for _ in range(count - len(chosen)))])]
 
 
-def _gap(config: dict[str, Any]) -> float:
+def _gap(config: dict[str, object]) -> float:
     """How far the decoder's logits of a random model are from the module's, over the largest one."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -167,7 +170,7 @@ def _version() -> str:
         return "absent"
 
 
-def _key(config: Mapping[str, Any]) -> str:
+def _key(config: Mapping[str, object]) -> str:
     """The shape of a config, and the versions that a verdict is of."""
     from decgraph.version import __version__
 

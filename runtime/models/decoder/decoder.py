@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -24,9 +24,11 @@ from decgraph.runtime.models.decoder.shape import Layer, Shape, Unknown
 from decgraph.runtime.models.parts import Use
 from decgraph.runtime.models.rounding import rounded
 
-Masks = Mapping[Any, Tensor | None]
+Masks = Mapping[str | int, Tensor | None]
 """By kind of layer, or by a layer's number where it differs from others of its kind."""
-Cache = tuple[Tensor, Tensor, Tensor, Any]
+Cache = tuple[Tensor, Tensor, Tensor, Tensor | None]
+Out: TypeAlias = "Tensor | tuple[Tensor, tuple[Tensor, ...]]"
+"""Last states [B, T, width]; with taps, a pair of them and the states that enter the tapped layers."""
 Turn = tuple[Tensor, ...]
 """Cosines and sines, and what queries grow by where they do."""
 
@@ -112,7 +114,9 @@ class Decoder:
         self._embed_scale = shape.embed_scale
         if shape.embed_rounded:
             self._embed_scale = float(torch.tensor(shape.embed_scale).to(self.dtype))
-        self._run: Callable[..., Any] = self._layers
+        self._run: Callable[
+            [Tensor, tuple[int, int], Mapping[str, Turn], Tensor, Sequence[Tensor], Sequence[Tensor], Masks], Out
+        ] = self._layers
         self._shown = tuple(torch.tensor(n, dtype=self.dtype, device=self.device) for n in (0.0, torch.finfo(self.dtype).min))
         self._tables: dict[str, Turn] = {}
         self._reach = 0
@@ -173,10 +177,16 @@ class Decoder:
         """The same layers, without the final norm."""
         return self._like(replace(self.part, norm=False))
 
-    def copied(self, **changed: Any) -> Decoder:
+    def copied(
+        self,
+        *,
+        shape: Shape | None = None,
+        weights: dict[str, Tensor] | None = None,
+        products: dict[str, Product] | None = None,
+    ) -> Decoder:
         """The same part with another `shape`, other `weights` or `products`."""
-        given = {"shape": self.shape, "weights": self.weights, "products": self.products, **changed}
-        return Decoder(**given, ropes=self.ropes, part=self.part)
+        own = self.products if products is None else products
+        return Decoder(shape or self.shape, self.weights if weights is None else weights, own, self.ropes, self.part)
 
     def using(self, uses: Sequence[Use]) -> Decoder:
         """These layers, or halves of layers, alone."""
@@ -220,9 +230,18 @@ class Decoder:
         made = self._like(self.part)
         fast = torch.compile(made._layers, dynamic=True, backend=backend)
 
-        def run(*given: Any) -> Any:
+        def run(
+            x: Tensor,
+            size: tuple[int, int],
+            turns: Mapping[str, Turn],
+            where: Tensor,
+            keys: Sequence[Tensor],
+            values: Sequence[Tensor],
+            masks: Masks,
+        ) -> Out:
             try:
-                return fast(*given)
+                out: Out = fast(x, size, turns, where, keys, values, masks)
+                return out
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # whatever the compiler, or finding one, raises
@@ -230,7 +249,7 @@ class Decoder:
                 lines = str(cause).strip().splitlines() or [type(cause).__name__]
                 notice(f"the decoder runs uncompiled, compiling it failed: {lines[0]}")
                 made._run = made._layers
-                return made._layers(*given)
+                return made._layers(x, size, turns, where, keys, values, masks)
 
         made._run = run
         return made
@@ -245,7 +264,7 @@ class Decoder:
         keys: Sequence[Tensor],
         values: Sequence[Tensor],
         masks: Masks,
-    ) -> Any:
+    ) -> Out:
         """The last hidden states [B, T, width]; with taps, a pair of them and the tuple of states [B, T, width]."""
         part = self.part
         batch, count = positions.shape
@@ -268,7 +287,7 @@ class Decoder:
         keys: Sequence[Tensor],
         values: Sequence[Tensor],
         masks: Masks,
-    ) -> Any:
+    ) -> Out:
         part, place = self.part, 0
         tapped: dict[int, Tensor] = {}
         groups: dict[int, Tensor] = {}  # states that enter groups of layers whose attentions read them

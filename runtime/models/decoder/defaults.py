@@ -4,9 +4,7 @@ read and what is not the same for all (`llama.py` has what is).
 
 from __future__ import annotations
 
-from typing import Any
-
-DEFAULTS: dict[str, dict[Any, str]] = {
+DEFAULTS: dict[str, dict[object, str]] = {
     "activation": {"gelu": "falcon"},
     "activation_function": {"gelu_new": "codegen gpt2 gptj", "gelu_pytorch_tanh": "gpt_bigcode", "relu": "opt"},
     "attention_multiplier": {1.0: "granite granite_swa granitemoe granitemoeshared"},
@@ -108,7 +106,7 @@ DEFAULTS: dict[str, dict[Any, str]] = {
 }
 """By setting, the families of each default; tests/runtime/models/test_families.py compares them with transformers' classes."""
 
-ROPES: dict[str, dict[str, Any]] = {
+ROPES: dict[str, dict[str, object]] = {
     "apertus": {
         "rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0, "original_max_position_embeddings": 8192,
         "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -129,7 +127,7 @@ ROPES: dict[str, dict[str, Any]] = {
 """Of `rope_parameters`."""
 
 
-def defaults(family: str) -> dict[str, Any]:
+def defaults(family: str) -> dict[str, object]:
     """The defaults of a family's settings."""
     found = {name: value for name, by in DEFAULTS.items() for value, families in by.items() if family in families.split()}
     return found | ({"rope_parameters": ROPES[family]} if family in ROPES else {})

@@ -6,7 +6,6 @@ tests/lib/models/architecture_table.py, by which it is compared with its module.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from decgraph.runtime.models.decoder import dense as dense  # their entries are in `FAMILIES`
 from decgraph.runtime.models.decoder import mixtures as mixtures
@@ -38,7 +37,7 @@ WITHOUT = {
 """Families that have no entry, and why: they run as transformers' own modules."""
 
 
-def shape_of(config: Mapping[str, Any]) -> Entry:
+def shape_of(config: Mapping[str, object]) -> Entry:
     """The shape of a config (as a dictionary) and the names of its tensors. Raises Unknown for a family without an entry, and
     for a setting that the entry does not know."""
     kind = str(config.get("model_type"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.families import shape_of
 from decgraph.runtime.models.decoder.net import Net
@@ -90,7 +90,7 @@ class FolderSource:
 
 
 def net_of_folder(
-    folder: Path, config: Mapping[str, Any], dtype: torch.dtype, device: str, source: FolderSource | None = None
+    folder: Path, config: Mapping[str, object], dtype: torch.dtype, device: str, source: FolderSource | None = None
 ) -> Net:
     """The net of a folder. source: of its tensors, if they are not read as they are. Raises Unknown where it has something that
     the decoder does not know."""
@@ -117,16 +117,16 @@ def net_of_folder(
 
 
 def check_shapes(
-    shape: Shape, weights: Mapping[str, Tensor], products: Mapping[str, Product], config: Mapping[str, Any]
+    shape: Shape, weights: Mapping[str, Tensor], products: Mapping[str, Product], config: Mapping[str, object]
 ) -> None:
     """Raises Unknown for a tensor of another shape than the settings say; transformers then refuses the folder by name."""
     value, wide = shape.value or shape.head, shape.width
-    inner, vocabulary = config.get("intermediate_size"), shape.vocabulary
+    inner, vocabulary = whole(config, "intermediate_size", 0), shape.vocabulary
     rows = {"o": wide, "down": wide, "shared_down": wide, "out": vocabulary}
     columns = {"qkv": wide, "up": wide, "shared_up": wide, "out": wide, "o": shape.heads * value}
     if shape.latent is None:
         rows["qkv"] = (shape.heads + 2 * shape.kv_heads) * shape.head
-    if inner is not None and all(layer.experts is None for layer in shape.layers):
+    if inner and all(layer.experts is None for layer in shape.layers):
         rows["up"], columns["down"] = inner * (2 if shape.gated else 1), inner
     for name, product in products.items():
         key = name.rsplit(".", 1)[-1]

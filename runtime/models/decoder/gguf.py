@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,7 +67,7 @@ def own_dtype(file: File) -> torch.dtype:
 
 
 def net_of_file(
-    file: File, config: Mapping[str, Any], dtype: torch.dtype, device: str, activations: Activations = "int16"
+    file: File, config: Mapping[str, object], dtype: torch.dtype, device: str, activations: Activations = "int16"
 ) -> Net:
     """The net of a file with these settings. activations: see `NativeProduct`. Raises DecError where it has something that the
     decoder does not know."""

@@ -10,19 +10,26 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from transformers import Cache, DynamicCache
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.module import _CALL, _TOLERANCE, ModuleDecoder, Probe, Written, attending
+from decgraph.runtime.models.decoder.module import _CALL, _TOLERANCE, ModuleDecoder, Probe, Written, _Found, attending
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING
 from decgraph.runtime.models.decoder.states import Work, Works
 from decgraph.runtime.models.tape import Tape
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+    from transformers.cache_utils import LinearAttentionLayer
+    from transformers.modeling_outputs import BaseModelOutputWithPast
+
+    from decgraph.runtime.models.decoder.decoder import Masks, Out
 
 _LEAVES = 4  # paths whose last state is kept for drafts that go on
 _NOT_IN_LINE = 1e-3  # of the largest output: a layer that continues several tokens otherwise than one at a time
@@ -31,7 +38,7 @@ _NOT_IN_LINE = 1e-3  # of the largest output: a layer that continues several tok
 class Mixer(nn.Module):
     """A recurrent layer of a module, by its number, whose states are the call's."""
 
-    def __init__(self, inner: Any, number: int, states: int) -> None:
+    def __init__(self, inner: nn.Module, number: int, states: int) -> None:
         super().__init__()
         self.inner, self.number, self.states = inner, number, states
         self.layer_idx = inner.layer_idx
@@ -39,9 +46,9 @@ class Mixer(nn.Module):
         named = list(inspect.signature(inner.forward).parameters)
         self.cache = next(n for n in ("cache_params", "past_key_values") if n in named)
 
-    def forward(self, hidden_states: Tensor, *args: Any, **more: Any) -> Any:
+    def forward(self, hidden_states: Tensor, *args: object, **more: object) -> Tensor | tuple[Tensor, None]:
         going = _CALL.get(None)
-        call = getattr(going, "works", None)
+        call = None if going is None else going.works
         if call is None:
             if isinstance(going, Probe):
                 more, args = {name: value for name, value in more.items() if value is not going}, ()
@@ -90,7 +97,7 @@ class Mixer(nn.Module):
                 leaf = work.drafted[path[-1] - len(work.known)]
                 leaf.state = {**(leaf.state or {}), m: _one(state, n)}
 
-    def run(self, given: Tensor, begun: Sequence[Any]) -> tuple[Tensor, Any]:
+    def run(self, given: Tensor, begun: Sequence[LinearAttentionLayer | None]) -> tuple[Tensor, LinearAttentionLayer]:
         """Outputs [n, T, width] of what enters [n, T, width], after states of one sequence each, or all None; and the state of
         all n after it."""
         from transformers.cache_utils import LinearAttentionLayer
@@ -134,7 +141,7 @@ def _gap(one: Tensor, other: Tensor) -> float:
     return float((one - other).abs().max()) / max(float(other.abs().max()), 1e-9)
 
 
-def _alike(keys: Sequence[Any]) -> list[list[int]]:
+def _alike(keys: Sequence[Hashable]) -> list[list[int]]:
     """The places of equal keys together."""
     return [[n for n, key in enumerate(keys) if key == kind] for kind in dict.fromkeys(keys)]
 
@@ -142,7 +149,7 @@ def _alike(keys: Sequence[Any]) -> list[list[int]]:
 _TENSORS = ("conv_states", "recurrent_states")
 
 
-def _joined(states: Sequence[Any]) -> Any:
+def _joined(states: Sequence[LinearAttentionLayer]) -> LinearAttentionLayer:
     """One state of several sequences, whose tensors are copies."""
     made = copy.copy(states[0])
     for name in _TENSORS:
@@ -151,7 +158,7 @@ def _joined(states: Sequence[Any]) -> Any:
     return made
 
 
-def _one(state: Any, n: int) -> Any:
+def _one(state: LinearAttentionLayer, n: int) -> LinearAttentionLayer:
     """The state of the n-th sequence alone."""
     made = copy.copy(state)
     made.has_previous_state = dict(state.has_previous_state)
@@ -165,7 +172,7 @@ class HybridDecoder(ModuleDecoder):
     keep no states in transformers' cache, do more with it than that, or need to know positions."""
 
     def __init__(
-        self, base: Any, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None
+        self, base: nn.Module, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None
     ) -> None:
         super().__init__(base, name, encoder=encoder, plain=plain)
         parts = list(base.modules())
@@ -200,17 +207,17 @@ class HybridDecoder(ModuleDecoder):
     def _types(self) -> list[str]:
         return sorted({kind for kind in super()._types if kind in (FULL, SLIDING)}) or [FULL]
 
-    def _given(self, cache: Any, positions: Tensor) -> dict[str, Any]:
+    def _given(self, cache: Cache, positions: Tensor) -> dict[str, object]:
         return {self._cache: cache, "use_cache": True} | ({"position_ids": positions} if self._positions else {})
 
-    def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: Probe) -> Any:
+    def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: Probe) -> BaseModelOutputWithPast:
         return self.base(input_ids=ids, **self._given(seen, torch.arange(ids.shape[1], device=self.device)[None]))
 
     def _kind(self, layer: int, masks: Mapping[str, Tensor], seen: Probe) -> tuple[str, int | None]:
         window = seen.windows.get(layer)
         return (FULL, None) if window is None else (SLIDING, int(window))
 
-    def _compare(self, found: Any) -> None:
+    def _compare(self, found: _Found) -> None:
         """Finds out how the recurrent layers continue a state. Then compares a tree below a prompt, and what follows the end of
         its second branch, with the module's own forward of each path."""
         for mixer in self.mixers:
@@ -253,14 +260,16 @@ class HybridDecoder(ModuleDecoder):
         write: Tensor,
         keys: Sequence[Tensor],
         values: Sequence[Tensor],
-        masks: Mapping[Any, Tensor | None],
+        masks: Masks,
         works: Sequence[Work] = (),
-    ) -> Any:
+    ) -> Out:
         """See `ModuleDecoder`; works: of the rows, with the states that they begin from."""
         found = self._found
         rows = keys[0].shape[2] if keys else 1
         blank = (len(positions), 1, positions.shape[1], rows)
-        given = {kind: self._prepared(mask, found, blank) for kind, mask in masks.items() if kind in found.kinds}
+        given: dict[str | int, Tensor] = {
+            kind: self._prepared(mask, found, blank) for kind, mask in masks.items() if kind in found.kinds
+        }
         if len(works) != len(positions):
             raise DecError(f"{self.name!r} has recurrent layers, and is given no states")
         cache = Written(keys, values, write, found.at, given, found.kinds, reuses=True)
@@ -274,27 +283,27 @@ class HybridDecoder(ModuleDecoder):
 
 
 @torch.no_grad()
-def _recurrent_parts(base: Any, name: str) -> list[Any]:
+def _recurrent_parts(base: nn.Module, name: str) -> list[nn.Module]:
     """The modules that keep states in transformers' cache, in the order in which they run. Raises DecError where a module does
     that in another way than decgraph follows."""
-    running: list[Any] = []
-    found: dict[int, Any] = {}
+    running: list[nn.Module] = []
+    found: dict[int, nn.Module] = {}
     attends: set[int] = set()
 
-    def begin(part: Any, _: Any) -> None:
+    def begin(part: nn.Module, _: object) -> None:
         running.append(part)
 
     def end(*_: object) -> None:
         running.pop()
 
     layers = [part for part in base.modules() if isinstance(getattr(part, "layer_idx", None), int)]
-    hooks: list[Any] = [part.register_forward_pre_hook(begin) for part in layers]
+    hooks: list[RemovableHandle] = [part.register_forward_pre_hook(begin) for part in layers]
     hooks += [part.register_forward_hook(end) for part in layers]
     cache = DynamicCache(config=base.config.get_text_config())
     keep, write = {n: getattr(cache, n) for n in ("update_conv_state", "update_recurrent_state")}, cache.update
 
-    def noting(method: str) -> Callable[..., Any]:
-        def note(*args: Any, **kwargs: Any) -> Any:
+    def noting(method: str) -> Callable[..., object]:
+        def note(*args: object, **kwargs: object) -> object:
             if not running:
                 raise DecError(f"{name!r} keeps a state outside of its layers")
             found[id(running[-1])] = running[-1]
@@ -302,7 +311,7 @@ def _recurrent_parts(base: Any, name: str) -> list[Any]:
 
         return note
 
-    def attend(*args: Any, **kwargs: Any) -> Any:
+    def attend(*args: object, **kwargs: object) -> object:
         attends.add(id(running[-1]) if running else 0)
         return write(*args, **kwargs)
 
@@ -325,7 +334,7 @@ def _recurrent_parts(base: Any, name: str) -> list[Any]:
     return list(found.values())
 
 
-def _replaced(whole: Any, by: Mapping[int, Any], known: dict[int, Any]) -> Any:
+def _replaced(whole: nn.Module, by: Mapping[int, nn.Module], known: dict[int, nn.Module]) -> nn.Module:
     """A module with some parts replaced, by their ids; everything else is shared."""
     if id(whole) in by:
         return by[id(whole)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ from decgraph.runtime.native.decoder import native
 _log = logging.getLogger("decgraph.engine")
 
 
-def decoder_of_layers(module: Any) -> Decoder | None:
+def decoder_of_layers(module: nn.Module) -> Decoder | None:
     """The decoder of a head's layers on the states [B, T, width] that enter the first one; None where they have something that
     the decoder does not know. module: with `config`, `layers` and `rotary`, as those of runtime/models/heads have."""
     base = nn.Module()
@@ -48,7 +47,7 @@ def decoder_of_layers(module: Any) -> Decoder | None:
         return None
 
 
-def frequencies(base: Any, shape: Shape) -> dict[str, tuple[Tensor, float]]:
+def frequencies(base: nn.Module, shape: Shape) -> dict[str, tuple[Tensor, float]]:
     """The frequencies [r / 2] that a module's rotary positions have, by kind of layer, and the factor of their cosines and
     sines: its own buffers, whichever way it computed them. Raises Unknown where one is not found."""
     wanted = {layer.rope for layer in shape.layers if layer.rope}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +35,7 @@ TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over 
 _OURS = ("torch.nn.modules.", "transformers.activations", "transformers.models.", "transformers.pytorch_utils")
 
 
-def net_of_module(module: Any, name: str = "", *, entry: bool = True) -> Net:
+def net_of_module(module: nn.Module, name: str = "", *, entry: bool = True) -> Net:
     """The net of a causal or masked language model of transformers, on its weights: of its decoder where its family has an
     entry (and `entry`), else of the module itself.
 
@@ -85,7 +84,7 @@ def net_of_module(module: Any, name: str = "", *, entry: bool = True) -> Net:
     return made
 
 
-def net_of_live(module: Any, name: str) -> Net:
+def net_of_live(module: nn.Module, name: str) -> Net:
     """The net of a causal module of which nothing is wanted but its distributions. Raises DecError, by name, for one that
     cannot be run on masks, positions and caches from outside."""
     base = module.base_model
@@ -99,7 +98,7 @@ def net_of_live(module: Any, name: str) -> Net:
     return Net(used, base.config.get_text_config().to_dict(), base=base, read=head)
 
 
-def read_out(module: Any, name: str) -> Callable[[Tensor], Tensor]:
+def read_out(module: nn.Module, name: str) -> Callable[[Tensor], Tensor]:
     """A function from last states [n, width] to logits [n, V]: the module's output matrix, its scaling and its soft cap.
 
     Raises DecError if the result differs from the module's own logits.
@@ -133,7 +132,7 @@ def read_out(module: Any, name: str) -> Callable[[Tensor], Tensor]:
     return head
 
 
-def own_states(base: Any, ids: Tensor) -> Tensor:
+def own_states(base: nn.Module, ids: Tensor) -> Tensor:
     """A base module's own last states [1, n, width] of tokens int64[1, n]."""
     config = base.config.get_text_config()
     attention = config._attn_implementation
@@ -142,7 +141,7 @@ def own_states(base: Any, ids: Tensor) -> Tensor:
     return last
 
 
-def decoder_of(base: Any, plain: Callable[[Tensor], Tensor]) -> Decoder | None:
+def decoder_of(base: nn.Module, plain: Callable[[Tensor], Tensor]) -> Decoder | None:
     """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None
     where it has something that the decoder does not know: then the module runs as it is, and `forwards.py` and the log say
     why. The module's joined matrices become views of shared storage, with the same values, unless they are a caller's
@@ -163,7 +162,7 @@ def decoder_of(base: Any, plain: Callable[[Tensor], Tensor]) -> Decoder | None:
     return None
 
 
-def of_module(base: Any) -> Decoder:
+def of_module(base: nn.Module) -> Decoder:
     """The decoder of a base module. Raises Unknown where it has something that the decoder does not know."""
     if base.training:
         raise Unknown("it is in training mode")
@@ -197,8 +196,9 @@ def different(decoder: Decoder, plain: Callable[[Tensor], Tensor]) -> None:
     if window is not None:
         seen[SLIDING] = seen[FULL] & (at > row - window)
     for begin, end in ((0, first), (first, count)):
-        masks = {kind: mask[None, None, begin:end] for kind, mask in seen.items()}
+        masks: dict[str | int, Tensor | None] = {kind: mask[None, None, begin:end] for kind, mask in seen.items()}
         mine = decoder(ids[:, begin:end], at[:, begin:end], at[:, begin:end], keys, values, masks)
+        assert isinstance(mine, Tensor), "nothing is tapped"
         gap = float((mine.double() - theirs[:, begin:end].double()).abs().max() / theirs.double().abs().max().clamp_min(1e-9))
         if not gap <= TOLERANCE.get(decoder.dtype, 0.1):
             raise Unknown(f"the decoder's states differ from the module's by {gap:.1e}")
@@ -220,7 +220,7 @@ _CLOSE = 2e-4  # of the largest logit: rounding of float32
 _HALF = 0.1  # root mean squares, of 16 bits: rounding adds up over layers; another computation is off by about 1
 
 
-def _number(base: Any) -> None:
+def _number(base: nn.Module) -> None:
     """Numbers attentions that do not have the number of their layer (DistilBERT)."""
     for index, layer in enumerate(layer_list(base)[-1]):
         for part in layer.modules():
@@ -228,7 +228,7 @@ def _number(base: Any) -> None:
                 part.layer_idx = index
 
 
-def _start_at_zero(module: Any) -> None:
+def _start_at_zero(module: nn.Module) -> None:
     """Drops the rows of a position table that no position has: RoBERTa counts from its padding's id + 1."""
     embeddings = getattr(module.base_model, "embeddings", None)
     table, pad = (getattr(embeddings, name, None) for name in ("position_embeddings", "padding_idx"))
@@ -246,7 +246,7 @@ def _start_at_zero(module: Any) -> None:
     module.config.max_position_embeddings = len(rows)
 
 
-def _readout(module: Any) -> nn.Module | None:
+def _readout(module: nn.Module) -> nn.Module | None:
     """What turns last hidden states into logits, where that is not the output matrix alone."""
     for name in ("cls", "predictions"):
         if isinstance(found := getattr(module, name, None), nn.Module):
@@ -258,7 +258,7 @@ def _readout(module: Any) -> nn.Module | None:
         ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
         ("generator_predictions", "generator_lm_head"),
     ):
-        parts: list[Any] = [getattr(module, name, None) for name in names]
+        parts: list[nn.Module | None] = [getattr(module, name, None) for name in names]
         if all(isinstance(part, nn.Module) for part in parts):
             return nn.Sequential(*parts)
     return None
@@ -270,7 +270,7 @@ def _sample(size: int, device: torch.device) -> Tensor:
 
 
 @torch.no_grad()
-def _own_scores(module: Any) -> Tensor:
+def _own_scores(module: nn.Module) -> Tensor:
     """float64[n, vocabulary]: the scores of the sample by the module's own forward, with the library's attention."""
     table = module.get_input_embeddings().weight
     with attending(module.config, None, "eager"):

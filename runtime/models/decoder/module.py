@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -29,15 +29,24 @@ from decgraph.runtime.models.parts import Use
 from decgraph.runtime.models.rounding import rounded
 from decgraph.runtime.models.tape import Tape
 
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+    from transformers import PretrainedConfig
+    from transformers.cache_utils import CacheLayerMixin
+    from transformers.modeling_outputs import BaseModelOutputWithPast
+
+    from decgraph.runtime.models.decoder.decoder import Masks, Out
+    from decgraph.runtime.models.decoder.states import Works
+
 ATTENTION = "decgraph"
-_CALL: ContextVar[Any] = ContextVar("call")  # Any: what the attention of the module that runs writes to and reads
+_CALL: ContextVar[Written | Tape | None] = ContextVar("call")  # what the attention of the module that runs writes to and reads
 _NO_POSITIONS = {"bloom", "mpt"}  # attention biases by distance, computed from a mask of the library's
 _NORMS = ("norm", "final_norm", "norm_f", "final_layernorm", "embedding_norm")  # LFM2's last one norms no embeddings
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest entry; else 1e-1
 
 
 def _attention(
-    module: Any,
+    module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -46,7 +55,7 @@ def _attention(
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     sliding_window: int | None = None,
-    **others: Any,
+    **others: object,
 ) -> tuple[Tensor, None]:
     """Attention of queries [B, Hq, T, D] as the call that is going on has it."""
     call, layer = _CALL.get(None), int(module.layer_idx)
@@ -103,7 +112,7 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @contextmanager
-def attending(config: Any, call: Any = None, attention: str = ATTENTION) -> Iterator[None]:
+def attending(config: PretrainedConfig, call: Written | Tape | None = None, attention: str = ATTENTION) -> Iterator[None]:
     """Inside, a module with this config has an attention of the registry, which serves a call: a `Written` or a tape. The
     previous one is there again at the end: others may use the module too."""
     had = config._attn_implementation
@@ -127,15 +136,15 @@ class Written(Cache):
         values: Sequence[Tensor],
         write: Tensor,
         at: Mapping[int, int],
-        masks: Mapping[Any, Tensor] | None = None,
+        masks: Mapping[str | int, Tensor] | None = None,
         kinds: Sequence[str] = (),
         *,
         reuses: bool = False,
     ) -> None:
         self.reuses = reuses
-        self.layers: list[Any] = []  # the library's own per-layer objects: none
+        self.layers: list[CacheLayerMixin] = []  # the library's own per-layer objects: none
         self._keys, self._values, self._at, self._masks, self._kinds = keys, values, at, masks or {}, kinds
-        self.works: Any = None  # of recurrent layers (hybrid.py)
+        self.works: Works | None = None  # of recurrent layers (hybrid.py)
         self._one = len(write) == 1
         self._there: set[int] = set()
         # One index for all layers: rows of a single sequence; else broadcast over heads and dimensions.
@@ -239,7 +248,7 @@ class ModuleDecoder:
     additive = True  # masks may be numbers to add to scores
 
     def __init__(
-        self, base: Any, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None
+        self, base: nn.Module, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None
     ) -> None:
         self.base, self.name, self.encoder, self._plain = base, name or type(base).__name__, encoder, plain
         self._known: _Found | None = None
@@ -248,7 +257,7 @@ class ModuleDecoder:
         self.device = next(base.parameters()).device
 
     @cached_property
-    def listed(self) -> list[Any]:
+    def listed(self) -> list[nn.Module]:
         """All layers of the module, whichever run."""
         return list(layer_list(self.whole)[-1])
 
@@ -295,7 +304,7 @@ class ModuleDecoder:
         return weight
 
     @property
-    def lookup(self) -> Any:
+    def lookup(self) -> nn.Module:
         """Embeddings of tokens: the module's own."""
         return self.base.get_input_embeddings()
 
@@ -304,7 +313,7 @@ class ModuleDecoder:
         return x
 
     @property
-    def norm(self) -> Any:
+    def norm(self) -> nn.Module | None:
         """The final norm; None for a module without one."""
         return next((getattr(self.whole, n) for n in _NORMS if hasattr(self.whole, n)), None)
 
@@ -365,7 +374,7 @@ class ModuleDecoder:
             )
         return made._like(self.part)
 
-    def _copied(self, shared: Iterable[Any] = ()) -> ModuleDecoder:
+    def _copied(self, shared: Iterable[Tensor] = ()) -> ModuleDecoder:
         """The same module with copies of the layers, in which these objects are not copied."""
         known = {id(one): one for one in (self.base.config, self.config, *shared)}  # the config says which attention runs
         made = self._like(self.part)
@@ -423,18 +432,18 @@ class ModuleDecoder:
         write: Tensor,
         keys: Sequence[Tensor],
         values: Sequence[Tensor],
-        masks: Mapping[Any, Tensor | None],
-    ) -> Any:
+        masks: Masks,
+    ) -> Out:
         """See `Decoder`; in place of ids it also takes states [B, T, width] that enter the first layer."""
         found = self._found
         blank = (len(positions), 1, positions.shape[1], keys[0].shape[2])
-        given = {
+        given: dict[str | int, Tensor] = {
             kind: self._prepared(mask, found, blank)
             for kind, mask in masks.items()
             if kind in found.kinds or isinstance(kind, int)
         }
         cache = Written(keys, values, write, found.at, given, found.kinds, reuses=not self.encoder)
-        inputs: dict[str, Any] = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
+        inputs: dict[str, object] = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
         if not self.encoder:
             wanted = {kind: given[kind] for kind in dict.fromkeys(found.kinds)}
             mask = wanted if len(self._types) > 1 else next(iter(wanted.values()))
@@ -458,9 +467,10 @@ class ModuleDecoder:
     def _noting(self, numbers: Iterable[int], into: dict[int, Tensor], *, first: bool = False) -> Iterator[None]:
         """Inside, the states that enter layers are noted by their numbers: [B, T, width], or of the first sequence alone."""
 
-        def noting(number: int) -> Any:  # Any: what register_forward_pre_hook takes
-            def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def noting(number: int) -> Callable[[nn.Module, tuple[object, ...], dict[str, object]], None]:
+            def note(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
                 states = args[0] if args else kwargs["hidden_states"]
+                assert isinstance(states, Tensor)
                 into[number] = states[0] if first else states
 
             return note
@@ -543,9 +553,9 @@ class ModuleDecoder:
             last.shape[-1],
         )
 
-    def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: Probe) -> Any:
+    def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: Probe) -> BaseModelOutputWithPast:
         """The module's output of tokens int64[1, n], with masks and a cache that notes."""
-        given: dict[str, Any] = {}
+        given: dict[str, object] = {}
         if not self.encoder:
             mask = masks if len(masks) > 1 else next(iter(masks.values()))
             given = {"attention_mask": mask, "past_key_values": seen, "use_cache": True}
@@ -609,10 +619,10 @@ def _same_rows(mask: Tensor, given: Tensor) -> bool:
     return mask is given or (mask.data_ptr() == given.data_ptr() and mask.shape == given.shape)
 
 
-def _listen(base: nn.Module, seen: Probe) -> list[Any]:  # Any: handles of hooks
+def _listen(base: nn.Module, seen: Probe) -> list[RemovableHandle]:
     """Notes the arguments of attention modules (those with a layer index)."""
 
-    def note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def note(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         layer = int(module.layer_idx)
         mask = kwargs.get("attention_mask", next((a for a in args if isinstance(a, Tensor) and a.ndim == 4), None))
         if isinstance(mask, Tensor):

@@ -7,7 +7,6 @@ code runs for the other one.
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -88,7 +87,7 @@ def _adds_nothing(layer: nn.Module) -> bool:
         return False
     state = torch.linspace(-1, 1, 2 * width, device=weight.device).reshape(1, 2, width).to(weight.dtype)
     try:
-        out: Any = layer(state, attention_mask=None, position_embeddings=None)
+        out = layer(state, attention_mask=None, position_embeddings=None)
     except Exception:  # the layer's own code, called in a way that it may not know
         return False
     out = out[0] if isinstance(out, tuple) else out
@@ -102,7 +101,7 @@ class Nothing(nn.Module):
         super().__init__()
         self.pair = pair
 
-    def forward(self, hidden_states: Tensor, *_: object, **__: object) -> Any:
+    def forward(self, hidden_states: Tensor, *_: object, **__: object) -> Tensor | tuple[Tensor, None]:
         zeros = torch.zeros_like(hidden_states)
         return (zeros, None) if self.pair else zeros
 
@@ -111,7 +110,7 @@ _LISTS = (("layers",), ("encoder", "layer"), ("transformer", "layer"), ("encoder
 """Where models have their layers: decoders and newer encoders, BERT and its like, DistilBERT."""
 
 
-def layer_list(base: Any) -> list[Any]:
+def layer_list(base: nn.Module) -> list[nn.Module]:
     """The modules from a base model down to its list of layers, the list last. Raises DecError for a model without one."""
     for names in _LISTS:
         found = [base]
@@ -122,7 +121,7 @@ def layer_list(base: Any) -> list[Any]:
     raise DecError(f"{type(base).__name__} is not supported: it has no list of layers")
 
 
-def with_layers(base: Any, layers: nn.ModuleList) -> Any:
+def with_layers(base: nn.Module, layers: nn.ModuleList) -> nn.Module:
     """A base model with another list of layers, everything else shared."""
     old, new = layer_list(base), layers
     for outer, inner in zip(reversed(old[:-1]), reversed(old[1:]), strict=True):
@@ -136,16 +135,16 @@ class OfRank(nn.Module):
     """A router of transformers (logits, weights [n, k] and indices [n, k] of the k best experts, best first) that sends every
     token to the expert of this rank alone, with weight 1."""
 
-    def __init__(self, router: Any, rank: int) -> None:
+    def __init__(self, router: nn.Module, rank: int) -> None:
         super().__init__()
         self.router, self.rank = router, rank
 
-    def forward(self, *args: Any, **more: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def forward(self, *args: object, **more: object) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         logits, weights, indices = self.router(*args, **more)
         return logits, torch.ones_like(weights[..., -1:]), indices[..., self.rank - 1 :]
 
 
-def asked(router: Any, rank: int, name: str) -> Any:
+def asked(router: nn.Module, rank: int, name: str) -> nn.Module:
     """The router with as many best experts as the rank needs. Raises DecError where it does not give them best first."""
     count = int(getattr(router, "num_experts", 0) or router.weight.shape[0])
     if not 1 <= rank <= count:

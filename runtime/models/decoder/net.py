@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from decgraph.runtime.models.decoder.decoder import Decoder, Turn
+from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Lookup, Turn
 from decgraph.runtime.models.decoder.shape import Layer
 from decgraph.runtime.models.parts import Use
 from decgraph.runtime.models.tape import Tape
@@ -25,11 +25,16 @@ class Net:
     of, where there is one. read: what turns last states into logits, where the decoder itself does not."""
 
     def __init__(
-        self, decoder: Decoder | ModuleDecoder, config: Mapping[str, Any], *, base: Any = None, read: Any = None
+        self,
+        decoder: Decoder | ModuleDecoder,
+        config: Mapping[str, object],
+        *,
+        base: nn.Module | None = None,
+        read: nn.Module | None = None,
     ) -> None:
         self.decoder, self.config, self.base, self._read = decoder, config, base, read
         self.layers = list(range(decoder.layers))  # the same list for models of the same weights
-        self._eager: Any = _Eager(decoder) if isinstance(decoder, Decoder) else decoder
+        self._eager: _Eager | ModuleDecoder = _Eager(decoder) if isinstance(decoder, Decoder) else decoder
 
     @property
     def uses(self) -> tuple[Use, ...]:
@@ -52,7 +57,7 @@ class Net:
         return self.decoder.embedding
 
     @property
-    def lookup(self) -> Any:
+    def lookup(self) -> nn.Module | Lookup:
         """Embeddings of tokens."""
         return self.decoder.lookup
 
@@ -62,7 +67,8 @@ class Net:
         if isinstance(self.decoder, Decoder) and self._read is None:
             (whole,) = self.decoder.products["out"].dequantised()
             return whole
-        weight: Tensor = self.read.weight
+        assert self._read is not None, "what reads out is the module's, where the decoder does not"
+        weight: Tensor = self._read.weight
         return weight
 
     def parameters(self) -> Iterator[Tensor]:
@@ -92,14 +98,15 @@ class Net:
         return output_of(self._read) if self._read is not None else self.decoder.logits  # type: ignore[union-attr]
 
     @property
-    def read(self) -> Any:
+    def read(self) -> Callable[[Tensor], Tensor]:
         """Last states [..., width] to logits [..., vocabulary], in the weights' dtype: a linear module where it is no more."""
-        if self._read is not None or not isinstance(self.decoder, Decoder):
+        if self._read is not None:
             return self._read
+        assert isinstance(self.decoder, Decoder), "a module's decoder has a read-out beside it"
         shape, product = self.decoder.shape, self.decoder.products["out"]
         if shape.logit_scale != 1.0 or shape.logit_cap is not None or len(product.weights) != 1:  # none: in blocks
             return self.decoder.logits
-        made: Any = nn.Linear(1, 1, device="meta")
+        made = nn.Linear(1, 1, device="meta")
         made.weight = nn.Parameter(product.matrix, requires_grad=False)
         made.bias = None if product.biases[0] is None else nn.Parameter(product.biases[0], requires_grad=False)
         made.out_features, made.in_features = product.matrix.shape
@@ -157,16 +164,27 @@ class _Eager(Decoder):
         x = self.placed(cells, at) if given else self.embedded(cells[None], at)
         blank = torch.empty(0)
         count = len(self.kinds)
-        masks = dict.fromkeys(self.kinds)
+        masks: dict[str | int, Tensor | None] = dict.fromkeys(self.kinds)
         self._tape = tape
-        last: Tensor = self._layers(x, (1, len(cells)), self.turns(at), blank, [blank] * count, [blank] * count, masks)
+        last = self._layers(x, (1, len(cells)), self.turns(at), blank, [blank] * count, [blank] * count, masks)
         return last[0]
 
-    def _layer(self, n: int, layer: Layer, x: Tensor, *given: Any, **named: Any) -> Tensor:
+    def _layer(
+        self,
+        n: int,
+        layer: Layer,
+        x: Tensor,
+        read: Tensor,
+        size: tuple[int, int],
+        turn: Turn | None,
+        cache: Cache | None,
+        *,
+        mlp: bool = True,
+    ) -> Tensor:
         self._tape.states[n] = x
-        return super()._layer(n, layer, x, *given, **named)
+        return super()._layer(n, layer, x, read, size, turn, cache, mlp=mlp)
 
-    def _attended(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Any) -> Tensor:
+    def _attended(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Cache) -> Tensor:
         query, key, value = (part[0] for part in self._heads(f"{n}.", x, size, turn))  # [fresh, heads, D]
         scale, cap, sinks = layer.scale or self._scale, self.shape.cap, self.weights.get(f"{n}.sinks")
         made = self._tape.attend(n, query, key, value, scale=scale, window=layer.window, cap=cap, sinks=sinks)

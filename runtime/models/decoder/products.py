@@ -3,8 +3,6 @@ its library is (runtime/native/products.py); these are torch's."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,7 +14,7 @@ class Product:
 
     def __init__(self, *weights: Tensor, biases: tuple[Tensor | None, ...] = ()) -> None:
         self.weights, self.biases = weights, biases or (None,) * len(weights)
-        self.matrices: tuple[Any, ...] = weights  # what is multiplied with, be it tensors or not
+        self.matrices: tuple[Tensor, ...] = weights  # what is multiplied with, be it tensors or not
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from decgraph.runtime.models.config import number, whole
 from decgraph.runtime.models.decoder.shape import Shape, Unknown
 
 
@@ -22,7 +22,7 @@ def frequencies(shape: Shape, device: str) -> dict[str, tuple[Tensor, float]]:
     return {kind: (inverse.to(device), factor) for kind, (inverse, factor) in found.items()}
 
 
-def inverse_frequencies(r: Mapping[str, Any], size: int) -> tuple[Tensor, float]:
+def inverse_frequencies(r: Mapping[str, object], size: int) -> tuple[Tensor, float]:
     """The frequencies float32[size / 2] of heads of which `size` numbers are turned, and the factor of their cosines and sines.
     r: settings as `llama.rotary` gives them. Raises Unknown for kinds that transformers alone computes."""
     inverse = 1.0 / (r["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size))
@@ -39,32 +39,31 @@ def inverse_frequencies(r: Mapping[str, Any], size: int) -> tuple[Tensor, float]
             raise Unknown(f"rotary frequencies of kind {other}")
 
 
-def _llama3(inverse: Tensor, r: Mapping[str, Any]) -> Tensor:
+def _llama3(inverse: Tensor, r: Mapping[str, object]) -> Tensor:
     """Long waves are slowed down, short ones are not, and those between in part."""
-    length = r["original_max_position_embeddings"]
+    length = whole(r, "original_max_position_embeddings")
+    least, most, factor = (number(r, key, 0.0) for key in ("low_freq_factor", "high_freq_factor", "factor"))
     waves = 2 * torch.pi / inverse
-    part = (length / waves - r["low_freq_factor"]) / (r["high_freq_factor"] - r["low_freq_factor"])
-    between = (1 - part) * inverse / r["factor"] + part * inverse
-    slow = torch.where(waves > length / r["low_freq_factor"], inverse / r["factor"], inverse)
-    middle = ~(waves < length / r["high_freq_factor"]) & ~(waves > length / r["low_freq_factor"])
+    part = (length / waves - least) / (most - least)
+    between = (1 - part) * inverse / factor + part * inverse
+    slow = torch.where(waves > length / least, inverse / factor, inverse)
+    middle = ~(waves < length / most) & ~(waves > length / least)
     return torch.where(middle, between, slow)
 
 
-def _yarn(inverse: Tensor, r: Mapping[str, Any], size: int) -> tuple[Tensor, float]:
+def _yarn(inverse: Tensor, r: Mapping[str, object], size: int) -> tuple[Tensor, float]:
     """Pairs that turn fewer than `beta_slow` times over the first length are slowed down, those that turn more than `beta_fast`
     times are not, and those between in part."""
-    factor, length = r.get("factor"), r["original_max_position_embeddings"]
-    if factor is None:
+    if r.get("factor") is None:
         raise Unknown("rotary frequencies of kind yarn without a factor")
-    place = lambda turns: size * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(r["rope_theta"]))
-    low, high = place(r.get("beta_fast") or 32), place(r.get("beta_slow") or 1)
+    factor, length = number(r, "factor", 1.0), whole(r, "original_max_position_embeddings")
+    place = lambda turns: size * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(number(r, "rope_theta", 10000.0)))
+    low, high = place(number(r, "beta_fast", 0) or 32), place(number(r, "beta_slow", 0) or 1)
     if r.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, size - 1)
     slowed = ((torch.arange(size // 2, dtype=torch.float32) - low) / ((high - low) or 0.001)).clamp(0, 1)
     grown = lambda scale: 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
-    scale, among = r.get("mscale"), r.get("mscale_all_dim")
-    attention = r.get("attention_factor")
-    if attention is None:
-        attention = grown(scale) / grown(among) if scale and among else grown(1.0)
-    return inverse / factor * slowed + inverse * (1 - slowed), float(attention)
+    scale, among = number(r, "mscale", 0.0), number(r, "mscale_all_dim", 0.0)
+    attention = number(r, "attention_factor", grown(scale) / grown(among) if scale and among else grown(1.0))
+    return inverse / factor * slowed + inverse * (1 - slowed), attention

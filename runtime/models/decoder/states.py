@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from torch import Tensor
 
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers.cache_utils import LinearAttentionLayer
+
 _RECURRENT = {"conv", "hybrid", "linear_attention", "mamba", "mamba2", "recurrent", "rwkv"}
-State = dict[int, Any]  # by recurrent layer, transformers' object with the tensors of one sequence
+State: TypeAlias = (
+    "dict[int, LinearAttentionLayer]"  # by recurrent layer, transformers' object with the tensors of one sequence
+)
 
 
-def is_recurrent(module: Any) -> bool:
+def is_recurrent(module: nn.Module) -> bool:
     """Whether a module has layers whose state cannot be rolled back."""
     kinds = getattr(module.config.get_text_config(), "layer_types", None) or ()
     return bool(getattr(module, "_is_stateful", False)) or bool(_RECURRENT & set(kinds))

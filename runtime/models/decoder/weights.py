@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +18,9 @@ from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Shape, Unknown
 from decgraph.runtime.native.formats import Blocks
 from decgraph.runtime.native.products import BlockProduct, product
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Names = Mapping[str, str]
 
@@ -33,7 +36,7 @@ class Source(Protocol):
         """The names that nobody took."""
         ...
 
-    def joined(self, parts: list[Any]) -> list[Any]:
+    def joined(self, parts: list[Tensor | Blocks]) -> list[Tensor | Blocks]:
         """Matrices [n_i, in] of one input as one [sum n_i, in], where their owner allows it; else as they are."""
         ...
 
@@ -42,7 +45,7 @@ class ModuleSource:
     """The parameters and kept buffers of a transformers base module. owned: nobody else has the module, so that its matrices
     may become views of joined ones."""
 
-    def __init__(self, base: Any, *, owned: bool) -> None:
+    def __init__(self, base: nn.Module, *, owned: bool) -> None:
         self._named = dict(base.named_parameters(remove_duplicate=False))
         for at, module in base.named_modules():  # biases of routers are buffers, which files have as well
             kept = {
@@ -126,6 +129,7 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
         if some and len(some) < len(biases):
             some = [b if isinstance(b, Tensor) else some[0].new_zeros(len(parts[n])) for n, b in enumerate(biases)]
         if len(whole) < len(parts):
+            assert isinstance(whole[0], Tensor), "blocks are not joined"
             products[to] = Product(whole[0].detach(), biases=(torch.cat(some) if some else None,))
         else:
             given = tuple(b.detach() for b in some) if some else ()

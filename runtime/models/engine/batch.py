@@ -23,7 +23,7 @@ class Batch:
     ids: Tensor
     positions: Tensor
     write: Tensor
-    masks: dict[str, Tensor]
+    masks: dict[str | int, Tensor]
 
 
 def rows_of(plans: Sequence[SlotPlan], takes: Sequence[int]) -> int:
@@ -57,7 +57,7 @@ def batch_of(plans: Sequence[SlotPlan], takes: Sequence[int], width: int, length
             _from_device(plan, take, ids[b])
     row = steps[:length]
     seen = row < limit.view(count, 1, width, 1)
-    masks = {FULL: seen}
+    masks: dict[str | int, Tensor] = {FULL: seen}
     if layout.window is not None:
         masks[SLIDING] = seen & (row > (positions - layout.window).view(count, 1, width, 1))
     if branched:
@@ -80,7 +80,7 @@ def _of_one(plan: SlotPlan, take: int, length: int, window: int | None) -> Batch
         begin = plan.done + first - len(plan.fresh)
         seen[first:, plan.base :] = False
         seen[first:, plan.base : plan.base + plan.span] = plan.sees()[begin : begin + take - first]
-    masks = {FULL: torch.from_numpy(seen[None, None])}
+    masks: dict[str | int, Tensor] = {FULL: torch.from_numpy(seen[None, None])}
     if window is not None:
         row = np.arange(length)
         if branched:
@@ -116,7 +116,9 @@ def _from_device(plan: SlotPlan, take: int, ids: Tensor) -> None:
         ids[here:take] = plan.tokens[torch.tensor(nodes, device=ids.device)]
 
 
-def _tails(plans: Sequence[SlotPlan], takes: Sequence[int], table: np.ndarray, window: int | None) -> dict[str, np.ndarray]:
+def _tails(
+    plans: Sequence[SlotPlan], takes: Sequence[int], table: np.ndarray, window: int | None
+) -> dict[str | int, np.ndarray]:
     """By layer type, bool[B, new tokens, widest tail]: the tail rows of its slot that each new token attends to."""
     width = max(plan.span for plan in plans)
     steps = np.arange(width)

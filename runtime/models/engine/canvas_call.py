@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.forward_call import Counted
+
+if TYPE_CHECKING:
+    pass
 
 SoftCells: TypeAlias = tuple[Sequence[int], Tensor, Tensor]
 """Cells that are mixtures: their positions, weights [n, V] of the tokens' embeddings, weights [n] of the mask's."""
@@ -45,7 +48,7 @@ class KeptMemory(Protocol):
         """One layer, which has `positions`, `only` and `without`."""
         ...
 
-    def put(self, index: int, part: Any) -> Self:
+    def put(self, index: int, part: object) -> Self:
         """The same memory with one layer replaced."""
         ...
 
@@ -71,7 +74,7 @@ class CanvasCall:
     cells: Tensor
     soft: SoftCells | None = None
     fresh: Sequence[int] | None = None
-    given: Any = None  # a `KeptMemory` of the engine that computes the call
+    given: KeptMemory | None = None  # of the engine that computes the call
     rows: Sequence[int] = ()
     keep: bool = False
     consumed: bool = False

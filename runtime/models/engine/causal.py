@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +18,7 @@ from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
 from decgraph.runtime.models.engine.cache import LENGTH, ROWS, SlotStates, Store, TooLarge
 from decgraph.runtime.models.engine.draft_loop import draft
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, OnMemories, Output
-from decgraph.runtime.models.engine.layout import FULL, MOST, SLIDING, Layout, Step, StraightMasks
+from decgraph.runtime.models.engine.layout import FULL, MOST, SLIDING, Layout, NetStep, Step, StraightMasks
 from decgraph.runtime.models.engine.slots import TAIL, Slot, SlotPlan, plan
 from decgraph.runtime.models.interface import check_size
 from decgraph.runtime.models.soft_inputs import replaced
@@ -359,13 +358,13 @@ class CausalEngine:
             return states if len(want) == count else states[want[0] : want[0] + len(want)]
         return self.store.states(number, made.want)
 
-    def straight_masks(self, first: int, count: int, length: int) -> dict[str, Tensor]:
+    def straight_masks(self, first: int, count: int, length: int) -> dict[str | int, Tensor]:
         """The masks [1, 1, count, length] of tokens at positions `first`, ... that attend to all rows up to their own."""
         if count <= MOST and getattr(self.step, "additive", False):
             return self._straight.of(first, count, length)
         steps = self._steps[first : first + count, None]
         seen = self._steps[:length] <= steps
-        masks = {FULL: seen[None, None]}
+        masks: dict[str | int, Tensor] = {FULL: seen[None, None]}
         if self.layout.window is not None:
             masks[SLIDING] = (seen & (self._steps[:length] > steps - self.layout.window))[None, None]
         return masks
@@ -420,8 +419,8 @@ class CausalEngine:
         return self._stepped(self.step, given, batch, part, plans, takes)
 
     def _stepped(
-        self, step: Any, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
-    ) -> Tensor:  # Any: a step
+        self, step: Step, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
+    ) -> Tensor:
         """A step's last states [B, T, width] of tokens or entering states."""
         made: Tensor = step(given, batch.positions, batch.write, part.keys, part.values, batch.masks)
         return made
@@ -429,9 +428,11 @@ class CausalEngine:
     def _softly(self, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The forward of tokens some of which are mixtures of embeddings, by the module itself. Raises DecError for an engine
         without one."""
-        whole: Any = self.step  # a decoder, or one with taps
-        step = getattr(whole, "inner", whole)
-        if not hasattr(step, "lookup"):
+        from decgraph.runtime.models.engine.taps import Tapped
+
+        whole = self.step
+        step = whole.inner if isinstance(whole, Tapped) else whole
+        if not isinstance(step, NetStep):
             raise DecError(f"{self.name!r} reads tokens here, and a soft node has none")
         width = batch.ids.shape[1]
         rows = [
@@ -439,7 +440,7 @@ class CausalEngine:
             for ids, p in zip(batch.ids, plans, strict=True)
         ]
         entering = step.placed(torch.cat(rows), batch.positions).view(*batch.ids.shape, -1)
-        return self._stepped(whole.above(), entering, batch, part, plans, takes)
+        return self._stepped(whole.above() if isinstance(whole, Tapped) else step.above(), entering, batch, part, plans, takes)
 
     def inputs(self, batch: Batch, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The states of the engine below for the tokens of a forward: [B, T, width], zeros for padding."""
@@ -497,7 +498,7 @@ def _position(call: ForwardCall, row: int) -> int:
     return position
 
 
-def _no_memory(error: Exception) -> Any:
+def _no_memory(error: Exception) -> bool:
     """Whether the error is the allocator's."""
     if isinstance(error, TooLarge | MemoryError | torch.OutOfMemoryError):
         return True

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from decgraph.runtime.models.engine.cache import LENGTH
-from decgraph.runtime.models.engine.forward_call import DraftLoop, ForwardCall
+from decgraph.runtime.models.engine.forward_call import DraftLoop, ForwardCall, Output
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.engine.causal import CausalEngine
 
 
-def draft(engine: Any, loops: Sequence[DraftLoop]) -> list[Tensor | Exception]:  # Any: a CausalEngine
+def draft(engine: CausalEngine, loops: Sequence[DraftLoop]) -> list[Tensor | Exception]:
     """Scores float32 [tokens, V] per draft loop, all of one length unless a loop ends early; or the loop's error. To be
     called without gradients."""
     calls = [one.call for one in loops]
@@ -29,7 +32,7 @@ def draft(engine: Any, loops: Sequence[DraftLoop]) -> list[Tensor | Exception]: 
                 going.append(n)
         if not going:
             break
-        got: list[Any] | None = None
+        got: Sequence[Output] | None = None
         if j and len(going) == 1:
             row = one_more(engine, calls[going[0]], loops[going[0]], j, tokens[going[0]][-1])
             got = None if row is None else [row]
@@ -57,7 +60,7 @@ def below(call: ForwardCall, uids: Sequence[int], tokens: Sequence[int]) -> Forw
                    rows=[len(cached) + len(tokens) - 1])  # fmt: skip
 
 
-def one_more(engine: Any, call: ForwardCall, one: DraftLoop, j: int, token: int) -> Tensor | None:
+def one_more(engine: CausalEngine, call: ForwardCall, one: DraftLoop, j: int, token: int) -> Tensor | None:
     """The row [1, V] after one more token of a slot without branches. None where the slot has branches or no room."""
     slot = engine._slots.get(call.sequence)
     if slot is None or not slot.linear or slot.number >= engine.store.slots:

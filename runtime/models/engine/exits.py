@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -25,6 +25,11 @@ from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.nets import layout_of
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.parts import Use, untouched
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from decgraph.runtime.models.hf_heads import HFAdapter
 
 Head = Callable[[Tensor], Tensor]
 Caches = Sequence[Tensor]
@@ -78,7 +83,7 @@ def part_engine(target: HFCausal, engine: CausalEngine, uses: Sequence[Use], nam
     return _engine(target, target.net.using(uses[first:]), target.net.head, name, engine, below)
 
 
-def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: Any, name: str) -> CausalEngine:
+def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: HFAdapter, name: str) -> CausalEngine:
     """`target.head(adapter(target.upto(layer)))`: the adapter is a layer with keys and values of its own."""
     step, layout = layer_step(adapter.module)
     return CausalEngine(
@@ -92,7 +97,7 @@ def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: 
     )
 
 
-def adapted_head(net: Net, module: Any) -> Head:
+def adapted_head(net: Net, module: nn.Module) -> Head:
     """The head of an adapter's states: the target's norm and output matrix, or the matrix after the adapter's own norm."""
     own = module.norm
     if own is None:

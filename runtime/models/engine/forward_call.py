@@ -11,14 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.interface import Memory, Soft
+from decgraph.runtime.models.interface import Memory, Model, Path, Soft
 from decgraph.runtime.models.rounding import Bits
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.engine.causal import CausalEngine
 
 Part: TypeAlias = Literal["logits", "heads"]
 Output: TypeAlias = Tensor | DecError  # an error belongs to one call: the others of the batch have their rows
@@ -34,11 +38,11 @@ class Remembered:
     positions) or ("join", another memory).
     """
 
-    model: Any
+    model: Model
     tokens: Sequence[int]
     length: int
     given: Remembered | None = None
-    edits: tuple[tuple[str, Any], ...] = ()
+    edits: tuple[tuple[str, object], ...] = ()
 
     @property
     def plain(self) -> bool:
@@ -55,10 +59,10 @@ class Remembered:
         """The memory itself. Raises DecError for a model that does not expose one."""
         made: Memory = self.model.memory(self.path, None, None if self.given is None else self.given.value)
         for how, what in self.edits:
-            made = made.join(what.value) if how == "join" else getattr(made, how)(what)
+            made = made.join(what.value) if isinstance(what, Remembered) else getattr(made, how)(what)
         return made
 
-    def restrict(self, positions: Any, kind: str) -> Remembered:
+    def restrict(self, positions: ArrayLike, kind: str) -> Remembered:
         """With only these positions kept ("only"), or with them dropped ("without")."""
         kept = frozenset(int(i) for i in np.ravel(np.asarray(positions)))
         return replace(self, edits=(*self.edits, (kind, kept)))
@@ -115,10 +119,10 @@ class ForwardCall:
         """The draft tokens as ints (a device-to-host transfer, if they are on the device)."""
         return self.tokens.tolist() if isinstance(self.tokens, Tensor) else list(map(int, self.tokens))
 
-    def paths(self) -> list[tuple[Any, ...]]:
+    def paths(self) -> list[Path]:
         """The whole path of every wanted row, from position 0."""
         tokens, root = self.draft_tokens(), tuple(map(int, self.context))
-        known: dict[int, tuple[Any, ...]] = {-1: root}
+        known: dict[int, Path] = {-1: root}
         for node, (token, parent) in enumerate(zip(tokens, self.parents, strict=True)):
             known[node] = (*known[int(parent)], self.soft.get(node, token))
         return [known[int(row)] for row in self.rows]
@@ -240,7 +244,7 @@ class OnMemories(Protocol):
 class OverCore:
     """The part of an engine whose cache is another's, `core`."""
 
-    core: Any  # Any: a CausalEngine
+    core: CausalEngine
 
     def limit(self, budget: int) -> None:
         """Bound what is kept between calls, in bytes."""

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.derive import Headed, Upto
+from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.cache import TooLarge
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, Remembered
@@ -116,22 +115,22 @@ def features_of(given: Remembered, target: HFCausal) -> bool:
     return given.plain and isinstance(given.model, HFCausal) and given.model.net is target.net
 
 
-def _agrees(reader: Any, writer: Any) -> bool:
+def _agrees(reader: Model, writer: Model) -> bool:
     """Whether every row that `reader` reads of `writer`'s memory equals its own: their layers are the same up to the reader's
     last, so equal states enter them."""
     if writer is reader:
         return True
     if isinstance(reader, Headed):
-        inner: Any = reader.inner
-        while not isinstance(inner, Upto):
-            inner = getattr(inner, "inner", None)
-            if inner is None:
-                return False
+        inner = reader.inner
+        while isinstance(inner, Applied):
+            inner = inner.inner
+        if not isinstance(inner, Upto):
+            return False
         return isinstance(inner.target, HFCausal) and _starts(writer, inner.target, inner.layer + 1)
     return isinstance(reader, HFCausal) and _starts(writer, reader, len(reader.net.uses))
 
 
-def _starts(writer: Any, reader: HFCausal, count: int) -> bool:
+def _starts(writer: Model, reader: HFCausal, count: int) -> bool:
     """Whether the writer's layers begin with the reader's first `count`."""
     if not isinstance(writer, HFCausal) or writer.net.layers is not reader.net.layers:
         return False

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,12 +12,18 @@ from torch import Tensor
 from decgraph.runtime.models.decoder.module import Probe, Written, additive, attending
 from decgraph.runtime.models.engine.layout import FULL, Layout
 
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import PretrainedConfig
+
+    from decgraph.runtime.models.decoder.decoder import Masks
+
 
 class LayerStep:
     """The layers of a head as a step on the states [B, T, width] that enter the first one. A head's module has `config`,
     `layers` and `rotary`, as those of zoo/modeling.py and runtime/models/heads have."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: nn.Module) -> None:
         config, weight = module.config, next(module.layers[0].parameters())
         self.module, self.count = module, len(module.layers)
         self.layout = Layout(
@@ -31,10 +37,12 @@ class LayerStep:
         write: Tensor,
         keys: Sequence[Tensor],
         values: Sequence[Tensor],
-        masks: Mapping[str, Tensor],
+        masks: Masks,
     ) -> Tensor:
         module = self.module
-        mask, rotary = additive(masks[FULL], states.dtype), module.rotary(states, position_ids=positions)
+        shown = masks[FULL]
+        assert shown is not None, "a head's layers attend by a mask"
+        mask, rotary = additive(shown, states.dtype), module.rotary(states, position_ids=positions)
         cache = Written(keys, values, write, {n: n for n in range(self.count)})
         with _attending(module.config, cache):
             for layer in module.layers:
@@ -43,7 +51,7 @@ class LayerStep:
 
 
 @torch.no_grad()
-def _kept(module: Any, weight: Tensor) -> tuple[tuple[int, int, int], ...]:
+def _kept(module: nn.Module, weight: Tensor) -> tuple[tuple[int, int, int], ...]:
     """Heads and sizes of keys and values of each layer, from a forward of one state: latent attention (an MTP layer of
     DeepSeek) has others than the configuration's head_dim."""
     seen, width = Probe(), int(getattr(module, "entering", module.config.hidden_size))
@@ -56,6 +64,6 @@ def _kept(module: Any, weight: Tensor) -> tuple[tuple[int, int, int], ...]:
     return tuple(seen.shapes[n] for n in range(len(module.layers)))
 
 
-def _attending(config: Any, cache: Any) -> AbstractContextManager[Any]:
+def _attending(config: PretrainedConfig, cache: Written) -> AbstractContextManager[None]:
     """The engine's attention in a module of transformers; a head's own layers take masks and caches as they are."""
     return attending(config, cache) if hasattr(config, "_attn_implementation") else nullcontext()

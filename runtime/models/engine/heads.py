@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -30,12 +30,15 @@ from decgraph.runtime.models.heads.base import DraftOutput
 from decgraph.runtime.models.hf_heads import HFFeatures
 from decgraph.runtime.native.linear import output_of
 
+if TYPE_CHECKING:
+    from torch import nn
+
 
 class HeadsEngine(OverCore):
     """A target with Medusa heads. Calls of the part "heads" return [rows * heads, V], row by row; the others are the
     target's. `only` makes every call one of heads (an `HFHeads` model has nothing else)."""
 
-    def __init__(self, core: CausalEngine, module: Any, *, only: bool = False) -> None:
+    def __init__(self, core: CausalEngine, module: nn.Module, *, only: bool = False) -> None:
         self.core, self.module, self.only = core, module, only
         self.counted = Counted()
 
@@ -43,6 +46,7 @@ class HeadsEngine(OverCore):
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Logits float32 [rows, V], or [rows * heads, V] of a call of heads."""
         if any(call.given is not None for call in calls):  # not of heads: those are read off the target's own states
+            assert self.core.memories is not None, "a target's engine reads memories"
             return self.core.memories.compute(calls, self._compute, self.counted)
         return self._compute(calls)
 
@@ -78,7 +82,7 @@ def _as_it_is(logits: Tensor) -> Tensor:
     return logits
 
 
-def layer_step(module: Any) -> tuple[Step, Layout]:
+def layer_step(module: nn.Module) -> tuple[Step, Layout]:
     """The step of a head's layers on states: the decoder, or else the module as it is."""
     made = decoder_of_layers(module)
     if made is not None:

@@ -48,8 +48,8 @@ def hf_engine(model: Model) -> Engine:
             pass  # its lower layers' states are in no rows that a head could go on from
         case HFCausal(attached=None):
             return _derived(model) or net_engine(model)
-        case HFCausal():
-            return HeadsEngine(net_engine(model), model.attached.module)
+        case HFCausal(attached=HFHeads() as heads):
+            return HeadsEngine(net_engine(model), heads.module)
         case HFHeads():
             return HeadsEngine(net_engine(model.target), model.module, only=True)
         case HFFeatures():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
@@ -11,6 +10,7 @@ from decgraph.runtime.models.decoder.states import Drafted, State, Work
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.cache import SlotStates
 from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.layout import Step
 from decgraph.runtime.models.engine.slots import Move, Slot, SlotPlan
 
 _EARLIER = 3  # states after beginnings of a text, for requests that begin alike
@@ -59,8 +59,12 @@ class HybridEngine(CausalEngine):
     slot = HybridSlot
 
     def _stepped(
-        self, step: Any, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
-    ) -> Tensor:  # Any: a step
+        self, step: Step, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
+    ) -> Tensor:
+        from decgraph.runtime.models.decoder.hybrid import HybridDecoder
+        from decgraph.runtime.models.engine.taps import Tapped
+
+        assert isinstance(step, HybridDecoder | Tapped), "the step of a model with recurrent layers"
         works = []
         for plan, take in zip(plans, takes, strict=True):
             slot, split = _slot(plan), len(plan.fresh)
@@ -68,8 +72,8 @@ class HybridEngine(CausalEngine):
             begin = max(plan.done - split, 0)
             new = plan.parents[begin : begin + take - chain]
             works.append(Work(slot.state, slot.pending, chain, slot.drafted, slot.parents, new))
-        rows = (batch.positions, batch.write, part.keys, part.values, batch.masks)
-        made: Tensor = step(given, *rows, works)
+        made = step(given, batch.positions, batch.write, part.keys, part.values, batch.masks, works)
+        assert isinstance(made, Tensor), "taps are joined to the last states"
         for plan, work in zip(plans, works, strict=True):
             slot = _slot(plan)
             slot.state, slot.pending = (work.after if next(iter(work.after.values())) is not None else None), []

@@ -3,8 +3,8 @@ rows of a long context computed in parts."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.engine.cache import TooLarge
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall
+from decgraph.runtime.models.engine.layout import Layout
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
 
@@ -24,7 +25,7 @@ class KeptRows:
     tokens: tuple[int, ...]
     blocks: list[Tensor]
     last: Tensor
-    layout: Any
+    layout: Layout
 
     @property
     def bytes(self) -> int:
@@ -41,7 +42,7 @@ def core_of(model: Model) -> CausalEngine | None:
     return core if type(core) is CausalEngine and core.below is None else None
 
 
-def copied(engine: CausalEngine, sequence: Any) -> KeptRows | None:
+def copied(engine: CausalEngine, sequence: Hashable) -> KeptRows | None:
     """The rows of a sequence's committed tokens; None where the engine has none."""
     slot = engine._slots.get(sequence)
     if slot is None or not slot.chain:
@@ -50,7 +51,7 @@ def copied(engine: CausalEngine, sequence: Any) -> KeptRows | None:
     return KeptRows(tuple(slot.chain), blocks, last, engine.layout)
 
 
-def put_back(engine: CausalEngine, sequence: Any, kept: KeptRows, length: int) -> bool:
+def put_back(engine: CausalEngine, sequence: Hashable, kept: KeptRows, length: int) -> bool:
     """Begin a sequence that the engine does not know with the first `length` kept tokens. False where they do not fit: the
     layers of the engine are others now, or there is no room."""
     if kept.layout is not engine.layout or sequence in engine._slots:

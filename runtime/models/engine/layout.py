@@ -2,13 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-Step = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor], Sequence[Tensor], Mapping[str, Tensor]], Tensor]
+from decgraph.runtime.models.decoder.decoder import Masks, Out
+
+
+class Step(Protocol):
+    """What an engine runs: a decoder, one that also gives states of inner layers, or a head's layers."""
+
+    def __call__(
+        self,
+        given: Tensor,
+        positions: Tensor,
+        write: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Masks,
+        /,
+    ) -> Out:
+        """See `Decoder`."""
+        ...
+
+
+@runtime_checkable
+class NetStep(Step, Protocol):
+    """A model's layers as a step: a decoder, or a module of transformers."""
+
+    @property
+    def lookup(self) -> Callable[[Tensor], Tensor]:
+        """Embeddings of tokens."""
+        ...
+
+    def placed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """See `Decoder`."""
+        ...
+
+    def above(self) -> NetStep:
+        """See `Decoder`."""
+        ...
+
+    def tapped(self, *layers: int) -> NetStep:
+        """See `Decoder`."""
+        ...
+
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -52,13 +93,13 @@ class StraightMasks:
         self._reach = 0
         self._tables: dict[str, Tensor] = {}
 
-    def of(self, first: int, count: int, length: int) -> dict[str, Tensor]:
+    def of(self, first: int, count: int, length: int) -> dict[str | int, Tensor]:
         """Masks [1, 1, count, length] for `count` <= MOST tokens from position `first` on, whose rows are their positions,
         over `length` rows; on a GPU copies, since its attention kernels read masks in aligned words of 16 bytes."""
         if max(first, length) > self._reach:
             self._grow(max(first, length))
         start = self._reach - first
-        views: dict[str, Tensor] = {}
+        views: dict[str | int, Tensor] = {}
         for kind, table in self._tables.items():  # a comprehension would be a call for each token
             views[kind] = table.narrow(2, 0, count).narrow(3, start, length)
         if self.layout.device.type == "cpu":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,6 +21,9 @@ from decgraph.runtime.models.forwards import forward_of, note
 from decgraph.runtime.models.hf_live import Live
 from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
 from decgraph.runtime.models.rotary import Boundary, at_length
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.decoder.decoder import Masks, Out
 
 
 def live_engine(model: Live) -> Engine:
@@ -65,20 +69,20 @@ class PrefixedStep:
         write: Tensor,
         keys: Sequence[Tensor],
         values: Sequence[Tensor],
-        masks: Mapping[str, Tensor],
-    ) -> Tensor:
+        masks: Masks,
+    ) -> Out:
         n, batch = self.count, len(positions)
         wide = [[torch.cat([row.expand(batch, -1, -1, -1), own], dim=2) for row, own in zip(rows, caches, strict=True)]
                 for rows, caches in zip(zip(*self.prefix, strict=True), (keys, values), strict=True)]  # fmt: skip
         at = positions + n
-        shown = {kind: torch.cat([self._sees(kind, at, mask), mask], dim=3) for kind, mask in masks.items()}
+        shown = {kind: torch.cat([self._sees(kind, at, mask), mask], dim=3) for kind, mask in masks.items() if mask is not None}
         out = self.step(ids, at, write + n, wide[0], wide[1], shown)
         for caches, rows in zip((keys, values), wide, strict=True):
             for own, row in zip(caches, rows, strict=True):
                 own.copy_(row[:, :, n:])
         return out
 
-    def _sees(self, kind: str, at: Tensor, mask: Tensor) -> Tensor:
+    def _sees(self, kind: str | int, at: Tensor, mask: Tensor) -> Tensor:
         """Which rows of the prefix tokens at these positions attend to: [B, 1, T, n], as the mask says it."""
         rows = torch.arange(self.count, device=at.device)
         near = at[:, None, :, None] - rows < (self.window if kind == SLIDING and self.window is not None else 1 << 62)

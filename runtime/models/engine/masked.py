@@ -8,9 +8,8 @@ computed once, and each sequence's last calls are remembered by content.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -54,7 +53,7 @@ class HFMaskedEngine:
         assert model.mask is not None
         self.model, self.mask, self.counted = model, model.mask, Counted()
         self.step: batch.Forward
-        self._head: Any
+        self._head: Callable[[Tensor], Tensor] | None
         if isinstance(model, HFMasked):
             self.step, self._head = batch.CanvasStep(model.net.decoder, model.name), model.net.head
             self._cell_bytes = 24 * model.net.width * model.net.embedding.element_size()
@@ -183,7 +182,7 @@ class HFMaskedEngine:
             if fresh is not None and not len(fresh) and not len(rows):
                 return _Plan(call, [], [], rows)  # nothing is computed and nothing seen
             fresh = None
-        if given is not None and not len(fresh):  # type: ignore[arg-type]  # it comes with `given`
+        if given is not None and fresh is not None and not len(fresh):
             return _Plan(call, [], [], rows)
         soft = None
         if call.soft is not None:
@@ -219,14 +218,17 @@ class HFMaskedEngine:
         if len(positions) and (positions.min() < 0 or positions.max() >= length):
             raise DecError(f"{self.model.name!r} was asked for a position outside 0..{length - 1}")
 
-    def _check_consumed(self, missing: dict[Key, batch.Unit], plans: dict[int, _Plan], known: dict[Key, Any]) -> None:
+    def _check_consumed(
+        self, missing: dict[Key, batch.Unit], plans: dict[int, _Plan], known: Mapping[Key, Entry | DecError]
+    ) -> None:
         """A memory is consumed only if a single call of this batch uses its rows and no other memory refers to them."""
         uses: Counter[tuple[int, int]] = Counter()
         for plan in plans.values():
             if plan.call.given is not None:
+                assert isinstance(plan.call.given, CachedMemory), "checked in `_plan`"
                 uses[id(plan.call.given.store), plan.call.given.slot] += max(1, len(plan.units))
             for entry in (known.get(key) for key in plan.keys if plan.call.keep):
-                if entry is not None and entry.kept is not None:
+                if isinstance(entry, Entry) and entry.kept is not None:
                     uses[id(entry.kept.store), entry.kept.slot] += 1
         for unit in missing.values():
             if unit.consumed and unit.given is not None:
@@ -363,7 +365,8 @@ class HFMaskedEngine:
         call = plan.call
         length = call.cells.shape[-1]
         if not entries:
-            kept = self.empty(length) if call.given is None else call.given.join(self.empty(length))
+            given = call.given
+            kept = given.join(self.empty(length)) if isinstance(given, CachedMemory) else self.empty(length)
         else:
             assert entries[0].kept is not None
             kept = entries[0].kept

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from decgraph.runtime.models.hf_masked import no_state
 from decgraph.runtime.models.interface import Visibility
 
 if TYPE_CHECKING:
+    from decgraph.runtime.models.decoder.decoder import Decoder
+    from decgraph.runtime.models.decoder.module import ModuleDecoder
     from decgraph.runtime.models.hf_masked import CalledMasked
 
 _LOOSE = 8  # fresh positions by which sequences of a part may always differ
@@ -86,7 +88,7 @@ class CanvasStep:
 
     whole = False
 
-    def __init__(self, decoder: Any, name: str) -> None:  # Any: a Decoder, or a ModuleDecoder
+    def __init__(self, decoder: Decoder | ModuleDecoder, name: str) -> None:
         self.decoder, self._above = decoder, decoder.above()
         shapes = {(heads, size) for heads, keys, values in decoder.caches for size in (keys, values)}
         if len(shapes) > 1:
@@ -116,8 +118,8 @@ class CanvasStep:
             pairs = [(keys[:, :, : part.span], values[:, :, : part.span]) for keys, values in pairs]
         return [k for k, _ in pairs], [v for _, v in pairs]
 
-    def _masks(self, part: FreshPositions) -> dict[Any, Tensor | None]:
-        masks: dict[Any, Tensor | None] = {kind: part.mask(part.seen, window) for kind, window in self._windows.items()}
+    def _masks(self, part: FreshPositions) -> dict[str | int, Tensor | None]:
+        masks: dict[str | int, Tensor | None] = {kind: part.mask(part.seen, window) for kind, window in self._windows.items()}
         return masks | {n: part.mask(seen, self.decoder.windows[n]) for n, seen in part.layers.items()}
 
 
@@ -166,7 +168,7 @@ def grouped(units: Sequence[Unit], alike: bool) -> list[list[Unit]]:
     """The units of each part: whole canvases apart from canvases on a memory, widths and lengths equal up to a quarter
     or a few positions. alike: of whole canvases of one length, prompt and kind of cells."""
     if alike:
-        same: dict[Any, list[Unit]] = {}
+        same: dict[object, list[Unit]] = {}
         for unit in units:
             same.setdefault((unit.width, unit.prompt, unit.soft is None), []).append(unit)
         return list(same.values())
@@ -199,7 +201,7 @@ class Tables:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._known: dict[tuple[bytes, int], tuple[Tensor, slice | Tensor]] = {}
-        self._ends: dict[tuple[Any, ...], Tensor | None] = {}
+        self._ends: dict[tuple[object, ...], Tensor | None] = {}
 
     def __call__(self, fresh: np.ndarray) -> tuple[Tensor, slice | Tensor]:
         """(positions int64[batch, width], the columns of a store that they are) of fresh int64[batch, width]."""

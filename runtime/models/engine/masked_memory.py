@@ -13,7 +13,6 @@ from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
 import numpy as np
 import torch
@@ -171,9 +170,10 @@ class CachedMemory:
         """One layer's rows, to be cut and put back."""
         return KeptLayer(self, index, self.mask(index))
 
-    def put(self, index: int, part: KeptLayer) -> CachedMemory:
+    def put(self, index: int, part: object) -> CachedMemory:
         """The same memory with one layer replaced (eviction per layer: `m[l] = m[l].only(ps)`). Raises DecError for a
         layer of another family's memory."""
+        assert isinstance(part, KeptLayer), "what `layer` gives"
         if part.of.family != self.family:
             raise DecError(f"cannot put a layer of {part.of.family!r} into a memory of {self.family!r}")
         length = max(self.length, len(part.cached))
@@ -323,7 +323,7 @@ def _padded(mask: np.ndarray, length: int) -> np.ndarray:
 # A memo of computed calls, by their content.
 
 _CALLS = 2  # a sequence's last calls that are remembered: FreeDave reads a canvas, then a tree of canvases
-Key = tuple[Any, ...]  # Any: bytes and numbers that say what was computed from
+Key = tuple[Hashable, ...]  # bytes and numbers that say what was computed from
 
 
 @dataclass
@@ -342,7 +342,7 @@ class Entry:
     start: int
     kept: CachedMemory | None
     good: np.ndarray | None = None
-    holding: Any = None  # Any: soft weights
+    holding: tuple[np.ndarray, Tensor, Tensor] | None = None
     own: Tensor | None = None
 
     @property

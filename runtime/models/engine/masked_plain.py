@@ -54,8 +54,9 @@ class PlainKept:
         """One layer."""
         return self.memory[index]
 
-    def put(self, index: int, part: LayerMemory) -> PlainKept:
+    def put(self, index: int, part: object) -> PlainKept:
         """The same memory with one layer replaced."""
+        assert isinstance(part, LayerMemory), "what `layer` gives"
         return PlainKept(self.memory.with_layer(index, part))
 
 
@@ -95,7 +96,7 @@ class PlainMaskedEngine(Uncached):
 
     def _compute(self, call: CanvasCall) -> CanvasOutput:
         canvases = call.cells.cpu().reshape(-1, call.cells.shape[-1]).tolist()
-        given = None if call.given is None or call.fresh is None else call.given.memory
+        given = call.given.memory if isinstance(call.given, PlainKept) and call.fresh is not None else None
         fresh = None if call.fresh is None else sorted({int(i) for i in call.fresh})
         if call.keep and len(canvases) > 1:
             raise DecError(f"{self.model.name!r} was asked for one memory of {len(canvases)} candidate canvases")

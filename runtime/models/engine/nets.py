@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.net import Net
@@ -12,6 +12,10 @@ from decgraph.runtime.models.engine.hybrid import HybridEngine
 from decgraph.runtime.models.engine.layout import Layout
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_live import Live
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.decoder.decoder import Decoder
+    from decgraph.runtime.models.decoder.module import ModuleDecoder
 
 
 def net_engine(model: HFCausal) -> CausalEngine:
@@ -30,9 +34,9 @@ def fresh_engine(model: HFCausal | Live) -> CausalEngine:
     """A new engine of a model's weights, with a cache of its own. Raises DecError for a module that cannot be run on a mask,
     positions and a cache from outside."""
     net = net_of(model)
-    named: dict[str, Any] = {"name": model.name, "size": model.vocab.size, "context": model.context}
     kind = HybridEngine if hasattr(net.decoder, "mixers") else CausalEngine
-    return kind(net.decoder, layout_of(net.decoder), net.head, **named)
+    layout = layout_of(net.decoder)
+    return kind(net.decoder, layout, net.head, name=model.name, size=model.vocab.size, context=model.context)
 
 
 def net_of(model: HFCausal | Live) -> Net:
@@ -45,7 +49,7 @@ def net_of(model: HFCausal | Live) -> Net:
     return made
 
 
-def layout_of(decoder: Any) -> Layout:  # Any: a Decoder, or a ModuleDecoder
+def layout_of(decoder: Decoder | ModuleDecoder) -> Layout:
     """The layout of a decoder's caches."""
     window = next((w for w in decoder.windows if w is not None), None)
     return Layout(decoder.caches, decoder.kinds, window, decoder.width, decoder.dtype, decoder.device)

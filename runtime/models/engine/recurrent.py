@@ -12,7 +12,7 @@ import copy
 import logging
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -24,7 +24,10 @@ from decgraph.runtime.models.engine.nets import fresh_engine
 from decgraph.runtime.models.engine.plain import PlainEngine, stacked
 from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.hf_live import Live
-from decgraph.runtime.models.interface import Path, check_path, check_size
+from decgraph.runtime.models.interface import Path, Soft, check_path, check_size
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _log = logging.getLogger("decgraph.engine")
 _CACHES = ("past_key_values", "cache_params", "state")  # what transformers calls them
@@ -63,14 +66,14 @@ def recurrent_engine(model: Live) -> Engine:
 class _State:
     """What a module remembers after a path: the name of the argument and its value; and the scores [V] of the next token."""
 
-    def __init__(self, module: Any, ids: Tensor, before: _State | None) -> None:
-        given: dict[str, Any] = {} if before is None else {before.name: copy.deepcopy(before.value)}
+    def __init__(self, module: nn.Module, ids: Tensor, before: _State | None) -> None:
+        given: dict[str, object] = {} if before is None else {before.name: copy.deepcopy(before.value)}
         out = module(input_ids=ids, use_cache=True, **given)
         name = next((n for n in _CACHES if getattr(out, n, None) is not None), None)
         if name is None:
             raise DecError(f"{type(module).__name__} returns no state")
         self.name: str = name
-        self.value: Any = getattr(out, name)
+        self.value: object = getattr(out, name)
         self.scores: Tensor = out.logits[0, -1]
 
 
@@ -126,7 +129,7 @@ class RecurrentEngine(PlainEngine):
             states.popitem(last=False)
         return states[path]
 
-    def _ids(self, tokens: Sequence[int]) -> Tensor:
+    def _ids(self, tokens: Sequence[int | Soft]) -> Tensor:
         return torch.tensor([tokens], device=self.device)
 
     def close(self, sequence: Hashable) -> None:

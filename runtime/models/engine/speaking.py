@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
 
 import torch
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.forward_call import ForwardCall, Output
+from decgraph.runtime.models.engine.forward_call import Counted, Engine, ForwardCall, Output
 from decgraph.runtime.models.speaking import Speaking
 
 
@@ -16,13 +15,13 @@ class SpeakingEngine:
     """Every sequence is one of the model's own engine. The common beginning of the paths of a call is its context there, which
     is cached as far as the last call read the same; what is left of each path is a chain of drafts of its own, and is not."""
 
-    def __init__(self, model: Speaking, engine: Any) -> None:  # Any: an `Engine`
+    def __init__(self, model: Speaking, engine: Engine) -> None:
         self.model, self.engine = model, engine
         self.own, self.other = (torch.tensor(column) for column in zip(*model.shared, strict=True))
         self.opened: dict[Hashable, int] = {}  # how many sequences of the model's own engine stand for one
 
     @property
-    def counted(self) -> Any:
+    def counted(self) -> Counted:
         """The counters of the model's own engine."""
         return self.engine.counted
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.layout import NetStep
 
 if TYPE_CHECKING:
+    from decgraph.runtime.models.decoder.decoder import Masks, Out
     from decgraph.runtime.models.decoder.net import Net
+    from decgraph.runtime.models.decoder.states import Work
 
 
 def tap(engine: CausalEngine, net: Net, layers: Sequence[int], whole: Callable[[], CausalEngine]) -> None:
@@ -29,10 +32,11 @@ def tap(engine: CausalEngine, net: Net, layers: Sequence[int], whole: Callable[[
     if wanted == engine.taps:
         return
     like = whole() if engine.below is not None else engine
-    plain = like.step.inner if isinstance(like.step, _Tapped) else like.step
+    plain = like.step.inner if isinstance(like.step, Tapped) else like.step
     head = engine.head if not engine.taps else engine.head.__wrapped__  # type: ignore[attr-defined]  # see `_beginning`
     width = engine.width
-    engine.onto(None, _Tapped(plain, wanted), replace(like.layout, width=width * (1 + len(wanted))))
+    assert isinstance(plain, NetStep), "a target's step is its decoder"
+    engine.onto(None, Tapped(plain, wanted), replace(like.layout, width=width * (1 + len(wanted))))
     engine.taps, engine.width, engine.head = wanted, width, _beginning(head, width)
 
 
@@ -57,17 +61,27 @@ def _beginning(head: Callable[[Tensor], Tensor], width: int) -> Callable[[Tensor
     return read
 
 
-class _Tapped:
+class Tapped:
     """A step that gives, side by side with the last states, those entering some layers."""
 
-    def __init__(self, inner: Any, layers: tuple[int, ...]) -> None:  # Any: a decoder
-        self.inner, self.layers, self._tapped = inner, layers, inner.tapped(*layers)
+    def __init__(self, inner: NetStep, layers: tuple[int, ...]) -> None:
+        self.inner, self.layers = inner, layers
+        self._tapped: Callable[..., Out] = inner.tapped(*layers)  # of a hybrid decoder with works, see `HybridDecoder`
 
-    def above(self) -> _Tapped:
+    def above(self) -> Tapped:
         """The same step, called with the states that enter the first layer."""
-        return _Tapped(self.inner.above(), self.layers)
+        return Tapped(self.inner.above(), self.layers)
 
-    def __call__(self, *given: Any) -> Tensor:
+    def __call__(
+        self,
+        given: Tensor,
+        positions: Tensor,
+        write: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Masks,
+        *works: Sequence[Work],
+    ) -> Tensor:
         """See `Decoder`: [B, T, width of all]."""
-        last, tapped = self._tapped(*given)
+        last, tapped = self._tapped(given, positions, write, keys, values, masks, *works)
         return torch.cat([last, *tapped], dim=-1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.unreadable import unreadable
@@ -44,12 +44,16 @@ class Entry:
     size: int
 
 
+Value: TypeAlias = "str | int | float | list[str | int | float] | memoryview[int] | memoryview[float]"
+"""Of a setting; arrays of numbers as they lie in the file."""
+
+
 @dataclass(frozen=True)
 class File:
     """What a file says. settings: by whole name ("llama.block_count"). data: the mapped file, private to this process."""
 
     path: Path
-    settings: dict[str, Any]
+    settings: dict[str, Value]
     tensors: dict[str, Entry]
     data: mmap.mmap
 
@@ -90,17 +94,17 @@ def _read(path: Path, state: tuple[int, int, int]) -> File:
             raise ValueError("it does not begin as a GGUF file does")
         data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     reader = _Reader(data)
-    version = reader.number("I")
+    version = reader.whole("I")
     if version not in (2, 3):
         big = "" if version not in (2 << 24, 3 << 24) else ": its numbers are big-endian"
         raise ValueError(f"it is of version {version} of the format, and 2 and 3 are read{big}")
-    count, named = reader.number("Q"), reader.number("Q")
-    settings: dict[str, Any] = {}
+    count, named = reader.whole("Q"), reader.whole("Q")
+    settings: dict[str, Value] = {}
     for _ in range(reader.some(named, 13)):
         name = reader.string()
         if name in settings:
             raise ValueError(f"it has {name} twice")
-        settings[name] = reader.value(reader.number("I"))
+        settings[name] = reader.value(reader.whole("I"))
     if (parts := settings.get("split.count", 1)) not in (0, 1):
         raise DecError(f"{path} is one of {parts} files of a model", hint="llama-gguf-split --merge FIRST WHOLE")
     entries = [reader.tensor() for _ in range(reader.some(count, 28))]
@@ -133,12 +137,18 @@ class _Reader:
     def __init__(self, data: mmap.mmap) -> None:
         self._data, self.at = data, 4
 
-    def number(self, kind: str) -> Any:
+    def whole(self, kind: str) -> int:
+        found = self.number(kind)
+        assert isinstance(found, int), "the kinds of whole numbers are I and Q"
+        return found
+
+    def number(self, kind: str) -> int | float:
         try:
             (found,) = struct.unpack_from(f"<{kind}", self._data, self.at)
         except struct.error:
             raise ValueError("it ends before its tensors begin") from None
         self.at += struct.calcsize(f"<{kind}")
+        assert isinstance(found, int | float)
         return found
 
     def some(self, count: int, least: int) -> int:
@@ -148,28 +158,28 @@ class _Reader:
         return count
 
     def string(self) -> str:
-        length = self.some(self.number("Q"), 1)
+        length = self.some(self.whole("Q"), 1)
         self.at += length
         return self._data[self.at - length : self.at].decode("utf-8", "replace")
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int) -> Value:
         if kind != _ARRAY:
             return self._one(kind)
-        kind, count = self.number("I"), self.number("Q")
+        kind, count = self.whole("I"), self.whole("Q")
         if kind not in _SCALARS:
             return [self._one(kind) for _ in range(self.some(count, 8))]
         size = struct.calcsize(f"<{_SCALARS[kind]}")
         begin, self.at = self.at, self.at + self.some(count, size) * size
         return memoryview(self._data)[begin : self.at].cast(_SCALARS[kind])  # type: ignore[call-overload]  # as they lie
 
-    def _one(self, kind: int) -> Any:
+    def _one(self, kind: int) -> str | int | float:
         if kind not in (*_SCALARS, _STRING):
             raise ValueError(f"it has a setting of type {kind}")
         return self.string() if kind == _STRING else self.number(_SCALARS[kind])
 
     def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
-        name, dimensions = self.string(), self.number("I")
+        name, dimensions = self.string(), self.whole("I")
         if not 1 <= dimensions <= 4:
             raise ValueError(f"{name} has {dimensions} dimensions")
-        shape = tuple(reversed([self.number("Q") for _ in range(dimensions)]))
-        return name, shape, self.number("I"), self.number("Q")
+        shape = tuple(reversed([self.whole("Q") for _ in range(dimensions)]))
+        return name, shape, self.whole("I"), self.whole("Q")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.gguf.file import File
+from decgraph.runtime.models.config import whole
+from decgraph.runtime.models.gguf.file import File, Value
 from decgraph.runtime.models.gguf.tokens import bounds
 
 NAMES = {
@@ -45,16 +45,16 @@ class Architecture:
 
     model_type: str
     keys: Mapping[str, str] = field(default_factory=dict)
-    more: Callable[[dict[str, Any]], Mapping[str, Any]] = lambda config: {}
+    more: Callable[[dict[str, object]], Mapping[str, object]] = lambda config: {}
     neighbours: bool = False
 
 
-def _gemma(large: int) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
+def _gemma(large: int) -> Callable[[dict[str, object]], Mapping[str, object]]:
     """Gemma's scale of scores: its models of 27B, known by their layers, have one of the width."""
 
-    def scale(c: dict[str, Any]) -> dict[str, Any]:
-        whole = c["hidden_size"] // c["num_attention_heads"]
-        return {"query_pre_attn_scalar": whole if c["num_hidden_layers"] == large else c["head_dim"]}
+    def scale(c: dict[str, object]) -> dict[str, object]:
+        size = whole(c, "hidden_size") // whole(c, "num_attention_heads")
+        return {"query_pre_attn_scalar": size if c["num_hidden_layers"] == large else c["head_dim"]}
 
     return scale
 
@@ -81,7 +81,7 @@ ARCHITECTURES = {
 }  # fmt: skip
 
 
-def config_of(file: File) -> dict[str, Any]:
+def config_of(file: File) -> dict[str, object]:
     """The config of a file. Raises DecError for an architecture or a setting that is not known."""
     name = file.architecture
     known = ARCHITECTURES.get(name)
@@ -90,18 +90,19 @@ def config_of(file: File) -> dict[str, Any]:
         raise DecError(f"{file.path} has the architecture {name or 'of no name'}, which is not read from GGUF", hint=instead)
     given = {key.removeprefix(name + "."): value for key, value in file.settings.items() if key.startswith(name + ".")}
     keys = {**_KEYS, **known.keys}
-    config: dict[str, Any] = {"model_type": known.model_type, "architectures": ["ForCausalLM"]}
+    config: dict[str, object] = {"model_type": known.model_type, "architectures": ["ForCausalLM"]}
     for key, to in keys.items():
         if key in given:
             config[to] = _number(file, f"{name}.{key}", given.pop(key))
     for key in ("max_position_embeddings", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
         config.setdefault(key, 0)
-    config.setdefault("head_dim", config["hidden_size"] // max(1, config["num_attention_heads"]))
+    config.setdefault("head_dim", whole(config, "hidden_size") // max(1, whole(config, "num_attention_heads")))
     config.setdefault("num_key_value_heads", config["num_attention_heads"])
     for key, most in _most(file).items():
-        if type(config[key]) is not int or not 0 < config[key] <= most:
-            raise DecError(f"{file.path} has {config[key]!r} for {key}, which its tensors cannot have", hint=INSTEAD)
-    if config["num_attention_heads"] % config["num_key_value_heads"]:
+        value = config[key]
+        if type(value) is not int or not 0 < value <= most:
+            raise DecError(f"{file.path} has {value!r} for {key}, which its tensors cannot have", hint=INSTEAD)
+    if whole(config, "num_attention_heads") % whole(config, "num_key_value_heads"):
         raise DecError(f"{file.path} has a number of heads that those of keys do not divide", hint=INSTEAD)
     _rotary(file, config, given)
     config |= known.more(config)
@@ -124,19 +125,20 @@ def _most(file: File) -> dict[str, int]:
     return {**dict.fromkeys(sizes, longest), "num_hidden_layers": len(file.tensors), "max_position_embeddings": 1 << 31}
 
 
-def _number(file: File, key: str, value: Any) -> Any:
+def _number(file: File, key: str, value: Value) -> int | float:
     if isinstance(value, bool | int | float):
         return value
     raise DecError(f"{file.path} has {key} by layer or in words, which is not read from GGUF", hint=INSTEAD)
 
 
-def _rotary(file: File, config: dict[str, Any], given: dict[str, Any]) -> None:
+def _rotary(file: File, config: dict[str, object], given: dict[str, Value]) -> None:
     """Rotary settings in the config's words."""
-    count = given.pop("rope.dimension_count", config["head_dim"])
-    if type(count) is not int or not 0 < count <= config["head_dim"] or count % 2:
-        raise DecError(f"{file.path} has {count!r} for rope.dimension_count, of heads of {config['head_dim']}", hint=INSTEAD)
-    if count != config["head_dim"]:
-        config["partial_rotary_factor"] = count / config["head_dim"]
+    head = whole(config, "head_dim")
+    count = given.pop("rope.dimension_count", head)
+    if type(count) is not int or not 0 < count <= head or count % 2:
+        raise DecError(f"{file.path} has {count!r} for rope.dimension_count, of heads of {head}", hint=INSTEAD)
+    if count != head:
+        config["partial_rotary_factor"] = count / head
     kind, factor = given.pop("rope.scaling.type", "none"), given.pop("rope.scaling.factor", None)
     original = given.pop("rope.scaling.original_context_length", None)
     if kind != "none":

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.gguf.file import File
 
-_LEVEL: dict[str, Any] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-_DIGITS: dict[str, Any] = {"type": "Digits", "individual_digits": True}
+Part = dict[str, object]  # of a tokenizer.json
+_LEVEL: Part = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+_DIGITS: Part = {"type": "Digits", "individual_digits": True}
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
 )
 
 
-def _split(digits: str) -> dict[str, Any]:
+def _split(digits: str) -> Part:
     """Words, and so many digits at a time."""
     words = {"type": "Split", "pattern": {"Regex": _WORDS.format(digits=digits)}, "behavior": "Isolated", "invert": False}
     return {"type": "Sequence", "pretokenizers": [words, {**_LEVEL, "use_regex": False}]}
@@ -31,7 +31,7 @@ PRE_TOKENIZERS = {
     **dict.fromkeys(("qwen2", "stablelm2", "deepseek-r1-qwen", "hunyuan"), _QWEN),
 }
 """How a text is split before the merges, by `tokenizer.ggml.pre`."""
-_BPE: dict[str, Any] = {"type": "BPE", "ignore_merges": False, "byte_fallback": False, "dropout": None, "unk_token": None,
+_BPE: Part = {"type": "BPE", "ignore_merges": False, "byte_fallback": False, "dropout": None, "unk_token": None,
                         "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False}  # fmt: skip
 _NORMAL, _UNKNOWN, _CONTROL, _GIVEN = 1, 2, 3, 4
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>")
@@ -39,7 +39,7 @@ _ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>")
 _SPACE = "\u2581"
 
 
-def tokenizer_of(file: File) -> dict[str, Any] | None:
+def tokenizer_of(file: File) -> Part | None:
     """What a tokenizer.json would hold; None for a file without a tokenizer. Raises DecError for a kind that is not known."""
     said = file.settings
     kind = said.get("tokenizer.ggml.model", "none")
@@ -66,45 +66,64 @@ _INSTEAD = "the folder that the file was made from has a tokenizer.json"
 
 def bounds(file: File) -> tuple[int | None, list[int]]:
     """The tokens that a text begins and ends with. Raises DecError for numbers that are no tokens."""
-    ids = {key: file.settings.get(f"tokenizer.ggml.{key}_token_id") for key in ("bos", "eos", "eot", "eom")}
-    count = len(file.settings.get("tokenizer.ggml.tokens", ()))
-    for key, one in ids.items():
-        if one is not None and not (type(one) is int and (0 <= one < count or not count)):
-            raise DecError(f"{file.path} has {one!r} for tokenizer.ggml.{key}_token_id, and {count} tokens")
-    ends = {one for key, one in ids.items() if key != "bos" and one is not None}
-    if count and "tokenizer.ggml.token_type" in file.settings and ids["eot"] is None:
+    ids = _special(file)
+    ends = {one for key, one in ids.items() if key != "bos"}
+    if file.settings.get("tokenizer.ggml.tokens") and "tokenizer.ggml.token_type" in file.settings and "eot" not in ids:
         tokens, kinds = _tokens(file)
         ends |= {n for n, one in enumerate(kinds) if one == _CONTROL and tokens[n] in _ENDS}
-    return ids["bos"], sorted(ends)
+    return ids.get("bos"), sorted(ends)
+
+
+def _special(file: File) -> dict[str, int]:
+    """The tokens that a text begins and ends with, by their names. Raises DecError for numbers that are no tokens."""
+    listed = file.settings.get("tokenizer.ggml.tokens")
+    count, found = len(listed) if isinstance(listed, list) else 0, dict[str, int]()
+    for key in ("bos", "eos", "eot", "eom"):
+        one = file.settings.get(f"tokenizer.ggml.{key}_token_id")
+        if one is None:
+            continue
+        if type(one) is not int or not (0 <= one < count or not count):
+            raise DecError(f"{file.path} has {one!r} for tokenizer.ggml.{key}_token_id, and {count} tokens")
+        found[key] = one
+    return found
 
 
 def templates_of(file: File) -> dict[str, str]:
     """The chat template of a file and the special tokens that it may name, as a tokenizer of transformers takes them."""
     tokens, _ = _tokens(file)
-    bounds(file)
-    ids = {f"{key}_token": file.settings.get(f"tokenizer.ggml.{key}_token_id") for key in ("bos", "eos")}
-    made = {key: tokens[n] for key, n in ids.items() if n is not None}
+    made = {f"{key}_token": tokens[n] for key, n in _special(file).items() if key in ("bos", "eos")}
     template = file.settings.get("tokenizer.chat_template")
     return made if not isinstance(template, str) else {**made, "chat_template": template}
 
 
 def _tokens(file: File) -> tuple[list[str], Sequence[int]]:
-    tokens = file.settings.get("tokenizer.ggml.tokens")
-    if not isinstance(tokens, list) or not all(isinstance(one, str) for one in tokens):
+    listed = file.settings.get("tokenizer.ggml.tokens")
+    tokens = [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
+    if not isinstance(listed, list) or len(tokens) != len(listed):
         raise DecError(f"{file.path} has a tokenizer without tokens", hint=_INSTEAD)
-    kinds = file.settings.get("tokenizer.ggml.token_type", [_NORMAL] * len(tokens))
+    stated = _numbers(file, "token_type")
+    kinds = [_NORMAL] * len(tokens) if stated is None else list(map(int, stated))
     if len(kinds) != len(tokens):
         raise DecError(f"{file.path} has {len(tokens)} tokens, and kinds of {len(kinds)}", hint=_INSTEAD)
     return tokens, kinds
 
 
-def _byte_level(file: File, tokens: list[str]) -> dict[str, Any]:
-    pre, merges = file.settings.get("tokenizer.ggml.pre", ""), file.settings.get("tokenizer.ggml.merges", [])
+def _numbers(file: File, name: str) -> list[int | float] | None:
+    """The numbers of a setting by token; None where it is not there."""
+    found = file.settings.get(f"tokenizer.ggml.{name}")
+    if found is None:
+        return None
+    return [n for n in found if isinstance(n, int | float)] if isinstance(found, list | memoryview) else []
+
+
+def _byte_level(file: File, tokens: list[str]) -> Part:
+    pre, merges = str(file.settings.get("tokenizer.ggml.pre", "")), file.settings.get("tokenizer.ggml.merges", [])
     if pre not in PRE_TOKENIZERS:
         known = ", ".join(name for name in PRE_TOKENIZERS if name)
         raise DecError(f"{file.path} splits texts as {pre!r}, which is not known here", hint=f"known: {known}; {_INSTEAD}")
     vocabulary = {token: n for n, token in enumerate(tokens)}
-    pairs = [one.split(" ", 1) if isinstance(one, str) else [] for one in merges]
+    listed = merges if isinstance(merges, list | memoryview) else [merges]
+    pairs = [one.split(" ", 1) if isinstance(one, str) else [] for one in listed]
     if any(len(pair) != 2 or not {*pair, "".join(pair)} <= vocabulary.keys() for pair in pairs):
         raise DecError(f"{file.path} has a merge of what is no token", hint=_INSTEAD)
     whole = PRE_TOKENIZERS[pre] is _LLAMA3  # a word that is a token is not split, whatever the merges say
@@ -117,9 +136,9 @@ def _byte_level(file: File, tokens: list[str]) -> dict[str, Any]:
     }
 
 
-def _pieces(file: File, tokens: list[str], kinds: Sequence[int], special: list[int]) -> dict[str, Any]:
+def _pieces(file: File, tokens: list[str], kinds: Sequence[int], special: list[int]) -> Part:
     """SentencePiece's: two pieces become the piece with the best score that they make."""
-    scores = file.settings.get("tokenizer.ggml.scores", ())
+    scores = _numbers(file, "scores") or []
     if len(scores) != len(tokens):
         raise DecError(f"{file.path} has {len(tokens)} tokens, and scores of {len(scores)}", hint=_INSTEAD)
     vocabulary = {token: n for n, token in enumerate(tokens)}
@@ -135,9 +154,9 @@ def _pieces(file: File, tokens: list[str], kinds: Sequence[int], special: list[i
     model = {**_BPE, "vocab": vocabulary, "merges": merges, "byte_fallback": "<0x00>" in vocabulary, "unk_token": unknown,
              "fuse_unk": True}  # fmt: skip
     spaced = file.settings.get("tokenizer.ggml.add_space_prefix", True)
-    steps: list[dict[str, Any]] = [{"type": "Prepend", "prepend": _SPACE}] if spaced else []
+    steps: list[Part] = [{"type": "Prepend", "prepend": _SPACE}] if spaced else []
     steps.append({"type": "Replace", "pattern": {"String": " "}, "content": _SPACE})
-    back: list[dict[str, Any]] = [{"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}, {"type": "ByteFallback"},
+    back: list[Part] = [{"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}, {"type": "ByteFallback"},
                                   {"type": "Fuse"}]  # fmt: skip
     back += [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if spaced else []
     return {
@@ -148,20 +167,23 @@ def _pieces(file: File, tokens: list[str], kinds: Sequence[int], special: list[i
     }
 
 
-def _around(file: File, tokens: list[str], kind: str) -> dict[str, Any] | None:
+def _around(file: File, tokens: list[str], kind: str) -> Part | None:
     """What stands around a text: the tokens that begin and end it, where the file adds them."""
-    usual = {"bos": kind == "llama" or PRE_TOKENIZERS.get(file.settings.get("tokenizer.ggml.pre", "")) is _LLAMA3, "eos": False}
+    usual = {
+        "bos": kind == "llama" or PRE_TOKENIZERS.get(str(file.settings.get("tokenizer.ggml.pre", ""))) is _LLAMA3,
+        "eos": False,
+    }
+    ids = _special(file)
     begin, end = (
-        file.settings.get(f"tokenizer.ggml.{key}_token_id")
+        ids.get(key)
         if file.settings.get(f"tokenizer.ggml.add_{key}_token", usual[key]) else None
         for key in ("bos", "eos")
     )  # fmt: skip
-    bounds(file)
     around = {tokens[n]: {"id": tokens[n], "ids": [n], "tokens": [tokens[n]]} for n in (begin, end) if n is not None}
     if not around:
         return None
 
-    def part(n: int | None, kind: int) -> list[dict[str, Any]]:
+    def part(n: int | None, kind: int) -> list[Part]:
         return [] if n is None else [{"SpecialToken": {"id": tokens[n], "type_id": kind}}]
 
     one, two = ([{"Sequence": {"id": name, "type_id": kind}}] for kind, name in enumerate("AB"))

@@ -9,16 +9,20 @@ the root's position; here there is none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.config import mapping, whole
 from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source
 from decgraph.runtime.models.heads.rooted import Before, Rooted
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.decoder.net import Net
 
 _KINDS = ("gemma4_assistant", "gemma4_unified_assistant")
 
@@ -26,37 +30,38 @@ _KINDS = ("gemma4_assistant", "gemma4_unified_assistant")
 class Assistant(Rooted):
     """An assistant of Gemma 4. Its configuration (`of`) and its tensors are those of transformers' class."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
         from transformers.models.gemma4.modeling_gemma4 import Gemma4TextModel
         from transformers.models.gemma4_assistant import modeling_gemma4_assistant
 
-        official: Any = modeling_gemma4_assistant
+        official = modeling_gemma4_assistant
         # 5.23 refuses a model all of whose layers share
         reuse = {"kv_sharing_modes": property(lambda self: ["reuse"] * self.num_hidden_layers)}
-        shared: Any = type("Shared", (Gemma4TextConfig,), reuse)
-        width = int(config["hidden_size"])
+        shared: type[Gemma4TextConfig] = type("Shared", (Gemma4TextConfig,), reuse)
+        width = whole(config, "hidden_size")
         super().__init__({"vocab_size": config["vocab_size"], "hidden_size": width})
-        of, inner = config["of"], dict(config["of"]["text_config"])
-        text: Any = shared.from_dict({**inner, "num_kv_shared_layers": inner["num_hidden_layers"]})
+        of = mapping(config, "of")
+        inner = mapping(of, "text_config")
+        text = shared.from_dict({**inner, "num_kv_shared_layers": inner["num_hidden_layers"]})
         text._attn_implementation = "eager"
-        whole = SimpleNamespace(**{**of, "text_config": text, "get_text_config": lambda: text})
-        self.model: Any = Gemma4TextModel(text)
+        settings = SimpleNamespace(**{**of, "text_config": text, "get_text_config": lambda: text})
+        self.model: nn.Module = Gemma4TextModel(text)
         self.model.embed_tokens = nn.Identity()  # embeddings are the target's; its table is the output matrix
         self.lm_head = nn.Linear(text.hidden_size, text.vocab_size, bias=False)
         self.pre_projection = nn.Linear(2 * width, text.hidden_size, bias=False)
         self.post_projection = nn.Linear(text.hidden_size, width, bias=False)
         ordered = bool(of.get("use_ordered_embeddings"))
-        self.masked_embedding: Any = official.Gemma4AssistantMaskedEmbedder(whole) if ordered else None
+        self.masked_embedding: nn.Module | None = official.Gemma4AssistantMaskedEmbedder(settings) if ordered else None
         self._masks = official.Gemma4AssistantForCausalLM.create_attention_masks
-        self._holder = SimpleNamespace(config=whole)
-        self._layers: Any = lambda: None  # the target's, which are no part of the head
+        self._holder = SimpleNamespace(config=settings)
+        self._layers: Callable[[], nn.Module] = nn.Module  # the target's, which are no part of the head
 
-    def follow(self, net: Any) -> None:
+    def follow(self, net: Net) -> None:
         """Takes the layers of the target whose keys and values are read. Raises DecError for a target that is no Gemma 4."""
         base = net.base
         kinds = list(getattr(getattr(base, "config", None), "layer_types", None) or ())
-        if not kinds or not hasattr(base.layers[0].self_attn, "is_kv_shared_layer"):
+        if base is None or not kinds or not hasattr(base.layers[0].self_attn, "is_kv_shared_layer"):
             raise DecError("an assistant of Gemma 4 reads the keys and values of a Gemma 4", hint="its own target")
         own = [n for n in range(len(kinds)) if not base.layers[n].self_attn.is_kv_shared_layer]
         self._kept = [(kind, max(n for n in own if kinds[n] == kind)) for kind in dict.fromkeys(kinds)]
@@ -123,7 +128,7 @@ def _assistant(source: Source) -> ReadHead:
     tensors = {name: source.tensors[name] for name in source.tensors}
     if (table := tensors.pop("model.embed_tokens.weight", None)) is not None:
         tensors.setdefault("lm_head.weight", table)
-    size = source.number("vocab_size", of=dict(of.get("text_config") or {}))
+    size = source.number("vocab_size", of=mapping(of, "text_config"))
     config = {"vocab_size": size, "hidden_size": source.number("backbone_hidden_size"), "of": dict(of)}
     return ReadHead("Gemma 4 assistant", "features", "decgraph_assistant", config, tensors)
 

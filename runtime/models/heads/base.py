@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.config import number, whole
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 
 class LayerConfig:
@@ -26,24 +30,27 @@ class LayerConfig:
     SETTINGS = (*NUMBERS, "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters", "rope_theta", "rope_scaling",
                 "hidden_act")  # fmt: skip
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         given = {key: config[key] for key in self.SETTINGS if config.get(key) is not None}
-        whole = {**self.NUMBERS, **{key: value for key, value in given.items() if key in (*self.NUMBERS, "head_dim")}}
-        for key, value in whole.items():
+        sizes: dict[str, int] = dict(self.NUMBERS)
+        for key, value in given.items():
+            if key not in (*self.NUMBERS, "head_dim"):
+                continue
             if isinstance(value, bool) or not isinstance(value, int) or value < (key != "vocab_size"):
                 raise ValueError(f"{key} is {value!r}, and must be a whole number")
-        self.vocab_size: int = whole["vocab_size"]
-        self.hidden_size: int = whole["hidden_size"]
-        self.intermediate_size: int = whole["intermediate_size"]
-        self.num_hidden_layers: int = whole["num_hidden_layers"]
-        self.num_attention_heads: int = whole["num_attention_heads"]
-        self.num_key_value_heads = int(given.get("num_key_value_heads", self.num_attention_heads))
-        self.head_dim: int = whole.get("head_dim") or self.hidden_size // self.num_attention_heads
-        self.rms_norm_eps = float(given.get("rms_norm_eps", 1e-6))
+            sizes[key] = value
+        self.vocab_size = sizes["vocab_size"]
+        self.hidden_size = sizes["hidden_size"]
+        self.intermediate_size = sizes["intermediate_size"]
+        self.num_hidden_layers = sizes["num_hidden_layers"]
+        self.num_attention_heads = sizes["num_attention_heads"]
+        self.num_key_value_heads = whole(given, "num_key_value_heads", self.num_attention_heads)
+        self.head_dim = sizes.get("head_dim") or self.hidden_size // self.num_attention_heads
+        self.rms_norm_eps = number(given, "rms_norm_eps", 1e-6)
         self.hidden_act = str(given.get("hidden_act", "silu"))
         self._given = given
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """As a configuration of Llama."""
         own = {key: getattr(self, key) for key in self.SETTINGS if hasattr(self, key)}
         return {"model_type": "llama", **self._given, **own}
@@ -61,12 +68,12 @@ class Head(nn.Module):
     embed_tokens: nn.Embedding | None
     output: nn.Module | None
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__()
         self.embed_tokens = self.output = None
-        self.config: Any = LayerConfig(config)  # Any: an MTP layer has its target's
-        self.options: dict[str, Any] = {key: value for key, value in config.items() if key not in LayerConfig.SETTINGS}
-        self.vocab = int(config.get("vocab_size") or 0)  # 0: it neither reads nor gives tokens
+        self.config: LayerConfig | PretrainedConfig = LayerConfig(config)  # an MTP layer has its target's
+        self.options: dict[str, object] = {key: value for key, value in config.items() if key not in LayerConfig.SETTINGS}
+        self.vocab = whole(config, "vocab_size", 0)  # 0: it neither reads nor gives tokens
         self._embed: Callable[[Tensor], Tensor] | None = None
         self._output: Callable[[Tensor], Tensor] | None = None
 
@@ -131,7 +138,7 @@ class DraftOutput(nn.Module):
         """Logits [n, size] of states [n, width]."""
         return self.spread(self.matrix(states))
 
-    def share(self, output: Any) -> None:  # Any: a module
+    def share(self, output: nn.Module) -> None:
         """The rows of a target's output matrix at `tokens`, copied. Raises DecError for an output that is more than a matrix,
         and for tokens that it has no rows for."""
         if type(output) is not nn.Linear or not output.weight.is_floating_point():

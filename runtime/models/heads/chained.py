@@ -10,12 +10,12 @@ Li, Wei, Zhang and Zhang, EAGLE, 2024; EAGLE-2, 2024; EAGLE-3, 2025. Gloeckle et
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.config import whole, wholes
 from decgraph.runtime.models.heads.base import DraftOutput, Head, causal_mask
 from decgraph.runtime.models.heads.parts import Layer, Norm, PairLayer, rotary_of
 from decgraph.runtime.native.linear import Linear
@@ -79,7 +79,7 @@ class Eagle(Chained):
     norm before the output matrix), `norm_output` (the next slot reads the output after that norm), `output` (a matrix of its
     own)."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
         shape, options = self.config, self.options
         width = self.entering = int(shape.hidden_size)
@@ -129,31 +129,31 @@ class Eagle3(Chained):
     its layers.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
         shape, options = self.config, self.options
         width, eps = int(shape.hidden_size), shape.rms_norm_eps
-        count = len(options["reads"]) if options.get("reads") else len(usual(8))
-        self.reads = tuple(int(n) for n in options["reads"]) if options.get("reads") else None
+        self.reads = wholes(options, "reads") if options.get("reads") else None
+        count = len(self.reads or usual(8))
         self.entering = 2 * width
-        each = int(options.get("target_width") or width)
-        whole = each * count
+        each = whole(options, "target_width", width)
+        total = each * count
         self.embed_tokens = nn.Embedding(self.vocab, width) if options.get("embedding") else None
-        self.input_norm = Norm(whole, eps) if options.get("norm_before_fc") else None
+        self.input_norm = Norm(total, eps) if options.get("norm_before_fc") else None
         self.fc_norm = nn.ModuleList(Norm(each, eps) for _ in range(count)) if options.get("fc_norm") else None
-        self.fc = Linear(whole, width, bias=bool(options.get("fc_bias")))
+        self.fc = Linear(total, width, bias=bool(options.get("fc_bias")))
         first = PairLayer(shape, 0, options)
         self.layers = nn.ModuleList([first, *(Layer(shape, n, options) for n in range(1, shape.num_hidden_layers))])
         self.norm = Norm(width, eps)
         self.rotary = rotary_of(shape)
         self.own_output = True
-        rows = int(options.get("draft_vocab_size") or self.vocab)
+        rows = whole(options, "draft_vocab_size", self.vocab)
         own, mapped = bool(options.get("output", True)), bool(options.get("mapped"))
         if own or mapped:
             self.output = DraftOutput(width, rows, self.vocab, mapped=mapped, shared=not own)
         if options.get("mask_token_id") is not None:
-            self.mask = int(options["mask_token_id"])
-            self.mask_hidden = nn.Parameter(torch.zeros(1, 1, whole))
+            self.mask = whole(options, "mask_token_id")
+            self.mask_hidden = nn.Parameter(torch.zeros(1, 1, total))
 
     def attach(self, embedding: Tensor, output: Callable[[Tensor], Tensor], layers: int) -> None:
         super().attach(embedding, output, layers)

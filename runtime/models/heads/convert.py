@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,6 +14,9 @@ from decgraph.runtime.models import hf
 from decgraph.runtime.models.heads import load
 from decgraph.runtime.models.heads.layout import Part, ReadHead
 from decgraph.runtime.placement import AUTO, Placement
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.hf_causal import HFCausal
 
 TAKES: dict[Part, str] = {
     "features": "`head: features(target)`",
@@ -37,7 +40,7 @@ class Converted:
     dtype: str
     files: tuple[Path, ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """For JSON."""
         return {**asdict(self), "files": [str(path) for path in self.files]}
 
@@ -71,6 +74,9 @@ def convert(
         bind = {"features": hf.load_features, "heads": hf.load_heads, "layers": hf.load_adapter, "head": reading}[head.part]
         bind(folder, base)  # type: ignore[arg-type]  # a target whose states cannot be read is refused by them
         if share_output:
+            from decgraph.runtime.models.hf_causal import HFCausal
+
+            assert isinstance(base, HFCausal), "another's states cannot be read"
             head = _sharing(head, folder, base)
     else:
         load.module(head, folder, torch.float32)
@@ -82,7 +88,7 @@ def convert(
     return Converted(head.layout, head.part, head.model_type, TAKES[head.part], sizes.total(), dtype, files)
 
 
-def _sharing(head: ReadHead, folder: Path, target: Any) -> ReadHead:  # Any: a target whose states can be read
+def _sharing(head: ReadHead, folder: Path, target: HFCausal) -> ReadHead:
     """A head without its output matrix. Raises DecError unless the matrix holds the target's rows, in the precision of its
     file."""
     matrix = head.tensors.get(_MATRIX)

@@ -7,12 +7,12 @@ layer. The block attends to all of it and to itself in both directions; its slot
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.config import whole, wholes
 from decgraph.runtime.models.heads.base import DraftOutput
 from decgraph.runtime.models.heads.eagle import draft_tokens
 from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, count_of, layer_settings, renamed
@@ -27,22 +27,23 @@ class DFlash(Rooted):
     `output` (of its own; otherwise the target's), `draft_vocab_size`, `mapped`, `windows` (of each layer, None: all positions;
     a place sees those at most so far away), and those of its layers."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
         shape, options = self.config, self.options
         width = int(shape.hidden_size)
-        self.reads = tuple(int(n) for n in options["reads"])
-        self.mask, self.block = int(options["mask_token_id"]), int(options["block"])
-        self.fc = Linear(len(self.reads) * int(options.get("target_width") or width), width, bias=bool(options.get("fc_bias")))
+        self.reads = wholes(options, "reads")
+        self.mask, self.block = whole(options, "mask_token_id"), whole(options, "block")
+        self.fc = Linear(len(self.reads) * whole(options, "target_width", width), width, bias=bool(options.get("fc_bias")))
         self.hidden_norm = Norm(width, shape.rms_norm_eps)
         self.layers = nn.ModuleList(Layer(shape, n, options) for n in range(shape.num_hidden_layers))
-        self.windows: list[int | None] = list(options.get("windows") or [None] * len(self.layers))
+        windows = options.get("windows")
+        self.windows: list[int | None] = list(windows) if isinstance(windows, list) else [None] * len(self.layers)
         self.norm = Norm(width, shape.rms_norm_eps)
         self.rotary = rotary_of(shape)
         if options.get("embedding"):
             self.embed_tokens = nn.Embedding(self.vocab, width)
         if options.get("output"):
-            rows = int(options.get("draft_vocab_size") or self.vocab)
+            rows = whole(options, "draft_vocab_size", self.vocab)
             self.output = DraftOutput(width, rows, self.vocab, mapped=bool(options.get("mapped")))
 
     @property
@@ -124,7 +125,7 @@ OTHERS = ("markov_head.", "confidence_head.")
 
 
 def dflash_like(
-    source: Source, of: Config, reads: Any, mask: Any, layout: str, *, anchor: bool = False, drop: Collection[str] = ()
+    source: Source, of: Config, reads: object, mask: object, layout: str, *, anchor: bool = False, drop: Collection[str] = ()
 ) -> ReadHead:
     """A DFlash head. of: the configuration of its layers; reads: the layers whose inputs it reads; mask: the token; anchor: see
     `DFlash`, where the configuration does not say it; drop: tensors of other parts. Raises DecError for a configuration that
@@ -136,7 +137,8 @@ def dflash_like(
         )
     if isinstance(mask, bool) or not isinstance(mask, int):
         raise DecError(f"{source.folder / 'config.json'} does not say which token is the mask", hint="mask_token_id: a number")
-    if "sliding_attention" in (of.get("layer_types") or []):
+    kinds = of.get("layer_types")
+    if isinstance(kinds, list) and "sliding_attention" in kinds:
         raise DecError(f"{source.folder} has layers with a sliding window, which decgraph's DFlash has not")
     has = lambda name: name in source.tensors
     vocab = source.shape("embed_tokens.weight")[0] if has("embed_tokens.weight") else source.number("vocab_size", of=of)
@@ -179,7 +181,8 @@ def _transformers(source: Source) -> ReadHead:
         raise DecError(
             f"{source.folder / 'config.json'} does not say which layers' states are read", hint="target_layer_ids: [...]"
         )
-    kinds = of.get("layer_types") or ["full_attention"] * layers
+    kinds = of.get("layer_types")
+    kinds = kinds if isinstance(kinds, list) and kinds else ["full_attention"] * layers
     if len(kinds) != layers:
         raise DecError(f"{source.folder} has {layers} layers, and its config.json has {len(kinds)} layer_types")
     found, stored = renamed(source, {"encoder.fc.": "fc.", "encoder.output_norm_enc.": "hidden_norm."})

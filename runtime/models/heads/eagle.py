@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.config import mapping, whole
 from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, count_of, layer_settings, renamed
 
 
@@ -18,10 +18,10 @@ def _is_eagle(config: Config, names: Collection[str]) -> bool:
 
 def _eagle(source: Source) -> ReadHead:
     shape, options = layer_settings(source, "layers.0.")
-    rows = source.shape("fc.weight")
-    if rows != (shape["hidden_size"], 2 * shape["hidden_size"]):
+    rows, width = source.shape("fc.weight"), whole(shape, "hidden_size")
+    if rows != (width, 2 * width):
         raise DecError(f"{source.folder}: fc.weight has the shape {rows[0]}x{rows[1]}, and an EAGLE head of width "
-                       f"{shape['hidden_size']} has {shape['hidden_size']}x{2 * shape['hidden_size']}")  # fmt: skip
+                       f"{width} has {width}x{2 * width}")  # fmt: skip
     bias = source.config.get("bias")
     embeds = "embed_tokens.weight" in source.tensors
     config = {
@@ -61,8 +61,7 @@ def eagle3_like(source: Source, first: str, of: Config, layout: str) -> ReadHead
     """An EAGLE-3 head. first: the beginning of the names of its first layer's tensors; of: the configuration of its layers.
     Raises DecError for one that the tensors contradict."""
     shape, options = layer_settings(source, first, of, entering=2)
-    nested: dict[str, Any] = source.config.get("eagle_config") or {}
-    said = {**nested, **source.config}
+    said = {**mapping(source.config, "eagle_config"), **source.config}
     reads = said.get("eagle_aux_hidden_state_layer_ids") or said.get("target_layer_ids")
     if reads is not None and (not isinstance(reads, list) or not all(isinstance(n, int) and n >= 0 for n in reads)):
         raise DecError(f"{source.folder / 'config.json'} has {reads!r} for eagle_aux_hidden_state_layer_ids",

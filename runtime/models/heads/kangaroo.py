@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.heads.base import Head, causal_mask
 from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, count_of, layer_settings, renamed
 from decgraph.runtime.models.heads.parts import Layer, Norm, rotary_of
@@ -21,10 +21,10 @@ class Adapter(Head):
     its states) and those of its layers.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
         shape, options = self.config, self.options
-        self.exit_layer: int | None = options.get("exit_layer")
+        self.exit_layer: int | None = None if options.get("exit_layer") is None else whole(options, "exit_layer")
         self.layers = nn.ModuleList(Layer(shape, n, options) for n in range(shape.num_hidden_layers))
         self.norm = Norm(shape.hidden_size, shape.rms_norm_eps) if options.get("final_norm", True) else None
         self.rotary = rotary_of(shape)

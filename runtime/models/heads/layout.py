@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.heads.files import Tensors
 
-Config = dict[str, Any]
+Config = dict[str, object]
 Part = Literal["features", "heads", "layers", "head"]
 _USELESS = ("rotary_emb.inv_freq",)  # what old versions of transformers stored with a model
 
@@ -118,7 +118,7 @@ def layer_settings(source: Source, prefix: str, of: Config | None = None, *, ent
         **{k: config[k] for k in ("max_position_embeddings", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters",
                                   "hidden_act") if config.get(k) is not None},
     }  # fmt: skip
-    options = {
+    options: Config = {
         "qkv_bias": any(has(f"self_attn.{n}_proj.bias") for n in "qkv"),
         "output_bias": has("self_attn.o_proj.bias"),
         "qk_norm": any(has(f"self_attn.{n}_norm.weight") for n in "qk"),

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.heads.base import Head
 from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source
 from decgraph.runtime.native.linear import Linear
@@ -44,15 +44,15 @@ class Medusa(Head):
 
     own_output = True
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
-        width, options = int(config["hidden_size"]), self.options
+        width, options = whole(config, "hidden_size"), self.options
         self.heads = nn.ModuleList(
             nn.Sequential(
-                *(Block(width, bias=bool(options.get("block_bias", True))) for _ in range(int(options["blocks"]))),
+                *(Block(width, bias=bool(options.get("block_bias", True))) for _ in range(whole(options, "blocks"))),
                 Linear(width, self.vocab, bias=bool(options.get("output_bias"))),
             )
-            for _ in range(int(options["heads"]))
+            for _ in range(whole(options, "heads"))
         )
 
     def forward(self, hidden: Tensor) -> list[Tensor]:
@@ -64,9 +64,9 @@ class Residual(Head):
     """Medusa heads that the target's own output matrix reads: head i gives h + B silu(A h + a). (The paper's h + silu(A h + a)
     has a matrix per head to take things away again.) Options: `heads`, `inner_size`."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
-        width, inner, heads = (int(config[key]) for key in ("hidden_size", "inner_size", "heads"))
+        width, inner, heads = (whole(config, key) for key in ("hidden_size", "inner_size", "heads"))
         self.rise = nn.ModuleList(Linear(width, inner) for _ in range(heads))
         self.fall = nn.ModuleList(Linear(inner, width, bias=False) for _ in range(heads))
 

@@ -13,14 +13,18 @@ import copy
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.config import mapping, whole
 from decgraph.runtime.models.heads.chained import Chained
 from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, layer_settings, some
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 _DEEPSEEK = {"enorm.": "embedding_norm.", "hnorm.": "feature_norm.", "eh_proj.": "fc.", "shared_head.norm.": "norm."}
 _QWEN = {"pre_fc_norm_embedding.": "embedding_norm.", "pre_fc_norm_hidden.": "feature_norm.", "fc.": "fc.", "norm.": "norm."}
@@ -43,12 +47,14 @@ class Mtp(Chained):
     """An MTP layer. Its decoder layer, its norms and its rotary positions are of the target's classes in transformers; `of` is
     their configuration, of one layer."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__({"vocab_size": config.get("vocab_size"), "hidden_size": config["hidden_size"]})
         import transformers  # its layers are the target's own, of any family
 
-        base = transformers.AutoModel.from_config(_made(config["of"]), attn_implementation="eager", trust_remote_code=False)
-        self.config, self.entering = base.config, int(config["hidden_size"])
+        base = transformers.AutoModel.from_config(
+            _made(mapping(config, "of")), attn_implementation="eager", trust_remote_code=False
+        )
+        self.config, self.entering = base.config, whole(config, "hidden_size")
         self.layers, self.norm, self.rotary = base.layers, base.norm, base.rotary_emb
         self.embedding_norm, self.feature_norm = copy.deepcopy(base.norm), copy.deepcopy(base.norm)
         self.fc = nn.Linear(2 * self.entering, self.entering, bias=bool(config.get("fc_bias")))
@@ -67,7 +73,7 @@ class Mtp(Chained):
         return made
 
 
-def _made(of: Config) -> Any:
+def _made(of: Config) -> object:
     """A configuration of transformers from what `to_dict` gave."""
     import transformers
 
@@ -96,7 +102,7 @@ def _mtp(source: Source) -> ReadHead:
     """The MTP layer of a checkpoint, or its layers as the stages of one head (staged.py). Of a model of images and text it is
     the text model's."""
     if isinstance(source.config.get("text_config"), dict):
-        source = replace(source, config=dict(source.config["text_config"]))
+        source = replace(source, config=mapping(source.config, "text_config"))
     found = _begin(source.config, source.tensors)
     assert found is not None, "`looks` comes before `read`"
     begin, block, parts = found
@@ -190,7 +196,7 @@ def _mimo(source: Source, block: str, tensors: dict[str, Tensor], inner: dict[st
     return ReadHead("MTP (MiMo)", "features", "decgraph_eagle2", config, found, stored)
 
 
-def _one_layer(source: Source, inner: Collection[str]) -> Any:
+def _one_layer(source: Source, inner: Collection[str]) -> PretrainedConfig:
     """The target's configuration with the MTP layer as its only layer. Raises DecError for a target that transformers does not
     know, and for a layer that attends to a window only."""
     import transformers
@@ -224,7 +230,9 @@ def _one_layer(source: Source, inner: Collection[str]) -> Any:
     return made
 
 
-def _fitted(source: Source, of: Any, block: str, inner: dict[str, Tensor], like: Tensor | None) -> dict[str, Tensor]:
+def _fitted(
+    source: Source, of: PretrainedConfig, block: str, inner: dict[str, Tensor], like: Tensor | None
+) -> dict[str, Tensor]:
     """The decoder layer's tensors by the names of transformers' class, which joins those of experts; `like` has their dtype.
     Raises DecError, by their published names, for those that are missing or too many."""
     import transformers

@@ -8,7 +8,7 @@ side by side, Kangaroo's has no MLP. A layer here has the parts that its options
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ from decgraph.runtime.models.decoder.rotary import inverse_frequencies
 from decgraph.runtime.models.decoder.settings import Settings
 from decgraph.runtime.models.decoder.shape import FULL, Unknown
 from decgraph.runtime.models.heads.base import LayerConfig
+
+if TYPE_CHECKING:
+    from transformers import Cache
 
 
 class Norm(nn.Module):
@@ -78,7 +81,7 @@ class Attention(nn.Module):
     """Causal attention with rotary positions. `entering`: the width of the states that it reads. Options: `qkv_bias`,
     `output_bias`, `qk_norm` (a norm of every query and key)."""
 
-    def __init__(self, config: LayerConfig, index: int, entering: int, options: Mapping[str, Any]) -> None:
+    def __init__(self, config: LayerConfig, index: int, entering: int, options: Mapping[str, object]) -> None:
         super().__init__()
         self.layer_idx, self.head_dim = index, config.head_dim
         heads, shared = config.num_attention_heads, config.num_key_value_heads
@@ -104,7 +107,7 @@ class Attention(nn.Module):
         states: Tensor,
         position_embeddings: tuple[Tensor, Tensor],
         attention_mask: Tensor | None = None,
-        past_key_values: Any = None,
+        past_key_values: Cache | None = None,
     ) -> Tensor:
         """[B, T, entering] -> [B, T, hidden]. A cache's `update` gets the new keys and values, and gives all of them."""
         query, key, value = self.project(states)
@@ -124,7 +127,7 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """Llama's gated MLP. Option: `mlp_bias`."""
 
-    def __init__(self, config: LayerConfig, options: Mapping[str, Any]) -> None:
+    def __init__(self, config: LayerConfig, options: Mapping[str, object]) -> None:
         super().__init__()
         width, inner, bias = config.hidden_size, config.intermediate_size, bool(options.get("mlp_bias"))
         self.gate_proj = nn.Linear(width, inner, bias=bias)
@@ -143,7 +146,7 @@ class MLP(nn.Module):
 class Layer(nn.Module):
     """A decoder layer on one state: attention, then perhaps an MLP. Options: `input_norm`, `mlp`, and those of its parts."""
 
-    def __init__(self, config: LayerConfig, index: int, options: Mapping[str, Any]) -> None:
+    def __init__(self, config: LayerConfig, index: int, options: Mapping[str, object]) -> None:
         super().__init__()
         self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps) if options.get("input_norm", True) else None
         self.self_attn = Attention(config, index, config.hidden_size, options)
@@ -151,7 +154,7 @@ class Layer(nn.Module):
         self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps) if has else None
         self.mlp = MLP(config, options) if has else None
 
-    def forward(self, states: Tensor, **attending: Any) -> Tensor:
+    def forward(self, states: Tensor, **attending: object) -> Tensor:
         """[B, T, hidden] -> [B, T, hidden]; `attending` goes to the attention."""
         entering = states if self.input_layernorm is None else self.input_layernorm(states)
         return _through(self, states + self.self_attn(entering, **attending))
@@ -163,7 +166,7 @@ class PairLayer(nn.Module):
     Option `norm_before_residual`: what attention is added to is the feature after its norm, not before it.
     """
 
-    def __init__(self, config: LayerConfig, index: int, options: Mapping[str, Any]) -> None:
+    def __init__(self, config: LayerConfig, index: int, options: Mapping[str, object]) -> None:
         super().__init__()
         self.width, self.after = int(config.hidden_size), bool(options.get("norm_before_residual"))
         self.input_layernorm = Norm(self.width, config.rms_norm_eps)
@@ -172,7 +175,7 @@ class PairLayer(nn.Module):
         self.post_attention_layernorm = Norm(self.width, config.rms_norm_eps)
         self.mlp = MLP(config, options)
 
-    def forward(self, states: Tensor, **attending: Any) -> Tensor:
+    def forward(self, states: Tensor, **attending: object) -> Tensor:
         """[B, T, 2 hidden] -> [B, T, hidden]; `attending` goes to the attention."""
         embedded, feature = states[..., : self.width], states[..., self.width :]
         normed = self.hidden_norm(feature)
@@ -180,7 +183,7 @@ class PairLayer(nn.Module):
         return _through(self, (normed if self.after else feature) + self.self_attn(both, **attending))
 
 
-def _through(layer: Any, states: Tensor) -> Tensor:
+def _through(layer: nn.Module, states: Tensor) -> Tensor:
     """The MLP's half of a layer, where it has one."""
     if layer.mlp is None:
         return states

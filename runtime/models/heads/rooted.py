@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.heads.base import Head, outside
 from decgraph.runtime.models.heads.medusa import Block
 from decgraph.runtime.models.heads.parts import Layer, Norm, rotary_of
 from decgraph.runtime.native.linear import Linear
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 
 @dataclass
@@ -102,15 +106,15 @@ class Hydra(Rooted):
     `matrix_bias` (of the output matrices), and those of the prefix layer.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
-        width, options = int(config["hidden_size"]), self.options
-        self.depth = int(options["heads"])
+        width, options = whole(config, "hidden_size"), self.options
+        self.depth = whole(options, "heads")
         self.grounded = bool(options.get("grounded", True))
         if self.grounded and options.get("embedding", True):
             self.embed_tokens = nn.Embedding(self.vocab, width)
         self.heads = nn.ModuleList(
-            HydraHead(n + 2 if self.grounded else 1, width, self.vocab, int(options["blocks"]),
+            HydraHead(n + 2 if self.grounded else 1, width, self.vocab, whole(options, "blocks"),
                       bias=bool(options.get("matrix_bias")))
             for n in range(self.depth)
         )  # fmt: skip
@@ -136,7 +140,7 @@ class Hydra(Rooted):
 class _Prefix(nn.Module):
     """Hydra++'s layer over the target's last states, with keys and values that it hands on."""
 
-    def __init__(self, config: Any, options: Mapping[str, Any]) -> None:
+    def __init__(self, config: PretrainedConfig, options: Mapping[str, object]) -> None:
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList([Layer(config, 0, dict(options))])
@@ -182,12 +186,12 @@ class Recurrent(Rooted):
     Options: `rnn` (false: the sum of embeddings), `blocks`, `exit_width`, `project` (a Linear before the blocks), `kept`.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
-        width, options = int(config["hidden_size"]), self.options
-        inner = int(options["exit_width"])
+        width, options = whole(config, "hidden_size"), self.options
+        inner = whole(options, "exit_width")
         self.input_proj = Linear(2 * width, inner) if options.get("project") else None
-        blocks = (Block(inner) for _ in range(int(options["blocks"])))
+        blocks = (Block(inner) for _ in range(whole(options, "blocks")))
         self.lm_head = nn.Sequential(*blocks, Linear(inner, self.vocab, bias=False))
         self.rnn_u = Linear(width, width) if options.get("rnn") else None
         self.rnn_w = Linear(width, width, bias=False) if options.get("rnn") else None
@@ -204,7 +208,7 @@ class Recurrent(Rooted):
                 state = embedded + state
         both = torch.cat((context, state), dim=-1)
         logits: Tensor = self.lm_head(both if self.input_proj is None else self.input_proj(both))
-        kept = int(self.options.get("kept") or 50)
+        kept = whole(self.options, "kept", 50)
         if kept < logits.shape[-1]:
             least = logits.topk(kept, dim=-1).values[:, -1:]
             logits = logits.masked_fill(logits < least, outside(logits.dtype))

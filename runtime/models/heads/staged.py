@@ -8,7 +8,6 @@ DeepSeek-AI, DeepSeek-V3 Technical Report, 2024 (section 2.2).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import nn
 
@@ -24,8 +23,10 @@ class Staged(nn.Module):
     own_output = True
     reads: tuple[int, ...] | None = None
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__()
-        self.stages = nn.ModuleList(KINDS[config["of_kind"]](stage) for stage in config["stages"])
+        stages = config["stages"]
+        assert isinstance(stages, list), "a configuration for each stage"
+        self.stages = nn.ModuleList(KINDS[str(config["of_kind"])](stage) for stage in stages)
         self.config = self.stages[0].config
         self.vocab: int = self.stages[0].vocab
