@@ -61,9 +61,15 @@ class NativeDecoder(Decoder):
     def _like(self, part: DecoderPart) -> Decoder:
         return NativeDecoder(self.shape, self.weights, self.products, self.ropes, part)
 
-    def copied(self, **changed: object) -> Decoder:
+    def copied(
+        self,
+        *,
+        shape: Shape | None = None,
+        weights: dict[str, Tensor] | None = None,
+        products: dict[str, Product] | None = None,
+    ) -> Decoder:
         """See `Decoder`."""
-        return native(super().copied(**changed))
+        return native(super().copied(shape=shape, weights=weights, products=products))
 
     def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> Decoder:
         """See `Decoder`: torch's products are compiled."""
