@@ -104,7 +104,9 @@ class Settings:
     """The settings of B lanes as device tensors, axis 0 the lane; `admit` writes a lane. features: those that any lane may use.
     text: the lanes' tokens int64[B, S], a buffer that lasts, which penalties and grammars read."""
 
-    def __init__(self, features: Iterable[str], batch: int, vocab: int, device: object, text: Tensor | None = None) -> None:
+    def __init__(
+        self, features: Iterable[str], batch: int, vocab: int, device: torch.device, text: Tensor | None = None
+    ) -> None:
         sizes = sizes_of(features)
         self.features, self.batch, self.vocab, self.text = frozenset(sizes), batch, vocab, text
 
