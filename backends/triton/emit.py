@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from linecache import getline
-from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -147,7 +146,7 @@ def _symbol(node: fx.Node) -> str:
     return SYMBOLS.get(name, "") if plain and len(node.args) == (1 if name == "bitwise_not" else 2) else ""
 
 
-def _value(value: Any, said: dict[fx.Node, str]) -> str:
+def _value(value: object, said: dict[fx.Node, str]) -> str:
     if isinstance(value, fx.Node):
         return said[value]
     if isinstance(value, tuple | list):
@@ -206,7 +205,9 @@ def launches(graph: Graph, vocabulary: int = 0) -> list[Launch]:
     return [_launch(group, sources, stored, vocabulary) for group in groups]
 
 
-def _joined(node: fx.Node, sources: Any, groups: list[list[fx.Node]], needs: list[set[int]], before: set[int]) -> int | None:
+def _joined(
+    node: fx.Node, sources: dict[fx.Node, set[fx.Node]], groups: list[list[fx.Node]], needs: list[set[int]], before: set[int]
+) -> int | None:
     """The group that a stored node can join: one that it reads from or shares a source with, over as many elements, or over as
     many as that one has results, and on which nothing depends that the node needs."""
     beyond: set[int] = set()
@@ -326,7 +327,7 @@ def table(graph: Graph, vocabulary: int = 0) -> list[str]:
     return [*lines, "Bytes: " + ", ".join(f"{n:,} of {what}" for what, n in sorted(size_of.items()))]
 
 
-def as_json(graph: Graph, title: str = "", vocabulary: int = 0) -> dict[str, Any]:
+def as_json(graph: Graph, title: str = "", vocabulary: int = 0) -> dict[str, object]:
     """The same in JSON's types: the text, its tensors, and the launches."""
     found = launches(graph, vocabulary)
     count, size = totals(found)

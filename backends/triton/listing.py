@@ -14,6 +14,8 @@ from decgraph.backends.triton.machine import TritonMachine
 from decgraph.backends.triton.program import Job, Program, more_slots
 from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.ir.values import Module
+from decgraph.runtime.arguments import ParamValue
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 
 PROMPT, LIMIT, ROUNDS = (1, 2, 3, 4), 32, 64
@@ -43,7 +45,7 @@ def _opened(jobs: Sequence[Job], capacity: int) -> Program:
 
 @torch.no_grad()
 def graphs_of(
-    module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any]
+    module: Module, function: str, models: Mapping[str, Model], params: Mapping[str, ParamValue]
 ) -> Iterator[tuple[str, Graph]]:
     """The graphs of a program's decoding step, each with what it is: the whole step, or, where the host runs loops, the body of
     the innermost one. models: runtime models by parameter name. Raises NotSteppable where there is no step."""
@@ -66,7 +68,7 @@ def _recorded(program: Program) -> tuple[str, Graph]:
         return "one decoding step", traced(program.body, step)
     found: list[Graph] = []
 
-    def record(body: Callable[[], Any], device: torch.device) -> Callable[[], None]:
+    def record(body: Callable[[], object], device: torch.device) -> Callable[[], None]:
         def handed_on() -> list[torch.Tensor]:
             tensors: list[torch.Tensor] = []
             flattened(body(), tensors)

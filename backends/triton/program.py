@@ -9,7 +9,7 @@ that the host reads one step while the device computes another. Which requests g
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,15 +18,18 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.bodies import Bodies
+from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.capture import captured
 from decgraph.backends.triton.graph import Replayed, traced
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import CHUNK, ModelPart
-from decgraph.backends.triton.state import Frame, Step
+from decgraph.backends.triton.state import Frame, Slots, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Vec, is_static
 from decgraph.ir.memo import memo_of
+from decgraph.ir.values import Op
 from decgraph.runtime.models.distinct import original_of
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.placement import placement_of
 
 LEAST = 16
@@ -56,7 +59,7 @@ class Kept:
     """What is kept with a main model. needs: by program, or why it has no step. budget: bytes of all programs, None: free."""
 
     programs: OrderedDict[int, Program] = field(default_factory=OrderedDict)
-    needs: OrderedDict[Any, tuple[Any, Needs | NotSteppable]] = field(default_factory=OrderedDict)
+    needs: OrderedDict[Hashable, tuple[object, Needs | NotSteppable]] = field(default_factory=OrderedDict)
     budget: int | None = None
 
     def limit(self, budget: int) -> None:
@@ -67,12 +70,12 @@ class Kept:
                 self.programs.pop(id(program))
 
 
-def kept(model: Any) -> Kept:
+def kept(model: Model) -> Kept:
     """The programs of a main model."""
     return memo_of(model).once("steps", Kept)
 
 
-def home(models: dict[str, Any]) -> torch.device:
+def home(models: Mapping[str, Model]) -> torch.device:
     """The device of the models' weights; of models without any, CUDA where it is there."""
     for model in models.values():
         if (found := placement_of(model)) is not None:
@@ -80,7 +83,7 @@ def home(models: dict[str, Any]) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def key_of(m: Any) -> Any:
+def key_of(m: Any) -> Hashable:
     """What requests that share a program have in common."""
     models = tuple(sorted((name, id(model)) for name, model in m.models.items()))
     return id(m.module), m.function.name, models, tuple(sorted((name, str(v)) for name, v in m.params.items()))
@@ -103,7 +106,7 @@ def needs_of(m: Any, features: frozenset[str]) -> Needs:
     return out
 
 
-def _needs_key(m: Any, features: frozenset[str]) -> Any:
+def _needs_key(m: Any, features: frozenset[str]) -> tuple[Hashable, frozenset[str], int]:
     """The program and its features; of a canvas the size too: it is computed whole, and some find out about it only there."""
     room = len(m.request.prompt) + int(m.request.max_tokens) if m.main.kind == "masked" else 0
     return key_of(m), features, room
@@ -136,15 +139,15 @@ def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
     return Needs(max(behind, default=0) + 2, -(-size // slots), max(behind, default=-2) + 2)
 
 
-def chains(step: Step) -> list[Any]:
+def chains(step: Step) -> list[Cache]:
     """The slots of causal models, which compute the last tokens of a text with a step's first call."""
-    return [c for c in step.caches.values() if hasattr(c, "behind")]
+    return [c for c in step.caches.values() if isinstance(c, Cache)]
 
 
 @torch.no_grad()
 def built(m: Any, frame: Frame, slots: int) -> Step:
     """The step of a machine's program, with models of so many slots a lane. Raises NotSteppable."""
-    made: dict[str, Any] = {}
+    made: dict[str, Any] = {}  # Any: a DeviceModel, or a ModelPart of layers
     order = sorted(m.models.items(), key=lambda item: (item[1] is not m.main, item[1].kind in ("features", "head")))
     for name, model in order:
         if model.kind == "layers":
@@ -163,7 +166,7 @@ def built(m: Any, frame: Frame, slots: int) -> Step:
 def settle(step: Step) -> bool:
     """Run iterations in which no lane takes part, until what they leave uncomputed stays the same: every later one is like the
     last. Derived models are made there. Whether the host runs loops in them. Raises NotSteppable."""
-    turns: dict[Any, int] = {}
+    turns: dict[Op | None, int] = {}
 
     def reads(flag: Tensor) -> int:
         """One iteration of every loop that the host runs."""
@@ -328,10 +331,10 @@ class Program:
         """How many of a text's first tokens a lane has keys and values of; the last one is computed in any case."""
         return min(alike(self.texts[lane], tokens), len(tokens) - 1) if self.models else 0
 
-    def counterparts(self, other: Program) -> list[Any]:
+    def counterparts(self, other: Program) -> list[Slots]:
         """This program's slots of the models that another one has, as far as there are any."""
-        mine = {id(getattr(c.model, "model", None)): c for c in self.models}
-        return [mine[id(c.model.model)] for c in other.models if id(getattr(c.model, "model", None)) in mine]
+        mine = {id(c.model.model): c for c in self.models}
+        return [mine[id(c.model.model)] for c in other.models if id(c.model.model) in mine]
 
     def serves(self, other: Program) -> bool:
         """Whether lanes of this program can be copied into lanes of another."""

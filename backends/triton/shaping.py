@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -73,7 +73,7 @@ def _rounded(n: int, least: int) -> int:
     return max(least, 1 << max(0, n - 1).bit_length())
 
 
-def _states(allow: Any, vocab: int) -> int:
+def _states(allow: object, vocab: int) -> int:
     """How many states a request's automaton has. Raises NotSteppable where it cannot be a table on the device."""
     if not isinstance(allow, Automaton):
         raise NotSteppable("`allow` is a function of the caller")
@@ -104,7 +104,9 @@ class Settings:
     """The settings of B lanes as device tensors, axis 0 the lane; `admit` writes a lane. features: those that any lane may use.
     text: the lanes' tokens int64[B, S], a buffer that lasts, which penalties and grammars read."""
 
-    def __init__(self, features: Iterable[str], batch: int, vocab: int, device: Any, text: Tensor | None = None) -> None:
+    def __init__(
+        self, features: Iterable[str], batch: int, vocab: int, device: torch.device, text: Tensor | None = None
+    ) -> None:
         sizes = sizes_of(features)
         self.features, self.batch, self.vocab, self.text = frozenset(sizes), batch, vocab, text
 
@@ -126,7 +128,7 @@ class Settings:
             # Row 0 of a lane is the state after a text that its automaton does not know.
             self.table = rows(-1, self.states + 1, vocab, dtype=torch.int16)
             self.after = rows(0, int(text.shape[1]) + 2)  # type: ignore[union-attr]  # the state after each length; the last is spare
-            self._tables: list[Any] = [self] * batch  # whose table a lane has; at first nobody's
+            self._tables: list[object] = [self] * batch  # whose table a lane has; at first nobody's
 
     @property
     def rng(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -175,7 +177,7 @@ class Settings:
         if self.states:
             self._admit_automaton(lane, request, generated)
 
-    def _put(self, row: Tensor, values: Any) -> None:
+    def _put(self, row: Tensor, values: object) -> None:
         row.copy_(torch.as_tensor(np.asarray(values), dtype=row.dtype))
 
     def _admit_automaton(self, lane: int, request: Request, generated: Sequence[int]) -> None:
