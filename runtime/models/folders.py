@@ -152,7 +152,7 @@ def configuration(path: str | Path) -> tuple[Path, dict[str, object]]:
     if not (at / "config.json").is_file():
         raise _no_model(at)
     config = settings(at / "config.json")
-    names = _classes(config)
+    names = config.get("architectures")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise DecError(f"{at / 'config.json'} has {names!r} for architectures", hint='a list: ["LlamaForCausalLM"]')
     for key in ("vocab_size", "max_position_embeddings"):
