@@ -56,14 +56,14 @@ def no_such(name: str, layers: int, how: str, args: Iterable[object]) -> DecErro
     return DecError(f"{name!r} has {layers} layers and no {called(how, args)}", hint=hints.get(how, ""))
 
 
-class Layered(Protocol):
+class HasLayers(Protocol):
     """A model with layers."""
 
     name: str
     layers: int
 
 
-def check_layers(model: Layered, numbers: Iterable[int]) -> None:
+def check_layers(model: HasLayers, numbers: Iterable[int]) -> None:
     """Raises DecError unless the model has all of these layers."""
     odd = sorted(n for n in numbers if not 0 <= n < model.layers)
     if odd:

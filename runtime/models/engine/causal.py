@@ -18,7 +18,7 @@ from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
 from decgraph.runtime.models.engine.cache import LENGTH, ROWS, SlotStates, Store, TooLarge
 from decgraph.runtime.models.engine.draft_loop import draft
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, OnMemories, Output
-from decgraph.runtime.models.engine.layout import FULL, MOST, SLIDING, Layout, NetStep, Step, StraightMasks, Tapped
+from decgraph.runtime.models.engine.layout import FULL, MOST, SLIDING, ForwardStep, Layout, NetStep, StraightMasks, Tapped
 from decgraph.runtime.models.engine.slots import TAIL, Slot, SlotPlan, plan
 from decgraph.runtime.models.interface import check_size
 from decgraph.runtime.models.soft_inputs import replaced
@@ -39,7 +39,7 @@ class CausalEngine:
 
     def __init__(
         self,
-        step: Step,
+        step: ForwardStep,
         layout: Layout,
         head: Callable[[Tensor], Tensor],
         *,
@@ -205,7 +205,7 @@ class CausalEngine:
         if slot is not None:
             self.store.clear(slot.number)
 
-    def onto(self, below: CausalEngine | None, step: Step, layout: Layout) -> None:
+    def onto(self, below: CausalEngine | None, step: ForwardStep, layout: Layout) -> None:
         """From now on compute only the layers above another engine, or (None) all layers. Drops the cache."""
         for sequence in list(self._slots):
             self._drop(sequence)
@@ -419,7 +419,7 @@ class CausalEngine:
         return self._stepped(self.step, given, batch, part, plans, takes)
 
     def _stepped(
-        self, step: Step, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
+        self, step: ForwardStep, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
     ) -> Tensor:
         """A step's last states [B, T, width] of tokens or entering states."""
         made: Tensor = step(given, batch.positions, batch.write, part.keys, part.values, batch.masks)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from decgraph.runtime.models.engine.cache import LENGTH, Store
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, Output
-from decgraph.runtime.models.engine.layout import Layout, Step
+from decgraph.runtime.models.engine.layout import ForwardStep, Layout
 from decgraph.runtime.models.engine.slots import Slot
 
 
@@ -25,7 +25,7 @@ class DraftEngine(Protocol):
     context: int | None
     counted: Counted
     layout: Layout
-    step: Step
+    step: ForwardStep
     store: Store
 
     @property

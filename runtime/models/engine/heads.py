@@ -22,7 +22,7 @@ from decgraph.runtime.models.engine.cache import SlotStates
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, OverCore
 from decgraph.runtime.models.engine.given import features_of, inside, strange
-from decgraph.runtime.models.engine.layout import FULL, Layout, Step
+from decgraph.runtime.models.engine.layout import FULL, ForwardStep, Layout
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.slots import SlotPlan
 from decgraph.runtime.models.engine.taps import columns
@@ -84,7 +84,7 @@ def _as_it_is(logits: Tensor) -> Tensor:
     return logits
 
 
-def layer_step(module: nn.Module) -> tuple[Step, Layout]:
+def layer_step(module: nn.Module) -> tuple[ForwardStep, Layout]:
     """The step of a head's layers on states: the decoder, or else the module as it is."""
     made = decoder_of_layers(module)
     if made is not None:

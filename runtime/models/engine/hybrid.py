@@ -10,7 +10,7 @@ from decgraph.runtime.models.decoder.states import Drafted, State, Work
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.cache import SlotStates
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.layout import Step
+from decgraph.runtime.models.engine.layout import ForwardStep
 from decgraph.runtime.models.engine.slots import Move, Slot, SlotPlan
 
 _EARLIER = 3  # states after beginnings of a text, for requests that begin alike
@@ -59,7 +59,7 @@ class HybridEngine(CausalEngine):
     slot = HybridSlot
 
     def _stepped(
-        self, step: Step, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
+        self, step: ForwardStep, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
     ) -> Tensor:
         from decgraph.runtime.models.decoder.hybrid import HybridDecoder
         from decgraph.runtime.models.engine.layout import Tapped

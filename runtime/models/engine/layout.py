@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.states import Work
 
 
-class Step(Protocol):
+class ForwardStep(Protocol):
     """What an engine runs: a decoder, one that also gives states of inner layers, or a head's layers."""
 
     def __call__(
@@ -33,7 +33,7 @@ class Step(Protocol):
 
 
 @runtime_checkable
-class NetStep(Step, Protocol):
+class NetStep(ForwardStep, Protocol):
     """A model's layers as a step: a decoder, or a module of transformers."""
 
     @property

@@ -13,7 +13,7 @@ from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories
-from decgraph.runtime.models.engine.layout import SLIDING, Step
+from decgraph.runtime.models.engine.layout import SLIDING, ForwardStep
 from decgraph.runtime.models.engine.lengths import LengthsEngine
 from decgraph.runtime.models.engine.nets import fresh_engine
 from decgraph.runtime.models.engine.recurrent import recurrent_engine
@@ -58,7 +58,7 @@ class PrefixedStep:
     """As `step`, over `prefix` rows before the caches: keys and values by layer, each [1, heads, n, dim]. Positions are n
     further on. The caches are copied behind the prefix in every call."""
 
-    def __init__(self, step: Step, prefix: Sequence[tuple[Tensor, Tensor]], window: int | None) -> None:
+    def __init__(self, step: ForwardStep, prefix: Sequence[tuple[Tensor, Tensor]], window: int | None) -> None:
         self.step, self.prefix, self.window = step, prefix, window
         self.count = prefix[0][0].shape[2]
 
