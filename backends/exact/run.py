@@ -17,7 +17,7 @@ from decgraph.backends.exact.draws import ExactDraws
 from decgraph.backends.exact.reals import NotSeparated, signature
 from decgraph.backends.exact.states import Signer, Unknown, live_values, settled_walks
 from decgraph.backends.exact.world import AnyFunction, Enough, World
-from decgraph.backends.reference.protocols import Context, Machine
+from decgraph.backends.reference.protocols import Context, Machine, RowSource
 from decgraph.backends.reference.soft import is_soft, read_path, tokens_of
 from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
@@ -264,16 +264,8 @@ class ExactMachine(ExactDraws):
     def score_path(self, model: Model, state: Context, given: Memory | None) -> Scores:
         return model.eval([read_path(state)], given)[0]
 
-    def model_row(
-        self,
-        model: Model | None,
-        scores: Callable[[], Scores],
-        path: Context,
-        node: int | None,
-        allow: np.ndarray | None,
-        position: int | None = None,
-    ) -> Row:
-        row = super().model_row(model, scores, path, node, allow, position)
+    def model_row(self, source: RowSource) -> Row:
+        row, (scores, path, allow) = super().model_row(source), (source.scores, source.path, source.allow)
         slow, request = row.face, self.request
         by_path = request.penalised or request.min_length or request.allow is not None
 
@@ -287,7 +279,8 @@ class ExactMachine(ExactDraws):
 
         plain = allow is None and isinstance(scores, partial) and len(scores.args) == 3 and scores.args[2] is None
         plain = plain and not is_soft(path)  # what is said after a soft node is not said of a text
-        return Row(face, position=row.position, node=node, path=path, label=row.label, origin=(model,) if plain else None)
+        origin = (source.model,) if plain else None
+        return Row(face, position=row.position, node=source.node, path=path, label=row.label, origin=origin)
 
     def scores_of_values(self, values: np.ndarray, is_probs: bool) -> Scores:
         return Scores(weights=tuple(self.num.weights(values, is_probs)))

@@ -6,7 +6,7 @@ import numpy as np
 
 from decgraph.backends.reference.cells import CanvasCells, made
 from decgraph.backends.reference.places import text_of_place
-from decgraph.backends.reference.protocols import Machine
+from decgraph.backends.reference.protocols import Machine, RowSource
 from decgraph.backends.reference.rows import row_of_scores
 from decgraph.backends.reference.values import memory_of
 from decgraph.ir.data.canvas import Canvas
@@ -75,7 +75,7 @@ def eval_canvases(m: Machine, op: Op, model: Model, place: Datum, extra: dict[st
         before = resolve_path(c.base) if "after" in extra else read[:base]
         for j, i in enumerate(which):
             path = tuple(x if isinstance(x, int) else m.mask_token for x in (*before, *read[base : base + i]))
-            out[s, j] = m.model_row(model, row_of_scores(memo[read][j]), path, i, None)
+            out[s, j] = m.model_row(RowSource(model, row_of_scores(memo[read][j]), path, i))
     at_once, given = fresh(states[0], None if "after" in extra else at, memory)
     if store is None and given is not None and at_once is not None:
         new = len(memo) * len(at_once)

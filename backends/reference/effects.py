@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.backends.reference.protocols import Machine
+from decgraph.backends.reference.protocols import Machine, RowSource
 from decgraph.backends.run import Stop
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.canvas import Canvas
@@ -155,7 +155,7 @@ def path_draw(m: Machine, model: Model | None, path: tuple[int, ...], token: int
         assert model is not None
         return model.eval([path], None)[0]
 
-    row = m.model_row(model, scores, path, None, None)
+    row = m.model_row(RowSource(model, scores, path))
     return Draw(token, row, "raw", source=row)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -27,6 +28,20 @@ from decgraph.runtime.trace import Event
 
 Context = tuple[int | Draw, ...]
 """Tokens from the first position on; a draw may not have been read."""
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """What a row is computed from: the scores of a model, or without a model those that a program passes to `warp`, of the
+    token after `path`, at a node of a tree or a cell of a canvas. allow[vocab] says which tokens the call allows. `position`
+    is that of the token, where it is not the next one (Medusa's heads look further ahead)."""
+
+    model: Model | None
+    scores: Callable[[], Scores]
+    path: Context
+    node: int | None = None
+    allow: np.ndarray | None = None
+    position: int | None = None
 
 
 class Machine(machine.Machine, Protocol):
@@ -79,15 +94,7 @@ class Machine(machine.Machine, Protocol):
     def vector(self, probs: Vector) -> np.ndarray: ...
     def scores_of_values(self, values: np.ndarray, is_probs: bool) -> Scores: ...
     def score_paths(self, model: Model, states: Sequence[Context], given: Any) -> list[Callable[[], Scores]]: ...
-    def model_row(
-        self,
-        model: Model | None,
-        scores: Callable[[], Scores],
-        path: Context,
-        node: int | None,
-        allow: np.ndarray | None,
-        position: int | None = None,
-    ) -> Row: ...
+    def model_row(self, source: RowSource) -> Row: ...
 
     # calls of models
     def count_call(self, model: Model, rows: int, cells: int, computed: int | None = None, *, drafts: bool = False) -> None: ...

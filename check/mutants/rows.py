@@ -7,11 +7,9 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.reference.places import States
-from decgraph.backends.reference.protocols import Context
+from decgraph.backends.reference.protocols import Context, RowSource
 from decgraph.check.mutant import Mutant
 from decgraph.check.profile import Profile
 from decgraph.ir import machine
@@ -170,21 +168,14 @@ class Elsewhere(ExactMachine):
     def instead(self, path: Context) -> Context:
         return path
 
-    def model_row(
-        self,
-        model: Model | None,
-        scores: Callable[[], Scores],
-        path: Context,
-        node: int | None,
-        allow: np.ndarray | None,
-        position: int | None = None,
-    ) -> Row:
-        below = len(path) > len(self.context()) if model is None else model is self.main and node
+    def model_row(self, source: RowSource) -> Row:
+        model, path = source.model, source.path
+        below = len(path) > len(self.context()) if model is None else model is self.main and source.node
         if not below or self.parent is not None:
-            return super().model_row(model, scores, path, node, allow, position)
+            return super().model_row(source)
         other = copy.copy(self)
         other.request = self.changed(self.request)
-        return ExactMachine.model_row(other, model, scores, self.instead(path), node, allow, len(path))
+        return ExactMachine.model_row(other, replace(source, path=self.instead(path), position=len(path)))
 
 
 class NoConstraints(Elsewhere):
