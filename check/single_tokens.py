@@ -10,9 +10,8 @@ import numpy as np
 
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.reference.protocols import RowSource
-from decgraph.ir.data.canvas import Canvas, Soft
-from decgraph.ir.data.dist import Dist, Draw, Row, value_row
-from decgraph.ir.machine import Cell
+from decgraph.ir.data.canvas import Canvas, Cell
+from decgraph.ir.data.dist import Dist, Draw, Row, Soft, value_row
 from decgraph.runtime.models import interface
 from decgraph.runtime.models.interface import Model, Scores
 

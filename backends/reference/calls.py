@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 
 from decgraph.backends.reference import canvas_calls
 from decgraph.backends.reference.cells import CausalCells, FeatureCells, made
-from decgraph.backends.reference.places import beginnings, path_of_place, second_context, text_of_place
+from decgraph.backends.reference.places import as_context, beginnings, path_of_place, second_context, text_of_place
 from decgraph.backends.reference.protocols import Context, Machine, RowSource
 from decgraph.backends.reference.rows import allowed_at, row_of_scores
 from decgraph.backends.reference.soft import is_soft
@@ -60,7 +60,8 @@ def evaluate(m: Machine, op: Op, model: machine.Model, place: Datum, extra: dict
         return eval_heads(m, op, called, place, extra)
     if isinstance(place, Canvas) or (isinstance(place, Tree) and isinstance(place.base, Canvas)):
         return m.eval_canvases(op, called, place, extra)
-    states, shape, ids = m.place_states(place, extra)
+    found, shape, ids = m.place_states(place, extra)
+    states = list(map(as_context, found))
     if isinstance(place, Tree):
         nodes = list(range(len(states)))
     else:
@@ -124,7 +125,8 @@ def read_tokens(m: Machine, op: Op, model: machine.Model, tokens: Datum, given: 
 
 def eval_heads(m: Machine, op: Op, model: Model, place: Datum, extra: dict[str, Datum]) -> Dist:
     """The distributions of a model's further heads (Medusa) at a place."""
-    states, shape, ids = m.place_states(place, extra)
+    places, shape, ids = m.place_states(place, extra)
+    states = list(map(as_context, places))
     store = store_of(m, op, model)
     found: list[list[Row]] = []
     new: int | None = 0
@@ -157,10 +159,10 @@ def states(m: Machine, op: Op, trunk: machine.Model, place: Datum, extra: dict[s
     shape: tuple[int, ...]
     if text is None:
         found, shape, _ = m.place_states(place, extra)
+        ends = [resolve_path(as_context(s)) for s in found]
     else:
-        found = beginnings(text, bool(op.attrs.get("each")))
+        ends = beginnings(text, bool(op.attrs.get("each")))
         shape = (len(text),) if op.attrs.get("each") else ()
-    ends = [resolve_path(s) for s in found]
     m.count_call(called, len(ends), sum(map(len, ends)))
     return states_value(states_at(called, ends, memory_of(extra.get("given"))), shape)
 
@@ -169,8 +171,9 @@ def read_head(m: Machine, op: Op, head: machine.Model, place: Datum, tree: Datum
     """The meaning of `head.read`."""
     called = model_of(head)
     states, shape, _ = m.place_states(place, {"tree": tree})
-    values = m.head_values(called, [resolve_path(s) for s in states])
-    m.emit_event(trace.ModelCall(called.name, len(states), sum(len(s) for s in states), "draft", None))
+    paths = [resolve_path(as_context(s)) for s in states]
+    values = m.head_values(called, paths)
+    m.emit_event(trace.ModelCall(called.name, len(paths), sum(map(len, paths)), "draft", None))
     return valued(m, op.result.type.elem, values, shape)
 
 
@@ -290,6 +293,6 @@ def derive(m: Machine, op: Op, base: machine.Model, args: tuple[Datum, ...]) -> 
     return found
 
 
-def whole(a: Any) -> Any:  # Any: what a model is derived with
+def whole(a: Datum) -> Datum:
     """NumPy's whole numbers as Python's; all else as it is."""
     return int(a) if isinstance(a, int | np.integer) else a

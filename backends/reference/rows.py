@@ -10,7 +10,7 @@ import numpy as np
 
 from decgraph.backends.reference.protocols import Context, Machine, RowSource
 from decgraph.backends.reference.soft import is_soft, read_path, tokens_of
-from decgraph.ir.data.dist import Draw, Row
+from decgraph.ir.data.dist import Row, Symbol
 from decgraph.ir.machine import Vector
 from decgraph.runtime.models.interface import Memory, Model, Scores, check_size
 from decgraph.runtime.request import Request
@@ -70,7 +70,7 @@ def allowed_at(allow: object, i: int) -> np.ndarray | None:
     return a if a.ndim == 1 else a[i]
 
 
-def warp_row(m: Machine, values: np.ndarray, path: Sequence[int | Draw] | None, is_probs: bool, old: Row | None) -> Row:
+def warp_row(m: Machine, values: np.ndarray, path: Sequence[Symbol] | None, is_probs: bool, old: Row | None) -> Row:
     """A row that the request shapes: scores or probabilities of the token after `path`."""
     scores = m.scores_of_values(values, is_probs)
     before = m.context() if path is None else tuple(path)
@@ -83,7 +83,7 @@ def scores_of_values(m: Machine, values: np.ndarray, is_probs: bool) -> Scores:
         return Scores(logits=np.log(values) if is_probs else np.asarray(values, dtype=np.float64))
 
 
-def adjusted_row(m: Machine, values: np.ndarray, path: Sequence[int | Draw]) -> np.ndarray:
+def adjusted_row(m: Machine, values: np.ndarray, path: Sequence[Symbol]) -> np.ndarray:
     """Scores [vocab] of the token after `path` with what the request asks of them before temperature and truncation."""
     tokens, request = tokens_of(tuple(path)), without_texts(m.request) if is_soft(path) else m.request
     if not m.num.exact:
