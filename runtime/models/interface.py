@@ -352,6 +352,10 @@ class Model:
         """The object that it shares its engine and caches by with other models; by default itself (see locks.py)."""
         return self
 
+    def target_or_self(self) -> Model:
+        """The model that it reads or is derived from; by default itself."""
+        return self
+
     def check_entered(self, layer: int) -> None:
         """Raises DecError for a layer whose entering states the model does not have (`upto`)."""
 

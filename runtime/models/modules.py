@@ -221,7 +221,7 @@ def _as_target(part: Module, target: HFCausal) -> Module:
     from decgraph.runtime.models.hf_masked import HFMasked
     from decgraph.runtime.models.shadow import shadow
 
-    whole = getattr(target, "target", target)  # of a head its target
+    whole = target.target_or_self()  # of a head its target
     like = whole.embedding if isinstance(whole, HFMasked) else whole.token_embeddings()
     if all((p.dtype, p.device) == (like.dtype, like.device) for p in part.parameters()):
         return shadow(part)

@@ -287,6 +287,9 @@ class TableFeatures(Model):
         self.name = name or f"{target.name}.features{seed}"
         self._table = _Table(target.vocab.size, seed, {}, zeros, power)
 
+    def target_or_self(self) -> Model:
+        return self.target
+
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         """Scores of the token after each path. `given` is the target's memory at the root's parent; left out,
         it is the target's memory of everything but the path's last token."""

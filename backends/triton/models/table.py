@@ -31,9 +31,9 @@ _ENTRIES = 1 << 24  # numbers of all rows together: 128 MiB
 _REMEMBERED = 200_000  # rows of paths
 
 
-def is_function_of_paths(model: Any) -> bool:
+def is_function_of_paths(model: Model) -> bool:
     """Whether a model is called with paths alone, and has no tensors."""
-    base = getattr(model, "target", model)
+    base = model.target_or_self()
     return bool(model.exact or isinstance(base, Layered))
 
 
