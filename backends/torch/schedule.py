@@ -26,7 +26,8 @@ OVERDUE = 64
 """Rounds after which a call is computed whatever others wait."""
 
 M = TypeVar("M", bound=Machine)
-Ended: TypeAlias = Callable[[int, M, BaseException | None], None]
+R = TypeVar("R")
+Ended: TypeAlias = Callable[[int, R, BaseException | None], None]
 """Called as a run ends, with its number, its machine and what it raised."""
 
 

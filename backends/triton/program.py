@@ -23,6 +23,7 @@ from decgraph.backends.triton.capture import captured
 from decgraph.backends.triton.graph import Replayed, traced
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import CHUNK, ModelPart
+from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.state import Frame, Slots, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Vec, is_static
@@ -83,13 +84,13 @@ def home(models: Mapping[str, Model]) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def key_of(m: Any) -> Hashable:
+def key_of(m: DeviceRun) -> Hashable:
     """What requests that share a program have in common."""
     models = tuple(sorted((name, id(model)) for name, model in m.models.items()))
     return id(m.module), m.function.name, models, tuple(sorted((name, str(v)) for name, v in m.params.items()))
 
 
-def needs_of(m: Any, features: frozenset[str]) -> Needs:
+def needs_of(m: DeviceRun, features: frozenset[str]) -> Needs:
     """What a machine's program needs; found with one lane of few slots, once. Raises NotSteppable."""
     if m.main is None:
         raise NotSteppable("no model is called")
@@ -106,15 +107,15 @@ def needs_of(m: Any, features: frozenset[str]) -> Needs:
     return out
 
 
-def _needs_key(m: Any, features: frozenset[str]) -> tuple[Hashable, frozenset[str], int]:
+def _needs_key(m: DeviceRun, features: frozenset[str]) -> tuple[Hashable, frozenset[str], int]:
     """The program and its features; of a canvas the size too: it is computed whole, and some find out about it only there."""
-    room = len(m.request.prompt) + int(m.request.max_tokens) if m.main.kind == "masked" else 0
+    room = len(m.request.prompt) + int(m.request.max_tokens) if m.target.kind == "masked" else 0
     return key_of(m), features, room
 
 
-def note(m: Any, features: frozenset[str], found: Needs | NotSteppable) -> None:
+def note(m: DeviceRun, features: frozenset[str], found: Needs | NotSteppable) -> None:
     """Keep what a program needs, or why it has no step, so that it is not found out again."""
-    known = kept(m.main).needs
+    known = kept(m.target).needs
     known[_needs_key(m, features)] = ((m.module, m.models), found)  # so that their ids stay theirs
     while len(known) > 64:
         known.popitem(last=False)
@@ -127,7 +128,7 @@ def more_slots(job: Job, ahead: int) -> Needs:
     return found
 
 
-def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
+def _measured(m: DeviceRun, features: frozenset[str], room: int) -> Needs:
     if room > MOST_CELLS:
         raise NotSteppable(f"a canvas that may come to {room} cells")
     slots = max(64, room + 2)
@@ -145,7 +146,7 @@ def chains(step: Step) -> list[Cache]:
 
 
 @torch.no_grad()
-def built(m: Any, frame: Frame, slots: int) -> Step:
+def built(m: DeviceRun, frame: Frame, slots: int) -> Step:
     """The step of a machine's program, with models of so many slots a lane. Raises NotSteppable."""
     made: dict[str, Any] = {}  # Any: a DeviceModel, or a ModelPart of layers
     order = sorted(m.models.items(), key=lambda item: (item[1] is not m.main, item[1].kind in ("features", "head")))
@@ -222,7 +223,7 @@ class Job:
     statistics at the last look."""
 
     number: int
-    machine: Any
+    machine: DeviceRun
     features: frozenset[str]
     needs: Needs
     program: Program | None = None
@@ -245,7 +246,7 @@ class Job:
         """Tokens that a lane for it has room for: of a long text as many more as there are, and `GROWTH` at least. A canvas is
         computed whole."""
         now = len(self.machine.request.prompt) + self.machine.committed()
-        return self.size if self.machine.main.kind == "masked" else min(self.size, now + max(GROWTH, now))
+        return self.size if self.machine.target.kind == "masked" else min(self.size, now + max(GROWTH, now))
 
     @property
     def sharing(self) -> int | None:
@@ -528,8 +529,9 @@ class Look:
         """From a row int64[n] of `Program.show`."""
         first, last = 7 + len(names), len(row) - RECENT
         calls = {name: int(n) for name, n in zip(names, row[7:first], strict=True)}
-        values: list[Any] = [*row[:7].tolist(), calls, row[first:last].reshape(2, -1), row[last:]]
-        return Look(*values)
+        length, done, lost, iterations, drafted, unmasked, remasked = row[:7].tolist()
+        tests, recent = row[first:last].reshape(2, -1), row[last:]
+        return Look(length, done, lost, iterations, drafted, unmasked, remasked, calls, tests, recent)
 
 
 def alike(mine: Sequence[int], theirs: Sequence[int]) -> int:
