@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.capture import captured
 from decgraph.backends.triton.graph import Replayed, traced
 from decgraph.backends.triton.models.device import step_model
-from decgraph.backends.triton.models.interface import CHUNK, ModelPart
+from decgraph.backends.triton.models.interface import CHUNK, DeviceModel, ModelPart
 from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.state import Frame, Slots, Step
 from decgraph.backends.triton.support import NotSteppable
@@ -134,7 +134,7 @@ def _measured(m: DeviceRun, features: frozenset[str], room: int) -> Needs:
     slots = max(64, room + 2)
     step = built(m, Frame(1, slots - 2, home(m.models), features), slots)
     settle(step)
-    size = sum(t.nbytes for cache in step.caches.values() for t, *_ in getattr(cache.model, "buffers", ()))
+    size = sum(t.nbytes for cache in step.caches.values() for t, *_ in cache.model.buffers)
     size += slots * 2 * step.tokens.element_size()  # the text, and what else there is a number of for each token
     behind = [c.peak + c.behind for c in chains(step)]
     return Needs(max(behind, default=0) + 2, -(-size // slots), max(behind, default=-2) + 2)
@@ -148,19 +148,20 @@ def chains(step: Step) -> list[Cache]:
 @torch.no_grad()
 def built(m: DeviceRun, frame: Frame, slots: int) -> Step:
     """The step of a machine's program, with models of so many slots a lane. Raises NotSteppable."""
-    made: dict[str, Any] = {}  # Any: a DeviceModel, or a ModelPart of layers
+    made: dict[str, ModelPart] = {}
     order = sorted(m.models.items(), key=lambda item: (item[1] is not m.main, item[1].kind in ("features", "head")))
     for name, model in order:
         if model.kind == "layers":
             made[name] = ModelPart(model)
             continue
-        causal = [d for d in made.values() if getattr(d, "kind", "") == "causal"]
-        of = getattr(original_of(model), "target", None)
+        causal = [d for d in made.values() if isinstance(d, DeviceModel) and d.kind == "causal"]
+        whole = original_of(model)
+        of = whole.target_or_self()
         target = next(
-            (d for d in causal if of is not None and original_of(d.model) is original_of(of)), next(iter(causal), None)
+            (d for d in causal if of is not whole and original_of(d.model) is original_of(of)), next(iter(causal), None)
         )
         made[name] = step_model(model, frame.batch, slots, frame.device, target=target)
-    return Step(m.module, m.function.name, {name: made[name] for name in m.models}, m.params, frame)
+    return Step(m.module, m.function.name, {name: cast(DeviceModel, made[name]) for name in m.models}, m.params, frame)
 
 
 @torch.no_grad()
@@ -268,7 +269,7 @@ class Program:
         device = home(m.models)
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
         self.loops = settle(self.step)
-        reads = any(getattr(c.model, "exact", False) and getattr(c.model, "rows", 0) is None for c in self.step.caches.values())
+        reads = any(c.model.hosted for c in self.step.caches.values())
         reads = reads or bool(self.step.texts)
         self.hosted = self.loops or reads  # tables of whole paths and other texts are read on the host: no graph has them
         if self.hosted and not reads and device.type == "cuda":
