@@ -4,6 +4,8 @@ SHELL := /bin/bash
 .PHONY: help setup demo test lint types check proof slow nightly oldest gpu costs golden site vsix clean
 
 BIN := .venv/bin
+# Hundreds of tests start a process: where compiled files are not kept, each compiles decgraph anew, seconds of it.
+export PYTHONDONTWRITEBYTECODE :=
 # What the demo needs, and what everything else does.
 DEMO := .venv/.decgraph-demo
 READY := .venv/.decgraph-ready

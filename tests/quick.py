@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ SLOW_FILES = frozenset(
 a CPU, whole random programs, and oracles that take more time than what they check. A quarter of the fast tests' time."""
 
 
+@cache
 def is_slow_file(path: Path) -> bool:
     """Whether a test's file is one of SLOW_FILES or in real/. path: absolute."""
     if not path.is_relative_to(FOLDER):

@@ -9,6 +9,14 @@ WITH_LAYERS = [(n, k) for n in NAMES for k in ("free", "tiny") if k == "free" or
 """A tiny transformer has no adapter."""
 
 
+def test_few_stand_for_all() -> None:
+    """FEW is a greedy cover: each uses more of the ops that those before it do not use than any other algorithm does."""
+    unused = {name: {op.opcode for f in module(name).functions.values() for op in f.body.walk()} for name in NAMES}
+    for name in FEW:
+        assert len(unused[name]) == max(len(ops) for ops in unused.values()), f"another algorithm covers more than {name}"
+        unused = {n: ops - unused[name] for n, ops in unused.items()}
+
+
 @pytest.mark.parametrize("temperature", [0, 1])
 @pytest.mark.parametrize(("name", "kind"), WITH_LAYERS)
 def test_runs_on_models_with_layers(name: str, kind: str, temperature: int) -> None:
