@@ -86,8 +86,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _measurements(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What was measured on this machine is neither read nor written: kernels have the same sizes everywhere.
 
-    The compiled library of runtime/native is shared: building it takes half a minute, and its name has the digest of its sources.
-
+    The compiled library of runtime/native is shared: building it takes half a minute, and its file is named by its sources.
     """
     from decgraph import cache
 
