@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decgraph.errors import DecError
 
 ELSEWHERE = {
-    "max_tokens": ("limit", "max_new_tokens", "max_new", "max_length", "n_predict", "max_completion_tokens"),
+    "max_tokens": ("max_new_tokens", "max_new", "max_length", "n_predict", "max_completion_tokens"),
     "stop": ("stop_strings", "stop_sequences"),
     "repetition_penalty": ("repeat_penalty",),
     "min_length": ("min_tokens", "min_new_tokens"),
