@@ -83,7 +83,8 @@ class Arbitrary:
             if v in m.env and v in lengths:  # the context of the start has committed tokens besides
                 m.env[v] = len(m.request.prompt)
             elif v in m.env and v.type.elem == "memory":  # never changed: it is of the prompt, whatever was committed since
-                if kept_of(m, m.env[v], m.request.prompt) is None:
+                memory = m.env[v]
+                if not isinstance(memory, ReferenceMemory) or kept_of(m, memory, m.request.prompt) is None:
                     raise NoValue(f"{v.name or f'value {n} computed before the loop'} ({v.type})")
             elif v in m.env:
                 m.env[v] = self.value(m, v.name or f"value {n} computed before the loop", v.type, m.env[v])

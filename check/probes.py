@@ -28,6 +28,7 @@ from decgraph.check.table_models import Style
 from decgraph.check.worlds import FEATURES, PROBE, automaton_for
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
+from decgraph.ir.data.tree import Tree
 from decgraph.ir.machine import Datum
 from decgraph.ir.values import Claim, Function, Op, Param
 from decgraph.runtime.arguments import ParamValue
@@ -59,7 +60,7 @@ class Counting(ExactMachine):
     def apply(self, op: Op) -> Sequence[Datum]:
         rows = bool(op.results) and op.results[0].type.elem in ("dist", "scores")
         cost = 1 + ((self.vocab_size + len(self.tokens) // 16) // ELEMENT + self.canvas_cells if rows else 0)
-        cost += sum(len(self.env[v].nodes) // (2 * ELEMENT) for v in op.operands if v.type.elem == "tree")
+        cost += sum(len(t.nodes) // (2 * ELEMENT) for t in map(self.env.get, op.operands) if isinstance(t, Tree))
         self.taken += cost
         self.budget[0] -= cost
         if SPENT[0] > self.reals_until:  # of which an op may take any time: few such runs are tried

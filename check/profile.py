@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.case import Case
@@ -106,7 +108,7 @@ class Probe(ExactMachine):
         self.notes.stated = max(self.notes.stated, len(tokens))
         return super().stated(tokens, rows, face)
 
-    def race_token(self, place: Key, q: Sequence[Number], name: str) -> int:
+    def race_token(self, place: Key, q: Sequence[Number] | np.ndarray, name: str) -> int:
         self.notes.zeroed = self.notes.zeroed or any(x == 0 for x in q)
         return super().race_token(place, q, name)
 

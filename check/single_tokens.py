@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from decgraph.backends.exact.run import ExactMachine
-from decgraph.ir.data.canvas import Canvas, Soft
-from decgraph.ir.data.dist import Dist, Draw, Row, value_row
-from decgraph.ir.machine import Cell
+from decgraph.backends.reference.protocols import RowSource
+from decgraph.ir.data.canvas import Canvas, Cell
+from decgraph.ir.data.dist import Dist, Draw, Row, Soft, value_row
 from decgraph.runtime.models import interface
 from decgraph.runtime.models.interface import Model, Scores
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def row_after(case: Case, m: ExactMachine, name: str, path: tuple[int, ...]) -> Row:
     """A model's row after a text, whatever the machine gets wrong."""
     scores = partial(ExactMachine.score_path, m, case.models[name], path, None)
-    return ExactMachine.model_row(m, case.models[name], scores, path, None, None)
+    return ExactMachine.model_row(m, RowSource(case.models[name], scores, path))
 
 
 def given_to(case: Case, m: ExactMachine, path: tuple[int, ...], x: int) -> str:
@@ -52,10 +52,8 @@ def unsupported(case: Case, m: ExactMachine, c: Canvas, positions: Sequence[int]
         x = v.token if isinstance(v, Draw) else int(cast(int | Soft, v))
         path = tuple(m.mask_token if not isinstance(t, int) else t for t in cells[: base + i])
         rows = [
-            ExactMachine.model_row(
-                m, case.models[name], partial(_cell_scores, case.models[name], cells, base + i), path, i, None
-            )
-            for name in case.claim.models
+            ExactMachine.model_row(m, RowSource(model, partial(_cell_scores, model, cells, base + i), path, i))
+            for model in map(case.models.__getitem__, case.claim.models)
         ]
         if not any(row.face("raw")[x] > 0 for row in rows):
             line = f", line {m.op.loc.line}," if m.op is not None and m.op.loc.line else ""
@@ -79,7 +77,7 @@ def token_holds(case: Case, m: ExactMachine, path: tuple[int, ...], x: int) -> b
     if case.claim.kind == "keeps_support":
         return any(row_after(case, m, name, path).face("raw")[x] > 0 for name in case.claim.models)
     model = next(v for v in case.models.values() if v.kind == "causal")
-    row = m.model_row(model, partial(m.score_path, model, path, None), path, None, None)
+    row = m.model_row(RowSource(model, partial(m.score_path, model, path, None), path))
     assert case.claim.region is not None
     p = Dist(np.array(value_row(row.face("shaped")), dtype=object).reshape(()))
     return bool(m.num.truth(m.region(case.claim.region, (p, x))[0]))

@@ -27,7 +27,7 @@ import numpy as np
 
 from decgraph.backends.reference.calls import model_of
 from decgraph.backends.reference.machine import ReferenceMachine
-from decgraph.backends.reference.protocols import Context
+from decgraph.backends.reference.protocols import RowSource
 from decgraph.backends.reference.soft import read_path
 from decgraph.backends.reference.values import ReferenceMemory
 from decgraph.backends.run import Stop
@@ -41,7 +41,7 @@ from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op
 from decgraph.passes.batching import STEP, distribution_only, meets
 from decgraph.runtime.arguments import Externs, ParamValue
-from decgraph.runtime.models.interface import Model, Scores
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.parameters import shown
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
@@ -78,19 +78,11 @@ class Watched(ReferenceMachine):
 
     seen: Seen
 
-    def model_row(
-        self,
-        model: Model | None,
-        scores: Callable[[], Scores],
-        path: Context,
-        node: int | None,
-        allow: np.ndarray | None,
-        position: int | None = None,
-    ) -> Row:
-        row = super().model_row(model, scores, path, node, allow, position)
+    def model_row(self, source: RowSource) -> Row:
+        row, model = super().model_row(source), source.model
         if model is not None:  # `warp` has rows of no model
-            tokens = read_path(path)
-            got = scores()
+            tokens = read_path(source.path)
+            got = source.scores()
             key = (model.name, tokens, row.position, got.logits.tobytes() if got.logits is not None else got.weights)
             self.seen.rows.setdefault(key, f"{model.name} after {list(tokens)}, for position {row.position}")
         return row

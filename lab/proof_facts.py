@@ -21,9 +21,11 @@ from decgraph.check.proof.invariants import Invariant, NotKept, Stopped
 from decgraph.check.proof.kernel import Kernel
 from decgraph.errors import DecError
 from decgraph.ir import facts
-from decgraph.ir.data.dist import Dist, Draw, Draws
+from decgraph.ir.data.dist import Dist, Draw, Draws, Row
+from decgraph.ir.data.tree import State, Tree
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Claim, Module, Op, Region, Value
+from decgraph.runtime.models.interface import Model
 
 CLOSE = 1e-9
 EVAL = Op("model.eval", (), {}, (), ())
@@ -120,10 +122,15 @@ class Witness(ReferenceMachine):
             return True
 
     # -- what the model says
-    def model_row_at(self, model: str, path: tuple[Any, ...]) -> Any:
+    def model_of(self, name: str) -> Model:
+        """The model that a parameter stands for."""
+        model = self.env[self.kernel.function.param(name).value]
+        assert isinstance(model, Model)
+        return model
+
+    def model_row_at(self, model: str, path: State) -> Row:
         """The model's row after a path."""
-        value = self.kernel.function.param(model).value
-        return self.evaluate(EVAL, self.env[value], tuple(path), {}).rows[()]
+        return self.evaluate(EVAL, self.model_of(model), path, {}).row
 
     def has_mass(self, model: str, path: tuple[Any, ...], token: int) -> bool:
         return bool(self.model_row_at(model, path).face("raw")[token] > 0)
@@ -167,7 +174,7 @@ def _row(m: Witness, fact: facts.Row, v: Value, value: Any) -> str | None:
 
 def _rows(m: Witness, fact: facts.Rows, v: Value, value: Any) -> str | None:
     tree = m.env.get(fact.tree)
-    if tree is None or not isinstance(value, Dist):
+    if not isinstance(tree, Tree) or not isinstance(value, Dist):
         return None
     nodes = list(range(len(tree))) if value.at is None else [int(i) for i in value.at]
     if fact.all and sorted(nodes) != list(range(len(tree))) or 0 not in nodes or len(nodes) != len(value.rows):
@@ -232,7 +239,7 @@ def _nodes(m: Witness, fact: facts.Nodes, v: Value, value: Any) -> str | None:
     nodes, tree = [int(i) for i in np.ravel(np.asarray(value))], m.env.get(fact.tree)
     if fact.which == "root":
         return None if nodes == [0] else f"{nodes}"
-    whole = tree is None or fact.which != "all" or nodes == list(range(len(tree)))
+    whole = not isinstance(tree, Tree) or fact.which != "all" or nodes == list(range(len(tree)))
     return None if 0 in nodes and whole else f"{nodes}"
 
 
@@ -249,8 +256,9 @@ def _cells(m: Witness, fact: Any, v: Value, value: Any) -> str | None:
     if place is None or isinstance(at, tuple) or at is not None and where is None or not isinstance(value, Draws | np.ndarray):
         return None
     extra = {} if at is None or at.type.elem == "node" else {"at": where}
-    model = m.env[m.kernel.function.param(fact.model).value]
+    model = m.model_of(fact.model)
     if at is not None and at.type.elem == "node":
+        assert isinstance(place, Tree)
         rows = [m.model_row_at(fact.model, place.state(int(i))) for i in np.ravel(np.asarray(where))]
     elif v.type.elem in ("position", "node"):
         return None

@@ -10,7 +10,7 @@ from typing import Self, Unpack
 from decgraph.errors import DecError
 from decgraph.runtime.bound import Runs
 from decgraph.runtime.prompts import request_for
-from decgraph.runtime.request import Request, RequestFields
+from decgraph.runtime.request import Request, RequestFields, renamed
 from decgraph.runtime.result import Result
 from decgraph.runtime.trace import Event
 
@@ -58,7 +58,7 @@ class Conversation:
     def _request(self, text: str, fields: RequestFields) -> Request:
         if not isinstance(text, str) or not text:
             raise DecError("a message is a text that is not empty", hint='conversation.say("Hello")')
-        given: RequestFields = {**self.fields, **fields}
+        given: RequestFields = {**renamed(self.fields), **renamed(fields)}
         return request_for(self.session, [*self.messages, {"role": "user", "content": text}], **given)
 
     def _heard(self, text: str, result: Result) -> Result:

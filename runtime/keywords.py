@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decgraph.errors import DecError
 
 ELSEWHERE = {
-    "max_tokens": ("limit", "max_new_tokens", "max_new", "max_length", "n_predict", "max_completion_tokens"),
+    "max_tokens": ("max_new_tokens", "max_new", "max_length", "n_predict", "max_completion_tokens"),
     "stop": ("stop_strings", "stop_sequences"),
     "repetition_penalty": ("repeat_penalty",),
     "min_length": ("min_tokens", "min_new_tokens"),
@@ -19,7 +19,7 @@ ELSEWHERE = {
     "eos": ("eos_token_id", "stop_token_ids"),
     "seed": ("random_seed",),
 }
-"""Names of request fields at other doors and in other libraries, by the one that they have in Python; docs/options.md."""
+"""Names of request fields at other doors and in other libraries, by the one that they have in Python; docs/python.md."""
 
 
 def check_keywords(

@@ -14,7 +14,7 @@ from decgraph.runtime.defaults import defaults
 from decgraph.runtime.grammars import Grammar, complete
 from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.models.folders import ends, without_tokenizer
-from decgraph.runtime.request import Request, RequestFields
+from decgraph.runtime.request import Request, RequestFields, renamed
 
 
 def request_for(session: Bound, prompt: Prompt, **fields: Unpack[RequestFields]) -> Request:
@@ -41,7 +41,7 @@ def request_for(session: Bound, prompt: Prompt, **fields: Unpack[RequestFields])
         )
     if "eos" not in fields:
         fields["eos"] = end_of_text(session)
-    fields = {**defaults(session), **fields}
+    fields = {**defaults(session), **renamed(fields)}
     check_keywords("a request", fields, Request.__dataclass_fields__)
     if isinstance(fields.get("allow"), Grammar):
         _constrain(session, fields, len(tokens))

@@ -50,8 +50,8 @@ class ExactDraws(ReferenceMachine):
             self.world.ran.token_read(op, row.face(face))
         return self.race_token(place, row.face(face), name)
 
-    def race_token(self, place: Key, q: Sequence[Number], name: str) -> int:
-        """The token of a race at a key. Raises DecError for a distribution without mass."""
+    def race_token(self, place: Key, q: Sequence[Number] | np.ndarray, name: str) -> int:
+        """The token of a race over q [vocab] at a key. Raises DecError for a distribution without mass."""
         masses = tuple([real(x) for x in q])
         live = [v for v, x in enumerate(masses) if x > 0]
         if not live:

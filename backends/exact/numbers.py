@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from itertools import repeat
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from decgraph.ir.data.numbers import Number
 from decgraph.runtime.reals.real import Real
 
 _PLAIN = frozenset({Fraction, int, bool})
+T = TypeVar("T")
 Fold = Callable[[list[ExactNumber]], ExactNumber]
 """What becomes of the numbers along an axis."""
 _SCALAR = _PLAIN | {reals.Log, Real}
@@ -119,7 +120,7 @@ class Exact:
         """Whether a value is a number in no array."""
         return type(x) in _SCALAR
 
-    def const(self, value: object) -> object:
+    def const(self, value: T) -> T | Fraction:
         return Fraction(str(value)) if isinstance(value, float) and np.isfinite(value) else value
 
     def lift(self, value: object) -> np.ndarray:

@@ -17,15 +17,15 @@ from decgraph.backends.exact.draws import ExactDraws
 from decgraph.backends.exact.reals import NotSeparated, signature
 from decgraph.backends.exact.states import Signer, Unknown, live_values, settled_walks
 from decgraph.backends.exact.world import AnyFunction, Enough, World
-from decgraph.backends.reference.protocols import Context, Machine
+from decgraph.backends.reference.protocols import Context, Machine, RowSource
 from decgraph.backends.reference.soft import is_soft, read_path, tokens_of
 from decgraph.errors import DecError
-from decgraph.ir.data.canvas import Canvas
+from decgraph.ir.data.canvas import Canvas, Cell
 from decgraph.ir.data.dist import Draws, Row, resolve_path
 from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.intervals import End, Interval
-from decgraph.ir.machine import Cell, Datum
+from decgraph.ir.machine import Datum, Vector
 from decgraph.ir.ops.common import plain
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
@@ -214,7 +214,7 @@ class ExactMachine(ExactDraws):
             try:
                 below = signer.tree(t, node)
                 rows = [signer.of(self.evidence_at(evidence, n)) for n in range(len(t)) if self.under(t, n, node)]
-                path = resolve_path(t.path_edges(node))
+                path = resolve_path(t.tokens(node))
                 state = (id(op), self.step, depth, path, below, tuple(rows), self.future())
             except (Unknown, LookupError, IndexError):
                 return False
@@ -264,16 +264,8 @@ class ExactMachine(ExactDraws):
     def score_path(self, model: Model, state: Context, given: Memory | None) -> Scores:
         return model.eval([read_path(state)], given)[0]
 
-    def model_row(
-        self,
-        model: Model | None,
-        scores: Callable[[], Scores],
-        path: Context,
-        node: int | None,
-        allow: np.ndarray | None,
-        position: int | None = None,
-    ) -> Row:
-        row = super().model_row(model, scores, path, node, allow, position)
+    def model_row(self, source: RowSource) -> Row:
+        row, (scores, path, allow) = super().model_row(source), (source.scores, source.path, source.allow)
         slow, request = row.face, self.request
         by_path = request.penalised or request.min_length or request.allow is not None
 
@@ -287,7 +279,8 @@ class ExactMachine(ExactDraws):
 
         plain = allow is None and isinstance(scores, partial) and len(scores.args) == 3 and scores.args[2] is None
         plain = plain and not is_soft(path)  # what is said after a soft node is not said of a text
-        return Row(face, position=row.position, node=node, path=path, label=row.label, origin=(model,) if plain else None)
+        origin = (source.model,) if plain else None
+        return Row(face, position=row.position, node=source.node, path=path, label=row.label, origin=origin)
 
     def scores_of_values(self, values: np.ndarray, is_probs: bool) -> Scores:
         return Scores(weights=tuple(self.num.weights(values, is_probs)))
@@ -322,7 +315,7 @@ class ExactMachine(ExactDraws):
         {}
     )  # what a sequence's number can be at a fold (low, high), by the op's id
 
-    def batch_top(self, op: Op, x: Datum, k: Datum, by: Sequence[Datum]) -> Datum:
+    def batch_top(self, op: Op, x: Vector | Draws, k: Datum, by: Sequence[Datum]) -> Datum:
         """Those of the batch's best k candidates that are this sequence's: its own best few, as many as the others leave."""
         best = lookup("select.top").meaning(self, op, x, k, *by)[0]
         count = len(best.items) if isinstance(best, Draws) else len(best)
@@ -339,12 +332,14 @@ class ExactMachine(ExactDraws):
 
     def batch_fold(self, op: Op, x: Datum) -> Datum:
         """This sequence's number, or one that other sequences' numbers make of it: an adversary's choice."""
+        mine = plain(x)
+        assert isinstance(mine, int | float | Fraction), "only plain numbers are folded"
         if self.noted is not None:
-            self.noted.setdefault(id(op), set()).add(plain(x))
+            self.noted.setdefault(id(op), set()).add(mine)
         if self.others is not None and not self.others:  # a batch of one
-            return plain(x)
+            return mine
         line = f", line {op.loc.line}" if op.loc.line else ""
-        options = folds_of(op.attrs["fn"], plain(x), op.operands[0].type.elem == "prob", self.folded.get(id(op)))
+        options = folds_of(op.attrs["fn"], mine, op.operands[0].type.elem == "prob", self.folded.get(id(op)))
         where = f"{op.attrs['fn']} over the batch{line}"
         return self.world.choices.choose([Fraction(0)] * len(options), options, where, "adversary")
 

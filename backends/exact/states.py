@@ -17,10 +17,10 @@ import numpy as np
 
 from decgraph.backends.exact.races import Race
 from decgraph.backends.exact.reals import Log, Real
-from decgraph.ir.data.canvas import Canvas, Edit, Soft
-from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, resolve_path
+from decgraph.ir.data.canvas import Canvas, Cell, Edit
+from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, Soft, Symbol, resolve_path
 from decgraph.ir.data.tree import Tree
-from decgraph.ir.machine import Cell, Datum
+from decgraph.ir.machine import Datum
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Function, Op, Region, Value
 from decgraph.runtime.models.interface import Model
@@ -119,7 +119,7 @@ class Signer:
         except Exception as error:
             raise Unknown(str(error)) from error
 
-    def path(self, path: Sequence[int | Draw]) -> Hashable:
+    def path(self, path: Sequence[Symbol]) -> Hashable:
         """The tokens of a path, unread draws by number."""
         context = self.context
         if context is not None and all(not isinstance(e, Draw) or e.known for e in path[: len(context)]):
@@ -130,7 +130,7 @@ class Signer:
                 return ("context before", len(context) - len(start))
         return self.path_below(path)
 
-    def path_below(self, path: Sequence[int | Draw]) -> tuple[Hashable, ...]:
+    def path_below(self, path: Sequence[Symbol]) -> tuple[Hashable, ...]:
         return tuple(
             self.number(e) if isinstance(e, Draw) and not e.known else e.token if isinstance(e, Draw) else int(e) for e in path
         )

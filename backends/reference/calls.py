@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 
 from decgraph.backends.reference import canvas_calls
 from decgraph.backends.reference.cells import CausalCells, FeatureCells, made
-from decgraph.backends.reference.places import beginnings, path_of_place, second_context, text_of_place
-from decgraph.backends.reference.protocols import Context, Machine
+from decgraph.backends.reference.places import as_context, beginnings, path_of_place, second_context, text_of_place
+from decgraph.backends.reference.protocols import Context, Machine, RowSource
 from decgraph.backends.reference.rows import allowed_at, row_of_scores
 from decgraph.backends.reference.soft import is_soft
 from decgraph.backends.reference.values import ReferenceMemory, memory_of
@@ -60,7 +60,8 @@ def evaluate(m: Machine, op: Op, model: machine.Model, place: Datum, extra: dict
         return eval_heads(m, op, called, place, extra)
     if isinstance(place, Canvas) or (isinstance(place, Tree) and isinstance(place.base, Canvas)):
         return m.eval_canvases(op, called, place, extra)
-    states, shape, ids = m.place_states(place, extra)
+    found, shape, ids = m.place_states(place, extra)
+    states = list(map(as_context, found))
     if isinstance(place, Tree):
         nodes = list(range(len(states)))
     else:
@@ -68,7 +69,7 @@ def evaluate(m: Machine, op: Op, model: machine.Model, place: Datum, extra: dict
     scores, computed = reached(m, op, called, states, memory_of(extra.get("given")))
     m.count_call(called, len(states), sum(len(s) for s in states), computed, drafts=bool(op.attrs.get("drafts")))
     allow = extra.get("allow")
-    rows = [m.model_row(called, scores[i], s, nodes[i], allowed_at(allow, i)) for i, s in enumerate(states)]
+    rows = [m.model_row(RowSource(called, scores[i], s, nodes[i], allowed_at(allow, i))) for i, s in enumerate(states)]
     return Dist(box0(rows[0])) if shape == () else Dist(box(rows).reshape(shape), "shaped", ids)
 
 
@@ -118,13 +119,14 @@ def read_tokens(m: Machine, op: Op, model: machine.Model, tokens: Datum, given: 
     texts = beginnings(text, each)
     m.count_call(called, len(texts), len(text))
     found = m.score_paths(called, texts, memory_of(given))
-    rows = [m.model_row(called, scores, m.context(), i, None) for i, scores in enumerate(found)]
+    rows = [m.model_row(RowSource(called, scores, m.context(), i)) for i, scores in enumerate(found)]
     return Dist(box(rows) if each else box0(rows[0]))
 
 
 def eval_heads(m: Machine, op: Op, model: Model, place: Datum, extra: dict[str, Datum]) -> Dist:
     """The distributions of a model's further heads (Medusa) at a place."""
-    states, shape, ids = m.place_states(place, extra)
+    places, shape, ids = m.place_states(place, extra)
+    states = list(map(as_context, places))
     store = store_of(m, op, model)
     found: list[list[Row]] = []
     new: int | None = 0
@@ -133,19 +135,8 @@ def eval_heads(m: Machine, op: Op, model: Model, place: Datum, extra: dict[str, 
         got, computed = store.heads(path) if isinstance(store, CausalCells) else (model.heads(path), None)
         new = None if new is None or computed is None else new + computed
         allow = allowed_at(extra.get("allow"), i)
-        found.append(
-            [
-                m.model_row(
-                    model,
-                    row_of_scores(s if m.num.exact else s.to_float()),
-                    state,
-                    None,
-                    allow,
-                    position=len(path) + 1 + h,
-                )
-                for h, s in enumerate(got)
-            ]
-        )
+        scores = [row_of_scores(s if m.num.exact else s.to_float()) for s in got]
+        found.append([m.model_row(RowSource(model, s, state, None, allow, len(path) + h)) for h, s in enumerate(scores, 1)])
     if new != 0:
         m.emit_event(trace.ModelCall(model.name + ".heads", len(states), sum(len(s) for s in states), "draft", new))
     rows = np.empty((len(states), len(found[0]) if found else 0), dtype=object)
@@ -168,10 +159,10 @@ def states(m: Machine, op: Op, trunk: machine.Model, place: Datum, extra: dict[s
     shape: tuple[int, ...]
     if text is None:
         found, shape, _ = m.place_states(place, extra)
+        ends = [resolve_path(as_context(s)) for s in found]
     else:
-        found = beginnings(text, bool(op.attrs.get("each")))
+        ends = beginnings(text, bool(op.attrs.get("each")))
         shape = (len(text),) if op.attrs.get("each") else ()
-    ends = [resolve_path(s) for s in found]
     m.count_call(called, len(ends), sum(map(len, ends)))
     return states_value(states_at(called, ends, memory_of(extra.get("given"))), shape)
 
@@ -180,8 +171,9 @@ def read_head(m: Machine, op: Op, head: machine.Model, place: Datum, tree: Datum
     """The meaning of `head.read`."""
     called = model_of(head)
     states, shape, _ = m.place_states(place, {"tree": tree})
-    values = m.head_values(called, [resolve_path(s) for s in states])
-    m.emit_event(trace.ModelCall(called.name, len(states), sum(len(s) for s in states), "draft", None))
+    paths = [resolve_path(as_context(s)) for s in states]
+    values = m.head_values(called, paths)
+    m.emit_event(trace.ModelCall(called.name, len(paths), sum(map(len, paths)), "draft", None))
     return valued(m, op.result.type.elem, values, shape)
 
 
@@ -211,7 +203,7 @@ def score_states(m: Machine, op: Op, head: machine.Model, states: Datum, layer: 
     m.emit_event(trace.ModelCall(called.name, len(rows), 0, "draft", None))
     scores = called.scores_of(rows, number_of(layer), ids(token), joint(op.operands[1].type))
     found = [
-        m.model_row(called, row_of_scores(one if m.num.exact else one.to_float()), m.context(), i, None)
+        m.model_row(RowSource(called, row_of_scores(one if m.num.exact else one.to_float()), m.context(), i))
         for i, one in enumerate(scores)
     ]
     return Dist(box(found).reshape(np.shape(np.asarray(states))[:-1]))
@@ -301,6 +293,6 @@ def derive(m: Machine, op: Op, base: machine.Model, args: tuple[Datum, ...]) -> 
     return found
 
 
-def whole(a: Any) -> Any:  # Any: what a model is derived with
+def whole(a: Datum) -> Datum:
     """NumPy's whole numbers as Python's; all else as it is."""
     return int(a) if isinstance(a, int | np.integer) else a

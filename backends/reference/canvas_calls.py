@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from decgraph.backends.reference.cells import CanvasCells, made
-from decgraph.backends.reference.places import text_of_place
-from decgraph.backends.reference.protocols import Machine
+from decgraph.backends.reference.places import as_canvas, text_of_place
+from decgraph.backends.reference.protocols import Machine, RowSource
 from decgraph.backends.reference.rows import row_of_scores
 from decgraph.backends.reference.values import memory_of
 from decgraph.ir.data.canvas import Canvas
-from decgraph.ir.data.canvas import Soft as SoftCell
 from decgraph.ir.data.dist import Dist, Draw, resolve_path
+from decgraph.ir.data.dist import Soft as SoftCell
 from decgraph.ir.machine import Datum
 from decgraph.ir.values import Op
 from decgraph.runtime.models.interface import MASK, Cell, Memory, Model, Scores, mixture
@@ -46,7 +46,8 @@ def fresh(c: Canvas, at: Datum, given: Memory | None) -> tuple[list[int] | None,
 
 def eval_canvases(m: Machine, op: Op, model: Model, place: Datum, extra: dict[str, Datum]) -> Dist:
     """The meaning of `model.eval` of canvases: one, or all of a tree of them."""
-    states, shape, _ = m.place_states(place, extra)
+    places, shape, _ = m.place_states(place, extra)
+    states = list(map(as_canvas, places))
     at = extra.get("at")
     n = len(states[0])
     which = [int(i) for i in np.ravel(np.asarray(at))] if at is not None else list(range(n))
@@ -75,7 +76,7 @@ def eval_canvases(m: Machine, op: Op, model: Model, place: Datum, extra: dict[st
         before = resolve_path(c.base) if "after" in extra else read[:base]
         for j, i in enumerate(which):
             path = tuple(x if isinstance(x, int) else m.mask_token for x in (*before, *read[base : base + i]))
-            out[s, j] = m.model_row(model, row_of_scores(memo[read][j]), path, i, None)
+            out[s, j] = m.model_row(RowSource(model, row_of_scores(memo[read][j]), path, i))
     at_once, given = fresh(states[0], None if "after" in extra else at, memory)
     if store is None and given is not None and at_once is not None:
         new = len(memo) * len(at_once)

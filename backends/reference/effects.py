@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
-from decgraph.backends.reference.protocols import Machine
+from decgraph.backends.reference.protocols import Machine, RowSource
 from decgraph.backends.run import Stop
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.canvas import Canvas
-from decgraph.ir.data.dist import Draw, Draws, Path, resolve_path
+from decgraph.ir.data.dist import Draw, Draws, Path, Symbol, resolve_path
 from decgraph.ir.data.tree import Tree, edge_token
 from decgraph.ir.machine import Datum
 from decgraph.ir.values import Op
@@ -44,7 +43,7 @@ def commit(m: Machine, op: Op, x: Datum, tree: Tree | None) -> None:
         raise Stop
 
 
-def commit_tokens(m: Machine, x: Datum, tree: Tree | None) -> list[Any]:  # Any: ids and draws
+def commit_tokens(m: Machine, x: Datum, tree: Tree | None) -> list[Symbol]:
     """The tokens that a value stands for where it is committed or returned. Raises DecError for a whole tree."""
     if isinstance(x, Path):
         return list(x.tokens)
@@ -57,7 +56,7 @@ def commit_tokens(m: Machine, x: Datum, tree: Tree | None) -> list[Any]:  # Any:
     if isinstance(x, Draws):
         return list(x.items.ravel())
     if tree is not None:
-        return list(tree.path_edges(int(np.asarray(x))))
+        return tree.tokens(int(np.asarray(x)))
     if isinstance(x, list):
         return [t for part in x for t in m.commit_tokens(part, None)]
     return [int(t) for t in np.ravel(np.asarray(x))]
@@ -69,17 +68,17 @@ def returned(m: Machine, op: Op, values: Sequence[Datum]) -> None:
     tree = values.pop() if op.attrs.get("has_tree") else None
     for v in values:
         if isinstance(tree, Tree) and not isinstance(v, Path | list):
-            m.results += [tuple(edge_token(e) for e in tree.path_edges(int(n))) for n in np.ravel(np.asarray(v))]
+            m.results += [resolve_path(tree.tokens(int(n))) for n in np.ravel(np.asarray(v))]
         elif isinstance(v, list):
-            m.results += [tuple(int(t) for t in m.commit_tokens(p, None)) for p in v]
+            m.results += [resolve_path(m.commit_tokens(p, None)) for p in v]
         else:
-            m.results.append(tuple(edge_token(t) for t in m.commit_tokens(v, None)))
+            m.results.append(resolve_path(m.commit_tokens(v, None)))
 
 
 def ended(m: Machine, x: Datum, tree: Tree | None) -> Datum:
     """The stop machine along a path from the committed context."""
 
-    def fires(tokens: Sequence[Any]) -> bool:  # Any: ids, draws and edits
+    def fires(tokens: Sequence[Symbol]) -> bool:
         state = m.stop_state
         for t in tokens:
             if state.done:
@@ -94,17 +93,9 @@ def ended(m: Machine, x: Datum, tree: Tree | None) -> Datum:
     if tree is not None:
         ids = np.asarray(x)
         if ids.ndim == 0:
-            return fires(path_tokens(tree, int(ids)))
-        return np.array([fires(path_tokens(tree, int(i))) for i in ids], dtype=bool)
+            return fires(tree.tokens(int(ids)))
+        return np.array([fires(tree.tokens(int(i))) for i in ids], dtype=bool)
     return fires(m.commit_tokens(x, None))
-
-
-def path_tokens(tree: Tree, node: int) -> list[Any]:  # Any: ids, draws and edits
-    """The tokens from the root down to a node; an edge may have several."""
-    out: list[Any] = []
-    for e in tree.path_edges(node):
-        out += e.tokens if isinstance(e, Path) else [e]
-    return out
 
 
 # -- early ends
@@ -131,7 +122,7 @@ def sub_run(
         base = resolve_path(start)
     else:
         assert isinstance(tree, Tree)
-        base = resolve_path(m.context() + tuple(path_tokens(tree, int(np.asarray(start)))))
+        base = resolve_path(m.context() + tuple(tree.tokens(int(np.asarray(start)))))
     sub = m.inner_run(op.attrs["callee"], op.attrs["site"], base, bound, args, counters)
     sub.adopt(m)
 
@@ -155,7 +146,7 @@ def path_draw(m: Machine, model: Model | None, path: tuple[int, ...], token: int
         assert model is not None
         return model.eval([path], None)[0]
 
-    row = m.model_row(model, scores, path, None, None)
+    row = m.model_row(RowSource(model, scores, path))
     return Draw(token, row, "raw", source=row)
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Any, cast
+from typing import cast
 
 from decgraph.backends.drafting import CALLS
 from decgraph.backends.reference import (
@@ -56,7 +56,7 @@ class ReferenceMachine(Run):
 
     def start_run(self) -> None:
         super().start_run()
-        self.env: dict[Value, Any] = {}  # Any: each reader knows the type of its value
+        self.env: dict[Value, Datum] = {}
         self.table = TABLE
         self.caches: Sequences = Sequences(self.parent.caches if self.parent is not None else None)
         self.last_canvases = LastCanvases()
@@ -242,7 +242,7 @@ class ReferenceMachine(Run):
         env = self.env
         return self.table[op.opcode].meaning(self, op, *[env[v] for v in op.operands])
 
-    def draft_block(self, op: Op) -> Any:
+    def draft_block(self, op: Op) -> Tree:
         """The tree after the block that drafts it: as the block leaves it, or as it was when an error ended the block."""
         block, before = op.regions
         with self.drafting(op.attrs["draft"], self.region(before, ())[0]) as draft:

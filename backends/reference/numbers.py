@@ -39,12 +39,12 @@ def vector(m: Machine, probs: Vector) -> np.ndarray:
 def column(m: Machine, values: list[Datum], type: Type) -> np.ndarray:
     """An author's column over all n nodes of a tree: [n], or [n, ...] of values that are arrays. A node that never set it
     has zero."""
-    zero = next((np.zeros_like(np.asarray(array(m, v))) for v in values if v is not None), 0)
+    zero = next((np.zeros_like(array(m, v)) for v in values if v is not None), 0)
     filled = [zero if v is None else array(m, v) for v in values]
     if type.elem == "astate":
         return objects(values)
     if m.num.exact and type.elem in ("real", "prob"):
-        return m.reals([x.item() if isinstance(x, np.ndarray) and x.shape == () else x for x in filled])
+        return objects([x.item() if isinstance(x, np.ndarray) and x.shape == () else x for x in filled])
     return np.array(filled)
 
 

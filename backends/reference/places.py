@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from decgraph.backends.reference.protocols import Machine
+from decgraph.backends.reference.protocols import Context, Machine, States
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Draws, Path, resolve_path
-from decgraph.ir.data.tree import Tree
+from decgraph.ir.data.tree import State, Tree
 from decgraph.ir.machine import Datum
-
-States = tuple[list[Any], tuple[int, ...], np.ndarray | None]  # Any: paths of tokens, draws and soft nodes, or canvases
-"""The states of a place in order, their shape, and the ids of the nodes where they are some of a tree's."""
 
 
 def place_states(m: Machine, place: Datum, extra: dict[str, Datum]) -> States:
@@ -30,16 +25,29 @@ def place_states(m: Machine, place: Datum, extra: dict[str, Datum]) -> States:
     return [tree.state(int(i)) for i in ids.ravel()], ids.shape, (ids if ids.ndim == 1 else None)
 
 
+def as_context(state: State) -> Context:
+    """The state of a place in a text."""
+    assert isinstance(state, tuple), "a canvas where a model reads a text"
+    return state
+
+
+def as_canvas(state: State) -> Canvas:
+    """The state of a place among canvases."""
+    assert isinstance(state, Canvas), "a text where a model reads a canvas"
+    return state
+
+
 def text_of_place(tokens: Datum) -> tuple[int, ...]:
     """The tokens that stand in the place of a context."""
-    read: Any = tokens.tokens if isinstance(tokens, Path) else tokens.items if isinstance(tokens, Draws) else tokens
-    return tuple(resolve_path(read))
+    if isinstance(tokens, Path):
+        return resolve_path(tokens.tokens)
+    return resolve_path(tokens.items if isinstance(tokens, Draws) else np.asarray(tokens, dtype=object))
 
 
 def path_of_place(m: Machine, place: Datum, extra: dict[str, Datum]) -> tuple[int, ...]:
     """The tokens of a context, of a node (with `tree`), or in the place of a context."""
     if isinstance(place, tuple) or "tree" in extra:
-        return resolve_path(m.place_states(place, extra)[0][0])
+        return resolve_path(as_context(m.place_states(place, extra)[0][0]))
     return text_of_place(place)
 
 
@@ -54,8 +62,8 @@ def beginnings(tokens: tuple[int, ...], each: bool) -> list[tuple[int, ...]]:
     return [tokens[: i + 1] for i in range(len(tokens))] if each else [tokens]
 
 
-def paths(m: Machine, at: tuple[Datum, ...], shape: tuple[int, ...]) -> list[Any]:  # Any: as in `States`
+def paths(m: Machine, at: tuple[Datum, ...], shape: tuple[int, ...]) -> list[Context]:
     """The paths of a place that `warp` names."""
     if isinstance(at[0], tuple):
         return [at[0]] * (int(np.prod(shape)) if shape else 1)
-    return m.place_states(at[0], {"tree": at[1]} if len(at) > 1 else {})[0]
+    return list(map(as_context, m.place_states(at[0], {"tree": at[1]} if len(at) > 1 else {})[0]))

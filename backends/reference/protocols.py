@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -11,22 +12,38 @@ from decgraph.backends.reference.cells import LastCanvases, Sequences
 from decgraph.backends.reference.together import Meeting
 from decgraph.ir import machine
 from decgraph.ir.data.canvas import Canvas
-from decgraph.ir.data.dist import Dist, Draw, Path, Row
+from decgraph.ir.data.dist import Dist, Draw, Path, Row, Symbol
 from decgraph.ir.data.noise import NoiseKey
 from decgraph.ir.data.numbers import Number
-from decgraph.ir.data.tree import Tree
+from decgraph.ir.data.tree import Edge, State, Tree
 from decgraph.ir.machine import Datum, Vector
 from decgraph.ir.values import Function, Op
 from decgraph.runtime import noise
-from decgraph.runtime.models.interface import Cell, Model, Scores
+from decgraph.runtime.models.interface import Cell, Memory, Model, Scores
 from decgraph.runtime.recording import Timing
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopState
 from decgraph.runtime.text import Detokenizer
 from decgraph.runtime.trace import Event
 
-Context = tuple[int | Draw, ...]
-"""Tokens from the first position on; a draw may not have been read."""
+Context = tuple[Symbol, ...]
+"""What stands from the first position on."""
+States = tuple[Sequence[State], tuple[int, ...], np.ndarray | None]
+"""The states of a place in order, their shape, and the ids of the nodes where they are some of a tree's."""
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """What a row is computed from: the scores of a model, or without a model those that a program passes to `warp`, of the
+    token after `path`, at a node of a tree or a cell of a canvas. allow[vocab] says which tokens the call allows. `position`
+    is that of the token, where it is not the next one (Medusa's heads look further ahead)."""
+
+    model: Model | None
+    scores: Callable[[], Scores]
+    path: Context
+    node: int | None = None
+    allow: np.ndarray | None = None
+    position: int | None = None
 
 
 class Machine(machine.Machine, Protocol):
@@ -40,7 +57,7 @@ class Machine(machine.Machine, Protocol):
     window: int | None
     tokens: list[int]
     base: int
-    until: Callable[[Any], bool] | None  # Any: the machine
+    until: Callable[[Self], bool] | None
     results: list[tuple[int, ...]]
     decided: int
     site_prefix: str
@@ -78,28 +95,20 @@ class Machine(machine.Machine, Protocol):
     # rows of distributions
     def vector(self, probs: Vector) -> np.ndarray: ...
     def scores_of_values(self, values: np.ndarray, is_probs: bool) -> Scores: ...
-    def score_paths(self, model: Model, states: Sequence[Context], given: Any) -> list[Callable[[], Scores]]: ...
-    def model_row(
-        self,
-        model: Model | None,
-        scores: Callable[[], Scores],
-        path: Context,
-        node: int | None,
-        allow: np.ndarray | None,
-        position: int | None = None,
-    ) -> Row: ...
+    def score_paths(self, model: Model, states: Sequence[Context], given: Memory | None) -> list[Callable[[], Scores]]: ...
+    def model_row(self, source: RowSource) -> Row: ...
 
     # calls of models
     def count_call(self, model: Model, rows: int, cells: int, computed: int | None = None, *, drafts: bool = False) -> None: ...
-    def place_states(self, place: Datum, extra: dict[str, Datum]) -> tuple[list[Any], tuple[int, ...], np.ndarray | None]: ...
+    def place_states(self, place: Datum, extra: dict[str, Datum]) -> States: ...
     def head_values(self, head: Model, paths: list[tuple[int, ...]]) -> Sequence[Number]: ...
     def state_values(self, head: Model, rows: np.ndarray, layer: int | None, tokens: list[int] | None) -> Sequence[Number]: ...
     def cells(self, c: Canvas, after: Datum = None) -> tuple[Cell, ...]: ...
     def eval_canvases(self, op: Op, model: Model, place: Datum, extra: dict[str, Datum]) -> Dist: ...
 
     # commits, trees and verification
-    def commit_tokens(self, x: Datum, tree: Tree | None) -> list[Any]: ...  # Any: ids and draws
+    def commit_tokens(self, x: Datum, tree: Tree | None) -> list[Symbol]: ...
     def lazy_log(self, logprob: Number, edge: Draw) -> Number: ...
     def walked_enough(self, op: Op, t: Tree, evidence: Datum, node: int, depth: int) -> bool: ...
     def evidence_at(self, evidence: Datum, node: int) -> Datum: ...
-    def walked(self, op: Op, t: Tree, node: int, emitted: Datum) -> Path | Canvas: ...
+    def walked(self, op: Op, t: Tree, node: int, emitted: Edge | None) -> Path | Canvas: ...

@@ -8,33 +8,25 @@ from functools import partial
 
 import numpy as np
 
-from decgraph.backends.reference.protocols import Context, Machine
+from decgraph.backends.reference.protocols import Context, Machine, RowSource
 from decgraph.backends.reference.soft import is_soft, read_path, tokens_of
-from decgraph.ir.data.dist import Draw, Row
+from decgraph.ir.data.dist import Row, Symbol
 from decgraph.ir.machine import Vector
 from decgraph.runtime.models.interface import Memory, Model, Scores, check_size
 from decgraph.runtime.request import Request
 from decgraph.runtime.shaping import adjusted, raw_probs, shaped_probs
 
 
-def model_row(
-    m: Machine,
-    model: Model | None,
-    scores: Callable[[], Scores],
-    path: Context,
-    node: int | None,
-    allow: np.ndarray | None,
-    position: int | None = None,
-) -> Row:
-    """A row whose views are computed from a model's scores and the request; without a model, from the scores passed to
-    `warp`. allow[vocab] says which tokens the call allows."""
+def model_row(m: Machine, source: RowSource) -> Row:
+    """A row whose faces are computed from its source and the request."""
+    model, path, allow = source.model, source.path, source.allow
     label = "warp" if model is None else model.name
     own = model is None or m.main is None or model.vocab == m.main.vocab
     of_this = m.request if own else m.request.elsewhere
     allowed = None if allow is None else [int(i) for i in np.flatnonzero(allow)]
 
     def face(name: str) -> np.ndarray:
-        s = scores()
+        s = source.scores()
         if model is not None:
             check_size(model.name, s.size, model.vocab.size)
         tokens = tokens_of(path)
@@ -45,7 +37,8 @@ def model_row(
             return logits(m, s, raw_probs(s, tokens, request, allow=allowed))
         return m.vector(shaped_probs(s, tokens, request, allow=allowed))
 
-    return Row(face, position=len(path) if position is None else position, node=node, path=path, label=label)
+    position = len(path) if source.position is None else source.position
+    return Row(face, position=position, node=source.node, path=path, label=label)
 
 
 def logits(m: Machine, scores: Scores, raw: Vector) -> np.ndarray:
@@ -77,11 +70,11 @@ def allowed_at(allow: object, i: int) -> np.ndarray | None:
     return a if a.ndim == 1 else a[i]
 
 
-def warp_row(m: Machine, values: np.ndarray, path: Sequence[int | Draw] | None, is_probs: bool, old: Row | None) -> Row:
+def warp_row(m: Machine, values: np.ndarray, path: Sequence[Symbol] | None, is_probs: bool, old: Row | None) -> Row:
     """A row that the request shapes: scores or probabilities of the token after `path`."""
     scores = m.scores_of_values(values, is_probs)
     before = m.context() if path is None else tuple(path)
-    return m.model_row(None, lambda: scores, before, old.node if old is not None else None, None)
+    return m.model_row(RowSource(None, row_of_scores(scores), before, old.node if old is not None else None))
 
 
 def scores_of_values(m: Machine, values: np.ndarray, is_probs: bool) -> Scores:
@@ -90,7 +83,7 @@ def scores_of_values(m: Machine, values: np.ndarray, is_probs: bool) -> Scores:
         return Scores(logits=np.log(values) if is_probs else np.asarray(values, dtype=np.float64))
 
 
-def adjusted_row(m: Machine, values: np.ndarray, path: Sequence[int | Draw]) -> np.ndarray:
+def adjusted_row(m: Machine, values: np.ndarray, path: Sequence[Symbol]) -> np.ndarray:
     """Scores [vocab] of the token after `path` with what the request asks of them before temperature and truncation."""
     tokens, request = tokens_of(tuple(path)), without_texts(m.request) if is_soft(path) else m.request
     if not m.num.exact:

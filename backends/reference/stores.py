@@ -17,9 +17,9 @@ from decgraph.backends.reference.protocols import Machine
 from decgraph.backends.reference.values import ReferenceMemory, SuffixSearch
 from decgraph.errors import DecError
 from decgraph.ir import machine
-from decgraph.ir.data.dist import Draws, Path, resolve_path, token_of
+from decgraph.ir.data.dist import Draws, Path, resolve_path
 from decgraph.ir.data.tree import Tree
-from decgraph.ir.machine import Datum, Index, Table
+from decgraph.ir.machine import Datum, Index, Table, Vector
 from decgraph.ir.ops.common import as_int, plain
 from decgraph.ir.ops.draws import pad, point
 from decgraph.ir.ops.host import folded, shares
@@ -46,7 +46,7 @@ def ask(m: Machine, op: Op, index: Index, args: Sequence[Datum]) -> Datum:
     key = args[0]
     if isinstance(index, Table):
         if what == "get":
-            return [np.array(e, dtype=np.int64) for e in index.get(token_of(key))]
+            return [np.array(e, dtype=np.int64) for e in index.get(as_int(key))]
         raise DecError(f"an index has no `{what}`")
     if what == "has":
         return index.has(ids_of(key))
@@ -85,7 +85,7 @@ def context_key(m: Machine, key: Datum) -> tuple[int, ...]:
 
 def learn(m: Machine, op: Op, index: Index, args: Sequence[Datum]) -> Index:
     """An index that has also seen this."""
-    return index.store(token_of(args[0]), ids_of(args[1])) if isinstance(index, Table) else index.learn(ids_of(args[0]))
+    return index.store(as_int(args[0]), ids_of(args[1])) if isinstance(index, Table) else index.learn(ids_of(args[0]))
 
 
 def automaton(m: Machine, op: Op, g: machine.Automaton, args: Sequence[Datum]) -> Datum:
@@ -102,7 +102,7 @@ def meet(m: Machine, op: Op, mine: Datum, of_all: Callable[[list[Any]], list[Any
     return meeting(f"{m.function.name}:{op.loc.line}:{op.loc.column}", mine, of_all)
 
 
-def batch_top(m: Machine, op: Op, x: Datum, k: Datum, by: Sequence[Datum]) -> Datum:
+def batch_top(m: Machine, op: Op, x: Vector | Draws, k: Datum, by: Sequence[Datum]) -> Datum:
     """Of the candidates of all sequences, those among the k best that are this one's."""
     best = [keys for _, keys in ranked(m, x, by)[: max(0, as_int(k))]]
     found: Datum = lookup("select.top").meaning(m, op, x, m.meet(op, (best, as_int(k)), shares), *by)[0]
@@ -123,7 +123,7 @@ def text(m: Machine, x: Datum, tree: Tree | None) -> str | list[str]:
     if tree is None:
         return m.detokenizer.text(ids_of(x))
     ids = np.asarray(x)
-    texts = [m.detokenizer.text(ids_of(Path(tree.path_edges(int(i))))) for i in ids.ravel()]
+    texts = [m.detokenizer.text(ids_of(Path(tree.tokens(int(i))))) for i in ids.ravel()]
     return texts if ids.ndim else texts[0]
 
 

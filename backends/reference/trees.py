@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from decgraph.backends.reference.protocols import Machine
-from decgraph.ir.data.canvas import Canvas, Edit
+from decgraph.ir.data.canvas import Canvas, Cell, Edit
 from decgraph.ir.data.dist import Draw, resolve_path
 from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.topology import Level, Topology
-from decgraph.ir.data.tree import Tree, edge_token
-from decgraph.ir.machine import Cell, Datum, Edge
+from decgraph.ir.data.tree import Edge, Tree, edge_token
+from decgraph.ir.machine import Datum
 from decgraph.ir.ops.draws import point
 from decgraph.runtime import trace
 
@@ -48,7 +48,7 @@ def root_draw(m: Machine, tree: Tree) -> Draw:
     return point(m, m.last_token(tree))
 
 
-def add_log(m: Machine, logprob: Number, edge: Edge) -> Number:
+def add_log(m: Machine, logprob: Number, edge: Edge | None) -> Number:
     """A node's cumulative log-probability: its parent's and its token's, under the raw distribution it was drawn from."""
     if not isinstance(edge, Draw):
         inner = edge.value if isinstance(edge, Edit) else None

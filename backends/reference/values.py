@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from decgraph.backends.indexes import ROOM, forgotten
 from decgraph.ir import machine
+from decgraph.ir.data.dist import Ints
 from decgraph.ir.data.numbers import Number
 from decgraph.ir.machine import Datum
 from decgraph.runtime.models.attention_logits import AttentionLogits, check_layer, read_logits
@@ -32,7 +33,7 @@ class ReferenceMemory:
             return replace(self, memory=self.memory.only(absolute | set(context)))
         return replace(self, memory=self.memory.without(absolute))
 
-    def quantized(self, bits: machine.Bits) -> ReferenceMemory:
+    def quantized(self, bits: Ints) -> ReferenceMemory:
         """The memory with its keys and values rounded to so many bits."""
         return replace(self, memory=self.memory.quantized(bits))
 

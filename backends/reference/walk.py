@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from decgraph.backends.reference.effects import path_tokens
 from decgraph.backends.reference.protocols import Machine
 from decgraph.ir.data.canvas import Canvas, Edit
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, box
-from decgraph.ir.data.tree import Tree, edge_token
+from decgraph.ir.data.tree import Edge, Tree, edge_token
 from decgraph.ir.machine import Datum
 from decgraph.ir.ops.common import as_int
 from decgraph.ir.values import Op
 from decgraph.runtime import trace
 
 
-def single(x: Datum) -> Any:  # Any: a draw, an edit, or a token
-    """The one draw or edit in a value."""
-    return x.items[()] if isinstance(x, Draws) else x
+def single(x: Datum) -> Draw | Edit | int | None:
+    """The one draw, edit or token in a value; None for none."""
+    return x.draw if isinstance(x, Draws) else x if x is None or isinstance(x, Draw | Edit) else as_int(x)
 
 
 def probabilities(row: Datum, token: int) -> tuple[float | None, float | None]:
@@ -105,14 +103,13 @@ def offer(m: Machine, t: Tree, row: Datum, children: Sequence[int]) -> None:
             m.recorder.offer(c, p, float(edge.law_vector()[edge.token]), raw)
 
 
-def walked(m: Machine, op: Op, t: Tree, node: int, emitted: Datum) -> Path | Canvas:
+def walked(m: Machine, op: Op, t: Tree, node: int, emitted: Edge | None) -> Path | Canvas:
     """What a verification gives: the accepted path with what was emitted after it, or the canvas of the accepted node."""
     if isinstance(t.base, Canvas):
-        return t.state(node)
-    tokens = path_tokens(t, node)
-    if emitted is not None:
-        tokens.append(emitted if isinstance(emitted, Draw) else as_int(emitted))
-    return Path(tokens, node=node, depth=t.nodes[node].depth, emitted=emitted)
+        return t.canvas(node)
+    last = emitted if emitted is None or isinstance(emitted, Draw) else edge_token(emitted)
+    tokens = t.tokens(node) if last is None else [*t.tokens(node), last]
+    return Path(tokens, node=node, depth=t.nodes[node].depth, emitted=last)
 
 
 def report_step(m: Machine, t: Tree, children: list[int], child: int | None, depth: int) -> None:
@@ -125,8 +122,8 @@ def report_step(m: Machine, t: Tree, children: list[int], child: int | None, dep
             m.emit_event(trace.Accepted(c, edge.token, depth + 1))
             break
         m.emit_event(trace.Rejected(c, edge.token, depth + 1, "the rule did not take it"))
-    if child is not None and isinstance(t.base, Canvas):
-        made = t.nodes[child].edge
+    made = None if child is None else t.nodes[child].edge
+    if isinstance(made, Edit) and isinstance(t.base, Canvas):
         m.unmasked(t.base, [made.position], [made.value])
 
 
@@ -140,7 +137,7 @@ def report_tree(m: Machine, t: Tree, end: int) -> None:
             edge = t.nodes[c].edge
             if c != n and isinstance(edge, Draw) and c < n:
                 m.emit_event(trace.Rejected(c, edge.token, depth + 1, "the rule took another path"))
-        m.emit_event(trace.Accepted(n, t.nodes[n].edge.token, depth + 1))
+        m.emit_event(trace.Accepted(n, edge_token(t.nodes[n].edge), depth + 1))
     for c in t.children(end):
         edge = t.nodes[c].edge
         if isinstance(edge, Draw):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from decgraph.backends.torch.canvases import Canvas, Edit
 from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws
 from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.rows import Draw, Ids
-from decgraph.ir.data.canvas import Soft
+from decgraph.ir.data.dist import Soft
 
 _NONE = np.zeros(0, dtype=np.int64)
 
@@ -123,7 +124,7 @@ class TorchTree:
     def height(self) -> int:
         return int(self.depth.max())
 
-    def soft(self, nodes: Sequence[int] | Ids) -> dict[int, tuple[float, ...]]:
+    def soft(self, nodes: Sequence[int] | Ids) -> dict[int, tuple[Fraction | float, ...]]:
         """Of these nodes those that hold an embedding: their places among them, and their coordinates."""
         if len(self.edges) == 1:
             return {}

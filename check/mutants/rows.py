@@ -10,12 +10,11 @@ from dataclasses import replace
 import numpy as np
 
 from decgraph.backends.exact.run import ExactMachine
-from decgraph.backends.reference.places import States
-from decgraph.backends.reference.protocols import Context
+from decgraph.backends.reference.protocols import Context, RowSource, States
 from decgraph.check.mutant import Mutant
 from decgraph.check.profile import Profile
 from decgraph.ir import machine
-from decgraph.ir.data.dist import Dist, Draw, Row
+from decgraph.ir.data.dist import Dist, Row, Symbol
 from decgraph.ir.data.noise import NoiseKey
 from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.tree import Tree
@@ -80,18 +79,15 @@ def sampled(f: Profile) -> bool:
     return f.law and f.sampled and "distribution" in f.modes
 
 
-Token = int | Draw
-
-
 class Slots(ExactMachine):
     """The target's keys and values stand in slots by position; `fill` says what a verification leaves in them."""
 
     def start_run(self) -> None:
         super().start_run()
-        self.slots: dict[int, Token] = {}
-        self.filling: dict[int, Token] = {}
+        self.slots: dict[int, Symbol] = {}
+        self.filling: dict[int, Symbol] = {}
 
-    def fill(self, t: Tree) -> dict[int, Token]:
+    def fill(self, t: Tree) -> dict[int, Symbol]:
         return {}
 
     def keep(self, before: int) -> None:
@@ -119,19 +115,19 @@ class Slots(ExactMachine):
 class Stale(Slots):
     """Keys and values of a rejected draft are read as those of the token that replaced it."""
 
-    def fill(self, t: Tree) -> dict[int, Token]:
+    def fill(self, t: Tree) -> dict[int, Symbol]:
         node, out = 0, {}
         while t.children(node):
             node = t.children(node)[0]
-            out[len(t.base) + t.nodes[node].depth - 1] = t.nodes[node].edge
+            out[len(t.base) + t.nodes[node].depth - 1] = t.tokens(node)[-1]
         return out
 
 
 class Scattered(Slots):
     """The accepted path's keys and values are taken from the first slots of the tree."""
 
-    def fill(self, t: Tree) -> dict[int, Token]:
-        return {len(t.base) + i - 1: t.nodes[i].edge for i in range(1, len(t))}
+    def fill(self, t: Tree) -> dict[int, Symbol]:
+        return {len(t.base) + i - 1: t.tokens(i)[-1] for i in range(1, len(t))}
 
     def keep(self, before: int) -> None:
         self.slots = {i: x for i, x in self.slots.items() if i < len(self.tokens) - 1}
@@ -152,7 +148,7 @@ class Leaking(ExactMachine):
     def place_states(self, place: Datum, extra: dict[str, Datum]) -> States:
         states, shape, ids = super().place_states(place, extra)
         if self.leaks and isinstance(place, Tree) and isinstance(place.base, tuple):
-            states = [place.base + tuple(n.edge for n in place.nodes[1 : i + 1]) for i in range(len(place))]
+            states = [place.base + tuple(place.tokens(n)[-1] for n in range(1, i + 1)) for i in range(len(place))]
         return states, shape, ids
 
 
@@ -170,21 +166,14 @@ class Elsewhere(ExactMachine):
     def instead(self, path: Context) -> Context:
         return path
 
-    def model_row(
-        self,
-        model: Model | None,
-        scores: Callable[[], Scores],
-        path: Context,
-        node: int | None,
-        allow: np.ndarray | None,
-        position: int | None = None,
-    ) -> Row:
-        below = len(path) > len(self.context()) if model is None else model is self.main and node
+    def model_row(self, source: RowSource) -> Row:
+        model, path = source.model, source.path
+        below = len(path) > len(self.context()) if model is None else model is self.main and source.node
         if not below or self.parent is not None:
-            return super().model_row(model, scores, path, node, allow, position)
+            return super().model_row(source)
         other = copy.copy(self)
         other.request = self.changed(self.request)
-        return ExactMachine.model_row(other, model, scores, self.instead(path), node, allow, len(path))
+        return ExactMachine.model_row(other, replace(source, path=self.instead(path), position=len(path)))
 
 
 class NoConstraints(Elsewhere):
@@ -216,7 +205,7 @@ def below(f: Profile) -> bool:
 class Uniform(ExactMachine):
     """Draws are uniform over the vocabulary: tokens without mass are drawn."""
 
-    def race_token(self, place: Key, q: Sequence[Number], name: str) -> int:
+    def race_token(self, place: Key, q: Sequence[Number] | np.ndarray, name: str) -> int:
         return super().race_token(place, (1,) * len(q), name)
 
 

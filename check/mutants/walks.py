@@ -10,11 +10,11 @@ from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.reference.walk import single
 from decgraph.check.mutant import Mutant
 from decgraph.check.profile import Profile
-from decgraph.ir.data.canvas import Canvas
-from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0, value_row
+from decgraph.ir.data.canvas import Canvas, Edit
+from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, Symbol, box, box0, value_row
 from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.tree import Tree, edge_token
-from decgraph.ir.machine import Datum, Edge
+from decgraph.ir.machine import Datum
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Op
 from decgraph.runtime.noise import Key
@@ -36,7 +36,7 @@ class Walker(ExactMachine):
         """The child that the walk goes on to, given the one that the rule accepted."""
         return child
 
-    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Edge) -> list[Edge]:
+    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Symbol | None) -> list[Symbol]:
         """What is committed after the accepted path, given the token that the rule emitted."""
         return [] if token is None else [token]
 
@@ -59,10 +59,11 @@ class Walker(ExactMachine):
             child = self.taken(t, node, children, child)
             if child is None:
                 last = single(token) if self.num.truth(emits) else None
+                assert not isinstance(last, Edit), "a tree of tokens has no edits"
                 return self.end(op, t, evidence, node, children, last)
             node, depth = child, depth + 1
 
-    def end(self, op: Op, t: Tree, evidence: Datum, node: int, children: list[int], token: Edge) -> Path:
+    def end(self, op: Op, t: Tree, evidence: Datum, node: int, children: list[int], token: Symbol | None) -> Path:
         tokens = self.emitted(t, evidence, node, children, token)
         path = self.walked(op, t, node, tokens[0] if tokens else None)
         assert isinstance(path, Path)
@@ -71,7 +72,7 @@ class Walker(ExactMachine):
 
     def redraw(self, row: Datum, site: str, depth: int) -> Draw:
         """A fresh draw from a row of evidence, keyed by `site`."""
-        one = row.rows[()] if isinstance(row, Dist) else row
+        one = row.row if isinstance(row, Dist) else row
         assert self.op is not None and isinstance(one, Row)
         return self.draw(self.op, one, "shaped", NoiseKey(site, (self.committed(), depth)), 0, None)
 
@@ -175,7 +176,7 @@ class AtParent(Walker):
 class BonusOfTheRoot(Walker):
     """The token after a fully accepted path is drawn from the row of the root."""
 
-    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Edge) -> list[Edge]:
+    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Symbol | None) -> list[Symbol]:
         if token is None or children or node == 0:
             return super().emitted(t, evidence, node, children, token)
         return [self.redraw(self.evidence_at(evidence, 0), "bonus", node)]
@@ -184,7 +185,7 @@ class BonusOfTheRoot(Walker):
 class NextRow(Walker):
     """After a rejection the token is drawn from the next row, which knows the rejected draft."""
 
-    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Edge) -> list[Edge]:
+    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Symbol | None) -> list[Symbol]:
         if token is None or not children:
             return super().emitted(t, evidence, node, children, token)
         try:
@@ -196,7 +197,7 @@ class NextRow(Walker):
 class Padded(Walker):
     """A padded slot reads as token 0, and token 0 matches it."""
 
-    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Edge) -> list[Edge]:
+    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Symbol | None) -> list[Symbol]:
         if token is None or children or edge_token(token) != 0:
             return super().emitted(t, evidence, node, children, token)
         return [token, self.redraw(self.evidence_at(evidence, node), "padded", node)]
@@ -209,7 +210,7 @@ class Zeroed(Walker):
         row = super().row(t, evidence, node)
         if node == 0 or not isinstance(row, Dist):
             return row
-        old = row.rows[()]
+        old = row.row
         gone = edge_token(t.nodes[node].edge)
         v = [0 if i == gone else x for i, x in enumerate(old.face("shaped"))]
         if not any(v):  # it was certain: the next best one is
@@ -222,7 +223,7 @@ class Zeroed(Walker):
 class Dropped(Walker):
     """After accepted drafts the replacement of a rejected one is thrown away: the next is drawn from p, not the residual."""
 
-    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Edge) -> list[Edge]:
+    def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Symbol | None) -> list[Symbol]:
         if node != 0 and children:
             return []
         return super().emitted(t, evidence, node, children, token)
@@ -267,8 +268,8 @@ class Overshoot(OncePerStep):
                 break
         super().commit(op, [int(t) for t in tokens] if self.parent is None else x, tree if self.parent is not None else None)
 
-    def commit_tokens(self, x: Datum, tree: Tree | None) -> list[Edge]:
-        whole: list[Edge] = [t for t in x if isinstance(t, int)] if isinstance(x, list) else []
+    def commit_tokens(self, x: Datum, tree: Tree | None) -> list[Symbol]:
+        whole: list[Symbol] = [t for t in x if isinstance(t, int)] if isinstance(x, list) else []
         return whole if isinstance(x, list) and len(whole) == len(x) else super().commit_tokens(x, tree)
 
 

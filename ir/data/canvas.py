@@ -4,33 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from decgraph.ir.data.dist import Draw
-from decgraph.ir.opdef import OpError
+from decgraph.ir.data.dist import Draw, Soft, Symbol
 
-
-@dataclass(frozen=True)
-class Soft:
-    """What a cell or an edge of a tree holds in place of a token: an embedding, in coordinates (`model.embed`). Such a cell
-    counts as masked."""
-
-    value: tuple[Any, ...]
-
-    def __int__(self) -> int:
-        raise OpError("a soft node has no token", hint="read the nodes that have one; a model may be called at all of them")
+Cell = Symbol | None
+"""What a cell holds; None where it is masked."""
 
 
 @dataclass(frozen=True)
 class Canvas:
-    """`base`: tokens before it. `cells[i]` is None (masked), an int, a Draw, or Soft."""
+    """The tokens before it, and its cells."""
 
-    base: tuple[Any, ...]
-    cells: tuple[Any, ...]
+    base: tuple[Symbol, ...]
+    cells: tuple[Cell, ...]
     capacity: int | None = None
 
     @staticmethod
-    def start(base: tuple[Any, ...], length: int, capacity: int | None = None) -> Canvas:
+    def start(base: tuple[Symbol, ...], length: int, capacity: int | None = None) -> Canvas:
         return Canvas(base, (None,) * length, capacity if capacity is not None else length)
 
     def __len__(self) -> int:
@@ -39,7 +29,7 @@ class Canvas:
     def masked(self, i: int) -> bool:
         return self.cells[i] is None or isinstance(self.cells[i], Soft)
 
-    def put(self, positions: Sequence[int], values: Sequence[Any]) -> Canvas:
+    def put(self, positions: Sequence[int], values: Sequence[Cell]) -> Canvas:
         cells = list(self.cells)
         for i, v in zip(positions, values):
             cells[i] = v
@@ -52,17 +42,17 @@ class Canvas:
     def decided_count(self) -> int:
         return sum(not self.masked(i) for i in range(len(self.cells)))
 
-    def decided_prefix(self) -> list[Any]:
+    def decided_prefix(self) -> list[Symbol]:
         """Cells before the first masked one."""
-        out: list[Any] = []
-        for i, cell in enumerate(self.cells):
-            if self.masked(i):
+        out: list[Symbol] = []
+        for cell in self.cells:
+            if cell is None or isinstance(cell, Soft):
                 break
             out.append(cell)
         return out
 
-    def key(self) -> tuple[Any, ...]:
-        """Cells as plain data: token, None, or Soft."""
+    def key(self) -> tuple[int | Soft | None, ...]:
+        """Cells with every draw read."""
         return tuple(c.token if isinstance(c, Draw) else c for c in self.cells)
 
 
@@ -71,7 +61,7 @@ class Edit:
     """An edge of a tree of canvases: decide `position` with `value`."""
 
     position: int
-    value: Any
+    value: int | Draw
 
     def apply(self, canvas: Canvas) -> Canvas:
         return canvas.put([self.position], [self.value])

@@ -1,47 +1,66 @@
-"""Distributions and draws. A draw carries its law; both are computed only when something reads them."""
+"""Distributions, and the tokens drawn from them. A draw carries its distribution; both are computed only when they are read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import SupportsInt, TypeVar
 
 import numpy as np
 
-Vector = Any  # np.ndarray of float64, or of objects (rationals) in the exact checker; last axis is the vocabulary
+from decgraph.ir.data.numbers import Number
+from decgraph.ir.opdef import OpError
+
+T = TypeVar("T")
+Ints = int | np.ndarray | Sequence[int]
+"""One whole number, or an array of them."""
+
+
+@dataclass(frozen=True)
+class Soft:
+    """What a cell or an edge of a tree holds in place of a token: an embedding, in coordinates (`model.embed`). Such a cell
+    counts as masked."""
+
+    value: tuple[Fraction | float, ...]
+
+    def __int__(self) -> int:
+        raise OpError("a soft node has no token", hint="read the nodes that have one; a model may be called at all of them")
 
 
 class Row:
-    """One distribution over a vocabulary, with its views computed when first read.
+    """One distribution over a vocabulary. Its faces are computed when they are first read: "raw" has constraints applied,
+    "shaped" also the request's shaping, "logits" the scores before a softmax. Each is an array [vocab] of float64, or of
+    objects (rationals) in the exact checker.
 
-    face "raw" has constraints applied, "shaped" also the request's shaping, "logits" the scores before a softmax.
-    `position` is the index of the token that would be drawn from it; `node` the tree node (or canvas position) it was
-    evaluated at; `path` the tokens before it. `origin`, where it is known, is what the row is computed from besides its path:
-    rows of one origin after equal paths are equal (the exact checker merges runs by it).
+    `position` is the index of the token that would be drawn from it; `node` is the tree node (or canvas position) at which it
+    was evaluated; `path` the tokens before it. `origin` says what a row is computed from besides its path: rows of one origin
+    after equal paths are equal, by which the exact checker merges runs. None: that cannot be said.
     """
 
     __slots__ = ("_compute", "_faces", "position", "node", "path", "label", "origin")
 
     def __init__(
         self,
-        compute: Callable[[str], Vector],
+        compute: Callable[[str], np.ndarray],
         *,
         position: int | None = None,
         node: int | None = None,
-        path: Sequence[Any] | None = None,
+        path: Sequence[Symbol] | None = None,
         label: str = "",
-        origin: Any = None,
+        origin: tuple[object, ...] | None = None,
     ) -> None:
         self._compute = compute
-        self._faces: dict[str, Vector] = {}
+        self._faces: dict[str, np.ndarray] = {}
         self.position, self.node, self.path, self.label, self.origin = position, node, path, label, origin
 
-    def face(self, name: str) -> Vector:
+    def face(self, name: str) -> np.ndarray:
         if name not in self._faces:
             self._faces[name] = self._compute(name)
         return self._faces[name]
 
     def at_node(self, node: int, position: int | None = None) -> Row:
-        """The same distribution, said to be evaluated at `node`."""
+        """The same distribution, as if it had been evaluated at `node`."""
         return Row(
             self.face,
             position=self.position if position is None else position,
@@ -52,8 +71,8 @@ class Row:
         )
 
 
-def value_row(vector: Vector, like: Row | None = None) -> Row:
-    """A distribution given by its probabilities; all faces are the same."""
+def value_row(vector: np.ndarray, like: Row | None = None) -> Row:
+    """A distribution given by its probabilities [vocab]: all its faces are the same."""
     return Row(
         lambda face: vector,
         position=like.position if like else None,
@@ -63,8 +82,8 @@ def value_row(vector: Vector, like: Row | None = None) -> Row:
 
 
 class Draw:
-    """One drawn token: an edge. `law` is the distribution it was drawn from (given its earlier siblings), `source` the
-    row its score is read from. The token may be unknown until `resolve` is called (the exact checker splits there)."""
+    """One drawn token: an edge. `law` is the distribution from which it was drawn, given its earlier siblings; its score is
+    read from the row `source`. The token may be undecided until `resolve` is called (the exact checker branches there)."""
 
     __slots__ = ("_token", "_resolve", "law", "law_face", "source", "race", "group", "rank", "point", "tag")
 
@@ -76,7 +95,7 @@ class Draw:
         *,
         source: Row | None = None,
         resolve: Callable[[], int] | None = None,
-        race: Any = None,
+        race: Number | None = None,
         group: int = 0,
         rank: int = 0,
         point: bool = False,
@@ -98,7 +117,7 @@ class Draw:
         """Whether the token has been read."""
         return self._token is not None
 
-    def law_vector(self) -> Vector:
+    def law_vector(self) -> np.ndarray:
         return self.law.face(self.law_face)
 
     def __repr__(self) -> str:
@@ -106,16 +125,15 @@ class Draw:
 
 
 class Dist:
-    """An array of distributions. `at` names what axis 0 ranges over (node ids or positions) when it is a part, `inner` what
-    axis 1 does (positions, of canvases in a tree)."""
+    """An array of `Row`. Where axis 0 ranges over some nodes or positions only, `at` lists them; `inner` does so for axis 1
+    (positions, of canvases in a tree)."""
 
     __slots__ = ("rows", "face", "at", "inner")
 
     def __init__(
         self, rows: np.ndarray, face: str = "shaped", at: np.ndarray | None = None, inner: np.ndarray | None = None
     ) -> None:
-        self.rows: Any = rows  # an array of Row
-        self.face, self.at, self.inner = face, at, inner
+        self.rows, self.face, self.at, self.inner = rows, face, at, inner
 
     @staticmethod
     def of(rows: Iterable[Row], face: str = "shaped", at: np.ndarray | None = None) -> Dist:
@@ -123,29 +141,39 @@ class Dist:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.rows.shape)
+        return self.rows.shape
 
-    def vector(self, row: Row | None = None) -> Vector:
+    def vector(self, row: Row | None = None) -> np.ndarray:
         """Probabilities: [*dims, V] (or of one row)."""
         if row is not None:
             return row.face(self.face)
         if self.rows.shape == ():
-            return self.rows[()].face(self.face)
+            return self.row.face(self.face)
         vectors = [r.face(self.face) for r in self.rows.ravel()]
         if not vectors:
             return np.zeros(self.rows.shape + (0,))
         return np.stack(vectors).reshape(self.rows.shape + vectors[0].shape)
 
+    @property
+    def row(self) -> Row:
+        """The one distribution of an array without axes."""
+        return self.row_at(())
+
+    def row_at(self, index: tuple[int, ...]) -> Row:
+        """The distribution at an index that names every axis."""
+        row: Row = self.rows.item(index)
+        return row
+
     def seen(self, face: str) -> Dist:
         return Dist(self.rows, face, self.at, self.inner)
 
-    def take(self, index: Any) -> Dist:
+    def take(self, index: Ints) -> Dist:
         """Rows at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
         rows = self.rows[locate(self.at, index)]
         at, inner = (np.asarray(index), self.inner) if np.ndim(index) else (self.inner, None)
         return Dist(rows if isinstance(rows, np.ndarray) else box0(rows), self.face, at, inner)
 
-    def pick(self, where: Any, at: np.ndarray | None = None) -> Dist:
+    def pick(self, where: Ints | slice, at: np.ndarray | None = None) -> Dist:
         """Elements along axis 0, by their places; `at` [how many are picked]: what they are."""
         return Dist(self.rows[where], self.face, at, self.inner)
 
@@ -160,14 +188,14 @@ class Draws:
     ) -> None:
         self.items, self.at, self.chain, self.inner = items, at, chain, inner
 
-    def take(self, index: Any) -> Draws:
+    def take(self, index: Ints) -> Draws:
         """Draws at `index` of axis 0; where axis 0 is a part, `index` names nodes or positions."""
         items = self.items[locate(self.at, index)]
         if not np.ndim(index):
             return Draws(items if isinstance(items, np.ndarray) else box0(items), self.inner)
         return Draws(items, np.asarray(index), inner=self.inner)
 
-    def pick(self, where: Any, at: np.ndarray | None = None) -> Draws:
+    def pick(self, where: Ints | slice, at: np.ndarray | None = None) -> Draws:
         """Elements along axis 0, by their places; `at` [how many are picked]: what they are."""
         return Draws(self.items[where], at, self.chain, self.inner)
 
@@ -175,10 +203,16 @@ class Draws:
     def shape(self) -> tuple[int, ...]:
         return self.items.shape
 
-    def tokens(self) -> Any:
-        """Token ids, int64 [*dims]: reads every draw. -1 where a law had no further token to draw."""
+    def tokens(self) -> np.ndarray | int:
+        """Token ids, int64 [*dims]: reads every draw. -1 where a distribution had no further token."""
         out = np.array([-1 if d is None else d.token for d in self.items.ravel()], dtype=np.int64).reshape(self.items.shape)
         return out if out.shape else int(out)
+
+    @property
+    def draw(self) -> Draw:
+        """The one draw of an array without axes."""
+        draw: Draw = self.items.item()
+        return draw
 
     def flat(self) -> list[Draw]:
         return list(self.items.ravel())
@@ -187,22 +221,19 @@ class Draws:
 class Path:
     """Tokens below a node: what a verification accepted and emitted, or what a sub-run produced."""
 
-    __slots__ = ("tokens", "node", "depth", "emitted", "probs", "base")
+    __slots__ = ("tokens", "node", "depth", "emitted", "base")
 
     def __init__(
-        self,
-        tokens: Sequence[Any],
-        node: int = 0,
-        depth: int = 0,
-        emitted: Any = None,
-        probs: Sequence[Any] = (),
-        base: int = 0,
+        self, tokens: Sequence[Symbol], node: int = 0, depth: int = 0, emitted: Symbol | None = None, base: int = 0
     ) -> None:
-        self.tokens, self.node, self.depth, self.emitted = list(tokens), node, depth, emitted
-        self.probs, self.base = list(probs), base
+        self.tokens, self.node, self.depth, self.emitted, self.base = list(tokens), node, depth, emitted, base
 
 
-def box(items: Sequence[Any]) -> np.ndarray:
+Symbol = int | Draw | Soft
+"""What stands at one place of a text: a token, a draw that may not have been read, or an embedding."""
+
+
+def box(items: Sequence[object]) -> np.ndarray:
     """An object array [len(items)] that holds `items` (NumPy must not look inside them)."""
     out = np.empty(len(items), dtype=object)
     for i, item in enumerate(items):
@@ -210,28 +241,28 @@ def box(items: Sequence[Any]) -> np.ndarray:
     return out
 
 
-def box0(item: Any) -> np.ndarray:
+def box0(item: object) -> np.ndarray:
     """A scalar object array that holds `item`."""
     out = np.empty((), dtype=object)
     out[()] = item
     return out
 
 
-def locate(at: np.ndarray | None, index: Any) -> Any:
-    """Axis-0 positions of `index`, in its shape, in a part that holds `at` [rows] (None: the whole, positions are the index).
-    Raises LookupError for what the part does not hold."""
+def locate(at: np.ndarray | None, index: Ints) -> Ints:
+    """Where the nodes or positions `index` stand along axis 0 of a part that holds those of `at` [rows], in their shape; of
+    the whole (None), at themselves. Raises LookupError for what the part does not hold."""
     if at is None:
         return index
     where = {int(n): i for i, n in enumerate(at)}
     try:
-        if np.ndim(index) == 0:
-            return where[int(index)]
+        if isinstance(index, int) or np.ndim(index) == 0:
+            return where[int(np.asarray(index))]
         return np.array([where[int(n)] for n in np.ravel(index)], dtype=np.int64).reshape(np.shape(index))
     except KeyError as miss:
         raise LookupError(f"row {miss.args[0]} is outside the part that was computed") from None
 
 
-def token_of(x: Any) -> int:
+def token_of(x: Draws | Draw | SupportsInt) -> int:
     """The token id of a draw, of a 0-D array of draws, or of an int."""
     if isinstance(x, Draws):
         return int(x.tokens())
@@ -240,8 +271,8 @@ def token_of(x: Any) -> int:
     return int(x)
 
 
-def tokens_of(x: Any) -> Any:
-    """Token ids of draws, or the ints themselves."""
+def tokens_of(x: T) -> T | np.ndarray | int:
+    """Token ids [*dims] of draws, or what is not a draw as it is."""
     if isinstance(x, Draws):
         return x.tokens()
     if isinstance(x, Draw):
@@ -249,6 +280,6 @@ def tokens_of(x: Any) -> Any:
     return x
 
 
-def resolve_path(path: Sequence[Any]) -> tuple[int, ...]:
+def resolve_path(path: Iterable[Symbol]) -> tuple[int, ...]:
     """A path with every draw read."""
     return tuple([x if type(x) is int else x.token if isinstance(x, Draw) else int(x) for x in path])

@@ -10,48 +10,65 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
+from decgraph.errors import InternalError
+from decgraph.ir.data.canvas import Canvas, Edit
+from decgraph.ir.data.dist import Draw, Path, Symbol
+from decgraph.ir.data.numbers import Number
+
+Edge = Symbol | Edit | Path
+"""What leads to a node: a token, a step of several tokens, or an edit of a canvas."""
+State = tuple[Symbol, ...] | Canvas
+"""What a node is: a context or a canvas."""
+
 
 @dataclass(frozen=True)
 class Node:
-    """A node: the edge into it (a draw, an edit, or None at the root), its parent and depth, and the author's columns."""
+    """A node: the edge into it (None at the root), its parent and depth, and the author's columns."""
 
-    edge: Any
+    edge: Edge | None
     parent: int
     depth: int
-    logprob: Any
-    columns: dict[str, Any] = field(default_factory=dict)
+    logprob: Number
+    columns: dict[str, Any] = field(default_factory=dict)  # Any: a `Datum` (ir/machine.py, which imports this)
 
 
 @dataclass(frozen=True)
 class Tree:
-    """`base`: the root's state (a tuple of tokens, or a Canvas). `nodes[0]` is the root. `accepted` after a walk. `extent`
-    and `closes`: the longest text that it drafts, and tokens under which it grows nothing. `unread`: whether it may hold the
-    token behind the context window, which no model reads."""
+    """`base`: the root's state. `nodes[0]` is the root. `extent` and `closes`: the longest text that it drafts, and the tokens
+    under which it grows nothing. `unread`: whether it may hold the token behind the context window, which no model reads."""
 
-    base: Any
+    base: State
     nodes: tuple[Node, ...]
     new: tuple[int, ...] = (0,)
     frontier: tuple[int, ...] = (0,)
     capacity: int | None = None
-    zero: Any = 0.0
+    zero: Number = 0.0
     extent: int | None = None
     closes: frozenset[int] = frozenset()
     unread: bool = False
 
     @staticmethod
-    def start(base: Any, capacity: int | None = None, zero: Any = 0.0) -> Tree:
+    def start(base: State, capacity: int | None = None, zero: Number = 0.0) -> Tree:
         return Tree(base, (Node(None, 0, 0, zero),), capacity=capacity, zero=zero)
 
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def path_edges(self, node: int) -> list[Any]:
+    def path_edges(self, node: int) -> list[Edge]:
         """Edges from the root down to `node`."""
         out = []
         while node != 0:
-            out.append(self.nodes[node].edge)
-            node = self.nodes[node].parent
+            edge, node = self.nodes[node].edge, self.nodes[node].parent
+            if edge is not None:
+                out.append(edge)
         return out[::-1]
+
+    def tokens(self, node: int) -> list[Symbol]:
+        """The tokens from the root down to `node`."""
+        out: list[Symbol] = []
+        for edge in self.path_edges(node):
+            out += edge.tokens if isinstance(edge, Path) else [edge.value if isinstance(edge, Edit) else edge]
+        return out
 
     def path_nodes(self, node: int) -> list[int]:
         """Nodes from the root (included) down to `node`."""
@@ -61,14 +78,17 @@ class Tree:
             out.append(node)
         return out[::-1]
 
-    def state(self, node: int) -> Any:
+    def state(self, node: int) -> State:
         """The state at `node`: the root's context with the edges appended, or the root's canvas with the edits applied."""
-        edges = self.path_edges(node)
-        if isinstance(self.base, tuple):
-            return self.base + tuple(edges)
+        return (*self.base, *self.tokens(node)) if isinstance(self.base, tuple) else self.canvas(node)
+
+    def canvas(self, node: int) -> Canvas:
+        """The state at a node of a tree of canvases."""
         canvas = self.base
-        for edit in edges:
-            canvas = edit.apply(canvas)
+        assert isinstance(canvas, Canvas), "a tree of tokens has no canvases"
+        for edit in self.path_edges(node):
+            if isinstance(edit, Edit):
+                canvas = edit.apply(canvas)
         return canvas
 
     def children(self, node: int) -> list[int]:
@@ -82,7 +102,11 @@ class Tree:
         return max(n.depth for n in self.nodes)
 
     def grow(
-        self, edges: Sequence[Any], parents: Sequence[int], logprobs: Sequence[Any], columns: Sequence[dict[str, Any]]
+        self,
+        edges: Sequence[Edge],
+        parents: Sequence[int],
+        logprobs: Sequence[Number],
+        columns: Sequence[dict[str, Any]],
     ) -> Tree:
         """The tree with one new node per edge, in order. Never merges edges."""
         nodes = list(self.nodes)
@@ -113,7 +137,7 @@ class Tree:
         tree = replace(self, nodes=nodes, new=new, frontier=frontier)
         return tree, new_id
 
-    def below(self, node: int, base: Any, add_log: Callable[[Any, Any], Any]) -> Tree:
+    def below(self, node: int, base: State, add_log: Callable[[Number, Edge | None], Number]) -> Tree:
         """The subtree under `node`, rooted there, on the new committed state `base`. add_log: the log-probability of a node,
         from its parent's and its edge: below a node without probability those of the nodes tell nothing."""
         ids, inside = [], {node}
@@ -146,6 +170,10 @@ class Tree:
         return [i for i in range(len(nodes)) if i not in parents]
 
 
-def edge_token(edge: Any) -> int:
-    """The token an edge appends."""
-    return int(edge.token) if hasattr(edge, "token") else int(edge)
+def edge_token(edge: Edge | None) -> int:
+    """The token that an edge appends. Raises InternalError for the root, and for a step of several tokens."""
+    if isinstance(edge, Draw | Edit):
+        return edge.token
+    if edge is None or isinstance(edge, Path):
+        raise InternalError(f"{edge} is not one token")
+    return int(edge)

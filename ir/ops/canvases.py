@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from decgraph.ir import facts, labels
-from decgraph.ir.data.canvas import Canvas, Soft
-from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box, locate
+from decgraph.ir.data.canvas import Canvas, Cell
+from decgraph.ir.data.dist import Dist, Draw, Draws, Row, Soft, box
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.machine import Datum, Machine
 from decgraph.ir.opdef import Attrs, OpError, Regions, Sample, Types, op
@@ -112,7 +111,7 @@ class CanvasPut:
             return (c.put(chosen, [None] * len(chosen)),)
         taken = [(mask is None or bool(mask[n])) and not (op.attrs.get("open") and not c.masked(i)) for n, i in enumerate(ids)]
         if op.attrs["kind"] == "soft":
-            values: list[Any] = [Soft(tuple(v)) for v in mixtures(rest[0], op.operands[2].type, ids)]
+            values: list[Cell] = [Soft(tuple(v)) for v in mixtures(rest[0], op.operands[2].type, ids)]
         else:
             values = cells_of(m, rest[0], len(ids), op.operands[2].type, ids, taken)
         chosen = [i for i, yes in zip(ids, taken, strict=True) if yes]
@@ -161,7 +160,7 @@ class CanvasPut:
     refusals = (("canvas<c,V>, position<c>, dist<V,shaped>", "x ~ p", {"kind": "token"}),)
 
 
-def mixtures(e: Any, t: Type, ids: Sequence[int]) -> list[Any]:
+def mixtures(e: object, t: Type, ids: Sequence[int]) -> list[np.ndarray]:
     """One embedding per position, from coordinates [V + 1] or rows of them: lined up with the positions, read at them, or the
     same for all."""
     a = np.asarray(e)
@@ -174,21 +173,21 @@ def mixtures(e: Any, t: Type, ids: Sequence[int]) -> list[Any]:
     return list(a)
 
 
-def cells_of(m: Machine, x: Any, n: int, t: Type, ids: list[int], taken: list[bool]) -> list[Any]:
+def cells_of(m: Machine, x: Datum, n: int, t: Type, ids: list[int], taken: list[bool]) -> list[Cell]:
     """One value per position: lined up with them, read at those that are taken, or the same for all."""
     if isinstance(x, Draw):
         return [x] * n
     if isinstance(x, Draws):
         if x.shape == ():
-            return [x.items[()]] * n
+            return [x.draw] * n
         if t.dims and t.dims[0].kind == "cells":
             return [x.items[i] for i in ids]
         if x.at is not None and not (len(x.at) == n and list(map(int, x.at)) == ids):
-            return [x.items[locate(x.at, i)] if yes else None for i, yes in zip(ids, taken, strict=True)]
+            return [x.take(i).draw if yes else None for i, yes in zip(ids, taken, strict=True)]
         if len(x.items) != n:
             raise OpError(f"{n} positions and {len(x.items)} values")
         return list(x.items)
-    a = np.asarray(array(m, x))
+    a = array(m, x)
     if a.shape == ():
         return [int(a)] * n
     if t.dims and t.dims[0].kind == "cells":
@@ -232,8 +231,8 @@ class CanvasGet:
             return (
                 np.array(
                     [
-                        m.mask_token if c.masked(i) else (x.token if isinstance(x, Draw) else int(x))
-                        for i, x in enumerate(c.cells)
+                        m.mask_token if x is None or isinstance(x, Soft) else x.token if isinstance(x, Draw) else int(x)
+                        for x in c.cells
                     ],
                     dtype=np.int64,
                 ),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from math import isfinite
-from typing import Any
+from typing import SupportsInt, TypeVar
 
 import numpy as np
 
-from decgraph.ir.data.dist import Dist, Draws, Row
-from decgraph.ir.machine import Arithmetic
+from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box0
+from decgraph.ir.data.numbers import Number
+from decgraph.ir.machine import Arithmetic, Datum, Listed
 from decgraph.ir.opdef import OpError, Types
 from decgraph.ir.types import Dim, Type, join
+
+T = TypeVar("T")
 
 
 def need(cond: bool, message: str, hint: str = "") -> None:
@@ -117,19 +121,19 @@ def broadcast(types: list[Type]) -> tuple[Dim, ...]:
     return tuple(out)
 
 
-def spread(value: Any, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> Any:
-    """The array `value` over dimensions `have`, with axes of size 1 put in so that it lines up with `want`."""
-    value = np.asarray(value)
+def spread(value: object, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> np.ndarray:
+    """The array `value` [*have], with axes of size 1 put in so that it lines up with [*want]."""
+    a = np.asarray(value)
     if len(have) == len(want) or not have:
-        return value
+        return a
     axes = align(have, want) or tuple(range(len(have)))
     shape = [1] * len(want)
-    for i, a in enumerate(axes):
-        shape[a] = value.shape[i]
-    return value.reshape(shape)
+    for i, axis in enumerate(axes):
+        shape[axis] = a.shape[i]
+    return a.reshape(shape)
 
 
-def array(m: Arithmetic, value: Any) -> Any:
+def array(m: Arithmetic, value: Datum) -> np.ndarray:
     """A value as an array: a dist as probabilities [*dims, V], draws as token ids."""
     if isinstance(value, Dist):
         found = value.vector()  # of no rows it does not know how many tokens there are
@@ -137,47 +141,49 @@ def array(m: Arithmetic, value: Any) -> Any:
     if isinstance(value, Row):
         return value.face("shaped")
     if isinstance(value, Draws):
-        return value.tokens()
-    if isinstance(value, list):
-        return stack(m, value)
-    return value
+        return np.asarray(value.tokens())
+    return np.asarray(stack(m, value) if isinstance(value, list) else value)
 
 
-def stack(m: Arithmetic, items: list[Any]) -> Any:
+def stack(m: Arithmetic, items: Sequence[Datum]) -> Dist | Draws | np.ndarray:
     """A list of equal-shaped values as one array (or one Dist, or one Draws)."""
-    if items and all(isinstance(x, Dist) and x.shape == items[0].shape for x in items):
-        rows = np.empty((len(items),) + items[0].shape, dtype=object)
-        for i, x in enumerate(items):
-            rows[i] = x.rows[()] if x.shape == () else x.rows
-        return Dist(rows, items[0].face)
-    if items and all(isinstance(x, Draws) and x.shape == items[0].shape for x in items):
-        cells = np.empty((len(items),) + items[0].shape, dtype=object)
-        for i, x in enumerate(items):
-            cells[i] = x.items[()] if x.shape == () else x.items
-        return Draws(cells)
-    arrays = [np.asarray(array(m, x)) for x in items]
-    return np.stack(arrays) if arrays else np.zeros((0,), dtype=np.int64)
+    dists = [x for x in items if isinstance(x, Dist)]
+    if items and len(dists) == len(items) and all(x.shape == dists[0].shape for x in dists):
+        return Dist(_boxed([x.rows for x in dists]), dists[0].face)
+    draws = [x for x in items if isinstance(x, Draws)]
+    if items and len(draws) == len(items) and all(x.shape == draws[0].shape for x in draws):
+        return Draws(_boxed([x.items for x in draws]))
+    return np.stack([array(m, x) for x in items]) if items else np.zeros((0,), dtype=np.int64)
 
 
-def plain(x: Any) -> Any:
+def _boxed(arrays: list[np.ndarray]) -> np.ndarray:
+    """Arrays of objects of one shape as one, with a first dimension more."""
+    out = np.empty((len(arrays), *arrays[0].shape), dtype=object)
+    for i, a in enumerate(arrays):
+        out[i] = a if a.shape else a[()]
+    return out
+
+
+def plain(x: T) -> T:
     """A NumPy scalar or 0-D array as a Python number."""
-    if isinstance(x, np.ndarray) and x.shape == ():
-        x = x[()]
-    return x.item() if isinstance(x, np.generic) else x
+    number: T = x.item() if isinstance(x, np.ndarray) and x.shape == () else x
+    return number.item() if isinstance(number, np.generic) else number
 
 
-def as_int(x: Any) -> int:
+def as_int(x: Datum) -> int:
     """A number, or the token of a draw, without its fraction."""
     x = plain(x)
     if isinstance(x, Draws):
         x = x.tokens()
-    return truncated(x)
+    return x.token if isinstance(x, Draw) else truncated(x)
 
 
-def truncated(x: Any) -> int:
+def truncated(x: Datum) -> int:
     """A number rounded towards zero; OpError for an infinity or NaN."""
     if isinstance(x, float) and not isfinite(x):
         raise OpError(f"{x} cannot be rounded to a whole number")
+    if not isinstance(x, SupportsInt):
+        raise OpError(f"{x} is no number")
     return int(x)
 
 
@@ -199,15 +205,13 @@ def bound_of(t: Type) -> int | None:
     return t.dims[0].bound if t.dims else None
 
 
-def length(xs: Any) -> int:
+def length(xs: Listed) -> int:
     """How many elements a vector, list or topology has."""
     return xs.shape[0] if isinstance(xs, (Dist, Draws)) else len(xs)
 
 
-def element(xs: Any, i: int) -> Any:
+def element(xs: Listed, i: int) -> Datum:
     """Element i of a vector, list or topology."""
-    from decgraph.ir.data.dist import box0
-
     if isinstance(xs, Dist):
         row = xs.rows[i]
         return Dist(row if isinstance(row, np.ndarray) else box0(row), xs.face)
@@ -217,13 +221,13 @@ def element(xs: Any, i: int) -> Any:
     return plain(xs[i]) if isinstance(xs, np.ndarray) and xs.ndim == 1 else xs[i]
 
 
-def keys_of(m: Arithmetic, by: Any) -> list[list[Any]]:
+def keys_of(m: Arithmetic, by: Datum) -> list[list[Number]]:
     """The keys of a `by =`, each as a flat list."""
     keys = by if isinstance(by, (list, tuple)) else [by]
-    return [list(np.asarray(array(m, k)).ravel()) for k in keys]
+    return [list(array(m, k).ravel()) for k in keys]
 
 
-def keep_bound(t: Type, k: Any) -> Dim:
+def keep_bound(t: Type, k: int | None) -> Dim:
     """The first dimension of what is left of a vector, or of part of a tree or canvas, when at most k (None: all) stay."""
     d = t.dims[0]
     bounds = [b for b in (d.bound, k) if b is not None]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from decgraph.ir import facts, labels, sizes
+from decgraph.ir.data.tree import Tree
 from decgraph.ir.labels import Abs, Checker
-from decgraph.ir.machine import Datum, Machine
+from decgraph.ir.machine import Datum, Listed, Machine
 from decgraph.ir.opdef import Attrs, OpError, Regions, Sample, Types, op
-from decgraph.ir.ops.common import as_int, need, stack
+from decgraph.ir.ops.common import array, as_int, need, stack
 from decgraph.ir.ops.limits import NODES
 from decgraph.ir.places import loop_tree
 from decgraph.ir.sizes import Known, Nodes, Size, Sizes, add
@@ -36,12 +36,13 @@ def _carried(types: Types, region: Region, stops: bool, what: str) -> Types:
     return tuple(out)
 
 
-def _full(m: Machine, op: Op, vals: tuple[Any, ...]) -> bool:
+def _full(m: Machine, op: Op, vals: tuple[Datum, ...]) -> bool:
     """Whether an iteration of a drafting loop would only call a model where no draft fits."""
     if "fills" not in op.attrs:
         return False
     n = loop_tree(op)
-    return n >= 0 and bool(m.full(vals[n], op.attrs["fills"].rpartition(".")[2]))
+    tree = vals[n] if n >= 0 else None
+    return isinstance(tree, Tree) and bool(m.full(tree, op.attrs["fills"].rpartition(".")[2]))
 
 
 FOLLOWED = 40
@@ -383,7 +384,7 @@ class Each:
         return ((INT, LEVEL if t.elem == "topology" else t.item if t.elem == "list" else t.drop()),)
 
     @staticmethod
-    def meaning(m: Machine, op: Op, xs: Datum) -> tuple[Datum, ...]:
+    def meaning(m: Machine, op: Op, xs: Listed) -> tuple[Datum, ...]:
         from decgraph.ir.ops.common import element, length
 
         out = []
@@ -392,7 +393,7 @@ class Each:
             if not op.attrs.get("filtered") or m.num.truth(r[1]):
                 out.append(r[0])
         if not out and op.results[0].type.elem == "bool":
-            return (stack(m, out).astype(bool),)
+            return (array(m, out).astype(bool),)
         return (out if op.results[0].type.elem == "list" else stack(m, out),)
 
     @staticmethod

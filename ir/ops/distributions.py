@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from decgraph.ir import facts, labels
 from decgraph.ir.data.dist import Dist, Draw, Row, tokens_of, value_row
+from decgraph.ir.data.numbers import Number
 from decgraph.ir.machine import Datum, Machine
 from decgraph.ir.opdef import Attrs, OpError, Regions, Types, op
 from decgraph.ir.ops.common import align, array, as_int, need, need_one, numeric
@@ -16,7 +17,7 @@ from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op
 
 
-def rows_from(a: Any) -> np.ndarray:
+def rows_from(a: np.ndarray) -> np.ndarray:
     """Rows with the given probabilities [*dims, V]."""
     rows = np.empty(np.shape(a)[:-1], dtype=object)
     for i in np.ndindex(rows.shape):
@@ -24,12 +25,12 @@ def rows_from(a: Any) -> np.ndarray:
     return rows
 
 
-def like(q: Any, a: Any) -> Dist:
+def like(q: Datum, a: np.ndarray) -> Dist:
     """Probabilities `a` as a dist that keeps the places of `q`, where it has any."""
     rows = rows_from(a)
     if isinstance(q, Dist) and q.shape == rows.shape:
         for i in np.ndindex(rows.shape):
-            rows[i] = value_row(a[i], q.rows[i])
+            rows[i] = value_row(a[i], q.row_at(i))
         return Dist(rows, "shaped", q.at, q.inner)
     return Dist(rows)
 
@@ -111,7 +112,7 @@ class Normalize:
 
     @staticmethod
     def meaning(m: Machine, op: Op, w: Datum) -> tuple[Datum, ...]:
-        a = np.asarray(array(m, w))
+        a = array(m, w)
         out = np.empty(a.shape, dtype=a.dtype if a.dtype == object else np.float64)
         for i in np.ndindex(a.shape[:-1]):
             total = a[i].sum()
@@ -150,11 +151,11 @@ class Warp:
     @staticmethod
     def meaning(m: Machine, op: Op, s: Datum, *at: Datum) -> tuple[Datum, ...]:
         given = s if isinstance(s, Dist) else None
-        a = np.asarray(array(m, s))
+        a = array(m, s)
         paths = m.paths(at, a.shape[:-1]) if at else None
         rows = np.empty(a.shape[:-1], dtype=object)
         for n, i in enumerate(np.ndindex(rows.shape)):
-            old = given.rows[i] if given is not None else None
+            old = given.row_at(i) if given is not None else None
             path = paths[n] if paths is not None else (old.path if old is not None else m.context())
             rows[i] = m.warp_row(a[i], path, given is not None and given.face != "logits", old)
         return (Dist(rows, "shaped", given.at, given.inner) if given is not None else Dist(rows),)
@@ -200,7 +201,7 @@ class Adjust:
 
     @staticmethod
     def meaning(m: Machine, op: Op, s: Datum, *at: Datum) -> tuple[Datum, ...]:
-        a = np.asarray(array(m, s))
+        a = array(m, s)
         paths = m.paths(at, a.shape[:-1])
         out = np.empty(a.shape, dtype=a.dtype if a.dtype == object else np.float64)
         for n, i in enumerate(np.ndindex(a.shape[:-1])):
@@ -244,11 +245,11 @@ class Lookup:
         t = np.asarray(tokens_of(x))
         if isinstance(p, Dist):
             if p.shape == () and t.shape == ():
-                return (p.rows[()].face(p.face)[int(t)],)
+                return (p.row.face(p.face)[int(t)],)
             if p.shape == t.shape:
-                out = [p.rows[i].face(p.face)[int(t[i])] for i in np.ndindex(t.shape)]
+                out = [p.row_at(i).face(p.face)[int(t[i])] for i in np.ndindex(t.shape)]
                 return (_packed(m, out, t.shape),)
-        a = np.asarray(array(m, p))
+        a = array(m, p)
         from decgraph.ir.ops.common import spread
 
         n = max(len(front), len(tx.dims))
@@ -277,7 +278,7 @@ class Lookup:
     )
 
 
-def _packed(m: Machine, values: list[Any], shape: tuple[int, ...]) -> Any:
+def _packed(m: Machine, values: Sequence[Number], shape: tuple[int, ...]) -> Datum:
     if m.num.exact:
         out = np.empty(len(values), dtype=object)
         for i, v in enumerate(values):
@@ -305,7 +306,7 @@ class Info:
 
     @staticmethod
     def meaning(m: Machine, op: Op, *ps: Datum) -> tuple[Datum, ...]:
-        a = [np.asarray(array(m, p)) for p in ps]
+        a = [array(m, p) for p in ps]
         return (m.num.entropy(a[0]) if op.attrs["kind"] == "entropy" else m.num.kl(*a),)
 
     attrs = ("kind",)
@@ -333,7 +334,7 @@ class Renorm:
 
     @staticmethod
     def meaning(m: Machine, op: Op, p: Datum, k: Datum) -> tuple[Datum, ...]:
-        a = np.asarray(array(m, p))
+        a = array(m, p)
         out = np.empty(a.shape, dtype=a.dtype if a.dtype == object else np.float64)
         for i in np.ndindex(a.shape[:-1]):
             order = [int(v) for v in m.num.order([a[i]], True)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def need_dist(t: Type, what: str) -> None:
     )
 
 
-def rows_of(value: Any) -> tuple[np.ndarray, str, np.ndarray | None, np.ndarray | None]:
+def rows_of(value: Datum) -> tuple[np.ndarray, str, np.ndarray | None, np.ndarray | None]:
     """Rows of a dist, or of an array of probabilities [*dims, V]; the face, and what axes 0 and 1 range over."""
     if isinstance(value, Dist):
         return value.rows, value.face, value.at, value.inner
@@ -75,7 +75,7 @@ def rows_of(value: Any) -> tuple[np.ndarray, str, np.ndarray | None, np.ndarray 
     return rows, "shaped", None, None
 
 
-def index_for(key: NoiseKey, i: tuple[int, ...], n: int) -> Any:
+def index_for(key: NoiseKey, i: tuple[int, ...], n: int) -> int | None:
     """The output index that element i of n dimensions reads: the given one, lined up with the leading dimensions."""
     if key.index is None:
         return None
@@ -183,7 +183,7 @@ class DrawMany:
     refusals = (("dist<V,shaped>, text, noise", "number", {"replace": True}),)
 
 
-def pad(groups: list[list[Any]], shape: tuple[int, ...], k: int) -> np.ndarray:
+def pad(groups: Sequence[Sequence[object]], shape: tuple[int, ...], k: int) -> np.ndarray:
     """Groups of at most k as one object array [*shape, k]; short groups end in None."""
     out = np.empty((len(groups), k), dtype=object)
     for i, g in enumerate(groups):
@@ -288,7 +288,7 @@ class DrawStated:
 
     @staticmethod
     def meaning(m: Machine, op: Op, tokens: Datum, q: Datum) -> tuple[Datum, ...]:
-        given = tokens.tokens if isinstance(tokens, Path) else np.ravel(tokens_of(tokens))
+        given = tokens.tokens if isinstance(tokens, Path) else np.asarray(tokens_of(tokens)).ravel()
         rows, face, at, inner = rows_of(q)
         each_stated(len(given), rows.size)
         made = m.stated([token_of(x) for x in given], list(rows.ravel()), face)
@@ -414,7 +414,7 @@ class Bernoulli:
     def meaning(m: Machine, op: Op, p: Datum, key: NoiseKey) -> tuple[Datum, ...]:
         a = np.asarray(p)
         if a.shape == ():
-            return (m.flip(op, a[()], key, 0),)
+            return (m.flip(op, a.item(), key, 0),)
         return (np.array([m.flip(op, v, key, n) for n, v in enumerate(a.ravel())], dtype=bool).reshape(a.shape),)
 
     @staticmethod

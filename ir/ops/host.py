@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from decgraph.ir import labels, sizes
+from decgraph.ir.data.dist import Draws
 from decgraph.ir.data.numbers import Number
-from decgraph.ir.machine import Datum, Machine
+from decgraph.ir.machine import Datum, Machine, Vector
 from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import need, need_keys, need_one
 from decgraph.ir.types import REAL, Type, join, parse_type
@@ -55,7 +55,7 @@ class BatchTop:
         return (t,)
 
     @staticmethod
-    def meaning(m: Machine, op: Op, x: Datum, k: Datum, *by: Datum) -> tuple[Datum, ...]:
+    def meaning(m: Machine, op: Op, x: Vector | Draws, k: Datum, *by: Datum) -> tuple[Datum, ...]:
         return (m.batch_top(op, x, k, by),)
 
     label, batch, exact, effects = labels.choice, "barrier", "adversary", "host"
@@ -76,11 +76,11 @@ def shares(asked: Sequence[tuple[Sequence[tuple[Number, ...]], int]]) -> list[in
     return [sum(owner == n for _, owner in ranked[:k]) for n, (_, k) in enumerate(asked)]
 
 
-FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "min": min, "sum": sum, "any": any, "all": all}
+FOLDS: dict[str, Callable[..., Number]] = {"max": max, "min": min, "sum": sum, "any": any, "all": all}
 """What the numbers of a batch are folded by, by name."""
 
 
-def folded(fn: str, numbers: Sequence[Any]) -> list[Any]:
+def folded(fn: str, numbers: Sequence[Number]) -> list[Number]:
     """For each sequence what the numbers of all fold to."""
     return [FOLDS[fn](numbers)] * len(numbers)
 

@@ -38,9 +38,10 @@ def allowed(n: int, what: str, most: int = LARGEST) -> None:
         raise OpError(f"{what} would be {spoken(n)} long; at most {most:,} are possible", "build less, or cut it: xs[-n:]")
 
 
-def joined_length(a: Any, b: Any) -> int:
+def joined_length(a: object, b: object) -> int:
     """How long a ++ b is."""
-    return sum(int(x.shape[0]) if getattr(x, "shape", ()) else len(x) if isinstance(x, list) else 1 for x in (a, b))
+    shapes = [(x, getattr(x, "shape", ())) for x in (a, b)]
+    return sum(int(shape[0]) if shape else len(x) if isinstance(x, list) else 1 for x, shape in shapes)
 
 
 def room_for_nodes(have: int, more: int) -> None:
@@ -52,7 +53,7 @@ def room_for_nodes(have: int, more: int) -> None:
         )
 
 
-def spoken(x: Any) -> str:
+def spoken(x: object) -> str:
     """A number for a message, which may be too long to write out."""
     x = int(x) if isinstance(x, Integral) else x
     if isinstance(x, int) and abs(x) >= 10**18:

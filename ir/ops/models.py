@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from decgraph.ir import facts, labels
+from decgraph.ir.data.dist import Ints
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.linear import at_least
-from decgraph.ir.machine import Bits, Datum, Machine, Memory, Model
+from decgraph.ir.machine import Datum, Machine, Memory, Model
 from decgraph.ir.opdef import TABLE, Attrs, Regions, Types, op
 from decgraph.ir.ops.common import array, is_text, need, need_whole_memory, numeric
 from decgraph.ir.types import Dim, Type
@@ -508,7 +509,7 @@ class MemoryQuantized:
         return (types[0],)
 
     @staticmethod
-    def meaning(m: Machine, op: Op, mem: Memory, bits: Bits) -> tuple[Datum, ...]:
+    def meaning(m: Machine, op: Op, mem: Memory, bits: Ints) -> tuple[Datum, ...]:
         return (mem.quantized(bits),)
 
     @staticmethod
@@ -540,7 +541,7 @@ class ModelEmbed:
     def meaning(m: Machine, op: Op, model: Model, x: Datum) -> tuple[Datum, ...]:
         import numpy as np
 
-        a = np.asarray(array(m, x))
+        a = array(m, x)
         dims = numeric(op.operands[1].type).dims
         if dims and dims[-1].kind == "vocab":
             return (np.concatenate((a, np.zeros((*a.shape[:-1], 1), dtype=a.dtype)), axis=-1),)

@@ -29,9 +29,9 @@ class Sort:
 
     @staticmethod
     def meaning(m: Machine, op: Op, x: Datum, *by: Datum) -> tuple[Datum, ...]:
-        keys = [k for b in by for k in keys_of(m, b)] or [list(np.asarray(array(m, x)).ravel())]
+        keys = [k for b in by for k in keys_of(m, b)] or [list(array(m, x).ravel())]
         order = m.num.order(keys, bool(op.attrs.get("descending")))
-        return (Draws(x.items[order]) if isinstance(x, Draws) else np.asarray(array(m, x))[order],)
+        return (Draws(x.items[order]) if isinstance(x, Draws) else array(m, x)[order],)
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
@@ -62,7 +62,7 @@ class Rank:
 
     @staticmethod
     def meaning(m: Machine, op: Op, x: Datum) -> tuple[Datum, ...]:
-        a = np.asarray(array(m, x))
+        a = array(m, x)
         out = np.zeros(a.shape, dtype=np.int64)
         for row in np.ndindex(a.shape[:-1]):
             for place, i in enumerate(m.num.order([list(a[row])], True)):
@@ -92,7 +92,7 @@ class FirstMax:
 
     @staticmethod
     def meaning(m: Machine, op: Op, x: Datum) -> tuple[Datum, ...]:
-        a = np.asarray(array(m, x))
+        a = array(m, x)
         out = np.zeros(a.shape, dtype=bool)
         for row in np.ndindex(a.shape[:-1] if a.size else (0,)):
             out[row][m.num.order([list(a[row])], True)[0]] = True
@@ -214,7 +214,7 @@ class TakeFirst:
         if t.elem == "bool" and op.results[0].type.elem == "position":
             return (np.flatnonzero(np.asarray(x))[:k],)
         if isinstance(x, Draws):
-            return (x.pick(slice(k), None if x.at is None else x.at[:k]) if t.elem == "draw" else x.tokens()[:k],)
+            return (x.pick(slice(k), None if x.at is None else x.at[:k]) if t.elem == "draw" else array(m, x)[:k],)
         if isinstance(x, Dist):
             return (x.pick(slice(k), (x.at if x.at is not None else np.arange(x.shape[0]))[:k]),)
         return (x[:k],)

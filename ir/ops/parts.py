@@ -107,7 +107,7 @@ class MaxPool:
 
     @staticmethod
     def meaning(m: Machine, op: Op, x: Datum, width: Datum) -> tuple[Datum, ...]:
-        a = np.asarray(array(m, x))
+        a = array(m, x)
         width = max(1, as_int(width))
         half = (width - 1) // 2
         out = a.copy()
@@ -146,8 +146,7 @@ class HiddenMap:
     @staticmethod
     def meaning(m: Machine, op: Op, *xs: Datum) -> tuple[Datum, ...]:
         values = [
-            np.asarray(x) if v.type.elem in ("hidden", "embedding") else np.asarray(array(m, x))[..., None]
-            for v, x in zip(op.operands, xs)
+            np.asarray(x) if v.type.elem in ("hidden", "embedding") else array(m, x)[..., None] for v, x in zip(op.operands, xs)
         ]
         return (m.num.fn(op.attrs["fn"])(*values),)
 

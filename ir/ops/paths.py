@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -44,7 +43,7 @@ class EditOp:
         if at.shape == ():
             return (Edit(int(at), _cell(x)),)
         values = np.broadcast_to(x.items if isinstance(x, Draws) else np.asarray(x), at.shape)
-        return (box([Edit(int(p), _item(v)) for p, v in zip(at, values, strict=True)]),)
+        return (box([Edit(int(p), v if isinstance(v, Draw) else int(v)) for p, v in zip(at, values, strict=True)]),)
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
@@ -65,12 +64,8 @@ class EditOp:
     refusals = (("real, token<V>", "position"),)
 
 
-def _cell(x: Any) -> Any:
-    return x.items[()] if isinstance(x, Draws) else _item(x)
-
-
-def _item(v: Any) -> Any:
-    return v if isinstance(v, Draw) else int(v)
+def _cell(x: Datum) -> Draw | int:
+    return x.draw if isinstance(x, Draws) else x if isinstance(x, Draw) else as_int(x)
 
 
 @op("edit.get")
@@ -134,7 +129,7 @@ class PathGet:
         if f in ("token", "path"):
             return (np.array([edge_token(x) for x in p.tokens], dtype=np.int64),)
         if f == "prob":
-            return (m.reals([x.source.face("raw")[x.token] for x in p.tokens]),)
+            return (m.reals([x.source.face("raw")[x.token] for x in p.tokens if isinstance(x, Draw)]),)
         return ({"depth": p.depth, "length": len(p.tokens), "node": p.node, "emitted": p.emitted}[f],)
 
     attrs = ("field", "tree?")

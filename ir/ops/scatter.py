@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from decgraph.ir import labels
@@ -15,7 +13,9 @@ from decgraph.ir.types import Type, join, listing
 from decgraph.ir.values import Op
 
 
-def _where_held(index: list[Any], types: list[Type], shape: tuple[int, ...], values: Any) -> tuple[list[Any], Any]:
+def _where_held(
+    index: list[np.ndarray], types: list[Type], shape: tuple[int, ...], values: np.ndarray
+) -> tuple[list[np.ndarray], np.ndarray]:
     """Indices and values where all masks among the indices hold, the masks as whole numbers."""
     masks = [(i, n) for i, t, n in zip(index, types, shape) if t.elem == "bool"]
     for mask, n in masks:
@@ -75,12 +75,12 @@ class Scatter:
             out = list(v)
             out[as_int(ix[0])] = x
             return (out,)
-        index = [np.asarray(array(m, i)) for i in ix]
+        index = [array(m, i) for i in ix]
         types = [o.type for o in op.operands[2:]]
         a = np.array(array(m, v), dtype=object if m.num.exact else None)
-        if a.dtype.kind == "i" and np.asarray(array(m, x)).dtype.kind == "f":
+        if a.dtype.kind == "i" and array(m, x).dtype.kind == "f":
             a = a.astype(np.float64)
-        values = np.asarray(array(m, x))
+        values = array(m, x)
         if any(t.elem == "bool" for t in types):
             index, values = _where_held(index, types, a.shape, values)
         want = max((t.dims for t in types), key=len, default=())

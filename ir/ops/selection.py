@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row
+from decgraph.ir.data.numbers import Number
 from decgraph.ir.labels import Abs, Checker
-from decgraph.ir.machine import Arithmetic, Datum, Machine, Vector
+from decgraph.ir.machine import Arithmetic, Datum, Listed, Machine, Vector
 from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import array, as_int, element, keep_bound, keys_of, need, need_keys, need_one, numeric
 from decgraph.ir.ops.draws import pad, point
@@ -44,10 +44,10 @@ class Arg:
         return (t.drop(),)
 
     @staticmethod
-    def meaning(m: Machine, op: Op, x: Datum, *by: Datum) -> tuple[Datum, ...]:
+    def meaning(m: Machine, op: Op, x: Listed, *by: Datum) -> tuple[Datum, ...]:
         down = op.attrs["fn"] == "max"
         if not by:
-            a = np.asarray(array(m, x))
+            a = array(m, x)
             out = np.array([m.num.order([a[i]], down)[0] for i in np.ndindex(a.shape[:-1])], dtype=np.int64).reshape(
                 a.shape[:-1]
             )
@@ -124,7 +124,7 @@ class TopK:
             q = Dist(rows_from(np.asarray(q)))
         groups = []
         for i in np.ndindex(q.shape):
-            row: Row = q.rows[i]
+            row = q.row_at(i)
             vector = row.face(q.face)
             order = m.num.order([vector], True)[:k]
             seen = _seen(row, q.face)
@@ -156,11 +156,11 @@ def _is_race(c: Checker, v: Value) -> bool:
     return op is not None and op.opcode == "draw.get" and op.attrs["field"] == "race"
 
 
-def ranked(m: Arithmetic, x: Any, by: Sequence[Any]) -> list[tuple[int, tuple[Any, ...]]]:
+def ranked(m: Arithmetic, x: Vector | Draws, by: Sequence[Datum]) -> list[tuple[int, tuple[Number, ...]]]:
     """Candidates best first: where each stands in x, and its keys."""
     items = list(x.items.ravel()) if isinstance(x, Draws) else list(x)
     live = [i for i, v in enumerate(items) if v is not None]
-    keys = [k2 for b in by for k2 in keys_of(m, b)] or [list(np.asarray(array(m, x)).ravel())]
+    keys = [k2 for b in by for k2 in keys_of(m, b)] or [list(array(m, x).ravel())]
     at = live
     if len(keys[0]) != len(items):
         if len(keys[0]) == len(live):
@@ -208,7 +208,7 @@ class SelectTop:
         if isinstance(x, Draws) and op.attrs.get("by_race") and m.num.exact:
             return (m.select_race(x, as_int(k)),)
         if op.attrs.get("flatten") and not isinstance(x, (Draws, list)):
-            x = np.asarray(array(m, x)).ravel()
+            x = array(m, x).ravel()
         items = list(x.items.ravel()) if isinstance(x, Draws) else list(x)
         chosen = [i for i, _ in ranked(m, x, by)[: max(0, as_int(k))]]
         if op.attrs.get("order") == "kept":
@@ -273,7 +273,7 @@ class PairsTop:
 
     @staticmethod
     def meaning(m: Machine, op: Op, s: Datum, k: Datum) -> tuple[Datum, ...]:
-        a = np.asarray(array(m, s))
+        a = array(m, s)
         flat = list(a.ravel())
         order = [i for i in m.num.order([flat], True) if flat[i] > -m.num.inf][: as_int(k)]
         width = a.shape[1]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from decgraph.ir import facts, labels
 from decgraph.ir.data.canvas import Canvas
-from decgraph.ir.data.dist import Dist, Draws, Path, box, box0, locate
+from decgraph.ir.data.dist import Dist, Draws, Path, Symbol, box, box0, locate
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.labels import Abs, Checker
@@ -24,9 +23,8 @@ from decgraph.ir.types import ANY, INT, Dim, Type, join_dims, listing
 from decgraph.ir.values import Op, Value
 
 
-def _whole(x: Any) -> Any:
+def _whole(a: np.ndarray) -> np.ndarray:
     """Indices as whole numbers, also where they were computed as rationals."""
-    a = np.asarray(x)
     return a.astype(np.int64) if a.dtype == object else a
 
 
@@ -107,7 +105,7 @@ class Gather:
     @staticmethod
     def meaning(m: Machine, op: Op, v: Datum, *ix: Datum) -> tuple[Datum, ...]:
         if isinstance(v, Dist) and op.attrs.get("axis"):
-            return (Dist(v.rows[:, locate(v.inner, ix[0])], v.face, v.at, np.asarray(ix[0])),)
+            return (Dist(v.rows[:, locate(v.inner, array(m, ix[0]))], v.face, v.at, array(m, ix[0])),)
         if isinstance(v, (list, Topology)):
             return (v[as_int(ix[0])],)
         index = [_whole(array(m, i)) for i in ix]
@@ -119,16 +117,16 @@ class Gather:
         if isinstance(v, (Dist, Draws)):
             if len(index) == 1 and types[0].elem in ("node", "position"):
                 return (v.take(index[0]),)
-            index = [
+            where = [
                 locate(at, i) if t.elem in ("node", "position") else i
                 for i, t, at in zip(index, types, (v.at, v.inner, *[None] * len(index)))
             ]
             inner = None if len(index) > 1 else v.inner
-            at, inner = (None, inner) if np.ndim(index[0]) else (inner, None)
+            at, inner = (None, inner) if np.ndim(where[0]) else (inner, None)
             if isinstance(v, Dist):
-                rows = v.rows[tuple(index)]
+                rows = v.rows[tuple(where)]
                 return (Dist(rows if isinstance(rows, np.ndarray) else box0(rows), v.face, at, inner),)
-            items = v.items[tuple(index)]
+            items = v.items[tuple(where)]
             return (Draws(items if isinstance(items, np.ndarray) else box0(items), at, inner=inner),)
         return (np.asarray(v)[tuple(index)],)
 
@@ -264,7 +262,7 @@ class Slice:
     refusals = (("int, int", "vector", {"has_lo": True}),)
 
 
-def _is_empty(x: Any) -> bool:
+def _is_empty(x: Datum) -> bool:
     return isinstance(x, list) and not x
 
 
@@ -313,7 +311,7 @@ class Concat:
         if want.elem == "draw":
             parts = [np.atleast_1d(x.items) if isinstance(x, Draws) else box([x]) for x in (a, b)]
             return (Draws(np.concatenate(parts)),)
-        arrays = [np.atleast_1d(np.asarray(array(m, x))) for x in (a, b)]
+        arrays = [np.atleast_1d(array(m, x)) for x in (a, b)]
         if 0 in (len(arrays[0]), len(arrays[1])) and arrays[0].ndim != arrays[1].ndim:
             return (arrays[0] if len(arrays[0]) else arrays[1],)
         return (np.concatenate(arrays),)
@@ -357,15 +355,15 @@ class Concat:
     )
 
 
-def _listed(x: Any) -> list[Any]:
+def _listed(x: Datum) -> list[Datum]:
     if isinstance(x, list):
         return list(x)
     if isinstance(x, Draws):
         return [Draws(x.items[i : i + 1].reshape(())) for i in range(len(x.items))]
-    return list(x) if np.ndim(x) else [x]
+    return list(x) if isinstance(x, tuple) or isinstance(x, np.ndarray) and x.ndim else [x]
 
 
-def _path_tokens(x: Any) -> list[Any]:
+def _path_tokens(x: Datum) -> list[Symbol]:
     if isinstance(x, Path):
         return list(x.tokens)
     if isinstance(x, tuple):
@@ -453,10 +451,11 @@ class Tile:
     refusals = (("int, int[k]", "one number", {"kind": "tile"}),)
 
 
-def _none(x: Any) -> Any:
+def _none(x: Datum) -> Draws | np.ndarray:
     if isinstance(x, Draws):
         return Draws(np.empty((0,), dtype=object))
-    return np.zeros((0, *np.shape(x)), dtype=np.float64 if isinstance(x, Dist) else np.asarray(x).dtype)
+    a = x.rows if isinstance(x, Dist) else np.asarray(x)
+    return np.zeros((0, *a.shape), dtype=np.float64 if isinstance(x, Dist) else a.dtype)
 
 
 @op("len")

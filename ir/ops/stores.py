@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from decgraph.ir import facts, labels
+from decgraph.ir.data.numbers import Number
 from decgraph.ir.machine import Automaton, Datum, Index, Machine
 from decgraph.ir.opdef import Attrs, Regions, Sample, Types, op
 from decgraph.ir.ops.common import array, need, need_one, need_tokens, numeric
@@ -222,8 +221,8 @@ class Relax:
 
     @staticmethod
     def meaning(m: Machine, op: Op, g: Automaton, w: Datum, s: Datum) -> tuple[Datum, ...]:
-        w, s = np.asarray(array(m, w)), np.asarray(array(m, s))
-        best: list[Any] = [-m.num.inf] * g.states
+        w, s = array(m, w), array(m, s)
+        best: list[Number] = [-m.num.inf] * g.states
         back, tokens = np.zeros(g.states, dtype=np.int64), np.zeros(g.states, dtype=np.int64)
         for state in range(g.states):
             if not w[state] > -m.num.inf:

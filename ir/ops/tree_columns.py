@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.ir import facts, labels, sizes
-from decgraph.ir.data.dist import Dist, Draws, Row, box
-from decgraph.ir.data.tree import Tree, edge_token
+from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box
+from decgraph.ir.data.numbers import Number
+from decgraph.ir.data.tree import Node, Tree, edge_token
 from decgraph.ir.labels import Abs, Checker, TreeAbs
 from decgraph.ir.machine import Datum, Machine
 from decgraph.ir.opdef import Attrs, Regions, Types, op
@@ -26,13 +27,13 @@ from decgraph.ir.values import Op
 _FIELDS = {"parent": "node", "depth": "int", "logprob": "real", "prob": "prob"}
 
 
-def stored(values: list[Any], column: str) -> Dist:
+def stored(values: Sequence[Dist | None], column: str) -> Dist:
     """A column of distributions, each as it was stored."""
 
-    def row(v: Any) -> Row:
+    def row(v: Dist | None) -> Row:
         if v is None:
             return Row(partial(_nothing_stored, column))
-        return v.rows[()] if v.face == "shaped" else Row(lambda face: v.vector(), node=v.rows[()].node)
+        return v.row if v.face == "shaped" else Row(lambda face: v.vector(), node=v.row.node)
 
     return Dist.of([row(v) for v in values])
 
@@ -41,7 +42,12 @@ def _nothing_stored(column: str, face: str) -> NoReturn:
     raise DecError(f"column {column} was not set at this node", hint="set it before it is read")
 
 
-_FOLDS: dict[str, Callable[..., Datum]] = {
+def _draw_of(n: Node) -> Draw:
+    assert isinstance(n.edge, Draw), "a node of a tree of tokens that is no draw"
+    return n.edge
+
+
+_FOLDS: dict[str, Callable[..., Number]] = {
     "all": lambda x, y: bool(x) and bool(y),
     "any": lambda x, y: bool(x) or bool(y),
     "sum": lambda x, y: x + y,
@@ -93,18 +99,18 @@ class TreeGet:
         if c == "logprob":
             return (m.reals([n.logprob for n in t.nodes]),)
         if c in ("masked", "decided"):
-            states = [t.state(i) for i in range(len(t))]
+            states = [t.canvas(i) for i in range(len(t))]
             mask = np.array([[s.masked(i) for i in range(len(s))] for s in states], dtype=bool)
             return (mask if c == "masked" else ~mask,)
         if c == "token":
             last = m.last_token(t)
             return (np.array([last] + [edge_token(n.edge) for n in t.nodes[1:]], dtype=np.int64),)
         if c == "prob":
-            return (m.reals([m.num.one] + [n.edge.source.face("raw")[n.edge.token] for n in t.nodes[1:]]),)
+            return (m.reals([m.num.one] + [d.source.face("raw")[d.token] for d in map(_draw_of, t.nodes[1:])]),)
         if c == "point":
             return (np.array([True] + [bool(getattr(n.edge, "point", True)) for n in t.nodes[1:]], dtype=bool),)
         if c in ("law", "draw"):
-            draws = [m.root_draw(t)] + [n.edge for n in t.nodes[1:]]
+            draws = [m.root_draw(t), *map(_draw_of, t.nodes[1:])]
             if c == "draw":
                 return (Draws(box(draws)),)
             return (Dist.of([law_row(d) for d in draws]),)
@@ -331,7 +337,7 @@ def _folded(t: Type, v: Type, given: Type, fn: str, what: str) -> Type:
     return Type("real", (), v.dims) if fn == "sum" and v.elem == "prob" else v
 
 
-def _column(m: Machine, t: Type, values: list[Any]) -> Any:
+def _column(m: Machine, t: Type, values: Sequence[Number]) -> np.ndarray:
     if t.elem in ("bool", "int"):
         return np.array(values, dtype=bool if t.elem == "bool" else np.int64)
     return m.reals(values)
@@ -351,9 +357,9 @@ class TreeDown:
     @staticmethod
     def meaning(m: Machine, op: Op, t: Tree, v: Datum) -> tuple[Datum, ...]:
         fn = op.attrs["fn"]
-        a = list(np.asarray(array(m, v)))
+        a = list(array(m, v))
         start = {"all": True, "any": False, "sum": m.num.zero, "max": a[0], "min": a[0]}[fn]
-        out: list[Any] = [start]
+        out: list[Number] = [start]
         for i in range(1, len(t)):
             up = out[t.nodes[i].parent]
             out.append(_FOLDS[fn](up, a[i]))
@@ -388,7 +394,7 @@ class TreeUp:
     @staticmethod
     def meaning(m: Machine, op: Op, t: Tree, v: Datum) -> tuple[Datum, ...]:
         fn = op.attrs["fn"]
-        out = list(np.asarray(array(m, v)))
+        out = list(array(m, v))
         fold = _FOLDS[fn]
         for i in range(len(t) - 1, 0, -1):
             p = t.nodes[i].parent

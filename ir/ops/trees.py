@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from decgraph.ir import facts, labels
-from decgraph.ir.data.canvas import Canvas, Edit, Soft
-from decgraph.ir.data.dist import Dist, Draws, Path, box0
-from decgraph.ir.data.tree import Tree
+from decgraph.ir.data.canvas import Canvas, Edit
+from decgraph.ir.data.dist import Dist, Draws, Path, Soft, box, box0
+from decgraph.ir.data.tree import Edge, Tree
 from decgraph.ir.labels import Abs, Checker, TreeAbs
 from decgraph.ir.machine import Datum, Machine
 from decgraph.ir.opdef import Attrs, Regions, Sample, Types, op
-from decgraph.ir.ops.common import array, need, plain
+from decgraph.ir.ops.common import array, as_int, need
 from decgraph.ir.ops.draws import point
 from decgraph.ir.ops.growth import grown, over_leaves, sizes_grown
 from decgraph.ir.ops.limits import room_for_nodes
@@ -62,7 +61,9 @@ class TreeNew:
 
     @staticmethod
     def meaning(m: Machine, op: Op, base: Datum = None) -> tuple[Datum, ...]:
-        t = Tree.start(m.context() if base is None else base, op.attrs.get("capacity"), m.num.zero)
+        base = m.context() if base is None else base
+        assert isinstance(base, tuple | Canvas), "a tree grows from a context or a canvas"
+        t = Tree.start(base, op.attrs.get("capacity"), m.num.zero)
         return (bounded(m, op, t),)
 
     @staticmethod
@@ -187,12 +188,12 @@ class TreeGrow:
             what = Soft(tuple(np.asarray(what)))
         edges, parents, rows = attach(m, t, what, at, bool(op.attrs.get("chain")))
         room_for_nodes(len(t.nodes), len(edges))
-        columns: list[dict[str, Any]] = [{} for _ in edges]
+        columns: list[dict[str, Datum]] = [{} for _ in edges]
         given = None
         for name, value in zip(names, given_columns, strict=True):
             values = spread_column(m, value, len(edges), rows)
             if name == "logprob":
-                given = values
+                given = list(box(values))
             else:
                 for i, v in enumerate(values):
                     columns[i][name] = v
@@ -278,15 +279,15 @@ def _inside(k: facts.Known, op: Op, tree: facts.Tree, drafts: facts.Fact | None)
     return None
 
 
-def attach(m: Machine, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[Any], list[int], list[int]]:
+def attach(m: Machine, t: Tree, what: Datum, at: Datum, chain: bool) -> tuple[list[Edge | None], list[int], list[int]]:
     """Edges with their parents (a negative parent -1-i is edge i of this very list), and the leading row of each."""
     if isinstance(what, Path):
-        return [what], [int(plain(at)) if at is not None else t.frontier[0]], [0]
+        return [what], [as_int(at) if at is not None else t.frontier[0]], [0]
     if isinstance(what, list) and what and isinstance(what[0], Path):
         at_ids = np.atleast_1d(np.asarray(at)) if at is not None else np.array([t.frontier[0]] * len(what))
         return list(what), [int(at_ids[i if len(at_ids) > 1 else 0]) for i in range(len(what))], list(range(len(what)))
     if isinstance(what, (Edit, Soft)):
-        return [what], [int(plain(np.ravel(at)[0])) if at is not None else t.frontier[0]], [0]
+        return [what], [int(np.ravel(np.asarray(at))[0]) if at is not None else t.frontier[0]], [0]
     if isinstance(what, np.ndarray) and what.dtype == object:
         ids = np.atleast_1d(np.asarray(at)) if at is not None else np.array(t.frontier)
         return list(what), [int(ids[i if len(ids) == len(what) else 0]) for i in range(len(what))], list(range(len(what)))
@@ -294,7 +295,7 @@ def attach(m: Machine, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[A
     items = what.items
     flat = list(items.ravel())
     if chain:
-        start = int(plain(np.ravel(at)[0])) if at is not None else 0
+        start = int(np.ravel(np.asarray(at))[0]) if at is not None else 0
         return flat, [start if i == 0 else -1 - (i - 1) for i in range(len(flat))], list(range(len(flat)))
     width = int(np.prod(items.shape[1:])) if items.ndim > 1 else 1
     leading = [i // width for i in range(len(flat))] if items.ndim >= 1 else [0]
@@ -302,7 +303,7 @@ def attach(m: Machine, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[A
         ids = np.ravel(np.asarray(at))
         if len(ids) == 1:
             return flat, [int(ids[0])] * len(flat), leading
-        full = np.shape(at) == items.shape
+        full = np.shape(np.asarray(at)) == items.shape
         return (
             flat,
             [int(ids[i if full else r]) for i, r in enumerate(leading)]
@@ -323,14 +324,14 @@ def attach(m: Machine, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[A
     return flat, parents, leading
 
 
-def spread_column(m: Machine, value: Any, n: int, rows: list[int]) -> list[Any]:
+def spread_column(m: Machine, value: Datum, n: int, rows: list[int]) -> list[Datum]:
     """A column's values, one per new node: elementwise, by row, or the same for all."""
     if isinstance(value, Dist):  # a distribution each, computed where it is read
         each = [Dist(box0(row), value.face) for row in value.rows.ravel()]
         value = each if len(each) != 1 else each * n
     elif isinstance(value, Draws):
         value = array(m, value)
-    if isinstance(value, (list, tuple)) or np.ndim(value):
+    if isinstance(value, (list, tuple)) or np.asarray(value).ndim:
         flat = list(value) if isinstance(value, (list, tuple)) else list(np.ravel(np.asarray(value)))
         return flat if len(flat) == n else [flat[r] for r in rows]
     return [value] * n

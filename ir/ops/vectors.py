@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import operator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from decgraph.ir import facts, labels, sizes
-from decgraph.ir.data.dist import Path
+from decgraph.ir.data.dist import Path, resolve_path
 from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
 from decgraph.ir.linear import Atom
 from decgraph.ir.machine import Datum, Machine
@@ -227,11 +226,11 @@ class Map:
     )
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Datum, b: Datum) -> bool:
     if a is None or b is None:
         return a is None and b is None
     if isinstance(a, Path) and isinstance(b, Path):
-        return [int(x) for x in a.tokens] == [int(x) for x in b.tokens]
+        return resolve_path(a.tokens) == resolve_path(b.tokens)
     return bool(np.all(a == b))
 
 
@@ -397,8 +396,8 @@ class Contains:
 
     @staticmethod
     def meaning(m: Machine, op: Op, x: Datum, xs: Datum) -> tuple[Datum, ...]:
-        inside = xs if isinstance(xs, (set, frozenset)) else {int(v) for v in np.ravel(np.asarray(array(m, xs)))}
-        a = np.asarray(array(m, x))
+        inside = xs if isinstance(xs, (set, frozenset)) else {int(v) for v in np.ravel(array(m, xs))}
+        a = array(m, x)
         if a.shape == ():
             return (int(a) in inside,)
         return (np.array([int(v) in inside for v in a.ravel()], dtype=bool).reshape(a.shape),)

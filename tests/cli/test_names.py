@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,11 +36,28 @@ def test_another_name_answers_with_ours(words: list[str], name: str, capsys: Cap
     assert f"it is {name} here" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["limit", "max_new_tokens", "max_length"])
+@pytest.mark.parametrize("name", ["max_new_tokens", "max_length"])
 def test_python_answers_with_its_own_name(name: str) -> None:
     fields: Any = {name: 4}
     with pytest.raises(decgraph.DecError, match=f"no `{name}`\n.*it is max_tokens here"):
         decgraph.run("speculative", "ab", **fields)
+
+
+def test_limit_is_read_as_max_tokens() -> None:
+    """Scripts of the first months say `limit`: at every door of Python it is what `max_tokens` is."""
+    algorithm, ids = decgraph.load("autoregressive"), (5, 9, 12)
+    session = algorithm.session(target="target")
+    runs = [
+        session.run(decgraph.Request(ids, limit=3)),
+        *session.generate(["ab"], limit=3),
+        algorithm.run("ab", {"target": "target"}, limit=3),
+    ]
+    assert [len(one.tokens) for one in runs] == [3] * 3
+    assert decgraph.Request(ids, limit=3) == decgraph.Request(ids, max_tokens=3)
+    changed = replace(decgraph.Request(ids, limit=3), seed=1)
+    assert (changed.max_tokens, changed.seed) == (3, 1)
+    with pytest.raises(decgraph.DecError, match="which are one thing"):
+        session.generate(["ab"], limit=3, max_tokens=4)
 
 
 def test_a_thing_has_one_name_at_every_verb() -> None:

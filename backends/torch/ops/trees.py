@@ -17,7 +17,7 @@ from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Ids, TorchDist
 from decgraph.backends.torch.trees import Edge, TorchPath, TorchTree, among, filled
-from decgraph.ir.data.canvas import Soft
+from decgraph.ir.data.dist import Soft
 from decgraph.ir.ops.limits import room_for_nodes
 
 Grown = Draws | Edge | np.ndarray | list[Edge]
