@@ -74,7 +74,7 @@ class AnyReading(Reading):
     """A function of the path drawn from a seed: one of `answers`; where `chosen`, the checker's adversary chooses instead."""
 
     def __init__(
-        self, target: Model, gives: str, seed: int = 1, *, answers: Sequence[Value] = (), chosen: bool = False, name: str = ""
+        self, target: Model, gives: str, seed: int = 1, *, answers: Sequence[Any] = (), chosen: bool = False, name: str = ""
     ) -> None:
         super().__init__(target, gives, name or f"{target.name}.head{seed}")
         self.seed, self.answers, self.chosen = seed, list(answers) or _ANSWERS[gives], chosen
