@@ -195,7 +195,7 @@ class Vectors:
         return self._constants[key]
 
     def constants(self) -> Collection[Tensor]:
-        """What `constant` has created."""
+        """What `constant` has created: tensors [...]."""
         return self._constants.values()
 
     def steps(self, n: int) -> Tensor:
