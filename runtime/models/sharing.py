@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 from weakref import WeakValueDictionary
 
 M = TypeVar("M")
-_models: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
+_models: WeakValueDictionary[Hashable, object] = WeakValueDictionary()
 _guard = threading.Lock()
 _makers: dict[Hashable, threading.RLock] = {}
 """A lock for each model that is being read, so that two threads do not read it twice."""
@@ -29,7 +29,7 @@ def shared(folder: Path, key: tuple[Hashable, ...], make: Callable[[], M], share
         maker = _makers.setdefault(whole, threading.RLock())
     try:
         with maker:
-            found: M | None = _models.get(whole)
+            found = cast("M | None", _models.get(whole))
             if found is None:
                 found = _models[whole] = make()
             return found

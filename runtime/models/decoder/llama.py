@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from decgraph.runtime.models.decoder.settings import Settings
-from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Shape, Unknown
+from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Rope, Shape, Unknown
 
 Entry = tuple[Shape, dict[str, str]]
 A, M = "layers.{i}.self_attn.", "layers.{i}.mlp."
@@ -54,7 +54,7 @@ def without(names: dict[str, str], *keys: str) -> dict[str, str]:
     return {k: v for k, v in names.items() if k not in keys and v}
 
 
-def ropes(c: Settings) -> dict[str, dict[str, Any]]:
+def ropes(c: Settings) -> dict[str, Rope]:
     """Rotary settings by kind of layer, of old configs and new ones."""
     theta, part, scaled = c.get("rope_theta", 10000.0), c.get("partial_rotary_factor"), c.get("rope_scaling")
     found = dict(scaled or c.get("rope_parameters") or {})
@@ -65,7 +65,7 @@ def ropes(c: Settings) -> dict[str, dict[str, Any]]:
     }
 
 
-def rotary(c: Settings, r: dict[str, Any]) -> dict[str, Any]:
+def rotary(c: Settings, r: Rope) -> Rope:
     """Rotary settings in the form of new configs. Raises Unknown for frequencies that change with the length of a text."""
     kind, original = r.get("rope_type") or r.get("type") or "default", c.get("original_max_position_embeddings")
     if kind == "longrope" or kind == "dynamic" and not r.get("alpha"):

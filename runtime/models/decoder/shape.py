@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -59,6 +59,10 @@ class Layer:
         return FULL if self.window is None else SLIDING
 
 
+Rope: TypeAlias = dict[str, Any]
+"""Rotary settings, as new configs of transformers have them."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """A decoder's sizes and switches.
@@ -99,7 +103,7 @@ class Shape:
     embed_rounded: bool = False
     residual: float = 1.0
     clip: float | None = None
-    rope: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rope: dict[str, Rope] = field(default_factory=dict)
     rotary: int = 0
     rotary_at: int = 0
     pairs: Literal["", "kept", "sorted"] = ""

@@ -107,7 +107,7 @@ def program(lines: Sequence[tuple[str, int, int]], buffers: list[Tensor]) -> Run
 
 def plain(*constants: Tensor) -> Any:
     """What stands for a step that has nothing but constants."""
-    return SimpleNamespace(_constants=dict(enumerate(constants)), caches={}, op=None)
+    return SimpleNamespace(constants=lambda: constants, caches={}, op=None)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -125,9 +125,7 @@ def test_any_program(lines: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in ("graph", "regions", "text"):
             buffers = begin()
-            made = traced(
-                program(lines, buffers), SimpleNamespace(_constants={0: CONSTANT}, caches={}, op=None), {"b": buffers}
-            )
+            made = traced(program(lines, buffers), plain(CONSTANT), {"b": buffers})
             run = forms(made, Path(folder))[name]
             for result, after in want[1:]:
                 assert torch.equal(run(), result), name
