@@ -4,13 +4,14 @@ other exception is a fault of decgraph. It must never pass for a world that was 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.opdef import OpError
 from decgraph.runtime.value_errors import reworded
 
 
-def internal(error: BaseException, externs: Mapping[str, object] | None = None) -> str:
+def internal(error: BaseException, externs: Mapping[str, Any] | None = None) -> str:
     """What went wrong inside decgraph, in a line with the place in its code; "" for an error of the program, and for one that a
     function of the caller raised (externs)."""
     root: BaseException | None = error

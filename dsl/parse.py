@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 import lark
 from lark.tree import Meta
@@ -251,7 +252,7 @@ def _parse(source: Source, lexed: Lexed) -> tuple[File | None, Diagnostic | None
 class _Building(Transformer_NonRecursive[Token, object]):
     """lark's tree to the syntax tree, by the builders of build.py."""
 
-    def __default__(self, data: str, children: list[object], meta: Meta) -> object:
+    def __default__(self, data: str, children: list[Any], meta: Meta) -> Any:
         if data.startswith("_"):  # the parts of a rule whose end was not read
             return children
         span = Span(0, 0, 1, 1) if meta.empty else Span(meta.start_pos, meta.end_pos, meta.line, meta.column)
