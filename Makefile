@@ -16,7 +16,7 @@ COQ := coq libcoq-mathcomp-ssreflect libcoq-mathcomp-algebra
 # after the other.
 PYTEST_ARGS ?= -n auto --dist worksteal
 # What pyright reads; mypy reads the whole package. Kernels (backends/triton/kernels) are Triton's language and no Python.
-TYPED := $(foreach room,dsl ir passes check backends/exact backends/reference backends/triton/models backends/triton/ops,decgraph/$(room)) \
+TYPED := $(foreach room,dsl ir passes check backends/exact backends/reference backends/torch backends/triton/models backends/triton/ops,decgraph/$(room)) \
     decgraph/backends/triton/*.py decgraph/*.py
 
 help:  ## list the targets

@@ -1,4 +1,4 @@
-"""The typer application: the verb that was asked for, the others by name, and help that fits 80 columns."""
+"""The typer application: the chosen verb, the others by name only, and help that fits 80 columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDE = 30
 
 
 class Verb(TyperCommand):
-    """A command whose help has the parameters of the algorithm that stands beside `--help`."""
+    """A command whose help has the parameters of the algorithm that is named beside `--help`."""
 
     words: Sequence[str] = ()
 
@@ -90,7 +90,7 @@ def shown(record: tuple[str, str]) -> tuple[str, str]:
 
 
 def meaning(name: str, doc: str, text: str) -> str:
-    """What a program says of a parameter: the clause of its docstring that names it, a comment, or a line that has it."""
+    """The help for a parameter: the clause of the docstring that names it, a comment, or a line that has it."""
     uses = re.compile(rf"`{name}`|(?<![\w`]){name}\b(?!`)")
     clauses = [one for one in re.split(r"(?<=[.;:,])\s+", " ".join(doc.split())) if f"`{name}`" in one]
     if clauses:

@@ -82,7 +82,7 @@ def command(
     and they differ by more than near-ties in float32, the exit code is 1. After Ctrl-C what was measured is shown.
     With --peer, decgraph and other engines decode the same weights in processes of their own, and CPU time is compared.
     """
-    # What is wrong with the command line is said before anything is loaded.
+    # Mistakes in the command line are reported before anything is loaded.
     placed, format = models.placed(), "json" if json else format
     if max_tokens < 2:
         raise DecError(f"--max-tokens is {max_tokens}; the time a token takes needs 2 at least")

@@ -190,7 +190,7 @@ _TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|#[^\n]*|\s+|.')
 
 
 def parameters(path: Path) -> dict[str, str]:
-    """The parameters of a file's algorithm, models among them, with their types as they are written: what the parser says, in a
+    """The parameters of a file's algorithm, models among them, with their types as written: what the parser finds, in a
     tenth of its time. Empty where the file has no such text."""
     text = path.read_text(encoding="utf-8", errors="replace")
     heads = list(_SIGNATURE.finditer(text))

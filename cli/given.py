@@ -114,7 +114,7 @@ FORMER = {
     "--results": ("--json",),
     "--api-key": ("--api-keys",),
 }
-"""Names that options had before, or have at other programs, by the one that they have here; docs/options.md."""
+"""Names that options had before, or have at other programs, by the one that they have here; docs/python.md."""
 
 
 def renamed(word: str, options: Sequence[str]) -> DecError | None:

@@ -1,7 +1,7 @@
 """The command `decgraph`: a file of this folder whose docstring begins with `decgraph <verb>:` is a verb.
 
 A verb's module has either `command`, a function with typer annotations (and perhaps `settings`, click's context
-settings), or `app`, a `typer.Typer` with verbs of its own. Only the verb asked for is imported; the help of the others
+settings), or `app`, a `typer.Typer` with verbs of its own. Only the chosen verb is imported; the help of the others
 is the first line of their files. A shell that completes a line is answered without typer.
 """
 
@@ -73,7 +73,7 @@ def _leave(code: int) -> NoReturn:
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nobody reads it, or it is closed
+        with suppress(OSError, ValueError):  # the reader has gone, or the stream is closed
             stream.flush()
     os._exit(code)
 

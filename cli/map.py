@@ -95,7 +95,7 @@ def command(
                     done.tell(rows.failed(row.id, row.error))
             decodable = [row for row in todo if row.prompt is not None]
             if decodable and ray:
-                with contextlib.redirect_stdout(sys.stderr):  # Ray tells of lost workers on standard output
+                with contextlib.redirect_stdout(sys.stderr):  # Ray reports lost workers on standard output
                     on_ray.run(decoder, decodable, done.tell, on_ray.Pool(workers or 2, address, cpus, gpus))
             elif decodable:
                 session = decoder.session
@@ -115,7 +115,7 @@ def command(
 
 
 class _Told:
-    """Writes records as they come, shows how far it is, and says what was done. started: when the command was."""
+    """Writes records as they come, shows the progress, and prints a summary. started: when the command started."""
 
     def __init__(self, results: Any, total: int, heard: progress.Told, started: float) -> None:
         self.results, self.rows, self.tokens, self.errors = results, 0, 0, 0

@@ -3,7 +3,7 @@
     @options.grouped
     def command(algorithm: ..., request: options.Request, models: options.Models, output: options.Output) -> None: ...
 
-One definition gives a thing one name at every verb; docs/options.md has the names of the other doors beside them.
+One definition gives an option one name at every verb; docs/python.md compares it with Python's, the server's and transformers'.
 """
 
 from __future__ import annotations

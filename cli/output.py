@@ -188,7 +188,7 @@ def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
         known.__cause__, error = error, known
     if isinstance(error, DecError):
         show_user_error(error)
-        if error.__cause__ is not None and os.environ.get(TRACEBACK):  # what was raised, before it was said in other words
+        if error.__cause__ is not None and os.environ.get(TRACEBACK):  # the original exception
             traceback.print_exception(error.__cause__)
         if "--json" in arguments:
             emit_json({"error": str(error), "codes": list(error.codes)})
@@ -200,7 +200,7 @@ def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
 def warn(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    """A warning on stderr as a sentence: the place in our code that Python would name says nothing to a user."""
+    """A warning on stderr as a sentence: the place in our code that Python would name is of no use to a user."""
     print(f"warning: {message}", file=sys.stderr)
 
 
@@ -238,5 +238,5 @@ def show_internal_error(error: BaseException, arguments: Sequence[str]) -> None:
 
 
 def silence_stdout() -> None:
-    """The reader of our output has gone: nothing more is said there, not even at exit."""
+    """The reader of our output has gone: nothing more is written, not even at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -126,7 +126,7 @@ class Room:
                 code = 0 if person else output.USER_ERROR
 
     def obey(self, word: str, rest: str = "") -> None:
-        """Do what a command says. Raises DecError for one that there is not, and for what it cannot do."""
+        """Run a command. Raises DecError for an unknown one, and for one that fails."""
         if word not in COMMANDS:
             raise decgraph.DecError(f"there is no command {word}", hint=", ".join(COMMANDS))
         if word == "/help":
@@ -155,7 +155,7 @@ class Room:
         given_before = [m for m in before.model or () if m.partition("=")[0] not in named and ("=" in m or "=" in others[0])]
         self.models = dataclasses.replace(before, model=[*given_before, *others])
         try:
-            self.models.folders(self.chosen.models)  # says what the algorithm does not take
+            self.models.folders(self.chosen.models)  # raises for models that the algorithm does not take
             self.kept["models"] = {name: model for name, model in in_memory.items() if name not in named}
             self.open(self.chosen)
         except decgraph.DecError:
@@ -223,7 +223,7 @@ class Room:
         print(f"wrote {path}", file=sys.stderr)
 
     def remember(self) -> None:
-        """A history that goes on from the last time, and TAB for commands, algorithms and parameters."""
+        """The history of earlier sessions, and TAB for commands, algorithms and parameters."""
         import atexit
         import readline
 

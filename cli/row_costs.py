@@ -13,7 +13,7 @@ HEADINGS = ("rows", "milliseconds", "times one row")
 
 
 def show(models: Mapping[str, str], placed: Placement, threads: int | None, *, fresh: bool, as_json: bool) -> None:
-    """Measure the model (the shipped one, where none is given) where it is not known yet, and print its costs. Raises DecError
+    """Measure the model (the shipped one by default) unless its costs are cached, and print them. Raises DecError
     for a model that cannot be read."""
     os.environ.setdefault("OMP_NUM_THREADS", str(threads or max(1, (os.cpu_count() or 2) // 2)))
     import torch

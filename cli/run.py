@@ -87,7 +87,7 @@ def command(
     text = given_prompt.read() if prompts is None else None
     texts = (text,) if text is not None else prompt_files.read(prompts).texts if prompts is not None else ()
     for one in texts:
-        given_prompt.said(one)  # what does not go together, and a file that cannot be written, is said before models are read
+        given_prompt.said(one)  # contradictions, and files that cannot be written, are errors before models are read
     check_writable(events, ".json", instead="`decgraph trace` writes pages and pictures")
     fields = request_options.fields(chosen, logprobs=logprobs)
     session = open_session(chosen, folders, params, externs, models.backend, plan, compile, placed=placed)
@@ -155,7 +155,7 @@ def show(
     brief: bool = False,
 ) -> Result:  # fmt: skip
     """Run, with the text appearing as it is committed, and the summary after it; `brief`: the text alone. Backend triton
-    decodes in graph mode, where nothing is known of drafts, unless they are to be shown (`drafts`) or kept (`keep_events`)."""
+    decodes in graph mode, which has no events of drafts, unless they are to be shown (`drafts`) or stored (`keep_events`)."""
     from decgraph.cli.stream import Stream
     from decgraph.cli.summary import show as show_summary
     from decgraph.runtime.text import detokenizer_of
@@ -181,7 +181,7 @@ def show(
 
 
 def unnumbered(error: DecError) -> DecError:
-    """The error of the only request there was: nobody gave it a number."""
+    """The error of a single request, without its number."""
     named = re.compile(rf"\b{re.escape(error.request)}: |, in {re.escape(error.request)}\b") if error.request else None
     if named is None:
         return error

@@ -1,4 +1,4 @@
-"""Text as it is decoded: accepted drafts and tokens of the target's own told apart, and rejected drafts where asked for."""
+"""Text as it is decoded, with accepted drafts and the target's own tokens in two colours, and rejected drafts on request."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Stream:
                 self.canvas.hear(event)
 
     def legend(self) -> None:
-        """One line that says what the colours mean."""
+        """The legend of the colours, in one line."""
         parts = [("accepted draft", ACCEPTED), ("the target's own token", OWN)]
         if self.drafts:
             parts.append(("rejected draft", REJECTED))

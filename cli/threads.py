@@ -1,4 +1,4 @@
-"""How many threads a command computes with, unless the environment says so. To be called before torch is imported."""
+"""The number of threads of a command, unless the environment sets it. To be called before torch is imported."""
 
 from __future__ import annotations
 

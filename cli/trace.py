@@ -60,7 +60,7 @@ def command(
     values = models.params(context, takes)
     for name in values:
         if name not in takes:
-            check_params(chosen[0].function, {name: values[name]}, unread=True)  # says which there are
+            check_params(chosen[0].function, {name: values[name]}, unread=True)  # raises with a list of those that exist
     folders = models.folders(chosen[0].models)
     text = given_prompt.read()
     others = f"--plot {out.name} draws it (.png, .svg, .pdf), --chrome FILE.json is for Perfetto" if out else ""
@@ -139,7 +139,7 @@ def traced(
     fields: dict[str, Any],
     write_so_far: Callable[[Trace], None] | None = None,
 ) -> Trace:
-    """A recorded run, after a short one that nobody records. write_so_far: called with the run as it is, while it goes on."""
+    """A recorded run, after a short one that is not recorded. write_so_far: called with the run so far, repeatedly."""
     text.check_ids(next(iter(session.models.values())).vocab.size)
     request = request_for(session, said(text), **fields)
     short: dict[str, Any] = {**fields, "max_tokens": min(WARM, request.max_tokens)}
@@ -168,7 +168,7 @@ def page_of(traces: Sequence[Trace]) -> str:
 
 
 def live_page(path: Path, before: Sequence[Trace], run: Trace) -> None:
-    """Write the page of a run that goes on, all at once: a browser may read it at any time."""
+    """Write the page of an unfinished run atomically: a browser may read it at any time."""
     part = path.with_name(path.name + ".part")
     try:
         write(part, page_of([*before, run]))

@@ -26,7 +26,7 @@ MOST = 40  # nodes of a tree, and rows of a canvas, that are shown
 
 
 def show(console: Console, run: Trace, number: int | None) -> None:
-    """A run on a screen or two. number: the step whose tree is shown, from 1; None: the one that tells most."""
+    """A run on a screen or two. number: the step whose tree is shown, from 1; None: the most informative one."""
     steps = run.steps
     console.print(Text.assemble((run.name, "bold"), f"  {sizes(run)}, {several(run.stats.target_calls, 'target call')}"))
     console.print(Text("").join(text_of(run, steps)))

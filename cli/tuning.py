@@ -73,7 +73,7 @@ class Job:
         self.default: Setting = space.setting(function, values)
         self.models: dict[str, Any] = {}
         self.device: dict[str, Any] = {}
-        # As `session` has it where nobody says: all passes, none on the reference
+        # The defaults of `session`: all passes, none on the reference
         self.plan = Plan(passes=() if self.backend == "reference" else None, backend=self.backend)
 
     def run(self, seconds: float, report_progress: Callable[[str], None]) -> Outcome:
@@ -118,7 +118,7 @@ class Job:
 
     def scores(self, number: int, path: Sequence[int]) -> Any:
         """What the next token of a request is the largest of: the target's logits, for sampled requests over the temperature
-        and with the noise of the draw. None for masked models. Raises what the model says."""
+        and with the noise of the draw. None for masked models. Raises what the model raises."""
         import numpy as np
 
         from decgraph.runtime.models.engine.forward_call import ForwardCall

@@ -1,6 +1,6 @@
-"""A text as the editor knows it: what the compiler says of it, names, types, and what its algorithms cost.
+"""A text as the editor sees it: the compiler's diagnostics, names, types, and the costs of its algorithms.
 
-Definitions are lowered one by one and kept by what they and all that they name are written like, so that an edit costs the
+Definitions are lowered one by one and cached by the texts of themselves and of all that they name, so that an edit costs the
 parse of the text and the lowering of what it is about. Nothing here raises on any text.
 """
 
@@ -29,7 +29,7 @@ MOST_KEPT = 400
 
 
 class Lowered:
-    """What is known of one definition: what is wrong, the types of its expressions by offsets, and the model calls of a step
+    """The analysis of one definition: its diagnostics, the types of its expressions by offsets, and the model calls of a step
     (model -> how often, in words). Offsets and lines are those of the text that it was lowered from. The checks of a whole
     algorithm, which cost more than its lowering, are made when somebody wants what they find."""
 
@@ -78,7 +78,7 @@ def _noting(watching: Watching, item: S.Item) -> Iterator[None]:
 
 @dataclass
 class Analysis:
-    """What is known of one version of a text."""
+    """The analysis of one version of a text."""
 
     source: Source
     partly: Partly
@@ -86,7 +86,7 @@ class Analysis:
     reading: Collector
     """What is wrong with the text before anything is lowered."""
     lowered: dict[str, tuple[Lowered, int, int]] = field(default_factory=dict)
-    """By definition: what is known of it, and how many characters and lines it moved since."""
+    """By definition: its analysis, and how many characters and lines it moved since."""
 
     @property
     def file(self) -> S.File:
@@ -105,11 +105,11 @@ class Analysis:
 
     @cached_property
     def index(self) -> Index:
-        """Every name of the text, and what it stands for."""
+        """Every name of the text, with its symbol."""
         return index_of(self.file, params_in(self.names))
 
     def item_at(self, offset: int) -> S.Item | None:
-        """The definition that an offset lies in, or behind."""
+        """The definition that an offset is in, or behind."""
         found = None
         for item in self.file.items:
             if isinstance(item, S.Item) and item.span.start <= offset:
@@ -136,7 +136,7 @@ class Analyser:
         self._kept: OrderedDict[tuple[str, ...], Lowered] = OrderedDict()
 
     def analyse(self, text: str, path: str = "<text>") -> Analysis:
-        """What is known of a text. Never raises for any text."""
+        """The analysis of a text. Never raises for any text."""
         source = Source(text, path)
         partly = parse_partly(source)
         collector = Collector(source)
@@ -196,7 +196,7 @@ def names_of(file: S.File, source: Source, collector: Collector) -> ItemsInReach
                 for diagnostic in error.diagnostics:
                     collector.add(diagnostic)
                 continue
-        elif item.name in seen:  # the parser said so
+        elif item.name in seen:  # the parser has reported it
             continue
         else:
             seen.add(item.name)

@@ -25,7 +25,7 @@ WHAT = ("check", "trace", "explain")
 
 async def asked(what: str, text: str, path: str, name: str, prompt: str = "") -> dict[str, Any]:
     """What is found of an algorithm, as plain data: `page`, a page of HTML, and of a check the report of `decgraph.check`;
-    `{"error": ...}` where nothing can be said of the text. Ends the process when it is cancelled."""
+    `{"error": ...}` where the text cannot be read. Ends the process when it is cancelled."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "decgraph.editor.checking",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,

@@ -94,7 +94,7 @@ def _words(analysis: Analysis, line: str, start: int) -> Iterator[Choice]:
 
 
 def analysis_head(analysis: Analysis, offset: int) -> bool:
-    """Whether an offset stands in the parameters of a definition."""
+    """Whether an offset is in the parameters of a definition."""
     text = analysis.source.text
     before = text[
         max(

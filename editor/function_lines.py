@@ -37,7 +37,7 @@ class Line(NamedTuple):
 
     @property
     def value(self) -> str:
-        """What it gives, each thing said once."""
+        """What it returns, without repetitions."""
         return "; ".join(dict.fromkeys(self.values))
 
 

@@ -1,7 +1,7 @@
 """What each piece of a text is, for whatever colours it: Pygments, semantic tokens, HTML in notebooks.
 
 The compiler's own lexer decides what is a keyword, so that `state = 3` and `model(c)` are coloured as what they are. Where it
-stops (half-written texts), the rest of the line is taken piece by piece, and reading goes on with the next line.
+stops (unfinished texts), the rest of the line is taken piece by piece, and reading continues with the next line.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ def _merged(lexed: Lexed) -> Iterator[Piece]:
 
 
 def _tokens(tokens: list[Token]) -> Iterator[Piece]:
-    """Each token with its kind, by what stands around it."""
+    """Each token with its kind, which depends on its neighbours."""
     head = ""  # the definition or declaration whose head this is
     depth = squares = 0
-    typed = False  # a type goes on here
+    typed = False  # inside of a type
     for n, token in enumerate(tokens):
         kind, last = token.kind, tokens[n - 1].kind if n else ""
         follows = tokens[n + 1].kind if n + 1 < len(tokens) else ""

@@ -22,7 +22,7 @@ class Hint(NamedTuple):
 
 
 def hints(analysis: Analysis, low: int, high: int, verdicts: dict[str, str]) -> list[Hint]:
-    """The hints between two offsets, in order. `verdicts`: what the last check said of an algorithm of this very text."""
+    """The hints between two offsets, in order. `verdicts`: the last verdict on an algorithm of this very text."""
     found, seen = [], set()
     for o in analysis.index.occurrences:
         if not o.defines or o.symbol in seen or analysis.index.kinds.get(o.symbol) not in TYPED:

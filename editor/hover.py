@@ -1,4 +1,4 @@
-"""What stands under the cursor: its type, what it is, what the library and the language say of it."""
+"""Help for what is under the cursor: its kind and type, and its lines in the library and the language."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRITTEN = {
 
 
 def hover(analysis: Analysis, offset: int) -> tuple[str, Span] | None:
-    """Markdown about what stands at an offset, and where that stands; None where there is nothing to say."""
+    """Markdown about the word at an offset, with its span; None where there is no help."""
     attribute = _attribute(analysis, offset)
     if attribute is not None:
         said = of_attribute(analysis, attribute)
@@ -60,7 +60,7 @@ def kind_of(t: Type) -> str:
 
 def _kind_of(analysis: Analysis, value: S.Expr) -> str:
     """The kind of an expression's value, "" where it is not known. What the body of a rule names is only lowered where the rule
-    is used, so there the written type of a parameter says it."""
+    is used, so there the written type of a parameter is shown."""
     found = analysis.type_of(value.span)
     if found is not None:
         return kind_of(found)
@@ -84,7 +84,7 @@ def from_docs(line: Line | None) -> str:
 
 
 def about(analysis: Analysis, occurrence: Occurrence) -> str:
-    """What is known of a name: its kind and type, or the head and docstring of the definition it names."""
+    """A name's kind and type, or the head and docstring of the definition it names."""
     name, symbol = occurrence.symbol.name, occurrence.symbol
     kind = analysis.index.kinds.get(symbol, "")
     if symbol.scope in ("", "?"):
@@ -116,7 +116,7 @@ def function(name: str) -> str:
 
 
 def type_of_name(analysis: Analysis, item: S.Item | None, name: str) -> Type | None:
-    """The type of a name where it stands first with one."""
+    """The type of a name at its first typed occurrence."""
     for o in analysis.index.occurrences:
         if o.symbol.name == name and item is not None and o.symbol.scope == item.name:
             known = analysis.type_of(o.span)

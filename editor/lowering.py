@@ -1,4 +1,4 @@
-"""Lowering that goes on after a mistake, and notes the type of everything it sees: what an editor asks the compiler.
+"""Lowering for editors: it continues after a mistake, and records the type of everything it sees.
 
 The compiler stops at the first mistake of an algorithm. Here a statement that fails is left out and the next one is read. What
 it would have named is unknown from there on, so what later statements have against those names is not said.
@@ -31,7 +31,7 @@ KEPT = ("env", "counters", "prefix", "trees", "source", "drafting", "calls", "ca
 
 
 class Watching(ModuleLowering):
-    """One definition of a file, lowered as far as it goes. `unknown`: names that are known to be missing from it."""
+    """One definition of a file, lowered as far as possible. `unknown`: names that are missing from it."""
 
     def __init__(self, names: ItemsInReach, source: Source, item: str, unknown: frozenset[str] = frozenset()) -> None:
         super().__init__(names)

@@ -1,7 +1,7 @@
-"""What every name of a text stands for: where it is defined, where else it stands. Definition, references and rename ask here.
+"""What every name of a text stands for: its definition and its occurrences. Definition, references and rename use it.
 
-A name is known in its whole definition (a parameter, a state, a variable), in its comprehension, or in its file (an algorithm,
-a rule, a helper, an import). `p` and `x` of `ensures` and `path` of `run ... until` are the language's.
+A name is visible in its whole definition (a parameter, a state, a variable), in its comprehension, or in its file (an
+algorithm, a rule, a helper, an import). `p` and `x` of `ensures` and `path` of `run ... until` are the language's.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ ENSURED = ("p", "x")
 
 
 class Symbol(NamedTuple):
-    """A thing with a name: `scope` is the definition that it is known in ("" for the file), `kind` what it is (`algorithm`,
+    """A thing with a name: `scope` is the definition that it is visible in ("" for the file), `kind` what it is (`algorithm`,
     `rule`, `policy`, `def`, `extern`, `import`, `parameter`, `state`, `canvas`, `model`, `noise`, `tree`, `variable`)."""
 
     scope: str
     name: str
-    part: int = 0  # the offset of the comprehension that it is known in
+    part: int = 0  # the offset of the comprehension that it is visible in
 
 
 class Occurrence(NamedTuple):
-    """A place where a symbol stands, or a name that the text does not define (`symbol.scope` is "?")."""
+    """An occurrence of a symbol, or a name that the text does not define (`symbol.scope` is "?")."""
 
     span: Span
     symbol: Symbol
@@ -51,11 +51,11 @@ class Index:
         return found
 
     def of(self, symbol: Symbol) -> list[Occurrence]:
-        """Everywhere that a symbol stands."""
+        """All occurrences of a symbol."""
         return [o for o in self.occurrences if o.symbol == symbol]
 
     def in_scope(self, item: str) -> dict[str, str]:
-        """The names that are known inside a definition, with their kinds; those of the file too."""
+        """The names that are visible inside a definition, with their kinds; those of the file too."""
         return {s.name: kind for s, kind in self.kinds.items() if s.scope in ("", item) and not s.part}
 
 
@@ -88,7 +88,7 @@ def _define(index: Index, symbol: Symbol, kind: str, span: Span) -> None:
 
 
 class _Scope:
-    """One definition: first what it names, then where that stands."""
+    """One definition: first the symbols that it defines, then their occurrences."""
 
     def __init__(
         self,

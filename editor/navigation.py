@@ -83,7 +83,7 @@ def _imported(analysis: Analysis, offset: int) -> Place | None:
 
 
 def references(analysis: Analysis, offset: int, declaration: bool = True) -> list[Span]:
-    """Everywhere that the name at an offset stands in this text."""
+    """All occurrences in this text of the name at an offset."""
     occurrence = analysis.index.at(offset)
     if occurrence is None:
         return []

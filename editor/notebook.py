@@ -36,7 +36,7 @@ class Shown:
 
 
 class _Options(argparse.ArgumentParser):
-    """Options of the magic: what is wrong with them is said like everything else."""
+    """Options of the magic: mistakes in them are reported as all others."""
 
     def error(self, message: str) -> Any:
         raise DecError(f"%%dec: {message}", hint=OPTIONS)

@@ -45,7 +45,7 @@ TOKENS: dict[str, _TokenType] = {
 
 
 class DecLexer(Lexer):
-    """Colours .dec texts, whole or half-written: what the compiler's own lexer says of every word."""
+    """Colours .dec texts, complete or not, by the compiler's own lexer."""
 
     name = "decgraph"
     aliases = ["dec", "decgraph"]

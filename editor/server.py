@@ -1,4 +1,4 @@
-"""The language server: what an editor asks of a .dec text, answered over the language server protocol by pygls.
+"""The language server for .dec texts, over the language server protocol by pygls.
 
 It answers from `analysis.py` and the files beside it and keeps nothing but the last analysis of each open text, and what checks
 said of the algorithms in it.
@@ -38,7 +38,7 @@ PAGES = "https://github.com/decgraph/decgraph/blob/main/docs/errors/"
 ERROR_PAGES = Path(__file__).resolve().parents[1] / "decgraph" / "error_pages"
 CHECK, SHOW = "decgraph.check", "decgraph.show"
 WARM_UP = 0.02
-"""Seconds between two files that are read ahead, so that what is asked meanwhile does not wait."""
+"""Seconds between two files that are read ahead, so that requests in between do not wait."""
 
 SEMANTIC = {
     "comment": "comment", "doc": "comment", "string": "string", "number": "number", "declaration": "keyword",
@@ -110,7 +110,7 @@ def file_of(uri: str) -> Path:
 
 
 class Server(LanguageServer):
-    """The server, the texts that are open, and what is known of them."""
+    """The server, with the open texts and their analyses."""
 
     def __init__(self) -> None:
         from decgraph.version import __version__
@@ -152,7 +152,7 @@ class Server(LanguageServer):
             self.files.known(path)
 
     def analysis(self, uri: str) -> Analysis:
-        """What is known of the text as it now is."""
+        """The analysis of the text as it now is."""
         document = self.workspace.get_text_document(uri)
         version, text = document.version or 0, self.text(uri)
         known = self.found.get(uri)
@@ -190,7 +190,7 @@ class Server(LanguageServer):
         self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, items, version))
 
     def said(self, uri: str, text: str) -> dict[str, str]:
-        """What checks said of a text's algorithms; of one that was edited since, that it was."""
+        """The verdicts on a text's algorithms; for one that was edited since, a note that it was."""
         known = self.verdicts.get(uri, {})
         return {
             name: checking.said(report) if checked == text else f"{report.get('verdict', 'not checked')} before the last edit"
@@ -351,7 +351,7 @@ def make() -> Server:
     def everything(params: lsp.WorkspaceSymbolParams) -> list[lsp.SymbolInformation]:
         made = []
         for d in server.files.symbols(params.query):
-            start = lsp.Position(d.line, d.column)  # names are ASCII, and so is what stands before them
+            start = lsp.Position(d.line, d.column)  # names are ASCII, and so is the text before them
             where = lsp.Range(start, lsp.Position(d.line, d.column + len(d.name)))
             location = lsp.Location(server.uri_of(d.path), where)
             made.append(lsp.SymbolInformation(location, d.name, SYMBOLS[d.kind], container_name=d.path.name))
@@ -437,7 +437,7 @@ def make() -> Server:
 
     @server.command(SHOW)
     async def show(what: str, uri: str, where: Any, prompt: str) -> dict[str, str]:
-        """A page about the algorithm of a name, or at a line and column: what a check, a trace or an explanation says of it.
+        """A page about the algorithm of a name, or at a line and column: a check, a trace or an explanation.
         `prompt`: what a trace begins with; "" for the usual."""
         found = server.analysis(uri)
         if not isinstance(where, str):

@@ -39,7 +39,7 @@ class Signature(NamedTuple):
 
 
 def signature(analysis: Analysis, offset: int) -> Signature | None:
-    """The call that is open at an offset; None outside of calls, and where nothing is known of what is called."""
+    """The call that is open at an offset; None outside of calls, and where the callee is unknown."""
     tokens = [t for t in analysis.partly.parsed.tokens if t.span.end <= offset and t.text.strip()]
     place, depth = len(tokens) - 1, 0
     while place >= 0:
@@ -57,7 +57,7 @@ def signature(analysis: Analysis, offset: int) -> Signature | None:
 
 
 def _forms(analysis: Analysis, tokens: list[Token]) -> tuple[Form, ...]:
-    """What stands before an opening parenthesis, as it may be called."""
+    """The signatures of what stands before an opening parenthesis."""
     if not tokens or not tokens[-1].text.isidentifier():
         return ()
     name = tokens[-1].text

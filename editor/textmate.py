@@ -2,8 +2,8 @@
 
     python -m decgraph.editor.textmate     # writes vscode/syntaxes/dec.tmLanguage.json
 
-A TextMate grammar is a list of regular expressions and knows no parser, so where a word is a keyword is said by what stands
-around it; tests/editor/test_textmate.py compares what it says with the compiler's lexer on every file of stdlib/.
+A TextMate grammar is a list of regular expressions without a parser, so whether a word is a keyword depends on the text
+around it; tests/editor/test_textmate.py compares its result with the compiler's lexer on every file of stdlib/.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Found(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of one state of a file."""
+    """The analysis of one version of a file."""
 
     text: str
     file: S.File

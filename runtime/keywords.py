@@ -19,7 +19,7 @@ ELSEWHERE = {
     "eos": ("eos_token_id", "stop_token_ids"),
     "seed": ("random_seed",),
 }
-"""Names of request fields at other doors and in other libraries, by the one that they have in Python; docs/options.md."""
+"""Names of request fields at other doors and in other libraries, by the one that they have in Python; docs/python.md."""
 
 
 def check_keywords(

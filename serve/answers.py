@@ -88,7 +88,7 @@ class Answer:
         return list(zip(self.text.pieces, known.tokens, known.top, strict=False))
 
     def of_prompt(self) -> list[tuple[Piece, float | None, dict[int, float] | None]]:
-        """The same of the prompt's tokens: nothing is known of the first one's."""
+        """The same of the prompt's tokens: the first one has none."""
         assert self.result is not None and self.result.prompt_logprobs is not None
         known, text = self.result.prompt_logprobs, GrowingText(self.text.detokenizer, special=self.generation.shown.special)
         text.feed(self.job.request.prompt)
@@ -130,7 +130,7 @@ class Writer:
         return {**made, "text": answer.echo + answer.content}
 
     def _more(self, answer: Answer) -> dict[str, Any]:
-        """What vLLM's server says of an answer, where it is asked for."""
+        """The fields that vLLM's server adds to an answer on request."""
         made: dict[str, Any] = {"stop_reason": answer.stop_reason}
         if self.shown.prompt:
             assert answer.result is not None and answer.result.prompt_logprobs is not None
@@ -185,7 +185,7 @@ class Writer:
             yield self._chunk(answers, last)
 
     def closing(self, answers: Sequence[Answer]) -> Iterator[bytes]:
-        """The events after the last token: the numbers of tokens where they are asked for, and the end."""
+        """The events after the last token: the numbers of tokens if requested, and the end."""
         if self.shown.usage:
             yield self._chunk(answers, usage=True, decgraph=[told(a) for a in answers])
         yield event("[DONE]")
@@ -208,7 +208,7 @@ class Writer:
         }
 
     def logprobs(self, answer: Answer) -> Any:
-        """The log-probabilities of a whole answer; None where they were not asked for."""
+        """The log-probabilities of a whole answer; None where they were not requested."""
         if not self.shown.logprobs or answer.result is None or answer.result.logprobs is None:
             return None
         rows: list[tuple[Piece, float | None, dict[int, float] | None]] = [] if self.shown.scored else [*answer.pieces()]
@@ -262,7 +262,7 @@ def _finite(value: float) -> float:
 
 
 def told(answer: Answer) -> dict[str, Any]:
-    """What decgraph says of an answer beside OpenAI's fields."""
+    """The fields that decgraph adds to OpenAI's."""
     assert answer.result is not None
     stats, job = answer.result.stats, answer.job
     decoding = job.last - job.first if job.first else 0.0

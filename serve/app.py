@@ -56,7 +56,7 @@ STREAM: dict[str, Any] = {
     "content": {"text/event-stream": {}},
 }
 STREAMED = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
-"""Headers of a stream: proxies are to pass each event on as it comes. nginx keeps them back until it is told otherwise."""
+"""Headers of a stream: proxies are to pass each event on as it comes. nginx buffers them by default."""
 LOCAL = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 """The origins of pages that come from this machine."""
 router = APIRouter()
@@ -175,7 +175,7 @@ async def _answered(body: CompletionRequest | ChatRequest | ResponsesRequest, re
             if whole.done():
                 return JSONResponse(whole.result())
             exchange.disconnected = True
-            return Response(status_code=499)  # nobody reads it
+            return Response(status_code=499)  # the client has gone
         finally:
             whole.cancel()
             gone.cancel()
@@ -220,7 +220,7 @@ class _Stream(StreamingResponse):
 
 
 async def _events(exchange: Exchange) -> AsyncIterator[bytes]:
-    """The events of a stream: each answer's text as it grows, the usage where it is asked for, `[DONE]`."""
+    """The events of a stream: each answer's text as it grows, the usage if requested, `[DONE]`."""
     writer, answers = exchange.writer, exchange.answers
     for data in writer.opening(answers):
         yield data
@@ -267,7 +267,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
         return JSONResponse(body_of(400, "the body is not read: send it with the header `Content-Type: application/json`"), 400)
     if first["type"] == "extra_forbidden":
         return JSONResponse(_unknown(place, body if isinstance(body := error.body, dict) else {}), 400)
-    # Of a field that may be of several types, the type that fits furthest says what is wrong; equals say so together.
+    # For a field of several types, the message is that of the type that fits furthest, or of all that fit equally far.
     of_field = [one for one in found if fields(one["loc"])[:1] == place[:1]]
     most = max(len(fields(one["loc"])) for one in of_field)
     furthest = [one for one in of_field if len(fields(one["loc"])) == most]
@@ -282,7 +282,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 
 def _unknown(place: Sequence[str], body: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of a field that is not known, or not supported."""
+    """The message for a field that is unknown or not supported."""
     name, last = ".".join(place), place[-1]
     if last in REFUSED:
         values, why = REFUSED[last]
@@ -314,7 +314,7 @@ WORDS = {
     "literal_error": "must be {expected}",
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
 }
-"""What is said of a value, by what pydantic calls it."""
+"""The message for a wrong value, by pydantic's name of the error."""
 
 
 def plain(error: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ class Catalogue:
     main: the first model of every algorithm, a folder or a name of `decgraph zoo list`; None: the shipped ones. drafter: every
     further causal model. models: by parameter name, before both. params: by name, for the algorithms that have them. name:
     what clients call the model; None: the folder's. device, dtype: as in `Algorithm.session`. generation: whose generation
-    settings say what a request does not (runtime/defaults.py): "auto", the model's; "none", nobody's; else those in a folder.
+    settings: the defaults of requests (runtime/defaults.py): "auto", the model's; "none", none; else those of a folder.
     Raises DecError for models and parameters that do not fit, for an algorithm that calls functions of Python, and for a
     backend that cannot batch.
     """
@@ -97,7 +97,7 @@ class Catalogue:
         return list(found.values())
 
     def session(self, model: str, algorithm: str | None = None, params: Mapping[str, Any] | None = None) -> Session:
-        """The session that a request asks for. Raises `Unknown`, and DecError for wrong parameters."""
+        """The session that a request names. Raises `Unknown`, and DecError for wrong parameters."""
         name, _, chosen = model.partition(":")
         if name != self.name:
             raise Unknown(f"the model {model!r} does not exist here", hint=f"it is one of {', '.join(self.ids())}")
@@ -134,7 +134,7 @@ class Catalogue:
         given |= {name: f for name, f in self._given.items() if "." in name and name.split(".")[0] in one.models}
         session = one.session(given, backend=backend, device=self._asked.device, dtype=self._asked.dtype, **dict(params))
         session.defaults = self._defaults
-        defaults(session)  # what cannot be read is said before anybody asks
+        defaults(session)  # unreadable settings are an error before the first request
         if not hasattr(session.machine, "steps"):
             raise DecError(f"the backend {session.machine.name} runs one request after the other", hint="serve with torch")
         return session

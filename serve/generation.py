@@ -34,7 +34,7 @@ from decgraph.serve.wire import (
 )
 
 COMPLETION_TOKENS = 16
-"""New tokens of a completion that says no number, as OpenAI's."""
+"""New tokens of a completion without a number, as OpenAI's."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Limits:
 class Shown:
     """How an answer is written.
 
-    logprobs: whether with log-probabilities. top: how many likeliest tokens they are told with. prompt: whether prompts are
-    told with theirs. echo: the texts to be repeated, for each prompt. scored: whether no new token is shown, only what is
-    known of the prompt. whole, special: as in `GrowingText`. ids: whether token ids are told too. stops: the client's own
+    logprobs: whether with log-probabilities. top: how many likeliest tokens stand beside each. prompt: whether prompts
+    have them too. echo: the texts to be repeated, for each prompt. scored: whether no new token is shown, only what is
+    known of the prompt. whole, special: as in `GrowingText`. ids: whether answers have token ids. stops: the client's own
     tokens that end a text. usage, always: whether the last chunk of a stream has the numbers of tokens, and whether each has.
     """
 
@@ -410,7 +410,7 @@ def _bias(given: dict[str, float]) -> dict[int, float]:
 
 
 def _grammars(body: Common, session: Session, tools: Tools | None) -> list[tuple[str, Callable[[], Grammar]]]:
-    """The grammars that a body asks for, by its fields."""
+    """The grammars that a body requests, by its fields."""
     made: list[tuple[str, Callable[[], Grammar]]] = []
     wanted, given = body.response_format, body.structured_outputs
     if wanted is not None and wanted.type != "text":

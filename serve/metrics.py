@@ -1,4 +1,4 @@
-"""What /metrics says, in Prometheus' text format."""
+"""The page /metrics, in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Metrics:
             self.acceptance.labels(name).set(sums[4] / sums[3])
 
     def watch(self, queued: Callable[[], int], running: Callable[[], int], kv: dict[str, Callable[[], int]]) -> None:
-        """Where the gauges are read from when somebody asks."""
+        """Where the gauges are read from at each request."""
         self.queued.set_function(queued)
         self.running.set_function(running)
         for where, read in kv.items():

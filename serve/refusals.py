@@ -44,6 +44,6 @@ def body_of(status: int, message: str, param: str | None = None, code: str | Non
 
 
 def words_of(error: BaseException) -> str:
-    """What an error says, without our prefix and the layout for a terminal."""
+    """An error's message, without our prefix and the layout for a terminal."""
     text = str(error).removeprefix("error: ") if isinstance(error, DecError) else f"{type(error).__name__}: {error}"
     return " ".join(_TRY.sub(r" (try: \1)", text).split())

@@ -88,7 +88,7 @@ def listen(host: str, port: int) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
-        made.listen(2048)  # before anybody is told where: uvicorn itself listens only when it has started
+        made.listen(2048)  # before the address is printed: uvicorn itself listens only when it has started
     except OSError:
         made.close()
         raise

@@ -76,7 +76,7 @@ class Exchange:
                 yield answer, text
 
     def told(self) -> dict[str, Any]:
-        """What the log says of it."""
+        """Its line in the log."""
         ended = [a.result for a in self.answers if a.result is not None]
         first = [job.first - job.received for job in self.jobs if job.first]
         reasons = sorted({result.reason for result in ended})
@@ -139,7 +139,7 @@ class Service:
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     async def read(self, body: CompletionRequest | ChatRequest) -> Generation:
-        """What a body asks for. Raises `Refusal`."""
+        """The generation that a body requests. Raises `Refusal`."""
         assert self._loop is not None
         return await self._loop.run_in_executor(self._reader, read_request, body, self.catalogue, self.limits)
 

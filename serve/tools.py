@@ -88,7 +88,7 @@ To call a function, answer with a JSON object of its name and its arguments with
 <tool_call>
 {"name": <function's name>, "arguments": <arguments as a JSON object>}
 </tool_call>"""
-"""What a model is told whose template knows no tools."""
+"""The system prompt for a model whose template has no tools."""
 
 
 def format_of(template: str) -> Format | None:

@@ -5,7 +5,7 @@ an answer here, `REFUSED` are fields that may ask for what is done anyway and el
 classes below are honoured. A field that is null is as if it were not there, and all others are refused by name. Of a message,
 which is often what another server answered, fields that say nothing to a chat template are ignored.
 
-A body may be megabytes long and wrong everywhere. Whatever is wrong is said once: an error for every item, or for every type
+A body may be megabytes long and wrong everywhere. Each mistake is reported once: an error for every item, or for every type
 that an item might have had, takes many times as long as the body itself, and the event loop waits meanwhile.
 """
 

@@ -1,6 +1,6 @@
-"""The one thread that owns the engines: requests join its schedule, advance a round at a time, and are told of.
+"""The one thread that owns the engines: requests join its schedule and advance a round at a time.
 
-Whoever asks (`submit`, `cancel`, `stop`) does so from another thread; what happened in a round is told by one call of `tell`.
+`submit`, `cancel` and `stop` are called from other threads; the news of a round go to one call of `tell`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WIDTH, QUEUE = 16, 64
 """Answers that are computed at a time, and that may wait, by default."""
 
 CANCELLED = "cancelled"
-"""The reason of an answer that nobody waited for."""
+"""The reason of an answer whose client has gone."""
 
 
 class Full(Exception):

@@ -84,8 +84,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _measurements(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What was measured on this machine is neither read nor written: kernels have the same sizes everywhere."""
-    os.environ["DECGRAPH_CACHE"] = str(tmp_path_factory.mktemp("measurements"))
+    """What was measured on this machine is neither read nor written: kernels have the same sizes everywhere.
+
+    The compiled library of runtime/native is shared: building it takes half a minute, and its file is named by its sources.
+    """
+    from decgraph import cache
+
+    compiled, folder = cache.folder() / "native", tmp_path_factory.mktemp("measurements")
+    os.environ["DECGRAPH_CACHE"] = str(folder)
+    compiled.mkdir(parents=True, exist_ok=True)
+    (folder / "native").symlink_to(compiled, target_is_directory=True)
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ A refactoring changes none of the rows; a change of lowering, of a pass or of th
     python tests/replay.py                  which rows differ from the committed ones
     python tests/replay.py --against main   the same, with the texts of that revision beside these, as a diff
     python tests/replay.py --write          commit to what there is now
+    python tests/replay.py NAME --write     the same for one program, or several
 """
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ def compare_texts(revision: str) -> list[str]:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these programs")
     parser.add_argument("--against", metavar="REVISION", help="show the texts that differ from that revision's")
     parser.add_argument("--write", action="store_true", help="write the table")
     parser.add_argument("--dump", type=Path, help=argparse.SUPPRESS)
@@ -131,11 +133,15 @@ def main() -> None:
         lines = compare_texts(chosen.against)
         files = sum(line.startswith("+++") for line in lines)
         return print("\n".join([*lines, f"{files} of {len(TEXTS) * len(stdlib.names())} texts changed"]))
-    rows = {name: row(name) for name in stdlib.names()}
-    lines = differences(rows, committed() if TABLE.exists() else {})
+    before = committed() if TABLE.exists() else {}
+    names = chosen.names or stdlib.names()
+    rows = {name: row(name) for name in names}
+    lines = differences(rows, {name: r for name, r in before.items() if name in rows or not chosen.names})
     print("\n".join([*lines, f"{len(lines)} of {len(rows)} changed"]))
     if chosen.write:
-        TABLE.write_text("\n".join("\t".join(r) for r in (COLUMNS, *rows.values())) + "\n", encoding="utf-8")
+        every = {**before, **rows} if chosen.names else rows
+        table = (COLUMNS, *(every[name] for name in stdlib.names() if name in every))
+        TABLE.write_text("\n".join("\t".join(r) for r in table) + "\n", encoding="utf-8")
     return None
 
 

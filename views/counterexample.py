@@ -38,7 +38,7 @@ def report_page(reports: Sequence[tuple[Report, str]]) -> str:
 
 
 def framed(found: Counterexample) -> str:
-    """The page of a counterexample as a part of a notebook; its program stands in the notebook."""
+    """The page of a counterexample as a part of a notebook; its program is already in the notebook."""
     title = f"{found.names[0]}: counterexample"
     body = f'<header><h1>{html.escape(title)}</h1><span class="spring"></span>{THEME}</header>\n'
     claim = f'<p class="mono">{html.escape(found.claim)}</p>'

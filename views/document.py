@@ -231,7 +231,7 @@ GROUP = 8  # drafts of one line in a row that are one entry of the log
 
 
 def log(events: Sequence[Stamped]) -> list[list[Any]]:
-    """The entries of a step: what many drafts in a row share is said once."""
+    """The entries of a step: values that many drafts in a row share are written once."""
     out: list[list[Any]] = []
     alike = lambda s: (s.line, s.rule, isinstance(s.event, trace.Drafted) and s.event.source)
     for (line, rule, source), group in groupby(events, alike):

@@ -1,6 +1,6 @@
 """Pages that need nothing beside themselves: one HTML file with its styles, its script and its data.
 
-Text of models and prompts stands in the data alone, as JSON without `<`; the script puts it on the page as text. The page's own
+Text of models and prompts is in the data only, as JSON without `<`; the script puts it on the page as text. The page's own
 policy forbids it every address.
 """
 

@@ -297,7 +297,7 @@ def fill(
 
 
 def instructive(steps: Sequence[RecordedStep]) -> int:
-    """The step that tells most, from 0: the first with the most accepted drafts among those that rejected one too, else among
+    """The most informative step, from 0: the first with the most accepted drafts among those that rejected one too, else among
     all; of a search, which tests nothing, the last, where its tree is whole; of a canvas the middle one of those that decided
     the most, where there is something to read and something open."""
 

@@ -51,7 +51,7 @@ def library_files() -> list[Path]:
 
 
 def held_out(file: Path) -> bool:
-    """Whether this file is kept for measuring: a fixed hash of its path inside the library."""
+    """Whether this file is held out for measuring: a fixed hash of its path inside the library."""
     root = Path(sysconfig.get_paths()["stdlib"])
     digest = hashlib.sha256(file.relative_to(root).as_posix().encode()).digest()
     return int.from_bytes(digest[:8], "big") % HELD_OUT_ONE_IN == 0

@@ -80,10 +80,10 @@ def tokens_per_call(accepted: Callable[[int, int], int], rows: int) -> float:
 
 
 def run_length(agrees: torch.Tensor, gamma: int) -> Callable[[int, int], int]:
-    """Accepted drafts of a chain, where `agrees[row, place]` says that the next token was guessed there.
+    """Accepted drafts of a chain, where `agrees[row, place]` is whether the next token was guessed there.
 
     A chain's second guess matters only where the first was right, and then its context is the true one: so
-    one plain forward over the continuation tells every draft that is ever accepted.
+    one plain forward over the continuation determines every draft that is ever accepted.
     """
 
     def accepted(row: int, last: int) -> int:

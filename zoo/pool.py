@@ -64,7 +64,7 @@ def rows(
 def obtain(
     model: Any, target_folder: Path, work: Path, layers: tuple[int, ...], *, written: int, plain: int, seed: int
 ) -> list[Text]:
-    """The pool with the target's states, made once for these weights, layers and sizes and kept in `work`."""
+    """The pool with the target's states, made once for these weights, layers and sizes, and stored in `work`."""
     from transformers import AutoModelForCausalLM
 
     origin = {"model": teacher.weights_digest(target_folder), "layers": list(layers), "seed": seed}

@@ -34,7 +34,7 @@ def worth(text: str) -> float:
 
 
 def prefix_score(text: str) -> float:
-    """What `reward` says of the text so far."""
+    """The `reward` of the text so far."""
     return reward(text)
 
 
@@ -75,7 +75,7 @@ def hard(text: str) -> bool:
 
 
 def needs(text: str, point: int) -> bool:
-    """Whether a point says that it needs another one: by its number."""
+    """Whether a point needs another one: by its number."""
     return str(point) in text
 
 

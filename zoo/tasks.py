@@ -111,7 +111,7 @@ def make(kind: str, seed: int) -> Task:
 
 
 def held_out(task: Task) -> bool:
-    """Whether this task is kept for measuring: a fixed hash of its prompt, one in `HELD_OUT_ONE_IN`."""
+    """Whether this task is held out for measuring: a fixed hash of its prompt, one in `HELD_OUT_ONE_IN`."""
     digest = hashlib.sha256(task.prompt.encode()).digest()
     return int.from_bytes(digest[:8], "big") % HELD_OUT_ONE_IN == 0
 

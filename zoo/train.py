@@ -33,7 +33,7 @@ def _arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Train what the command line asks for."""
+    """Train the model that the command line names."""
     options = _arguments(arguments)
     import torch
     from transformers.utils import logging

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
@@ -117,6 +117,8 @@ def evaluate(
             if isinstance(cell, int):
                 tokens[i] = cell
     context = m.tokens if length == len(m.tokens) else m.tokens[:length]
+    given = extra.get("given")
+    assert isinstance(given, Remembered | None)
     ask = ForwardCall(
         m.engines.sequence,
         context,
@@ -126,7 +128,7 @@ def evaluate(
         uids,
         wanted,
         part or "logits",
-        given=extra.get("given"),
+        given=given,
         name=m.title,
         soft={i: cell for i, cell in soft.items() if isinstance(cell, Soft)} if soft else {},
     )
@@ -138,7 +140,8 @@ def evaluate(
     else:
         nodes = np.asarray(place, dtype=np.int64).reshape(-1)
 
-    def finish(scores: Tensor) -> TorchDist:
+    def finish(scores: object) -> TorchDist:
+        assert isinstance(scores, Tensor)
         if part == "heads":
             n = int(scores.shape[0]) // len(wanted)  # a row for each head, node by node
             deep = np.zeros(1, dtype=np.int64) if tree is None else tree.depth[nodes]
@@ -222,9 +225,11 @@ def memory(
     else:
         tokens = path_of_place(m, place, extra.get("tree"))
         length = len(tokens)
-    if not length and extra.get("given") is not None:
-        return ResolvedCall(extra["given"])
-    return ResolvedCall(Remembered(model, tokens, length, extra.get("given")))
+    given = extra.get("given")
+    assert isinstance(given, Remembered | None)
+    if not length and given is not None:
+        return ResolvedCall(given)
+    return ResolvedCall(Remembered(model, tokens, length, given))
 
 
 @calls
@@ -252,7 +257,8 @@ def read_tokens(
     own = m.main is None or model.vocab == m.main.vocab
     request = m.request if own else m.request.elsewhere
 
-    def finish(scores: Tensor) -> TorchDist:
+    def finish(scores: object) -> TorchDist:
+        assert isinstance(scores, Tensor)
         rows = Rows(
             scores,
             request,
@@ -293,13 +299,15 @@ def own_logits(m: Machine, begin: int, end: int) -> Iterator[np.ndarray]:
         yield fetched(made)
 
 
-def paths_of(m: Machine, at: Sequence[Any], n: int) -> list[tuple[int, ...]]:
+def paths_of(m: Machine, at: Sequence[object], n: int) -> list[tuple[int, ...]]:
     """The paths of a place that `warp` names."""
     if isinstance(at[0], Context):
         return [at[0].ids()] * n
     if isinstance(at[0], TorchTree):
         return [path_to(m, at[0].context.length, at[0], i) for i in range(len(at[0]))]
-    return [path_to(m, at[1].context.length, at[1], int(i)) for i in np.ravel(np.asarray(at[0]))]
+    tree = at[1]
+    assert isinstance(tree, TorchTree)
+    return [path_to(m, tree.context.length, tree, int(i)) for i in np.ravel(np.asarray(at[0]))]
 
 
 def below(tree: TorchTree | None, node: int) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -20,14 +20,15 @@ from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import TorchTree, canvas_at
 from decgraph.runtime.models.attention_logits import AttentionLogits, check_layer, logits_of_queries, read_logits
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, KeptMemory, MaskedEngine, SoftCells, fresh_of
-from decgraph.runtime.models.interface import MASK, Cell, Model, Soft, mixture
+from decgraph.runtime.models.engine.forward_call import Remembered
+from decgraph.runtime.models.interface import MASK, Cell, Model, Number, Soft, mixture
 
 
 class Extra(TypedDict, total=False):
     """The further operands of a call, beside its place."""
 
     tree: TorchTree
-    given: Any  # a `CanvasMemory` for a canvas, else a `Remembered`
+    given: CanvasMemory | Remembered | None  # of a canvas the former
     at: np.ndarray
     after: object
     allow: np.ndarray | Tensor
@@ -70,7 +71,7 @@ class CanvasMemory:
         check_layer(index, self.layers, self.which)
         return replace(self, memory=self.memory.put(index, (part.layer(index) if part.which is None else part).memory))
 
-    def scores(self, queries: Any, at: Any) -> Sequence[Any]:
+    def scores(self, queries: object, at: object) -> Sequence[Number]:
         """The meaning of `memory.scores`."""
         return read_logits(self.attention_logits, self.which, self.base, queries, at)
 
@@ -112,6 +113,7 @@ def asked(
     before = first.base.ids() if "after" not in extra else ids_of(extra["after"])
     base, n = len(before), len(first)
     given = extra.get("given")
+    assert isinstance(given, CanvasMemory | None)
     fresh, seen = fresh_of(base, n, None if "after" in extra else extra.get("at"), None if given is None else given.memory)
     made = [cells_of(engine, c, before) for c in canvases]
     cells = torch.from_numpy(made[0][0] if len(made) == 1 else np.stack([c for c, _ in made]))
@@ -150,7 +152,8 @@ def evaluate_canvas(m: Machine, model: Model, place: Canvas | TorchTree, extra: 
         cells = np.where(c.token < 0, m.mask_token, c.token)[: int(which[i % width])]
         return (*c.base.ids(), *(int(t) for t in cells))
 
-    def finish(answer: CanvasOutput) -> TorchDist:
+    def finish(answer: object) -> TorchDist:
+        assert isinstance(answer, CanvasOutput)
         if counted and answer.computed:  # a cached result is no call
             count_call(m, model, width * len(canvases), len(canvases) * (read + n), answer.computed)
         scores = answer.logits.reshape(-1, answer.logits.shape[-1])
@@ -176,7 +179,8 @@ def memory_of_canvas(m: Machine, model: Model, c: Canvas, extra: Extra) -> Pendi
 
     attention_logits = logits_of_queries(model.after(base), read(c)) if extra.get("queries") else None
 
-    def finish(answer: CanvasOutput) -> CanvasMemory:
+    def finish(answer: object) -> CanvasMemory:
+        assert isinstance(answer, CanvasOutput)
         if counted and answer.computed:  # usually that of the call before, which the engine has cached
             count_call(m, model, 0, base + len(c), answer.computed)
         assert answer.memory is not None  # the call says `keep`

@@ -454,7 +454,8 @@ def function_of(w: Writer, region: Region, name: str, op: Op, *, rule: bool = Fa
     outside = set(w.values.names.taken)
     w.line(f"def {fn}({', '.join(w.name(a) for a in region.args)}):", op)
     with w.lines.block():
-        outer, w.around = w.around, [()] if rule else []
+        outer = w.around
+        w.around = [()] if rule else []
         w.region(region)
         if not w.left:
             w.line(f"return {verdict(w, region.yields) if rule else w.values.listed(region.yields)}")

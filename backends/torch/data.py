@@ -6,6 +6,9 @@ arrays, tensors, numbers, or lists of these. The type rule of the op (ir/ops) sa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeGuard, TypeVar
+
 import numpy as np
 from torch import Tensor
 
@@ -13,6 +16,10 @@ from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.rows import TorchDist
 from decgraph.backends.torch.transfer import fetched
+
+T = TypeVar("T")
+Vector = TorchDist | TorchDraws | Mixed | Tensor | np.ndarray | Sequence[object]
+"""Elements in a row: what does not stack is a list."""
 
 
 def host(value: object) -> object:
@@ -30,6 +37,16 @@ def host(value: object) -> object:
 def array(value: object) -> np.ndarray:
     """A value as an array on the host, of shape () for a scalar."""
     return np.asarray(host(value))
+
+
+def dimensions(value: object) -> int:
+    """How many dimensions a value has, as `np.ndim`: 0 for a number, a token or an object."""
+    return value.ndim if isinstance(value, np.ndarray | Tensor) else np.asarray(value).ndim
+
+
+def every(items: Sequence[object], kind: type[T]) -> TypeGuard[Sequence[T]]:
+    """Whether all of these are of one kind."""
+    return all(isinstance(x, kind) for x in items)
 
 
 def whole(value: object) -> int:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from decgraph.backends.torch import noise as stream
 from decgraph.backends.torch.calls import below, evaluate
@@ -79,7 +79,7 @@ def drafted(
     root = below(t, leaf)
     ahead = stream.Ahead(lambda j: m.key(key_of(lo + j), (0,), length + depth + j, int(nodes[j])), count)
 
-    def choose(scores: Any) -> int:
+    def choose(scores: Tensor) -> int:
         """The token of the next draw, from its row's scores [1, V]."""
         j = len(chosen)
         rows = Rows(scores, m.request, label=model.name, path=Prefixes(m.text, length, lambda _: (*root, *chosen[:j])))
@@ -95,6 +95,7 @@ def drafted(
 
     uids = m.next_uids(count)
     scores = yield DraftLoopCall(engine, first.sequence, DraftLoop(first.ask, uids.tolist(), choose, t.closes), alone, chosen)
+    assert isinstance(scores, Tensor)
     count = len(chosen)
     tokens, nodes, uids = np.array(chosen, dtype=np.int64), nodes[:count], uids[:count]
     depths = depth + 1 + np.arange(count)

@@ -8,22 +8,17 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch import shaping
-from decgraph.backends.torch.rows import Ids, Rows, TorchDist, TorchVectors, Where, ids_on, locate, picked_places
+from decgraph.backends.torch.rows import Ids, Rows, Tokens, TorchDist, TorchVectors, Where, ids_on, locate, picked_places
 from decgraph.backends.torch.transfer import picked
 from decgraph.runtime.request import Request
 
 
-class Drawn:
+class Drawn(Tokens):
     """Base of single draws and vectors of draws: they compare by their tokens, as integers do."""
 
     __slots__ = ()
     __hash__ = object.__hash__
     __array_ufunc__ = None  # NumPy leaves `array == draws` to __eq__ here
-
-    @property
-    def tokens(self) -> Ids:
-        """int64[*shape]"""
-        raise NotImplementedError
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from decgraph.backends.torch.lowering import Computes, lower
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.walk import Verdict, walk
+from decgraph.backends.torch.walk import Taken, Token, Verdict, walk
 from decgraph.errors import DecError
 from decgraph.ir.table import lookup
 from decgraph.ir.types import parse_dim, parse_type
@@ -29,15 +29,20 @@ if TYPE_CHECKING:
 
 __all__ = ["accept", "driven_by", "emit", "parse_dim", "parse_type", "reject", "typed_op", "until_done", "walk"]
 
-_NOTHING = object()
+
+class _Nothing:
+    """What `accept` is given by a rule that goes on."""
 
 
-def accept(child: object, emit: object = _NOTHING) -> Verdict:
+_NOTHING = _Nothing()
+
+
+def accept(child: Taken, emit: Token | _Nothing = _NOTHING) -> Verdict:
     """Go on at a child; with `emit`, end there with a token."""
-    return (True, child, False, None) if emit is _NOTHING else (True, child, True, emit)
+    return (True, child, False, None) if isinstance(emit, _Nothing) else (True, child, True, emit)
 
 
-def emit(token: object) -> Verdict:
+def emit(token: Token) -> Verdict:
     """End at this node, with a token after it."""
     return False, None, True, token
 
@@ -56,7 +61,7 @@ def until_done(m: Machine, where: str) -> Iterator[int]:
         step += 1
 
 
-def typed_op(opcode: str, *operands: str, results: tuple[str, ...] = (), **attrs: Any) -> Computes:
+def typed_op(opcode: str, *operands: str, results: tuple[str, ...] = (), **attrs: object) -> Computes:
     """The torch lowering of an op that depends on the types of its operands, such as how two vectors line up:
     `typed_op("gather", "real[nodes.t]", "node<t>")` is a function of the machine and the two."""
     types = tuple(map(parse_type, operands))

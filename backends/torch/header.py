@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import Any
 
 from decgraph.backends.torch.lowering import Lowered, load
 from decgraph.backends.torch.texts import Names, arguments, filled, function_name
@@ -25,7 +24,7 @@ class Header:
         self.titles = set(titles)  # the names of the module's own functions
         self.imports: dict[str, str] = {}  # name to the module that it comes from; "" for a module of MODULES
         self.declared: dict[str, str] = {}  # the text of a declaration to its name
-        self.brought: dict[str, Any] = {}  # objects that cannot be imported: kernels
+        self.brought: dict[str, object] = {}  # objects that cannot be imported: kernels
 
     def need(self, name: str, module: str = "") -> str:
         """Import a name; returns its local name, which differs where a function of the module has that name."""
@@ -52,7 +51,7 @@ class Header:
                 self.need(name, GENERATED)
         return self.declared[text]
 
-    def object(self, name: str, value: Any, names: Names) -> str:
+    def object(self, name: str, value: object, names: Names) -> str:
         """The name of an object of a backend, such as a kernel's launch, passed to the module when it is loaded."""
         for known, held in self.brought.items():
             if held is value:
@@ -118,7 +117,7 @@ def declaration(op: Op) -> str:
     return f"typed_op({', '.join(parts)})"
 
 
-def attribute(v: Any) -> str:
+def attribute(v: object) -> str:
     """The text of an attribute."""
     if isinstance(v, tuple):
         return f"({', '.join(map(attribute, v))}{',' if len(v) == 1 else ''})"

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.lowering import Lowered, lower
+from decgraph.backends.torch.trees import TorchPath
 from decgraph.ir.values import Function, Op, Value
 
 
@@ -17,7 +18,7 @@ class Walker:
     """A verification as one call, `call(m, tree, evidence, *captured)`; `captured`: the outside values that the rule reads."""
 
     name: str
-    call: Callable[..., Any]
+    call: Callable[..., TorchPath | Canvas]
     captured: tuple[Value, ...] = ()
 
 

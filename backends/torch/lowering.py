@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, TypeAlias, TypeVar
+from types import FunctionType
+from typing import TypeAlias, TypeVar
 
 from decgraph.backends.torch.data import host
 from decgraph.backends.torch.protocols import Machine
@@ -29,9 +30,13 @@ from decgraph.ir.table import TABLE, lookup
 from decgraph.ir.values import Op
 
 T = TypeVar("T")
-Computes: TypeAlias = Callable[..., Any]
+Computes: TypeAlias = Callable[..., object]
 """A function that computes an op; every op has operands and results of its own types."""
+Constant: TypeAlias = str | float | tuple["Constant", ...] | None
+"""An attribute of an op that its lowering takes as a keyword."""
 Plan: TypeAlias = Callable[[Op], Computes]
+C = TypeVar("C", bound=Computes)
+P = TypeVar("P", bound=Plan)
 
 LOWERINGS: dict[str, Computes] = {}
 PLANS: dict[str, Plan] = {}
@@ -45,21 +50,21 @@ def _once(opcode: str) -> str:
     return opcode
 
 
-def planned(opcode: str) -> Callable[[Plan], Plan]:
+def planned(opcode: str) -> Callable[[P], P]:
     """Register the function below as the builder of an op's lowering: for ops that run often and depend on their types, which
     are then examined once and not on every call."""
 
-    def register(f: Plan) -> Plan:
+    def register(f: P) -> P:
         PLANS[_once(opcode)] = f
         return f
 
     return register
 
 
-def lowering(*opcodes: str) -> Callable[[Computes], Computes]:
+def lowering(*opcodes: str) -> Callable[[C], C]:
     """Register the function below as the lowering of ops. Raises TypeError for an op lowered twice."""
 
-    def register(f: Computes) -> Computes:
+    def register(f: C) -> C:
         LOWERINGS.update((_once(name), f) for name in opcodes)
         return f
 
@@ -196,7 +201,7 @@ class Lowered:
 
     __slots__ = ("fn", "name", "kwargs", "machine", "own")
 
-    def __init__(self, fn: Computes, name: str, kwargs: dict[str, object], machine: bool = True, own: bool = True) -> None:
+    def __init__(self, fn: Computes, name: str, kwargs: Mapping[str, Constant], machine: bool = True, own: bool = True) -> None:
         self.fn, self.name, self.kwargs, self.machine, self.own = fn, name, kwargs, machine, own
 
 
@@ -232,11 +237,11 @@ def _name(op: Op) -> str:
     return op.opcode.replace(".", "_")
 
 
-def _called(f: Any, name: str) -> Computes:
-    """A function under the name that profiles and tracebacks show. f: Any, a function of its own."""
+def _called(f: Computes, name: str) -> Computes:
+    """A function under the name that profiles and tracebacks show."""
+    assert isinstance(f, FunctionType)
     f.__name__ = f.__qualname__ = name
-    out: Computes = f
-    return out
+    return f
 
 
 def _bound(f: Computes, op: Op) -> Computes:

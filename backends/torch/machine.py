@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from torch import Tensor
@@ -26,7 +26,9 @@ from decgraph.backends.torch.timing import recorded, timed_call
 from decgraph.backends.torch.transfer import watch
 from decgraph.backends.torch.trees import TorchTree
 from decgraph.errors import DecError, InternalError
+from decgraph.ir.data.topology import Level
 from decgraph.ir.values import Loc, Op
+from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import fault, noted_outside
 from decgraph.runtime.models.engine.of import engine_of
@@ -82,10 +84,12 @@ class TorchMachine(Run):
         cls, waiting: Iterator[tuple[int, Backend]], width: int, ended: Callable[[int, Backend, BaseException | None], None]
     ) -> None:
         """Run several at a time, their model calls together; see schedule.py."""
-        run_many(waiting, width, ended)
+        run_many(cast(Iterator[tuple[int, TorchMachine]], waiting), width, ended)
 
     @classmethod
-    def schedule(cls, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False) -> protocols.Schedule:
+    def schedule(
+        cls, ended: Ended[TorchMachine], *, width: int = 8, chunk: int | None = None, apart: bool = False
+    ) -> protocols.Schedule[TorchMachine]:
         """What runs machines that join and leave, for a caller that advances it by itself. width: about how many at a time."""
         return Schedule(ended, chunk=chunk, apart=apart)
 
@@ -135,7 +139,7 @@ class TorchMachine(Run):
     waiting: Steps[None] | None = None
     """The run, where it is recorded and waits for model calls."""
 
-    def initial_states(self, values: Sequence[Any]) -> Mapping[str, Callable[[], Any]]:
+    def initial_states(self, values: Sequence[object]) -> Mapping[str, Callable[[], object]]:
         return {name: partial(start, self, *values) for name, start in self.program.starts.items()}
 
     def run(self) -> tuple[int, ...]:
@@ -229,7 +233,7 @@ class TorchMachine(Run):
         self.uids += n
         return out
 
-    def columns_of(self, tree: TorchTree) -> Mapping[str, Sequence[Any]]:
+    def columns_of(self, tree: TorchTree) -> Mapping[str, Sequence[object]]:
         return {**tree.columns, "logprob": tree.logprobs().tolist()}
 
     def waited(self, copy: Callable[[], Tensor]) -> Tensor:
@@ -242,13 +246,13 @@ class TorchMachine(Run):
     beta = draws.drawn_beta
 
     # -- operations that run their NumPy meaning
-    def automaton(self, op: Op, g: Any, args: Sequence[Any]) -> Any:
+    def automaton(self, op: Op, g: Automaton, args: Sequence[object]) -> object:
         """Query an automaton; see the op automaton."""
         return automata.ask(op.attrs["what"], g, args, base=self.base, vocab_size=self.vocab_size)
 
-    def reals(self, values: Any) -> np.ndarray:
+    def reals(self, values: object) -> np.ndarray:
         return np.array(values, dtype=np.float64)
 
-    def level_field(self, level: Any, field: str) -> Any:
+    def level_field(self, level: Level, field: str) -> object:
         v = getattr(level, field)
         return np.array(v, dtype=np.int64) if isinstance(v, tuple) else v

@@ -8,15 +8,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from torch import Tensor
 
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, MaskedEngine
 from decgraph.runtime.models.engine.forward_call import DraftLoop, Engine, ForwardCall, RollEngine
 
-AnyEngine = Engine | MaskedEngine
+AnyEngine: TypeAlias = Engine | MaskedEngine
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class Batch:
@@ -27,13 +28,14 @@ class Batch:
 
 
 BATCH = Batch()
+E = TypeVar("E", bound=Engine | MaskedEngine | Batch | None, covariant=True)
 
 
-class Call(ABC):
+class CallOf(ABC, Generic[E]):
     """A pending model call. engine: computes it (None: it needs none). sequence: the key of the run's KV cache in the engine.
     alone: not to be batched. Calls of one `kind` and engine are computed together."""
 
-    engine: AnyEngine | Batch | None
+    engine: E
     sequence: Hashable
     alone: bool = False
 
@@ -41,10 +43,9 @@ class Call(ABC):
     def kind(self) -> Hashable:
         return "ask"
 
-    @classmethod
     @abstractmethod
-    def compute_all(cls, calls: Sequence[Self]) -> Sequence[object]:
-        """The engine's result for each of several calls of one kind."""
+    def compute_all(self, calls: Sequence[Call]) -> Sequence[object]:
+        """The engine's result for each of several calls of this one's kind, of which it is the first."""
 
     @abstractmethod
     def take(self, answer: object) -> object:
@@ -59,24 +60,23 @@ class Call(ABC):
         return
 
 
+Call: TypeAlias = CallOf[AnyEngine | Batch | None]
 Steps = Generator[Call, object, T]
 """A run, or a part of one, as a generator of its calls, each to be sent its value, or thrown the exception raised instead."""
 
 
-class EngineCall(Call):
+class EngineCall(CallOf[AnyEngine]):
     """A call that is a list of requests to an engine."""
-
-    engine: AnyEngine
 
     @property
     @abstractmethod
     def asks(self) -> Sequence[ForwardCall | CanvasCall]:
         """The requests."""
 
-    @classmethod
-    def compute_all(cls, calls: Sequence[EngineCall]) -> Sequence[object]:
-        got = iter(compute(calls[0].engine, [ask for call in calls for ask in call.asks]))
-        return [[next(got) for _ in call.asks] for call in calls]
+    def compute_all(self, calls: Sequence[Call]) -> Sequence[object]:
+        asks = [call.asks for call in calls if isinstance(call, EngineCall)]
+        got = iter(compute(self.engine, [ask for one in asks for ask in one]))
+        return [[next(got) for _ in one] for one in asks]
 
     def compute_alone(self) -> object:
         return self.take(compute(self.engine, self.asks))
@@ -101,7 +101,7 @@ class PendingCall(EngineCall):
     engine: AnyEngine
     sequence: Hashable
     ask: ForwardCall | CanvasCall
-    finish: Callable[[Any], object]  # Any: a tensor or a `CanvasOutput`, as the request is
+    finish: Callable[[object], object]  # a tensor or a `CanvasOutput`, as the request is
     alone: bool = False
 
     @property
@@ -120,31 +120,30 @@ class PendingCall(EngineCall):
 
 
 @dataclass
-class ResolvedCall(Call):
+class ResolvedCall(CallOf[None]):
     """A call that needs no engine: its value is known already."""
 
     value: object
     sequence: Hashable = None
     engine: None = None
 
-    @classmethod
-    def compute_all(cls, calls: Sequence[ResolvedCall]) -> Sequence[object]:
-        return [call.value for call in calls]
+    def compute_all(self, calls: Sequence[Call]) -> Sequence[object]:
+        return [call.value for call in calls if isinstance(call, ResolvedCall)]
 
     def take(self, answer: object) -> object:
         return self.value
 
 
 @dataclass
-class MeetingCall(Call):
+class MeetingCall(CallOf[Batch], Generic[V]):
     """A value of this sequence, of which `of_all` makes something together with those of all sequences that wait at the same
     place of the program (`site`); `finish` is given this sequence's part. It is answered when no sequence of the batch waits
     for a model (schedule.py)."""
 
-    value: object
-    of_all: Callable[[list[Any]], Sequence[object]]  # Any: what `value` is at this place
+    value: V
+    of_all: Callable[[list[V]], Sequence[object]]
     site: str
-    finish: Callable[[Any], object] = field(default=lambda part: part)
+    finish: Callable[[object], object] = field(default=lambda part: part)
     sequence: Hashable = None
     engine: Batch = BATCH
     alone: bool = False
@@ -153,9 +152,8 @@ class MeetingCall(Call):
     def kind(self) -> Hashable:
         return self.site
 
-    @classmethod
-    def compute_all(cls, calls: Sequence[MeetingCall]) -> Sequence[object]:
-        return calls[0].of_all([call.value for call in calls])
+    def compute_all(self, calls: Sequence[Call]) -> Sequence[object]:
+        return self.of_all([call.value for call in calls if isinstance(call, MeetingCall)])
 
     def take(self, answer: object) -> object:
         return self.finish(answer)
@@ -191,7 +189,7 @@ class JoinedCall(EngineCall):
 
 
 @dataclass
-class DraftLoopCall(Call):
+class DraftLoopCall(CallOf[RollEngine]):
     """An autoregressive draft loop that an engine computes; `chosen` are the tokens drawn so far."""
 
     engine: RollEngine
@@ -204,9 +202,8 @@ class DraftLoopCall(Call):
     def kind(self) -> Hashable:
         return ("draft loop", len(self.loop.uids))
 
-    @classmethod
-    def compute_all(cls, calls: Sequence[DraftLoopCall]) -> Sequence[object]:
-        return calls[0].engine.roll([call.loop for call in calls])
+    def compute_all(self, calls: Sequence[Call]) -> Sequence[object]:
+        return self.engine.roll([call.loop for call in calls if isinstance(call, DraftLoopCall)])
 
     def again(self) -> None:
         self.chosen.clear()

@@ -185,16 +185,20 @@ class Profiled(TorchMachine):
                 return call.compute_alone()
         model = self.called(call)
         at, drawn = self.in_loop(place)
-        if isinstance(call, DraftLoopCall):
-            call.loop = replace(call.loop, choose=self.timed(call.loop.choose, drawn._replace(kind=DRAWS)))
+        self.time_draws(call, drawn._replace(kind=DRAWS))
         with self.clock.inside(at._replace(kind=FORWARD, model=model)):
-            (got,) = type(call).compute_all([call])
+            (got,) = call.compute_all([call])
         with self.clock.inside(at._replace(kind=CALLING)):
             return call.take(got)
 
     def waited(self, copy: Callable[[], Tensor]) -> Tensor:
         with self.clock.inside((self.clock.now or Place("", 0, WAITING))._replace(kind=WAITING, model="")):
             return copy()
+
+    def time_draws(self, call: Call, place: Place) -> None:
+        """The draws of a draft loop, which its engine makes, count for the line that draws."""
+        if isinstance(call, DraftLoopCall):
+            call.loop = replace(call.loop, choose=self.timed(call.loop.choose, place))
 
     def timed(self, choose: Callable[..., int], place: Place) -> Callable[..., int]:
         def chosen(scores: Tensor) -> int:

@@ -10,6 +10,7 @@ import linecache
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
+from typing import Any
 from weakref import WeakKeyDictionary, finalize
 
 from decgraph.backends.torch import control_flow, model_calls
@@ -64,7 +65,7 @@ def loaded(functions: Sequence[Function], kit: Kit) -> list[Driver]:
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     text = _Text()  # lives as long as any function of the text
     finalize(text, linecache.cache.pop, filename, None).atexit = False
-    scope = {"__name__": f"decgraph.generated.{functions[-1].name}", "__text__": text, **header.brought}
+    scope: dict[str, Any] = {"__name__": f"decgraph.generated.{functions[-1].name}", "__text__": text, **header.brought}
     exec(compile(source, filename, "exec"), scope)  # our own text over our own functions
     return [
         Driver(f.name, source, filename, scope[driver], {s: scope[fn] for s, fn in starts.items()}, lines)

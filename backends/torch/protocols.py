@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -119,14 +119,17 @@ class Machine(Protocol):
     ) -> Self: ...
 
 
-class Schedule(Protocol):
+M = TypeVar("M", contravariant=True)
+
+
+class Schedule(Protocol[M]):
     """Runs in flight, for a caller that advances them by itself; see schedule.py."""
 
     def __len__(self) -> int: ...
 
-    def join(self, number: int, machine: Machine) -> None: ...
+    def join(self, number: int, machine: M) -> None: ...
 
-    def drives(self, machine: Machine) -> bool: ...
+    def drives(self, machine: M) -> bool: ...
 
     def cancel(self, number: int) -> bool: ...
 

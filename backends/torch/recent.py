@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 Entries = tuple[tuple[int, ...], ...]
 
@@ -24,7 +23,7 @@ class Recent:
     def rows(self) -> dict[int, Entries]:
         """The rows; what was the newest value until now leads here afterwards."""
         if self._rows is None:
-            chain = [self]
+            chain: list[Recent] = [self]
             while chain[-1]._newer is not None:
                 chain.append(chain[-1]._newer)
             for older, newer in zip(chain[-2::-1], chain[:0:-1], strict=True):
@@ -46,7 +45,7 @@ class Recent:
         self._rows, self._changed, self._newer = None, (key, before), newest
         return newest
 
-    def get(self, key: int) -> Any:
+    def get(self, key: int) -> Entries:
         """The entries under a key, oldest first."""
         return self.rows.get(int(key), ())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,20 @@ from decgraph.runtime.request import Request
 Ids = np.ndarray
 Where = int | np.integer | slice | np.ndarray | tuple[int | np.ndarray, ...] | None
 """An index of NumPy's: of one element, of some, of several axes, or None for an axis of one."""
+
+
+W = TypeVar("W", bound=Where)
+
+
+class Tokens:
+    """What stands for tokens where it indexes a distribution: draws (draws.py)."""
+
+    __slots__ = ()
+
+    @property
+    def tokens(self) -> Ids:
+        """int64[*shape]"""
+        raise NotImplementedError
 
 
 class Draw(Protocol):
@@ -306,12 +320,12 @@ class TorchDist(OverVocabulary):
     def __iter__(self) -> Iterator[TorchDist]:
         return (self.pick(i) for i in range(len(self)))
 
-    def __getitem__(self, index: Any) -> TorchDist | np.ndarray | float:
+    def __getitem__(self, index: Tokens | Where) -> TorchDist | np.ndarray | float:
         """p[x]: the probability of a token that was drawn, for each distribution; p[n]: the distributions at nodes or
         positions."""
-        if hasattr(index, "tokens") or not self.index.ndim:
-            return self.probability(np.asarray(getattr(index, "tokens", index)))
-        return self.take(index)
+        if isinstance(index, Tokens):
+            return self.probability(np.asarray(index.tokens))
+        return self.take(index) if self.index.ndim else self.probability(np.asarray(index))
 
     def probability(self, tokens: np.ndarray) -> np.ndarray | float:
         """p[x] for one token, or for as many as there are distributions: float64 on the host (NumPy's, so that a quotient by
@@ -440,7 +454,7 @@ def picked_places(where: Where, at: Ids | None, inner: Ids | None) -> tuple[Ids 
     return (inner, None) if isinstance(where, int | np.integer) else (at, inner)
 
 
-def locate(at: Ids | None, index: Where) -> Where:
+def locate(at: Ids | None, index: W) -> W | int | Ids:
     """Indices along axis 0 of the nodes or positions `index` in a part with `at` (None: the whole, so `index` itself). Raises
     LookupError for one that is not in the part."""
     if at is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeAlias, TypeVar
 
 from decgraph.backends.torch.pending import Call, MeetingCall, Steps
 from decgraph.backends.torch.prefill import missing, prefill
@@ -25,16 +25,18 @@ FEW = 16
 OVERDUE = 64
 """Rounds after which a call is computed whatever others wait."""
 
-Ended = Callable[[int, Any, BaseException | None], None]  # Any: the backend's own machine
+M = TypeVar("M", bound=Machine)
+R = TypeVar("R")
+Ended: TypeAlias = Callable[[int, R, BaseException | None], None]
 """Called as a run ends, with its number, its machine and what it raised."""
 
 
 @dataclass
-class Running:
+class Running(Generic[M]):
     """A run in flight: its machine, its generator, and the call that it waits for."""
 
     number: int
-    machine: Machine
+    machine: M
     steps: Steps[None]
     call: Call | None = None
     answer: object = None  # of the call; an exception where there is none
@@ -49,7 +51,7 @@ class Running:
         return self.call
 
 
-class Schedule:
+class Schedule(Generic[M]):
     """Runs in flight. To be used by one thread: engines have no locks.
 
     ended(number, machine, error): called as each run ends, when its KV cache is freed (or kept, under a cache key). What one
@@ -59,9 +61,9 @@ class Schedule:
     on the others.
     """
 
-    def __init__(self, ended: Ended, *, chunk: int | None = None, apart: bool = False) -> None:
+    def __init__(self, ended: Ended[M], *, chunk: int | None = None, apart: bool = False) -> None:
         self.ended, self.chunk, self.apart = ended, chunk, apart
-        self.flight: deque[Running] = deque()
+        self.flight: deque[Running[M]] = deque()
         self._turn = -1  # the run whose prompt was computed last
         self.prefilled = 0
         """Prompt tokens that were computed in chunks before the calls that need them."""
@@ -69,11 +71,11 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.flight)
 
-    def join(self, number: int, machine: Machine) -> None:
+    def join(self, number: int, machine: M) -> None:
         """Take up a run; `number` is what `ended` and `cancel` call it."""
         self.flight.append(Running(number, machine, machine.steps()))
 
-    def drives(self, machine: Machine) -> bool:
+    def drives(self, machine: M) -> bool:
         """Whether a machine is driven call by call here, so that engines keep its keys and values."""
         return True
 
@@ -101,11 +103,11 @@ class Schedule:
         if self.flight:
             answer(self.flight, self)
 
-    def with_prompts(self, waiting: Sequence[Running], chunk: int) -> list[Running]:
+    def with_prompts(self, waiting: Sequence[Running[M]], chunk: int) -> list[Running[M]]:
         """The runs whose calls can be computed now: those that lack few tokens of their context, and of the others, in turn, as
         many as lack `chunk` tokens together. Of a context that lacks more, a chunk is computed."""
         now, left = [], chunk
-        lacking: list[tuple[Running, int]] = []
+        lacking: list[tuple[Running[M], int]] = []
         for run in waiting:
             lacks = missing(run.waiting)
             if lacks <= FEW:
@@ -134,13 +136,13 @@ class Schedule:
                     self.ended(run.number, run.machine, stop)
         self.flight.clear()
 
-    def _close(self, run: Running) -> None:
+    def _close(self, run: Running[M]) -> None:
         run.over = True
         run.steps.close()
         run.machine.release()
 
 
-def run_many(waiting: Iterator[tuple[int, Any]], width: int, ended: Ended) -> None:
+def run_many(waiting: Iterator[tuple[int, M]], width: int, ended: Ended[M]) -> None:
     """Run machines, at most `width` at a time. `ended(number, machine, error)` is called as each ends.
 
     What one run raises ends that run alone. A KeyboardInterrupt ends all that are in flight and is raised again.
@@ -165,7 +167,7 @@ def run_many(waiting: Iterator[tuple[int, Any]], width: int, ended: Ended) -> No
         raise
 
 
-def advance(run: Running, ended: Ended) -> bool:
+def advance(run: Running[M], ended: Ended[M]) -> bool:
     """Take a run to its next call; True where it ended instead."""
     if not run.ready:
         return False
@@ -189,7 +191,7 @@ def advance(run: Running, ended: Ended) -> bool:
     return True
 
 
-def _resumed(run: Running, value: object) -> Call:
+def _resumed(run: Running[M], value: object) -> Call:
     """Send a run the result of its call; returns its next call. An exception of the call is raised at the line that made it."""
     if run.call is None:
         return next(run.steps)
@@ -202,9 +204,9 @@ def _resumed(run: Running, value: object) -> Call:
     return run.steps.send(taken)
 
 
-def answer(flight: Sequence[Running], how: Schedule) -> None:
+def answer(flight: Sequence[Running[M]], how: Schedule[M]) -> None:
     """Compute all calls that wait for one engine."""
-    groups: dict[Hashable, list[Running]] = {}
+    groups: dict[Hashable, list[Running[M]]] = {}
     meeting = [run for run in flight if isinstance(run.call, MeetingCall)]
     if how.apart and meeting:
         for run in meeting:
@@ -227,7 +229,7 @@ def answer(flight: Sequence[Running], how: Schedule) -> None:
             run.answer, run.ready = value, True
 
 
-def answered(group: list[Running]) -> Sequence[object]:
+def answered(group: list[Running[M]]) -> Sequence[object]:
     """The results of the calls of several runs; an exception is the result of the run that caused it.
 
     An engine's exception does not say whose call it was, and the KV cache of these runs may be half written: it is dropped, and
@@ -235,7 +237,7 @@ def answered(group: list[Running]) -> Sequence[object]:
     """
     try:
         calls = [run.waiting for run in group]
-        return type(calls[0]).compute_all(calls)
+        return calls[0].compute_all(calls)
     except Exception as error:
         for run in group:
             if run.waiting.engine is not None:
@@ -246,13 +248,13 @@ def answered(group: list[Running]) -> Sequence[object]:
     return [answered([run])[0] for run in group]
 
 
-def _first(group: list[Running]) -> tuple[bool, bool, int, int]:
+def _first(group: list[Running[M]]) -> tuple[bool, bool, int, int]:
     """Which group's turn it is: drafters come first, so that late runs catch up and the target, which costs most, is called for
     all at once. Of the others the one that waits longest, or a kind of call that few runs make would never be computed."""
     waited = max(run.waited for run in group)
     return waited > OVERDUE, not _target(group[0]), waited, len(group)
 
 
-def _target(run: Running) -> bool:
+def _target(run: Running[M]) -> bool:
     main = run.machine.main
     return main is not None and run.waiting.engine is run.machine.engines[main]

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 from torch import fx
+from torch.fx.node import Argument
 
 from decgraph.backends.torch.kit import TORCH, Kit
 from decgraph.backends.torch.texts import Names, function_name, hint_of
@@ -36,7 +37,7 @@ def segment_graph(op: Op, kit: Kit = TORCH) -> fx.Graph:
     region = op.regions[0]
     graph, names = fx.Graph(), Names()
     names.taken |= {function_name(step.opcode.replace(".", "_")) for step in region.walk()}
-    env: dict[Value, fx.Node] = {}
+    env: dict[Value, Argument] = {}
     called: dict[Value, str] = {}
     machine = graph.placeholder("m")
 
@@ -59,7 +60,7 @@ def segment_graph(op: Op, kit: Kit = TORCH) -> fx.Graph:
             return
         low = kit.lower(step)
         args = tuple(env[v] for v in step.operands)
-        kwargs = {k: v for k, v in low.kwargs.items() if v is not None}
+        kwargs: dict[str, Argument] = {k: v for k, v in low.kwargs.items() if v is not None}
         node = graph.call_function(low.fn, (machine, *args) if low.machine else args, kwargs)
         node.meta["op"] = step
         if step.loc.line:
@@ -70,8 +71,9 @@ def segment_graph(op: Op, kit: Kit = TORCH) -> fx.Graph:
             return
         node.name = names.fresh("results")
         for i, r in enumerate(step.results):
-            env[r] = graph.call_function(operator.getitem, (node, i))
-            env[r].name = named(r, hint_of(step, called))
+            part = graph.call_function(operator.getitem, (node, i))
+            part.name = named(r, hint_of(step, called))
+            env[r] = part
 
     for step in region.ops:
         add(step)
@@ -90,7 +92,7 @@ def vector(values: tuple[object, ...]) -> object:
     return np.array(values) if values else []
 
 
-def _constant(graph: fx.Graph, op: Op) -> object:
+def _constant(graph: fx.Graph, op: Op) -> Argument:
     v = op.attrs["value"]
     if v in ("inf", "-inf") and op.attrs["type"].elem != "text" or isinstance(v, Fraction):
         return float(v)

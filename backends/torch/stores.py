@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, SupportsInt
+from typing import SupportsInt
 
 import numpy as np
 
 from decgraph.backends.indexes import ROOM, Continuations
+from decgraph.backends.torch.data import dimensions, whole
 from decgraph.backends.torch.draws import Mixed, TorchDraws, points
 from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
@@ -43,11 +44,13 @@ def new_index(kind: str, sizes: Sequence[SupportsInt]) -> Recent | Suffixes:
     return Recent(n or 1) if kind == "lru" else Suffixes(n or 64, int(sizes[1]) if len(sizes) > 1 else ROOM)
 
 
-def ask(m: Machine, what: str, named: Sequence[str], index: Any, args: Sequence[Any]) -> object:
+def ask(m: Machine, what: str, named: Sequence[str], index: Recent | Suffixes, args: Sequence[object]) -> object:
     """Query an index; see the op index.ask. Raises DecError for a query that the index does not have."""
     options = dict(zip(named, args[len(args) - len(named) :]))
     plain = args[: len(args) - len(named)]
-    if what == "get":
+    if isinstance(index, Recent):
+        if what != "get":
+            raise DecError(f"a table has no `{what}`")
         return [np.array(e, dtype=np.int64) for e in index.get(ids_of(plain[0])[0])]
     if what == "has":
         return index.has(ids_of(plain[0]))
@@ -55,14 +58,18 @@ def ask(m: Machine, what: str, named: Sequence[str], index: Any, args: Sequence[
         return index.matched(last_of(plain[0], index.depth))
     if what == "after":
         key = plain[0]
-        scalar = not isinstance(key, Context | TorchPath | TorchDraws | Mixed) and np.ndim(key) == 0
-        found = (tuple(m.tokens[-int(key) :]) if int(key) > 0 else ()) if scalar else ids_of(key)
-        return Continuations(index, found, options.get("at_most") and int(options["at_most"]))
+        if not isinstance(key, Context | TorchPath | TorchDraws | Mixed) and dimensions(key) == 0:
+            count = whole(key)
+            found = tuple(m.tokens[-count:]) if count > 0 else ()
+        else:
+            found = ids_of(key)
+        at_most = options.get("at_most")
+        return Continuations(index, found, None if at_most is None else whole(at_most))
     if what == "path":
         path = index.path(
             last_of(plain[0], index.depth),
-            int(options.get("at_least", 1)),
-            int(options.get("at_most", 16)),
+            whole(options.get("at_least", 1)),
+            whole(options.get("at_most", 16)),
             str(options.get("pick", "last")),
         )
         return points(np.array(path, dtype=np.int64), tag="index")

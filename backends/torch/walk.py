@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas, Edit
+from decgraph.backends.torch.data import whole
 from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws
 from decgraph.backends.torch.events import unmasked
 from decgraph.backends.torch.protocols import Machine
@@ -16,9 +17,12 @@ from decgraph.backends.torch.timing import offer, probabilities
 from decgraph.backends.torch.trees import Edge, TorchPath, TorchTree, canvas_at, objects, path_of
 from decgraph.runtime import trace
 
-Verdict = tuple[bool, Any, bool, Any]
+Taken = TorchDraws | Edit | int | None
+"""The child that a rule takes: a draw, an edit of a canvas, of a rule over a whole tree a node; None: none."""
+Token = TorchDraws | int | None
+Verdict = tuple[bool, Taken, bool, Token]
 """The verdict of a rule at a node: whether it accepts a child, the child, whether it emits a token, the token."""
-Rule = Callable[[int, Any, Any], Verdict]
+Rule = Callable[[int, object, object], Verdict]
 
 
 def walk(m: Machine, t: TorchTree, evidence: object, rule: Rule, *, scope: str = "node") -> TorchPath | Canvas:
@@ -27,7 +31,7 @@ def walk(m: Machine, t: TorchTree, evidence: object, rule: Rule, *, scope: str =
     edits = isinstance(t.base, Canvas)
     if scope == "tree":
         has, taken, emits, token = rule(0, t, evidence)
-        end = int(taken) if has else 0
+        end = whole(taken) if has else 0
         if m.recorder is not None and not edits:
             for parent in range(len(t)):
                 below = t.children(parent)
@@ -74,14 +78,16 @@ def walk(m: Machine, t: TorchTree, evidence: object, rule: Rule, *, scope: str =
             return _walked(t, node, token)
 
 
-def _child(children: Ids, draws: Draws | np.ndarray, taken: Any) -> int:
+def _child(children: Ids, draws: Draws | np.ndarray, taken: Taken) -> int:
     """The node of the draw that a rule accepted: that draw's own, else the first with its token."""
     if isinstance(draws, Mixed):
         for c, d in zip(children, draws.items):
             if d is taken:
                 return int(c)
+        assert isinstance(taken, TorchDraws)
         return int(children[[int(d.tokens) for d in draws.items].index(int(taken.tokens))])
     if isinstance(draws, TorchDraws):
+        assert isinstance(taken, TorchDraws)
         return int(taken.ids) if taken.ids is not None else int(children[list(draws.tokens).index(int(taken.tokens))])
     for c, d in zip(children, draws):
         if d is taken:

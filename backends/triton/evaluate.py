@@ -143,7 +143,7 @@ class Evaluator(Vectors):
             raise NotSteppable(f"`{op.opcode}` is the host's", op)
         low = lower(op)
         if low.fn in TEMPLATES or low.fn is not_:
-            return low.fn(*operands)
+            return cast(Operand, low.fn(*operands))
         out = lookup(op.opcode).meaning(self, op, *operands)
         return out[0] if len(op.results) == 1 else tuple(out)
 

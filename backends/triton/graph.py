@@ -69,7 +69,7 @@ def traced(run: Callable[[], object], step: Step | None = None, roots: Mapping[s
     with torch.no_grad(), _noted(step, recorder), recorder:
         result = run()
     recorder.graph.output(tree_map_only(Tensor, recorder.node_of, result))
-    fixed = {id(t) for t in getattr(step, "_constants", {}).values()}
+    fixed = {id(t) for t in (step.constants() if step is not None else ())}
     tensors, constants = _named(recorder, {id(t): name for name, t in tensors_of(step, roots).items()}, fixed)
     graph = recorder.graph
     constants |= _folded(graph, tensors, constants)

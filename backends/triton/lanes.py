@@ -11,15 +11,16 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.torch.schedule import Ended
 from decgraph.backends.triton import shaping
 from decgraph.backends.triton.capture import NothingRecorded
 from decgraph.backends.triton.program import Job, Kept, Look, Needs, Program, home, kept, key_of, more_slots, needs_of, note
+from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.ir.drafting import drafting
 from decgraph.runtime.faults import fault
@@ -31,8 +32,7 @@ KEPT = 2
 PATIENCE = 64
 """Rounds for which a request waits for the memory of another program before that program's lanes are evicted."""
 LOST = "a case came up that only the driver handles"
-Ended = Callable[[int, Any, "BaseException | None"], None]
-Left = Callable[[int, Any, str], None]
+Left = Callable[[int, DeviceRun, str], None]
 
 
 class TooLarge(NotSteppable):
@@ -47,7 +47,9 @@ class Steps:
     more: whether requests come at any time, so that a new program has all lanes at once; else as many as requests wait.
     """
 
-    def __init__(self, ended: Ended, left: Left, *, width: int = 8, chunk: int | None = None, more: bool = False) -> None:
+    def __init__(
+        self, ended: Ended[DeviceRun], left: Left, *, width: int = 8, chunk: int | None = None, more: bool = False
+    ) -> None:
         self.ended, self.left, self.width, self.chunk, self.more = ended, left, width, chunk, more
         self.waiting: deque[Job] = deque()
         self.running: list[Program] = []
@@ -55,7 +57,7 @@ class Steps:
     def __len__(self) -> int:
         return len(self.waiting) + sum(map(len, self.running))
 
-    def join(self, number: int, machine: Any) -> None:
+    def join(self, number: int, machine: DeviceRun) -> None:
         """Take up a request. Raises NotSteppable for one that the driver has to run."""
         self.waiting.append(Job(number, machine, *wants(machine)))
 
@@ -108,7 +110,7 @@ class Steps:
         jobs = [j for j in program.jobs if j is not None]
         for job in jobs:
             program.leave(job)
-            kept(job.machine.main).programs.pop(id(program), None)
+            kept(job.machine.target).programs.pop(id(program), None)
         program.shown.clear()
         return jobs
 
@@ -129,7 +131,7 @@ class Steps:
         for job in list(self.waiting):
             if job.sharing in busy:
                 continue
-            known = list(kept(job.machine.main).programs.values())  # before one makes room
+            known = list(kept(job.machine.target).programs.values())  # before one makes room
             try:
                 program = self._program(job)
                 if program is None:
@@ -148,7 +150,7 @@ class Steps:
 
     def _program(self, job: Job) -> Program | None:
         """A program with a free lane for a request; None where it has to wait. Raises NotSteppable where no memory is left."""
-        store, key = kept(job.machine.main), key_of(job.machine)
+        store, key = kept(job.machine.target), key_of(job.machine)
         mine = [p for p in store.programs.values() if p.key == key and p.step.frame.batch >= self._places(job)]
         for program in mine:
             if shaping.covers(program.features, job.features) and program.capacity >= job.room:
@@ -202,8 +204,8 @@ class Steps:
         return min(self.width, 1 << max(0, alike - 1).bit_length())
 
     def _capacity(self, job: Job) -> int:
-        most = max(j.room for j in self.waiting if j.machine.main is job.machine.main)
-        masked = job.machine.main.kind == "masked"  # whose every call computes all slots
+        most = max(j.room for j in self.waiting if j.machine.main is job.machine.target)
+        masked = job.machine.target.kind == "masked"  # whose every call computes all slots
         size = -(-most // 8) * 8 if masked else 1 << max(6, (most - 1).bit_length())
         return size if job.machine.window is None else max(job.room, min(size, int(job.machine.window) + 1))
 
@@ -253,7 +255,7 @@ class Steps:
         elif program.outgrown(job):
             self._evict([job])
 
-    def _feed(self, m: Any, new: Sequence[int]) -> int:
+    def _feed(self, m: DeviceRun, new: Sequence[int]) -> int:
         """Feed tokens to a request's stop machine; how many came after its end."""
         fed: list[int] = []
         for token in new:
@@ -298,7 +300,7 @@ class Steps:
         m.release()
         self.ended(job.number, m, problem)
 
-    def _count(self, m: Any, name: str, n: int) -> None:
+    def _count(self, m: DeviceRun, name: str, n: int) -> None:
         """Count the calls of a model, or of a part of one."""
         parameter, _, part = name.partition(".")
         model = m.models.get(parameter)
@@ -308,7 +310,7 @@ class Steps:
             m.tally.call(called, model is m.main and not part)
 
 
-def wants(machine: Any) -> tuple[frozenset[str], Needs]:
+def wants(machine: DeviceRun) -> tuple[frozenset[str], Needs]:
     """The features and sizes that a request needs. Raises NotSteppable for one that the driver has to run."""
     if machine.parent is not None or machine.until is not None or machine.externs or machine.recorder is not None:
         raise NotSteppable("it is a sub-run, is recorded, or calls functions of the caller")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 
@@ -12,6 +11,7 @@ from decgraph.backends.triton.graph import Graph, traced
 from decgraph.backends.triton.lanes import wants
 from decgraph.backends.triton.machine import TritonMachine
 from decgraph.backends.triton.program import Job, Program, more_slots
+from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.ir.values import Module
 from decgraph.runtime.arguments import ParamValue
@@ -26,7 +26,7 @@ class _Found(Exception):
     """Enough is recorded."""
 
 
-def begun(machines: Sequence[Any], capacity: int) -> Program:
+def begun(machines: Sequence[DeviceRun], capacity: int) -> Program:
     """The program of some machines, each in a lane of its own of so many tokens, at the end of its prompt. Raises NotSteppable
     where there is no step."""
     program = _opened([Job(n, machine, *wants(machine)) for n, machine in enumerate(machines)], capacity)

@@ -9,9 +9,9 @@ mode: programs without a step, requests with what is no row of tensors, runs who
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import cast
 
 from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.machine import TorchMachine
@@ -19,6 +19,7 @@ from decgraph.backends.torch.schedule import Ended, Schedule
 from decgraph.backends.triton import evaluate
 from decgraph.backends.triton.lanes import Steps, wants
 from decgraph.backends.triton.program import kept
+from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.backend import Backend
 from decgraph.runtime.models.interface import Model
@@ -28,13 +29,10 @@ _LOG = logging.getLogger("decgraph")
 EVERY_EVENT = "its listener hears of every draft, and only what is committed leaves the device"
 
 
-class TritonMachine(TorchMachine):
+class TritonMachine(DeviceRun):
     """One request; its arguments are `Backend`'s."""
 
     name = "triton"
-    reused = 0
-    """Tokens of the prompt whose keys and values a lane had already."""
-    _key: Hashable = None
 
     @classmethod
     def supports(cls, opcode: str) -> str | None:
@@ -45,7 +43,7 @@ class TritonMachine(TorchMachine):
         return None if has else why or "programs with it run as on torch"
 
     @classmethod
-    def schedule(cls, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False) -> Flight:
+    def schedule(cls, ended: Ended[TorchMachine], *, width: int = 8, chunk: int | None = None, apart: bool = False) -> Flight:
         """What runs machines for a caller that advances it by itself."""
         return Flight(ended, width=width, chunk=chunk, apart=apart, more=True)
 
@@ -54,25 +52,6 @@ class TritonMachine(TorchMachine):
         super().limit_memory(models, budget)
         for model in models.values():
             kept(model).limit(budget)
-
-    def reuse(self, key: Hashable) -> None:
-        self._key = key  # lanes find what begins alike by themselves; the driver is told when it runs
-
-    def driven(self, why: str) -> None:
-        """The driver runs it, from its beginning."""
-        self.mode = f"eager mode: {why}"
-        _LOG.debug("%s: %s", self.title, self.mode)
-        self.again()
-        if self._key is not None:
-            super().reuse(self._key)
-
-    def again(self) -> None:
-        """Begin anew."""
-        if self.committed() or self.results:
-            self.results = []
-            self.start_run()
-        if isinstance(self.listener, Commits):
-            self.listener.begin()
 
     def run(self) -> tuple[int, ...]:
         if self.parent is not None:
@@ -96,7 +75,7 @@ class TritonMachine(TorchMachine):
     ) -> None:
         """Run several at a time: on the device those that can, the others by the driver with their model calls together."""
         flight = Flight(ended, width=width)
-        entries: Iterator[tuple[int, Backend] | None] = chain(waiting, iter((None,)))
+        entries = cast(Iterator[tuple[int, TorchMachine] | None], chain(waiting, iter((None,))))
         more = True
         try:
             while more or len(flight):
@@ -117,23 +96,23 @@ class Flight:
     kept in a list, for whoever runs them one by one."""
 
     def __init__(
-        self, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False, alone: bool = False,
+        self, ended: Ended[TorchMachine], *, width: int = 8, chunk: int | None = None, apart: bool = False, alone: bool = False,
         more: bool = False,
     ) -> None:  # fmt: skip
         self.driver = Schedule(ended, chunk=chunk, apart=apart)
         self.steps = Steps(ended, self._left, width=width, chunk=chunk, more=more)
-        self.alone: list[Any] | None = [] if alone else None
+        self.alone: list[TorchMachine] | None = [] if alone else None
 
     def __len__(self) -> int:
         return len(self.driver) + len(self.steps)
 
-    def drives(self, machine: Any) -> bool:
+    def drives(self, machine: TorchMachine) -> bool:
         """Whether the driver runs a machine, so that engines keep its keys and values."""
         return self.reason(machine) is not None
 
-    def reason(self, machine: Any) -> str | None:
+    def reason(self, machine: TorchMachine) -> str | None:
         """Why the driver runs a machine; None where it has steps."""
-        if not isinstance(machine, TritonMachine):
+        if not isinstance(machine, DeviceRun):
             return "it has no steps"
         if not (machine.listener is None or isinstance(machine.listener, Commits)):
             return EVERY_EVENT
@@ -146,17 +125,17 @@ class Flight:
             return f"{type(error).__name__}: {error}"
         return None
 
-    def join(self, number: int, machine: Any) -> None:
+    def join(self, number: int, machine: TorchMachine) -> None:
         """Take up a run."""
         why = self.reason(machine)
-        if why is None:
+        if why is not None:
+            self._left(number, machine, why)
+        elif isinstance(machine, DeviceRun):
             machine.mode = "graph mode"
             self.steps.join(number, machine)
-        else:
-            self._left(number, machine, why)
 
-    def _left(self, number: int, machine: Any, why: str) -> None:
-        if isinstance(machine, TritonMachine):
+    def _left(self, number: int, machine: TorchMachine, why: str) -> None:
+        if isinstance(machine, DeviceRun):
             machine.driven(why)
         if self.alone is None:
             self.driver.join(number, machine)

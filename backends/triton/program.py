@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.capture import captured
 from decgraph.backends.triton.graph import Replayed, traced
 from decgraph.backends.triton.models.device import step_model
-from decgraph.backends.triton.models.interface import CHUNK, ModelPart
+from decgraph.backends.triton.models.interface import CHUNK, DeviceModel, ModelPart
+from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.state import Frame, Slots, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Vec, is_static
@@ -83,13 +84,13 @@ def home(models: Mapping[str, Model]) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def key_of(m: Any) -> Hashable:
+def key_of(m: DeviceRun) -> Hashable:
     """What requests that share a program have in common."""
     models = tuple(sorted((name, id(model)) for name, model in m.models.items()))
     return id(m.module), m.function.name, models, tuple(sorted((name, str(v)) for name, v in m.params.items()))
 
 
-def needs_of(m: Any, features: frozenset[str]) -> Needs:
+def needs_of(m: DeviceRun, features: frozenset[str]) -> Needs:
     """What a machine's program needs; found with one lane of few slots, once. Raises NotSteppable."""
     if m.main is None:
         raise NotSteppable("no model is called")
@@ -106,15 +107,15 @@ def needs_of(m: Any, features: frozenset[str]) -> Needs:
     return out
 
 
-def _needs_key(m: Any, features: frozenset[str]) -> tuple[Hashable, frozenset[str], int]:
+def _needs_key(m: DeviceRun, features: frozenset[str]) -> tuple[Hashable, frozenset[str], int]:
     """The program and its features; of a canvas the size too: it is computed whole, and some find out about it only there."""
-    room = len(m.request.prompt) + int(m.request.max_tokens) if m.main.kind == "masked" else 0
+    room = len(m.request.prompt) + int(m.request.max_tokens) if m.target.kind == "masked" else 0
     return key_of(m), features, room
 
 
-def note(m: Any, features: frozenset[str], found: Needs | NotSteppable) -> None:
+def note(m: DeviceRun, features: frozenset[str], found: Needs | NotSteppable) -> None:
     """Keep what a program needs, or why it has no step, so that it is not found out again."""
-    known = kept(m.main).needs
+    known = kept(m.target).needs
     known[_needs_key(m, features)] = ((m.module, m.models), found)  # so that their ids stay theirs
     while len(known) > 64:
         known.popitem(last=False)
@@ -127,13 +128,13 @@ def more_slots(job: Job, ahead: int) -> Needs:
     return found
 
 
-def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
+def _measured(m: DeviceRun, features: frozenset[str], room: int) -> Needs:
     if room > MOST_CELLS:
         raise NotSteppable(f"a canvas that may come to {room} cells")
     slots = max(64, room + 2)
     step = built(m, Frame(1, slots - 2, home(m.models), features), slots)
     settle(step)
-    size = sum(t.nbytes for cache in step.caches.values() for t, *_ in getattr(cache.model, "buffers", ()))
+    size = sum(t.nbytes for cache in step.caches.values() for t, *_ in cache.model.buffers)
     size += slots * 2 * step.tokens.element_size()  # the text, and what else there is a number of for each token
     behind = [c.peak + c.behind for c in chains(step)]
     return Needs(max(behind, default=0) + 2, -(-size // slots), max(behind, default=-2) + 2)
@@ -145,21 +146,22 @@ def chains(step: Step) -> list[Cache]:
 
 
 @torch.no_grad()
-def built(m: Any, frame: Frame, slots: int) -> Step:
+def built(m: DeviceRun, frame: Frame, slots: int) -> Step:
     """The step of a machine's program, with models of so many slots a lane. Raises NotSteppable."""
-    made: dict[str, Any] = {}  # Any: a DeviceModel, or a ModelPart of layers
+    made: dict[str, ModelPart] = {}
     order = sorted(m.models.items(), key=lambda item: (item[1] is not m.main, item[1].kind in ("features", "head")))
     for name, model in order:
         if model.kind == "layers":
             made[name] = ModelPart(model)
             continue
-        causal = [d for d in made.values() if getattr(d, "kind", "") == "causal"]
-        of = getattr(original_of(model), "target", None)
+        causal = [d for d in made.values() if isinstance(d, DeviceModel) and d.kind == "causal"]
+        whole = original_of(model)
+        of = whole.target_or_self()
         target = next(
-            (d for d in causal if of is not None and original_of(d.model) is original_of(of)), next(iter(causal), None)
+            (d for d in causal if of is not whole and original_of(d.model) is original_of(of)), next(iter(causal), None)
         )
         made[name] = step_model(model, frame.batch, slots, frame.device, target=target)
-    return Step(m.module, m.function.name, {name: made[name] for name in m.models}, m.params, frame)
+    return Step(m.module, m.function.name, {name: cast(DeviceModel, made[name]) for name in m.models}, m.params, frame)
 
 
 @torch.no_grad()
@@ -222,7 +224,7 @@ class Job:
     statistics at the last look."""
 
     number: int
-    machine: Any
+    machine: DeviceRun
     features: frozenset[str]
     needs: Needs
     program: Program | None = None
@@ -245,7 +247,7 @@ class Job:
         """Tokens that a lane for it has room for: of a long text as many more as there are, and `GROWTH` at least. A canvas is
         computed whole."""
         now = len(self.machine.request.prompt) + self.machine.committed()
-        return self.size if self.machine.main.kind == "masked" else min(self.size, now + max(GROWTH, now))
+        return self.size if self.machine.target.kind == "masked" else min(self.size, now + max(GROWTH, now))
 
     @property
     def sharing(self) -> int | None:
@@ -267,7 +269,7 @@ class Program:
         device = home(m.models)
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
         self.loops = settle(self.step)
-        reads = any(getattr(c.model, "exact", False) and getattr(c.model, "rows", 0) is None for c in self.step.caches.values())
+        reads = any(c.model.hosted for c in self.step.caches.values())
         reads = reads or bool(self.step.texts)
         self.hosted = self.loops or reads  # tables of whole paths and other texts are read on the host: no graph has them
         if self.hosted and not reads and device.type == "cuda":
@@ -528,8 +530,9 @@ class Look:
         """From a row int64[n] of `Program.show`."""
         first, last = 7 + len(names), len(row) - RECENT
         calls = {name: int(n) for name, n in zip(names, row[7:first], strict=True)}
-        values: list[Any] = [*row[:7].tolist(), calls, row[first:last].reshape(2, -1), row[last:]]
-        return Look(*values)
+        length, done, lost, iterations, drafted, unmasked, remasked = row[:7].tolist()
+        tests, recent = row[first:last].reshape(2, -1), row[last:]
+        return Look(length, done, lost, iterations, drafted, unmasked, remasked, calls, tests, recent)
 
 
 def alike(mine: Sequence[int], theirs: Sequence[int]) -> int:

@@ -143,14 +143,14 @@ class Step(Evaluator):
         return noise.Keys(*self.settings.rng)
 
     # -- states
-    def start_states(self, lanes: Sequence[int], shared: Mapping[tuple[str, str], Operand] | None = None) -> None:
+    def start_states(self, lanes: Sequence[int], shared: Mapping[tuple[str, str], object] | None = None) -> None:
         """Set the initial states of lanes: the session's, where it has them, else the program's. Raises NotSteppable for a
         state that is no tensor."""
         for reader in self.readers:
             reader.at[list(lanes)] = reader.g.start
         for state in self.function.states:
             kept = (shared or {}).get((self.function.name, state.name)) if state.scope == "session" else None
-            made = self.region(state.init, ())[0] if kept is None else kept
+            made = self.region(state.init, ())[0] if kept is None else cast(Operand, kept)  # the host value of a session
             if state.scope == "batch" or state.type.elem in ("tree", "path", "list", "memory"):
                 raise NotSteppable(f"the state `{state.name}`")
             if state.type.elem == "index" and state.scope != "sequence":

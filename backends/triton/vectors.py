@@ -5,7 +5,7 @@ static."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast, overload
 
@@ -193,6 +193,10 @@ class Vectors:
         if key not in self._constants:
             self._constants[key] = torch.from_numpy(a.copy()).to(device=self.device, dtype=dtype)
         return self._constants[key]
+
+    def constants(self) -> Collection[Tensor]:
+        """What `constant` has created."""
+        return self._constants.values()
 
     def steps(self, n: int) -> Tensor:
         """int64[n]: 0 .. n - 1."""

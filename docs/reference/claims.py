@@ -1,4 +1,4 @@
-"""Writes the tables of docs/checking.md about the claims of stdlib: `python docs/reference/claims.py`, about three seconds.
+"""Writes the tables of docs/checking.md about the claims of stdlib: `python docs/reference/claims.py`.
 
 They say how many claims of each kind have a derivation, and where the others' stop. No world is decided. With `--check` it
 writes nothing and says whether the tables are up to date (exit 1 where they are not).

@@ -1,11 +1,12 @@
 """Writes the page of whole decoding steps beside it: which algorithms of stdlib/ have one on the device, and why the others
-have none: `python docs/reference/steps.py`.
+have none: `python docs/reference/steps.py`. With names of algorithms, only their lines are computed anew.
 
 With `--check` it writes nothing and says whether the page is up to date (exit 1 where it is not). It needs torch; no GPU.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -51,28 +52,43 @@ def reason(name: str) -> str | None:
     return None
 
 
-def page() -> str:
+def committed() -> dict[str, str | None]:
+    """The reasons on the page, by name; None for the algorithms that have a step."""
+    steps, driven = PAGE.read_text(encoding="utf-8").split("## The driver runs")
+    listed = steps.split(" have a step\n")[1]
+    return {**dict.fromkeys(re.findall(r"`(\w+)`", listed)), **dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", driven, re.M))}
+
+
+def reasons(anew: list[str]) -> dict[str, str | None]:
+    """The reason of every algorithm: computed for those of `anew` (all, where it is empty), the page's for the others."""
+    before = committed() if anew else {}
+    return {name: reason(name) if name in anew or name not in before else before[name] for name in stdlib.names()}
+
+
+def page(why: dict[str, str | None]) -> str:
     """The whole page."""
-    names = stdlib.names()
-    steps = [name for name in names if reason(name) is None]
-    lines = [HEAD, f"## {len(steps)} of {len(names)} have a step\n", ", ".join(f"`{name}`" for name in steps) + "\n"]
+    steps = [name for name in why if why[name] is None]
+    lines = [HEAD, f"## {len(steps)} of {len(why)} have a step\n", ", ".join(f"`{name}`" for name in steps) + "\n"]
     lines += ["## The driver runs\n", "| algorithm | because of |", "|---|---|"]
-    lines += [f"| `{name}` | {reason(name)} |" for name in names if reason(name) is not None]
+    lines += [f"| `{name}` | {because} |" for name, because in why.items() if because is not None]
     return "\n".join(lines) + "\n"
 
 
 def main(arguments: list[str]) -> int:
     """Write the page, or with `--check` say whether it is up to date."""
-    if arguments not in ([], ["--check"]):
-        print("usage: python docs/reference/steps.py [--check]")
+    check = arguments == ["--check"]
+    names = [] if check else arguments
+    if not {*names} <= {*stdlib.names()}:
+        print("usage: python docs/reference/steps.py [--check | NAME ...]")
         return 2
-    text = page()
-    if arguments:
+    why = reasons(names)
+    text = page(why)
+    if check:
         same = PAGE.exists() and PAGE.read_text(encoding="utf-8") == text
         print(f"{PAGE} is {'up to date' if same else 'out of date: run python docs/reference/steps.py'}")
         return 0 if same else 1
     PAGE.write_text(text, encoding="utf-8")
-    print(f"{PAGE}: {sum(reason(name) is None for name in stdlib.names())} steps")
+    print(f"{PAGE}: {list(why.values()).count(None)} steps")
     return 0
 
 

@@ -2,7 +2,8 @@
 
 - A relative link to a file outside docs/ becomes a link to the repository, and a link to the repository's own docs/ a link
   to the page of the site.
-- A fence says its language alone (`dec broken E031` is for tests/repo/test_docs.py), and `file=x.dec` becomes its title.
+- A fence says its language alone (`dec broken E031` is for tests/repo/test_docs.py), and the file after `file=`,
+  `new=`, `edit=` or `try=` becomes its title.
 - CHANGELOG.md is a page.
 - `<!-- step NAME -->` becomes the picture of a step of that algorithm (lab/pictures.py) in the page's own colours, which every
   page of the gallery has. The gallery's own page gets what filters its tables (filter.js).
@@ -86,7 +87,8 @@ def rewritten(text: str, page: str) -> str:
 def fence(match: re.Match[str]) -> str:
     """The first line of a fence, with its language and the name of the file that it shows."""
     words = match["info"].split()
-    title = next((f' title="{word.removeprefix("file=")}"' for word in words if word.startswith("file=")), "")
+    named = (word.partition("=") for word in words[1:])
+    title = next((f' title="{name}"' for mark, _, name in named if mark in ("file", "new", "edit", "try")), "")
     return f"{match['indent']}```{words[0]}{title}"
 
 

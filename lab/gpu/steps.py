@@ -14,6 +14,7 @@ import decgraph
 from decgraph.backends.triton import capture, graph
 from decgraph.backends.triton.listing import begun
 from decgraph.backends.triton.program import Program
+from decgraph.backends.triton.run import DeviceRun
 from decgraph.bench.contenders import params_for, request_of, run, session_on
 from decgraph.bench.prompts import of_ids
 from lab.gpu.first import Items, Row
@@ -56,7 +57,8 @@ def prepared(lab: Lab, case: Case) -> Program:
     limit = 12 * lab.sizes.steps * case.tokens  # more than the timed steps can commit
     prompts = of_ids(made.size, case.batch, lab.sizes.prompt)
     asked = (request_of(prompt, limit, sampled=case.sampled, number=n) for n, prompt in enumerate(prompts))
-    return begun([session.begin(request).machine for request in asked], lab.sizes.prompt + limit)
+    machines = [session.begin(request).machine for request in asked]
+    return begun([m for m in machines if isinstance(m, DeviceRun)], lab.sizes.prompt + limit)
 
 
 def replayed(work: Work, device: torch.device) -> Work:

@@ -109,6 +109,9 @@ class Upto(_Partial):
         if layer != target.layers:  # the last states are read, but no layer's
             target.check_entered(layer)
 
+    def target_or_self(self) -> Model:
+        return self.target
+
     def hidden_states(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
         """The state at the end of each path after the first `layer` layers, those that the model runs."""
         rows = self.target.hidden_at_ends(paths, self.layer, given)
@@ -153,6 +156,9 @@ class Headed(Model):
     def holder(self) -> object:
         return self.target.holder()
 
+    def target_or_self(self) -> Model:
+        return self.target
+
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         # An adapter with a final norm of its own hands on states that have been through it.
         normed = isinstance(self.inner, Applied) and self.inner.adapter.own_norm
@@ -176,6 +182,9 @@ class Since(Model):
 
     def holder(self) -> object:
         return self.target.holder()
+
+    def target_or_self(self) -> Model:
+        return self.target
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         return [self._one(path, given) for path in paths]

@@ -33,6 +33,9 @@ class Features(Model):
     def holder(self) -> object:
         return self.target.holder()
 
+    def target_or_self(self) -> Model:
+        return self.target
+
     def _feature(self, pairs: Sequence[tuple[Row, int | Soft]]) -> Row:
         """The feature at the last of `pairs` (feature or None, token), which attends to all of them."""
         raise NotImplementedError

@@ -293,7 +293,7 @@ def _instead(folder: Folder, error: Exception) -> str:
     return "a newer version of transformers may know it" if isinstance(error, ValueError | KeyError) else ""
 
 
-def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, nn.Module]:
+def _part(path: str | Path, of: Model, part: Part) -> tuple[Path, nn.Module]:
     """A head in its target's precision, checked against it."""
     from decgraph.runtime.models.heads import load
     from decgraph.runtime.models.hf_causal import HFCausal
@@ -301,17 +301,18 @@ def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, nn.Modu
     from decgraph.runtime.models.hf_masked import HFMasked
 
     folder = Path(path).expanduser().resolve()
-    target = getattr(target, "target", target)  # what reads a head's states goes by that head's target
-    canvas = isinstance(target, HFMasked) and part == "head"
-    if not isinstance(target, HFCausal) and not canvas:
-        reason = getattr(target, "unreached", None) or DecError("it is not a transformers model")
+    target = of.target_or_self()  # what reads a head's states goes by that head's target
+    if isinstance(target, HFMasked) and part == "head":
+        embedding, config = target.embedding, dict[str, object]()
+    elif isinstance(target, HFCausal):
+        embedding, config = target.token_embeddings(), dict(target.net.config)
+    else:
+        reason = target.unreached or DecError("it is not a transformers model")
         raise unreached(target.name, f"{folder.name} reads hidden states and", reason)
     head = load.read(folder)
     load.expect(head, folder, part)
-    embedding = target.embedding if isinstance(target, HFMasked) else target.token_embeddings()
-    config = {} if isinstance(target, HFMasked) else dict(target.net.config)
     module = load.module(head, folder, embedding.dtype, config).to(embedding.device)
-    if part not in ("features", "head"):
+    if isinstance(target, HFCausal) and part not in ("features", "head"):
         check_width(module, target, folder.name)
     if has_tokenizer(folder):
         own = Model()

@@ -41,6 +41,9 @@ class _Head(Model):
     def holder(self) -> object:
         return self.target.holder()
 
+    def target_or_self(self) -> Model:
+        return self.target
+
 
 class HFHeads(_Head):
     """Medusa heads: row k scores the token k + 2 places after the path's last one."""

@@ -327,6 +327,7 @@ class Model:
     context ends before transformers' does, or "".
     renew: of a model made of a caller's module, gives the model of that module as it is now: itself where nothing has changed.
     own_norm: of an adapter, whether its states have been through a norm of its own.
+    heads_count: of a table model, or of one that is computed position by position, how many heads of its own it has.
     """
 
     name: str
@@ -347,9 +348,14 @@ class Model:
     spelling: Spelling | None = None
     renew: Callable[[], Model] | None = None
     own_norm: bool = False
+    heads_count: int = 0
 
     def holder(self) -> object:
         """The object that it shares its engine and caches by with other models; by default itself (see locks.py)."""
+        return self
+
+    def target_or_self(self) -> Model:
+        """The model that it reads or is derived from; by default itself."""
         return self
 
     def check_entered(self, layer: int) -> None:

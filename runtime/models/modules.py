@@ -218,10 +218,12 @@ def part_of(kind: str, name: str, module: Module, target: HFCausal, gives: str) 
 
 def _as_target(part: Module, target: HFCausal) -> Module:
     """A head in its target's precision and on its device: around its own weights, or a copy of them where it has others."""
+    from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_masked import HFMasked
     from decgraph.runtime.models.shadow import shadow
 
-    whole = getattr(target, "target", target)  # of a head its target
+    whole = target.target_or_self()  # of a head its target
+    assert isinstance(whole, HFCausal | HFMasked)
     like = whole.embedding if isinstance(whole, HFMasked) else whole.token_embeddings()
     if all((p.dtype, p.device) == (like.dtype, like.device) for p in part.parameters()):
         return shadow(part)

@@ -32,6 +32,9 @@ class Reading(Model):
         self.vocab, self.context, self.family = target.vocab, target.context, target.family
         self.layers, self.exact = target.layers, target.exact
 
+    def target_or_self(self) -> Model:
+        return self.target
+
     def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Value]:
         """The values of hidden states [n, width]. layer: whose part of the head reads them; None: the head as a whole. tokens:
         one beside each state, if the head reads tokens."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -84,7 +84,32 @@ def _row(weights: Weights, size: int) -> tuple[Fraction, ...]:
     return tuple(w / sum(row) for w in row)
 
 
-class TableModel(Model):
+class Tabled(Model):
+    """A model whose scores are entries of a table."""
+
+    _table: _Table
+
+    def entry(self, key: Key, name: str) -> Scores:
+        """The scores under a key; errors call the model by this name. Raises DecError where the table has none."""
+        return self._table(key, name)
+
+    def apart(self) -> Self:
+        """The same model with a list of touched entries of its own."""
+        made = copy.copy(self)
+        made._table = copy.copy(self._table)
+        made._table.touched = {}
+        return made
+
+    def entries(self) -> dict[Key, tuple[Fraction, ...]]:
+        """The entries used so far, in the order of their first use."""
+        return self._table.entries()
+
+    def forget(self) -> None:
+        """Clear the record of used entries for `entries` and `describe`; the scores do not change."""
+        self._table.touched.clear()
+
+
+class TableModel(Tabled):
     """A table over `size` tokens.
 
     seed: entries not in `table` are drawn from it; without a seed they are errors. table: from the tokens
@@ -264,19 +289,11 @@ class TableModel(Model):
             return tuple(cell for _, cell in cells[max(0, len(cells) - self.window) :])
         return _canonical(cells)
 
-    def entries(self) -> dict[Key, tuple[Fraction, ...]]:
-        """The entries used so far, in the order of their first use."""
-        return self._table.entries()
-
-    def forget(self) -> None:
-        """Clear the record of used entries for `entries` and `describe`; the scores do not change."""
-        self._table.touched.clear()
-
     def describe(self) -> str:
         return self._table.describe(f"{self.kind} table {self.name}, {self.vocab.size} tokens:")
 
 
-class TableFeatures(Model):
+class TableFeatures(Tabled):
     """An EAGLE head as a table: an entry per (cells of the target's memory at the root's parent, the path
     below)."""
 
@@ -286,6 +303,9 @@ class TableFeatures(Model):
         self.layers, self.family, self.exact = target.layers, target.family, True
         self.name = name or f"{target.name}.features{seed}"
         self._table = _Table(target.vocab.size, seed, {}, zeros, power)
+
+    def target_or_self(self) -> Model:
+        return self.target
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         """Scores of the token after each path. `given` is the target's memory at the root's parent; left out,
@@ -309,14 +329,6 @@ class TableFeatures(Model):
 
     def read_state(self, state: np.ndarray) -> Scores:
         return self._table(state[0][2:], self.name)
-
-    def entries(self) -> dict[Key, tuple[Fraction, ...]]:
-        """The entries touched so far."""
-        return self._table.entries()
-
-    def forget(self) -> None:
-        """Clear the record of used entries for `entries` and `describe`; the scores do not change."""
-        self._table.touched.clear()
 
     def describe(self) -> str:
         return self._table.describe(f"features table {self.name} (target's memory, then the path below):")

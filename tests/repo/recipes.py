@@ -70,13 +70,16 @@ class Fault(Exception):
 def read(page: Path) -> Recipe:
     """The recipe on a page. Raises Fault where a block has no instruction or the page's count of files is missing."""
     text = page.read_text(encoding="utf-8")
-    blocks = []
+    blocks, prose = [], FENCE.sub("", text)
     for match in FENCE.finditer(text):
         words = tuple(match["info"].split())
         line = text.count("\n", 0, match.start("body")) + 1
         block = Block(line, words, match["body"])
-        if words[:1] != ("console",) and not any(map(block.value, ("new", "try", "edit"))):
+        name = block.value("new") or block.value("try") or block.value("edit")
+        if words[:1] != ("console",) and not name:
             raise Fault(f"{page.name}:{line}: a block with neither new=, try=, edit= nor console")
+        if name and f"`{name}`" not in prose:
+            raise Fault(f"{page.name}:{line}: a reader does not see marks: the text has to name `{name}`")
         blocks.append(block)
     said = TOUCHES.findall(text)
     if len(said) != 1:
@@ -146,7 +149,8 @@ def starts(text: str, lines: str) -> Iterator[int]:
 
 def run(block: Block, copy: Path, where: str) -> None:
     """Run a console block's commands in the copy. Raises Fault for another exit code or other output."""
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONSAFEPATH": "1", "COLUMNS": "120", "NO_COLOR": "1"}
+    paths = os.pathsep.join((str(copy), str(copy / "tests")))
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1", "COLUMNS": "120", "NO_COLOR": "1"}
     for name in [n for n in environment if n.startswith("PYTEST_")]:
         del environment[name]
     for command, expected in COMMAND.findall(block.body):

@@ -22,7 +22,7 @@ def test_a_recipe_does_what_it_says(page: Path, tmp_path: Path) -> None:
 
 def page_of(folder: Path, text: str) -> Recipe:
     page = folder / "page.md"
-    page.write_text(f"Touches 1 file.\n\n{text}")
+    page.write_text(f"Touches 1 file: `a/b.py` or `page.md`.\n\n{text}")
     return read(page)
 
 
@@ -57,6 +57,11 @@ def test_what_does_not_go_as_said_names_its_line(tmp_path: Path, block: str, say
 def test_a_block_without_an_instruction_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Fault, match=r"page.md:4: a block with neither"):
         page_of(tmp_path, "```python\nx = 1\n```\n")
+
+
+def test_a_file_that_the_text_does_not_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Fault, match=r"page.md:4: .* name `c.py`"):
+        page_of(tmp_path, "```python new=c.py\nx = 1\n```\n")
 
 
 def test_an_edit_needs_one_place() -> None:

@@ -46,7 +46,7 @@ class Acceptance:
 
 
 def prompts() -> list[str]:
-    """The held-out prompts that decgraph brings."""
+    """The held-out prompts that come with decgraph."""
     return [json.loads(line)["prompt"] for line in PROMPTS.read_text(encoding="utf-8").splitlines()]
 
 

@@ -30,7 +30,7 @@ class Batches:
 
 
 def padded(texts: list[Text]) -> Batch:
-    """Rows as one batch; the token after a row's last place is not known, so that place does not count."""
+    """Rows as one batch; the token after a row's last place is unknown, so that place does not count."""
     length = max(len(text.ids) for text in texts)
     ids = torch.zeros(len(texts), length, dtype=torch.long)
     states = torch.zeros(len(texts), length, texts[0].states.shape[-1], dtype=torch.bfloat16)

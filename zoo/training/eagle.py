@@ -231,7 +231,7 @@ def loss(
     """The loss of one batch: cross entropy against the target's likeliest tokens among some, all steps summed.
 
     `features` [batch, length, 3 * width] and `embedded` [batch, length, width] belong to tokens 0..length-1,
-    `output` [tokens, width] are the rows of the target's output matrix for the tokens that the loss tells apart, `said`
+    `output` [tokens, width] are the rows of the target's output matrix for the tokens that the loss distinguishes, `said`
     [batch, length, tokens] the target's logits for them after each place, `counts` [batch, length] how much a guess of the
     token after each counts (0: not at all). A share `hard` of the label lies on the target's first choice.
     """

@@ -15,7 +15,7 @@ from decgraph.zoo.training.students import FALLING, Batch, Student
 
 # How many times the head is unrolled on its own outputs.
 UNROLLED = 4
-# The loss tells apart the tokens of its batch and this many of the most frequent ones. The head's outputs are in the space of
+# The loss distinguishes the tokens of its batch and this many of the most frequent ones. The head's outputs are in the space of
 # the target's own output matrix, so what it learns carries over to the tokens that are left out, at a tenth of the price.
 NEGATIVES = 4096
 # Of the places of the text, one in so many is looked at for the draft vocabulary.
@@ -90,7 +90,7 @@ class Eagle(Student):
 
     def save(self, folder: Path, weights: dict[str, torch.Tensor], tokenizer: Any) -> None:
         """Write `weights`, of the module's shapes, and config.json as SafeAILab's code reads them. The output matrix is the
-        target's and half of the head's numbers, so it is written only if that was asked for."""
+        target's and half of the head's numbers, so it is written only on request."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""First words of a user's turn, by kind of task, that a model goes on from when it writes its own questions.
+"""First words of a user's turn, by kind of task, that a model continues when it writes its own questions.
 
 Without them a small model asks the same few kinds of question; with them its text covers what a chat model is
 used for. The words after these are the model's own.

@@ -27,7 +27,7 @@ LEAST = 0.25
 """The share of the time, where it is given in minutes, that is kept for training itself. Answers to measure on take a
 quarter of it at most, and all text three quarters."""
 SLICE = 8
-"""Held-out answers that are written, and kept, at a time."""
+"""Held-out answers that are written and stored at a time."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def train(job: Job, say: Callable[[str], None] = print) -> TrainingReport:
 
 
 class _Best:
-    """Exports weights when their held-out acceptance is at least that of what lies in the folder from this run."""
+    """Exports weights when their held-out acceptance is at least that of this run's weights in the folder."""
 
     def __init__(self, job: Job, student: Student, held: list[Text], tokenizer: Any, say: Callable[[str], None]) -> None:
         self.job, self.student, self.held, self.tokenizer, self.say = job, student, held, tokenizer, say

@@ -75,7 +75,7 @@ class Store:
             self.flush()
 
     def flush(self, *, done: bool = False) -> None:
-        """Write what is waiting; `done` says that no more will come."""
+        """Write the pending texts; `done`: no more will come."""
         if self.waiting:
             name = f"part-{len(self.parts):04d}.safetensors"
             tensors = {

@@ -71,7 +71,7 @@ class Student:
         """The tokens of a greedy chain, int64[places] for each depth, on the text as it is.
 
         Row p of depth s is the guess of token p + 1 + s when tokens 0..p are committed. Where a draft's earlier tokens agree
-        with the text this is what the draft has; elsewhere nobody looks.
+        with the text this is what the draft has; elsewhere it is not read.
         """
         raise NotImplementedError
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas
-from decgraph.backends.torch.data import array, host
+from decgraph.backends.torch.data import array, host, whole
 from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws, joined, points
 from decgraph.backends.torch.events import masked_again, unmasked
 from decgraph.backends.torch.lowering import lowering, on_host
@@ -119,24 +117,27 @@ def get(m: Machine, c: Canvas, *, field: str) -> object:
 
 
 @lowering("positions")
-def positions(m: Machine, *xs: Any, kind: str) -> list[np.ndarray] | np.ndarray | int:
+def positions(m: Machine, c: Canvas | Ids, *others: object, kind: str) -> list[np.ndarray] | np.ndarray | int:
     """Sets of positions, int64[n] each, or the place where one starts or stops."""
+    n = len(c) if isinstance(c, Canvas) else np.size(c)
     if kind == "blocks":
-        n, k = len(xs[0]), max(1, int(xs[1]))
+        k = max(1, whole(others[0]))
         return [np.arange(i, min(i + k, n)) for i in range(0, n, k)]
     if kind == "span":
-        return np.arange(max(0, int(xs[1])), min(int(xs[1]) + int(xs[2]), len(xs[0])))
+        first = whole(others[0])
+        return np.arange(max(0, first), min(first + whole(others[1]), n))
     if kind == "from":
-        return np.arange(max(0, int(xs[1])), len(xs[0]))
+        return np.arange(max(0, whole(others[0])), n)
     if kind == "before":
-        return np.arange(0, min(int(xs[1]), len(xs[0])))
-    if kind in ("start", "stop") and not len(xs[0]):
+        return np.arange(0, min(whole(others[0]), n))
+    if kind in ("start", "stop") and not n:
         raise OpError(f"positions that hold no cell have no {kind}", hint="look before: if len(b) > 0")
+    a = np.ravel(np.asarray(c, dtype=np.int64))
     if kind == "start":
-        return int(xs[0][0])
+        return int(a[0])
     if kind == "stop":
-        return int(xs[0][-1]) + 1
-    a, b = (np.ravel(np.asarray(x, dtype=np.int64)) for x in xs)
+        return int(a[-1]) + 1
+    b = np.ravel(np.asarray(others[0], dtype=np.int64))
     return np.concatenate((a, b[~np.isin(b, a)])) if kind == "union" else a[~np.isin(a, b)]
 
 

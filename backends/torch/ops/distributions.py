@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 import torch
@@ -109,34 +108,33 @@ def adjust(m: Machine, s: object, *at: object) -> torch.Tensor:
     return Rows(flat, m.request, path=paths.__getitem__, label="adjust").adjusted().reshape(a.shape)
 
 
-def probability(p: Any, x: object) -> np.ndarray | float:
+def probability(p: object, x: object) -> np.ndarray | float:
     """p[x] for what ranges over the vocabulary and a token, or for as many tokens as rows: float64 on the host."""
     tokens = array(x)
-    if not isinstance(p, TorchDist):
-        p = tensor_of(p)
-        rows, tokens = np.broadcast_arrays(np.arange(p.shape[:-1].numel()).reshape(p.shape[:-1]), tokens)
-        return entries(p, rows.reshape(-1), tokens.reshape(-1)).reshape(rows.shape)[()]
-    return p.probability(tokens)
+    if isinstance(p, TorchDist):
+        return p.probability(tokens)
+    table = tensor_of(p)
+    rows, tokens = np.broadcast_arrays(np.arange(table.shape[:-1].numel()).reshape(table.shape[:-1]), tokens)
+    return entries(table, rows.reshape(-1), tokens.reshape(-1)).reshape(rows.shape)[()]
 
 
 @lowering("lookup")
-def lookup(m: Machine, p: Any, x: object, *, op: Op) -> object:
+def lookup(m: Machine, p: object, x: object, *, op: Op) -> object:
     """p[x]: the entry of a token in each distribution, on the host. Dimensions over the same things are lined up."""
     tokens = array(x)
     if isinstance(p, TorchDist) and p.index.ndim == 0 and tokens.ndim == 0:
         return p.probability(tokens)
     tp, tx = op.operands[0].type, op.operands[1].type
-    if not isinstance(p, TorchDist):
-        p = tensor_of(p)
+    table = p if isinstance(p, TorchDist) else tensor_of(p)
     front = tp.dims if tp.elem in ("dist", "scores") else numeric(tp).dims[:-1]
-    shape = p.shape if isinstance(p, TorchDist) else tuple(p.shape[:-1])
+    shape = table.shape if isinstance(table, TorchDist) else tuple(table.shape[:-1])
     rows = np.arange(prod(shape)).reshape(shape)
     if shape != tokens.shape:
         long = front if len(front) >= len(tx.dims) else tx.dims
         tokens = spread(tokens, tx.dims, long) if tokens.ndim else tokens
         rows = spread(rows, front, long) if front else rows
         rows, tokens = np.broadcast_arrays(rows, tokens)
-    out = entries(p, rows.reshape(-1), tokens.reshape(-1)).reshape(rows.shape)
+    out = entries(table, rows.reshape(-1), tokens.reshape(-1)).reshape(rows.shape)
     return out if out.ndim else float(out)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -22,11 +21,10 @@ from decgraph.runtime import noise as runtime_noise
 
 
 @lowering("noise")
-def noise(m: Machine, *counters: Any, kind: str, site: str) -> NoiseKey:
+def noise(m: Machine, *counters: int, kind: str, site: str) -> NoiseKey:
     """The key of a draw's noise; nothing is drawn yet."""
     if kind == "output":
-        index: Any = host(counters[0]) if counters else None
-        return NoiseKey("output", (), "output", index)
+        return NoiseKey("output", (), "output", counters[0] if counters else None)
     return NoiseKey(site, tuple(map(int, counters)), kind)
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from decgraph.backends.torch.calls import states_call
+from decgraph.backends.torch.calls import Place, states_call
 from decgraph.backends.torch.canvas_calls import read
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.events import count_call
 from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.stores import ids_of
-from decgraph.backends.torch.trees import TorchPath
+from decgraph.backends.torch.trees import TorchPath, TorchTree
 from decgraph.ir.data.hidden import states_value
 from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Op
@@ -27,7 +26,7 @@ from decgraph.runtime.models.interface import Memory, Model
 
 
 @lowering("model.states")
-def states(m: Machine, trunk: Any, place: Any, *rest: Any, op: Op) -> np.ndarray:
+def states(m: Machine, trunk: Model, place: Place, *rest: object, op: Op) -> np.ndarray:
     """The states [..., width] that a trunk computes at a place, or at the end (attribute each: at every token) of another text,
     on the keys and values that the target's engine keeps."""
     extra, each = dict(zip(op.attrs.get("named", ()), rest, strict=True)), bool(op.attrs.get("each"))
@@ -42,12 +41,15 @@ def states(m: Machine, trunk: Any, place: Any, *rest: Any, op: Op) -> np.ndarray
         paths = [tokens[: i + 1] for i in range(len(tokens))] if each else [tokens]
         count_call(m, trunk, len(paths), sum(map(len, paths)))
         return states_value(trunk.hidden_states(paths), (len(paths),) if each else ())
-    call, shape = states_call(m, place, extra.get("tree"))
+    tree = extra.get("tree")
+    assert isinstance(tree, TorchTree | None)
+    call, shape = states_call(m, place, tree)
     count_call(m, trunk, len(call.rows), len(call.tokens))
     if not call.rows:
         return states_value([], shape)
-    given: Any = extra.get("given")  # a head's is always there
-    on = given.value if trunk.kind == "features" else _given(m, getattr(trunk, "target", trunk), call, given)
+    given = extra.get("given")
+    assert isinstance(given, Remembered | None)
+    on = given.value if trunk.kind == "features" and given is not None else _given(m, trunk.target_or_self(), call, given)
     return states_value(states_at(trunk, call.paths(), on), shape)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 import torch
 
 from decgraph.backends.drafting import calls
+from decgraph.backends.torch.data import whole
 from decgraph.backends.torch.lowering import on_host, written
 from decgraph.backends.torch.ops.selection import ranked, top
 from decgraph.backends.torch.pending import MeetingCall
@@ -25,7 +26,7 @@ def batch_top(m: Machine, x: object, k: int, by: Sequence[object], site: str) ->
     """The meaning of `batch.top`: a call that waits for the other sequences' candidates."""
     _, order, keys = ranked(m, x, by)
     best = [tuple(key[i] for key in keys) for i in range(min(len(order), max(0, int(k))))]
-    return MeetingCall((best, int(k)), shares, site, finish=lambda n: top(m, x, n, *by))
+    return MeetingCall((best, int(k)), shares, site, finish=lambda n: top(m, x, whole(n), *by))
 
 
 @calls

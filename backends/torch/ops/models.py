@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,14 +20,15 @@ from decgraph.runtime.models.rounding import Bits, bits_of
 
 Held = Remembered | CanvasMemory
 """A memory of a text or of a canvas."""
+H = TypeVar("H", Remembered, CanvasMemory)
 
 
 @lowering("model.derive")
-def derived(m: Machine, base: Model, *args: Any, how: str, named: tuple[str, ...] = ()) -> Model:
+def derived(m: Machine, base: Model, *given: object, how: str, named: tuple[str, ...] = ()) -> Model:
     """A model that shares another's weights, one object for each derivation from one model."""
     how = "on" if how == "adapter" else how
-    args = halves(args, named)
-    kept = memo_of(base).once("derived", dict[Hashable, tuple[Model, tuple[Any, ...]]])
+    args = halves(given, named)
+    kept = memo_of(base).once("derived", dict[Hashable, tuple[Model, tuple[object, ...]]])
     key = (how, tuple(id(a) if isinstance(a, Model) else str(a) for a in args))
     if key not in kept:
         made = derive(
@@ -52,7 +53,7 @@ def quantized(m: Machine, memory: Held, bits: Bits) -> Remembered:
 
 
 @lowering("memory.join")
-def joined(m: Machine, a: Held, b: Any) -> Held:
+def joined(m: Machine, a: H, b: H) -> H:
     """Two memories together; the right one wins."""
     return a.join(b)
 

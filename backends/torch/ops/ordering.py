@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
-from decgraph.backends.torch.data import array, host
+from decgraph.backends.torch.data import Vector, array, host
 from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.lowering import lowering
 from decgraph.backends.torch.ops.distributions import tensor_of
@@ -41,7 +39,7 @@ def compact(m: Machine, v: object, c: object, *, op: Op) -> object:
 
 
 @lowering("take_first")
-def take_first(m: Machine, x: Any, k: int, *, op: Op) -> object:
+def take_first(m: Machine, x: Vector, k: int, *, op: Op) -> object:
     """The first k of a vector; of a condition over positions, the first k where it holds."""
     k = max(0, int(k))
     if op.operands[0].type.elem == "bool" and op.results[0].type.elem == "position":

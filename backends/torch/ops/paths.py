@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +29,9 @@ def edit(m: Machine, i: object, x: object) -> object:
     out = np.empty(len(at), dtype=object)
     for n, p in enumerate(at):
         if isinstance(x, TorchDraws | Mixed):
-            value: Any = x.pick(n) if x.shape else x
+            part = x.pick(n) if x.shape else x
+            assert isinstance(part, TorchDraws)
+            value: TorchDraws | int = part
         else:
             value = int(np.broadcast_to(np.asarray(x), at.shape)[n])
         out[n] = Edit(int(p), value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.spelling import retokenized
 from decgraph.runtime.models.vocabularies import spelling_of
 from decgraph.runtime.stop import StopMachine
+from decgraph.runtime.text import Detokenizer
 
 
 @lowering("context")
@@ -135,7 +135,8 @@ def write_state(m: Machine, value: object, *, state: str) -> None:
 def returned(m: Machine, *given: object, has_tree: bool = False) -> None:
     """n-best results: paths of tokens."""
     values = list(given)
-    tree: Any = values.pop() if has_tree else None
+    tree = values.pop() if has_tree else None
+    assert isinstance(tree, TorchTree | None)
     for v in values:
         if tree is not None and not isinstance(v, TorchPath | list):
             m.results += [path_of(tree, int(n)).tokens for n in np.ravel(np.asarray(v))]
@@ -148,19 +149,24 @@ def returned(m: Machine, *given: object, has_tree: bool = False) -> None:
 @lowering("completes")
 def completes(m: Machine, path: TorchPath, s: str) -> bool:
     """Whether the text of a path holds a string."""
-    return s in text_of(m, path)
+    return s in _detokenizer(m).text(path.tokens)
 
 
 @lowering("text_of")
-def text_of(m: Machine, x: object, tree: TorchTree | None = None) -> object:
+def text_of(m: Machine, x: object, tree: TorchTree | None = None) -> str | list[str]:
     """The text of tokens, or of nodes' paths. Raises DecError without a tokenizer."""
-    if m.detokenizer is None:
-        raise DecError("this program reads text, and no tokenizer was given")
+    detokenizer = _detokenizer(m)
     if tree is not None:
         ids = np.asarray(x)
-        texts = [m.detokenizer.text(path_of(tree, int(i)).tokens) for i in ids.ravel()]
+        texts = [detokenizer.text(path_of(tree, int(i)).tokens) for i in ids.ravel()]
         return texts if ids.ndim else texts[0]
-    return m.detokenizer.text(ids_of(x))
+    return detokenizer.text(ids_of(x))
+
+
+def _detokenizer(m: Machine) -> Detokenizer:
+    if m.detokenizer is None:
+        raise DecError("this program reads text, and no tokenizer was given")
+    return m.detokenizer
 
 
 @lowering("retokenize")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.data import array, host
+from decgraph.backends.torch.data import Vector, array, host
 from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws
 from decgraph.backends.torch.lowering import lowering
 from decgraph.backends.torch.ops.distributions import tensor_of
@@ -59,7 +58,7 @@ def topk(m: Machine, q: object, k: int) -> TorchDraws:
     return TorchDraws(tokens.reshape(shape), q.rows, rows, q.face, point=True, at=q.at, inner=q.inner)
 
 
-def element(xs: Any, i: int) -> object:
+def element(xs: Vector, i: int) -> object:
     """Element i of a vector or list."""
     return (
         xs.pick(i)
@@ -68,13 +67,13 @@ def element(xs: Any, i: int) -> object:
     )
 
 
-def keys_of(by: Sequence[Any]) -> list[np.ndarray]:
+def keys_of(by: Sequence[object]) -> list[np.ndarray]:
     """Sort keys as flat float arrays [n] on the host."""
     return [np.asarray(host(k), dtype=np.float64).ravel() for b in by for k in (b if isinstance(b, list | tuple) else [b])]
 
 
 @lowering("arg")
-def arg(m: Machine, x: object, *by: object, fn: str, op: Op) -> object:
+def arg(m: Machine, x: Vector, *by: object, fn: str, op: Op) -> object:
     """The element with the largest (or smallest) key; with one operand the best token of each distribution."""
     down = fn == "max"
     if not by:
@@ -96,7 +95,9 @@ def arg(m: Machine, x: object, *by: object, fn: str, op: Op) -> object:
     return element(x, int(m.num.order(keys, down)[0]))
 
 
-def ranked(m: Machine, x: object, by: Sequence[object]) -> tuple[Draws | list[Any] | np.ndarray, np.ndarray, list[np.ndarray]]:
+def ranked(
+    m: Machine, x: object, by: Sequence[object]
+) -> tuple[Draws | list[object] | np.ndarray, np.ndarray, list[np.ndarray]]:
     """The candidates in one row, the places int64[n] where they stand there, best first, and each key [n] in that order."""
     flat = x.ravel() if isinstance(x, TorchDraws | Mixed) else x if isinstance(x, list) else np.ravel(array(x))
     n = flat.shape[0] if isinstance(flat, TorchDraws | Mixed) else len(flat)

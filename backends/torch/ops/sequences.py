@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.data import array, whole
+from decgraph.backends.torch.data import Vector, array, dimensions, whole
 from decgraph.backends.torch.draws import Mixed, TorchDraws, joined
 from decgraph.backends.torch.lowering import lowering, on_host, planned
 from decgraph.backends.torch.ops.vectors import elements, on_device, plain, stacked, vector
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.rows import TorchDist, TorchVectors, ids_on, locate
+from decgraph.backends.torch.rows import TorchDist, TorchVectors, Where, ids_on, locate
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchPath
@@ -41,11 +40,11 @@ def gather(op: Op) -> Callable[..., object]:
 
         return inner
 
-    def call(m: Machine, v: Any, *ix: object) -> object:
+    def call(m: Machine, v: Vector, *ix: object) -> object:
         if listed or isinstance(v, list):
             return v[whole(ix[0])]
         if single:
-            where: Any = whole(ix[0])
+            where: Where = whole(ix[0])
         elif len(types) == 1:
             where = array(ix[0])
         else:
@@ -67,7 +66,7 @@ def gather(op: Op) -> Callable[..., object]:
 
 
 @lowering("slice")
-def cut(m: Machine, v: Any, *ends: object, has_lo: bool = False, has_hi: bool = False) -> object:
+def cut(m: Machine, v: Vector | TorchPath, *ends: object, has_lo: bool = False, has_hi: bool = False) -> object:
     """v[lo:hi] of the first dimension."""
     where = slice(whole(ends[0]) if has_lo else None, whole(ends[-1]) if has_hi else None)
     if isinstance(v, TorchDist | TorchDraws | Mixed):
@@ -75,10 +74,10 @@ def cut(m: Machine, v: Any, *ends: object, has_lo: bool = False, has_hi: bool = 
     return v.cut(where) if isinstance(v, TorchPath) else v[where]
 
 
-def _listed(x: Any) -> list[Any]:
+def _listed(x: object) -> list[object]:
     if isinstance(x, list):
         return list(x)
-    return elements(x) if isinstance(x, TorchDraws | Mixed | TorchDist) else (list(x) if np.ndim(x) else [x])
+    return elements(x) if isinstance(x, TorchDraws | Mixed | TorchDist) else (list(array(x)) if dimensions(x) else [x])
 
 
 def path_of_tokens(x: object) -> TorchPath:
@@ -87,13 +86,13 @@ def path_of_tokens(x: object) -> TorchPath:
         return x
     if isinstance(x, TorchDraws | Mixed):
         flat = x if x.shape else x.pick(np.s_[None])
-        return TorchPath(tuple(flat.tokens.tolist()), uids=(-1,) * flat.shape[0], draws=tuple(elements(flat)))
+        return TorchPath(tuple(flat.tokens.tolist()), uids=(-1,) * flat.shape[0], draws=tuple(flat))
     tokens = ids_of(x)
     return TorchPath(tokens, uids=(-1,) * len(tokens), draws=(None,) * len(tokens))
 
 
 @lowering("concat")
-def concat(m: Machine, a: Any, b: Any, *, op: Op) -> object:
+def concat(m: Machine, a: object, b: object, *, op: Op) -> object:
     """a ++ b along the first dimension; single values count as vectors of one."""
     want = op.results[0].type
     allowed(joined_length(a, b), "this vector")
@@ -128,7 +127,7 @@ def listing(m: Machine, *items: object, op: Op) -> object:
 
 
 @lowering("len")
-def length(m: Machine, x: Any) -> int:
+def length(m: Machine, x: Vector | TorchPath) -> int:
     """How many there are."""
     if isinstance(x, TorchPath):
         return len(x.tokens)

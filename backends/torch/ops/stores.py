@@ -16,7 +16,7 @@ def new(m: Machine, *sizes: int, kind: str) -> object:
 
 
 @lowering("index.ask")
-def ask(m: Machine, index: object, *args: object, what: str, named: tuple[str, ...] = ()) -> object:
+def ask(m: Machine, index: Recent | Suffixes, *args: object, what: str, named: tuple[str, ...] = ()) -> object:
     """Ask an index."""
     return stores.ask(m, what, named, index, args)
 

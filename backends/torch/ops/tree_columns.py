@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas
-from decgraph.backends.torch.data import array
+from decgraph.backends.torch.data import array, real
 from decgraph.backends.torch.draws import Mixed, joined, points
 from decgraph.backends.torch.lowering import lowering
 from decgraph.backends.torch.ops.trees import column_of
@@ -49,11 +48,11 @@ def get(m: Machine, t: TorchTree, *, column: str, op: Op) -> object:
 
         laws = [d.law(m.request, m.vocab_size) for d in (root, *(t.draw(n) for n in range(1, len(t))))]
         return TorchDist.all(TorchVectors(torch.stack(on_one_device([d.vector() for d in laws])), m.request))
-    values: list[Any] = t.columns.get(c, [None] * len(t))
+    values = t.columns.get(c, [None] * len(t))
     if op.results[0].type.elem == "list":
         return list(values)
     if op.results[0].type.elem == "dist":
-        return Stored(values, m.request, m.vocab_size, c)
+        return Stored([v for v in values if v is None or isinstance(v, TorchDist)], m.request, m.vocab_size, c)
     if op.results[0].type.elem == "astate":
         return objects(values)
     zero = next((np.zeros_like(np.asarray(v)) for v in values if v is not None), 0)
@@ -67,7 +66,7 @@ def put(m: Machine, t: TorchTree, ns: object, values: object, *, column: str) ->
     each = column_of(values, len(ids), np.arange(len(ids)))
     if column == "logprob":
         logprob = t.logprob.copy()
-        logprob[ids] = [float(v) for v in each]
+        logprob[ids] = [real(v) for v in each]
         tree = replace(t, logprob=logprob)
         m.now(tree)
         return tree

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from decgraph.backends.torch.canvases import Canvas, Edit
-from decgraph.backends.torch.data import host
+from decgraph.backends.torch.data import dimensions, host, real
 from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws
 from decgraph.backends.torch.events import grew, grew_edits, pruned
 from decgraph.backends.torch.lowering import lowering, written
@@ -74,7 +73,7 @@ def grow(
     m: Machine,
     t: TorchTree,
     what: Grown,
-    *rest: Any,
+    *rest: object,
     has_at: bool = False,
     columns: tuple[str, ...] = (),
     chain: bool = False,
@@ -114,13 +113,13 @@ def grow(
     else:
         ups = parents[places]
         depths = t.depth[ups] + 1
-    cols: dict[str, list[Any]] = {}
+    cols: dict[str, list[object]] = {}
     logprob = np.empty(len(places))
     logprob.fill(np.nan)
     for name, value in zip(columns, values, strict=True):
         each = column_of(value, len(parents), leading)
         if name == "logprob":
-            logprob = np.array([float(each[int(i)]) for i in places])
+            logprob = np.array([real(each[int(i)]) for i in places])
         else:
             cols[name] = [each[int(i)] for i in places]
     if draw is None:
@@ -171,7 +170,7 @@ def _edge_log(e: Edge) -> float:
         return float(np.log(e.value.prob()))
 
 
-def _parents(t: TorchTree, what: Draws, flat: Draws, at: Any, chain: bool) -> tuple[Ids, Ids]:
+def _parents(t: TorchTree, what: Draws, flat: Draws, at: object, chain: bool) -> tuple[Ids, Ids]:
     """The parent of every draw, and the leading row each stands in."""
     n = len(flat.tokens)
     if chain:
@@ -181,12 +180,13 @@ def _parents(t: TorchTree, what: Draws, flat: Draws, at: Any, chain: bool) -> tu
     width = prod(shape[1:])
     leading = np.arange(n) // width if shape else np.zeros(n, dtype=np.int64)
     if at is not None:
-        ids = np.asarray(at, dtype=np.int64).reshape(-1)
+        given = np.asarray(at, dtype=np.int64)
+        ids = given.reshape(-1)
         if len(ids) == 1:
             return filled(n, int(ids[0])), leading
         if n == 1 and not shape:  # one draw under several nodes: under each
             return ids[:1], leading
-        return (ids if np.shape(at) == shape else ids[leading]), leading
+        return (ids if given.shape == shape else ids[leading]), leading
     nodes = flat.nodes()
     if nodes is not None:
         return np.asarray(nodes, dtype=np.int64), leading
@@ -196,10 +196,10 @@ def _parents(t: TorchTree, what: Draws, flat: Draws, at: Any, chain: bool) -> tu
     return filled(n, int(front[0]) if len(front) else 0), leading
 
 
-def _attached(t: TorchTree, what: Grown, at: Any) -> tuple[list[Any], Ids, Ids]:
+def _attached(t: TorchTree, what: Edge | np.ndarray | list[Edge], at: object) -> tuple[list[Edge], Ids, Ids]:
     """Steps, edits and soft cells with their parents."""
-    items = list(what) if isinstance(what, list) or isinstance(what, np.ndarray) and what.dtype == object else [what]
-    if isinstance(what, TorchPath) or not isinstance(what, list | np.ndarray):
+    items: list[Edge] = list(what) if isinstance(what, list | np.ndarray) else [what]
+    if not isinstance(what, list | np.ndarray):
         node = int(np.asarray(at).reshape(-1)[0]) if at is not None else int(t.frontier[0])
         return items, np.array([node]), np.zeros(1, dtype=np.int64)
     if isinstance(what, list):
@@ -211,14 +211,14 @@ def _attached(t: TorchTree, what: Grown, at: Any) -> tuple[list[Any], Ids, Ids]:
     return items, parents, np.arange(len(items))
 
 
-def column_of(value: Any, n: int, rows: Ids) -> list[Any]:
+def column_of(value: object, n: int, rows: Ids) -> list[object]:
     """A column's values, one per edge: elementwise, by row, or the same for all."""
     value = host(value) if isinstance(value, TorchDraws | Mixed) else value
     if isinstance(value, TorchDist):  # a distribution each, which stays on the device
-        each = [value.pick(i) for i in np.ndindex(value.shape)] if value.shape else [value]
+        each: list[object] = [value.pick(i) for i in np.ndindex(value.shape)] if value.shape else [value]
         value = each if len(each) != 1 else each * n
-    if isinstance(value, list | tuple) or np.ndim(value):
-        flat = list(value) if isinstance(value, list | tuple) else list(np.ravel(np.asarray(value)))
+    if isinstance(value, list | tuple) or dimensions(value):
+        flat: list[object] = list(value) if isinstance(value, list | tuple) else list(np.ravel(np.asarray(value)))
         return flat if len(flat) == n else [flat[int(r)] for r in rows]
     return [value] * n
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.data import array, host, real
+from decgraph.backends.torch.data import Vector, array, every, host, real
 from decgraph.backends.torch.draws import Mixed, TorchDraws, joined
 from decgraph.backends.torch.lowering import lowering, on_host, planned
 from decgraph.backends.torch.prefixes import Context
@@ -188,7 +187,7 @@ def scan(m: Machine, x: object, *, op: Op) -> object:
     return torch.cummax(a, -1).values if fn == "cummax" else (torch.cumsum if fn == "cumsum" else torch.cumprod)(a, -1)
 
 
-def elements(xs: Any) -> list[Any]:
+def elements(xs: Vector) -> list[object]:
     """The elements of a vector, list or topology."""
     if isinstance(xs, TorchDist | TorchDraws | Mixed):
         return [xs.pick(i) for i in range(xs.shape[0])]
@@ -197,19 +196,19 @@ def elements(xs: Any) -> list[Any]:
     return [xs[i] for i in range(len(xs))]
 
 
-def stacked(m: Machine, items: list[Any]) -> object:
+def stacked(m: Machine, items: Sequence[object]) -> object:
     """Equal-shaped values as one vector."""
     if not items:
         return np.zeros(0, dtype=np.int64)
-    first = items[0]
-    if all(isinstance(x, TorchDist) for x in items):
+    if every(items, TorchDist):
+        first = items[0]
         if all(x.rows is first.rows and x.face == first.face for x in items):
             return TorchDist(first.rows, np.stack([x.index for x in items]), first.face)
         probs = torch.stack([x.vector() for x in items])
         shape = tuple(probs.shape[:-1])
         flat = probs.reshape(-1, probs.shape[-1])
         return TorchDist(TorchVectors(flat, m.request), np.arange(len(flat)).reshape(shape))
-    if all(isinstance(x, TorchDraws) and not x.shape for x in items):
+    if every(items, TorchDraws) and not any(x.shape for x in items):
         return joined(items)
     if any(isinstance(x, Tensor) for x in items):
         return torch.stack([vector(x) for x in items])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from decgraph.backends.triton.kernels.attend import attend
@@ -19,7 +19,7 @@ from decgraph.backends.triton.kernels.rope_write import rope_write
 from decgraph.backends.triton.models.interface import DeviceModel, Seen, at_slots, put
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.decoder.decoder import Cache, Decoder, DecoderPart, Turn
+from decgraph.runtime.models.decoder.decoder import Cache, Decoder, DecoderPart, Out, Turn
 from decgraph.runtime.models.decoder.layers import decoder_of_layers
 from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.decoder.net import Net
@@ -35,6 +35,9 @@ from decgraph.runtime.models.hf_live import Live
 from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
 from decgraph.runtime.models.interface import Model
 
+Stage = Decoder | ModuleDecoder
+"""A decoder over slots, or a module of transformers that runs as it is."""
+
 
 @dataclass
 class Sight:
@@ -46,7 +49,7 @@ class Sight:
     slots: Tensor
     slot_positions: Tensor
     both: bool = False
-    _masks: dict[Any, Tensor] = field(default_factory=dict)
+    _masks: dict[int | tuple[int | None, int] | None, Tensor] = field(default_factory=dict)
 
     def prepared(self, window: int | None, groups: int, make: Callable[[Tensor, int], Tensor]) -> Tensor:
         """The mask as a decoder adds it to the scores of so many queries a head of keys, made once a forward.
@@ -85,7 +88,7 @@ class SlotDecoder(Decoder):
     def __call__(
         self, ids: Tensor, positions: Tensor, write: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor],
         masks: Mapping[Any, Any],
-    ) -> Any:  # fmt: skip
+    ) -> Out:  # fmt: skip
         """See `Decoder`; write: int64[B, T], slots."""
         size, table = (positions.shape[0], positions.shape[1]), self.weights.get("positions")
         # Lanes that are over may have positions for which nothing was learned.
@@ -127,12 +130,12 @@ class Weights:
     """A model's forward. stages: decoders, each on the states of the one before it. head: last states [..., width] to logits
     [..., V or more]. guesses: heads of its own, states [B, R, width] to one tensor a head, logits where `own_output`."""
 
-    stages: tuple[Any, ...]
+    stages: tuple[Stage, ...]
     head: Callable[[Tensor], Tensor]
-    guesses: Any = None
+    guesses: nn.Module | None = None
 
     @property
-    def last(self) -> Any:
+    def last(self) -> Stage:
         """The decoder whose states are the model's."""
         return self.stages[-1]
 
@@ -154,7 +157,7 @@ class CausalModel(DeviceModel):
         every = [blocks[size][sizes[:n].count(size)] for n, size in enumerate(sizes)]
         self.keys, self.values = every[: len(every) // 2], every[len(every) // 2 :]
         self.taps: dict[int, Tensor] = {}
-        self._steps = list(weights.stages)
+        self._steps: list[Stage] = list(weights.stages)
 
     def keep_states(self, layers: Sequence[int] = ()) -> None:
         """See `DeviceModel`. layers: whose entering states are kept too, in `taps`."""
@@ -235,9 +238,11 @@ class CausalModel(DeviceModel):
                 masks = {kind: sight.mask(window) for kind, window in zip(step.kinds, step.windows, strict=True)}
                 if self.model.context is not None:  # lanes that are over may ask for positions that no table has
                     positions = positions.clamp(0, self.model.context - 1)
-            x = step(x, positions, slots, keys, values, masks)
-            if isinstance(x, tuple):
-                x, tapped = x
+            out = step(x, positions, slots, keys, values, masks)
+            if not isinstance(out, tuple):
+                x = out
+            else:
+                x, tapped = out
                 for made, states in zip(self.taps.values(), tapped, strict=True):
                     put(made[lanes], slots, states)
         if self.last is not None:
@@ -256,12 +261,12 @@ class CausalModel(DeviceModel):
         return made[..., : self.vocab_size] if self.weights.guesses.own_output else self.read(made)
 
 
-def _sizes(stage: Any, part: int) -> list[tuple[int, int]]:
+def _sizes(stage: Stage, part: int) -> list[tuple[int, int]]:
     """Heads and numbers of each layer's keys (1) or values (2)."""
     return [(shape[0], shape[part]) for shape in stage.caches]
 
 
-def weights_of(model: Any) -> Weights:
+def weights_of(model: Model) -> Weights:
     """The weights of a loaded causal model, or of one that is derived from it. Raises NotSteppable for others, and DecError
     for a module that cannot be run over caches."""
     match model:
@@ -273,16 +278,16 @@ def weights_of(model: Any) -> Weights:
             raise NotSteppable(f"{model.name!r} has rotary frequencies that change where a text grows past a length")
         case HFCausal() if model.net.decoder.recurrent:
             raise NotSteppable(f"{model.name!r} has recurrent layers, whose states are no slots")
+        case HFCausal(attached=heads) if heads is not None:
+            return replace(of_net(net_of(model), model.name), guesses=heads.module)
         case HFCausal() | Live():
-            made = of_net(net_of(model), model.name)
-            heads = getattr(model, "attached", None)
-            return made if heads is None else replace(made, guesses=heads.module)
+            return of_net(net_of(model), model.name)
         case Headed(target=HFCausal() as target, inner=inner) if not target.net.decoder.recurrent:
             return _headed(model, target, inner)
     raise NotSteppable(f"{model.name!r} is a {type(model).__name__}, which has no step")
 
 
-def _headed(model: Headed, target: HFCausal, inner: Any) -> Weights:
+def _headed(model: Headed, target: HFCausal, inner: Model) -> Weights:
     """`target.head(inner)`, of the states of lower layers or of an adapter over them."""
     read = target.net.head if model.bare else normed(target.net)
     if isinstance(inner, Applied) and isinstance(inner.adapter, HFAdapter) and not model.bare:
@@ -290,10 +295,10 @@ def _headed(model: Headed, target: HFCausal, inner: Any) -> Weights:
     return Weights(lower(model.name, target, inner), read)
 
 
-def lower(name: str, target: HFCausal, inner: Any) -> tuple[Any, ...]:
+def lower(name: str, target: HFCausal, inner: Model) -> tuple[Stage, ...]:
     """The decoders of a layers model: of the target's lower layers, and of an adapter over them. Raises NotSteppable for
     others."""
-    above: tuple[Any, ...] = ()
+    above: tuple[Stage, ...] = ()
     if isinstance(inner, Applied) and isinstance(inner.adapter, HFAdapter):
         above, inner = (layers_of(inner.adapter.module, name),), inner.inner
     if not isinstance(inner, Upto) or inner.target is not target or inner.after_norm:
@@ -315,7 +320,7 @@ def of_net(net: Net, name: str) -> Weights:
     return memo_of(net).once("slot decoder", made)
 
 
-def layers_of(module: Any, name: str) -> SlotDecoder:
+def layers_of(module: nn.Module, name: str) -> SlotDecoder:
     """The layers of a head, on states [B, T, width]. Raises NotSteppable where the decoder does not know them."""
     memo = memo_of(module)
     made = memo.once("slot decoder", lambda: decoder_of_layers(module))

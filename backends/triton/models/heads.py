@@ -8,18 +8,22 @@ they are committed, they are computed again from the target's.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.models.decoder import CausalModel, Weights, layers_of
+from decgraph.backends.triton.models.decoder import CausalModel, Stage, Weights, layers_of
 from decgraph.backends.triton.models.interface import ModelPart, Seen, at_slots
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Since
-from decgraph.runtime.models.hf_heads import outputs_of, values_of
+from decgraph.runtime.models.heads.chained import Chained
+from decgraph.runtime.models.heads.rooted import Rooted
+from decgraph.runtime.models.hf_heads import HFReading, outputs_of, values_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.reading import Confidence
+
+H = TypeVar("H", bound=Chained | Rooted)
 
 
 class ReadingHead(ModelPart):
@@ -27,7 +31,7 @@ class ReadingHead(ModelPart):
 
     kind, exact, mask = "head", False, None
 
-    def __init__(self, model: Model, whole: Any, target: CausalModel) -> None:
+    def __init__(self, model: Model, whole: HFReading | Confidence, target: CausalModel) -> None:
         super().__init__(model)
         self.whole, self.trunk, self.vocab_size, self.device = whole, target, target.vocab_size, target.device
 
@@ -71,13 +75,13 @@ class SinceModel(CausalModel):
         return self.run(states, positions, self.followed(positions, slots, known), seen)
 
 
-class OnTarget(CausalModel):
+class OnTarget(CausalModel, Generic[H]):
     """What heads on a target's states share: keys and values, one slot below those of tokens."""
 
     kind = "features"
     behind = 1
 
-    def __init__(self, model: Model, module: Any, target: CausalModel, stages: tuple[Any, ...]) -> None:
+    def __init__(self, model: Model, module: H, target: CausalModel, stages: tuple[Stage, ...]) -> None:
         own = next((p for p in module.parameters()), None)
         if own is not None and (own.device != target.device or own.dtype != target.dtype):
             raise NotSteppable(f"{model.name!r} is no {target.dtype} on {target.device}, as its target {target.name!r} is")
@@ -117,10 +121,10 @@ class OnTarget(CausalModel):
         return torch.where(at < 0, self.capacity - 1, at)
 
 
-class FeaturesModel(OnTarget):
+class FeaturesModel(OnTarget[Chained]):
     """See the module, and `DeviceModel`. `module` is as in runtime/models/heads/chained.py."""
 
-    def __init__(self, model: Model, module: Any, target: CausalModel) -> None:
+    def __init__(self, model: Model, module: Chained, target: CausalModel) -> None:
         super().__init__(model, module, target, (layers_of(module, model.name),))
         self.shifts = torch.ones(target.batch, dtype=torch.int64, device=target.device)
 

@@ -55,9 +55,12 @@ class ModelPart(Shared):
     kind = "layers"
     mask: int | None = None
     """The mask token of a masked model; None where there is none."""
+    hosted = False
+    """Whether its rows are read on the host, so that no graph has them."""
 
     def __init__(self, model: Model) -> None:
         self.model, self.name, self.layers = model, model.name, model.layers
+        self.buffers: list[tuple[Tensor, int, int]] = []  # with the axes of lanes and slots
         self._known: dict[Hashable, tuple[tuple[object, ...], ModelPart]] = {}
 
     def derive(self, how: str, *args: object) -> ModelPart:
@@ -102,7 +105,6 @@ class DeviceModel(ModelPart):
         super().__init__(model)
         self.vocab_size = model.vocab.size
         self.batch, self.capacity, self.device = batch, capacity, device
-        self.buffers: list[tuple[Tensor, int, int]] = []  # with the axes of lanes and slots
         self.origin: DeviceModel | None = None  # the device model that this one is derived from
         self.following = False
         self.slot_positions = self.buffer((batch, capacity), torch.int64)

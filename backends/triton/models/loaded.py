@@ -12,11 +12,12 @@ from decgraph.backends.triton.models.rooted import DFlashModel, HydraModel, Recu
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Applied, Since
 from decgraph.runtime.models.distinct import original_of
+from decgraph.runtime.models.heads.chained import Chained
 from decgraph.runtime.models.heads.dflash import DFlash
 from decgraph.runtime.models.heads.rooted import Hydra, Recurrent
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFFeatures, HFReading, HFRooted
-from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.reading import Confidence
 
@@ -26,7 +27,8 @@ def loaded_model(model: Model, whole: Model, batch: int, capacity: int, target: 
     if isinstance(whole, HFMasked):
         return MaskedModel(model, of_net(whole.net, model.name), batch, capacity)
     if whole.kind == "masked":
-        raise NotSteppable(f"{model.name!r} is called as it is, and keeps no keys and values: {getattr(whole, 'why', '')}")
+        why = whole.why if isinstance(whole, CalledMasked) else ""
+        raise NotSteppable(f"{model.name!r} is called as it is, and keeps no keys and values: {why}")
     if isinstance(whole, Since):
         return _since_model(model, whole, target)
     if whole.kind not in ("features", "head"):
@@ -35,7 +37,7 @@ def loaded_model(model: Model, whole: Model, batch: int, capacity: int, target: 
         raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
     match whole:
         case HFFeatures():
-            return FeaturesModel(model, whole.module, target)
+            return FeaturesModel(model, cast(Chained, whole.module), target)  # or a module of the zoo that has as much
         case HFRooted(module=Hydra() as hydra):
             return HydraModel(model, hydra, target)
         case HFRooted(module=Recurrent() as recurrent):

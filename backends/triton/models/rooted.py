@@ -8,25 +8,28 @@ on features are: the state of position p - 1 at slot p - 1, when the token at p 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decgraph.backends.triton.models.decoder import CausalModel, SlotDecoder, layers_of
+from decgraph.backends.triton.models.decoder import CausalModel, SlotDecoder, Stage, layers_of
 from decgraph.backends.triton.models.heads import OnTarget
 from decgraph.backends.triton.models.interface import Seen, at_slots, put
+from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.heads.base import outside
 from decgraph.runtime.models.heads.dflash import DFlash
-from decgraph.runtime.models.heads.rooted import Hydra, Recurrent
+from decgraph.runtime.models.heads.rooted import Hydra, Recurrent, Rooted
 from decgraph.runtime.models.interface import Model
 
+R = TypeVar("R", bound=Rooted)
 
-class RootedModel(OnTarget):
+
+class RootedModel(OnTarget[R]):
     """What these heads share. width: numbers of a row."""
 
-    def __init__(self, model: Model, module: Any, target: CausalModel, stages: tuple[Any, ...], width: int) -> None:
+    def __init__(self, model: Model, module: R, target: CausalModel, stages: tuple[Stage, ...], width: int) -> None:
         super().__init__(model, module, target, stages)
         self.rows = self.buffer((self.batch, self.capacity, width), self.dtype)
 
@@ -53,7 +56,7 @@ class RootedModel(OnTarget):
         return torch.where((root > 0)[:, None, None], self.target.kept(None, root[:, None] - 1), 0).to(self.dtype)
 
 
-class RecurrentModel(RootedModel):
+class RecurrentModel(RootedModel[Recurrent]):
     """ReDrafter: a row is the state of its RNN."""
 
     def __init__(self, model: Model, module: Recurrent, target: CausalModel) -> None:
@@ -64,7 +67,11 @@ class RecurrentModel(RootedModel):
     ) -> tuple[Tensor, Tensor]:
         module, embedded = self.module, self.module.embed(tokens).to(self.dtype)
         above = torch.where((depth > 0)[..., None], above, 0)
-        rows = embedded + above if module.rnn_u is None else F.silu(module.rnn_w(embedded) + module.rnn_u(above))
+        rows = (
+            embedded + above
+            if module.rnn_u is None or module.rnn_w is None
+            else F.silu(module.rnn_w(embedded) + module.rnn_u(above))
+        )
         context = self.before(root).expand(rows.shape)
         return rows, torch.cat([context, rows], -1)
 
@@ -73,13 +80,13 @@ class RecurrentModel(RootedModel):
         """See `DeviceModel`; of the likeliest tokens alone."""
         module = self.module
         logits: Tensor = module.lm_head(states if module.input_proj is None else module.input_proj(states))
-        kept = int(module.options.get("kept") or 50)
+        kept = whole(module.options, "kept", 50)
         if kept < logits.shape[-1]:
             logits = torch.where(logits < logits.topk(kept, dim=-1).values[..., -1:], outside(logits.dtype), logits)
         return logits[..., : self.vocab_size]
 
 
-class HydraModel(RootedModel):
+class HydraModel(RootedModel[Hydra]):
     """Hydra: a row is the embeddings of the tokens from the root on, side by side, and how many they are. With a layer over the
     target's states (Hydra++) its outputs take those states' place."""
 
@@ -90,7 +97,7 @@ class HydraModel(RootedModel):
     def drafted(
         self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, above: Tensor, depth: Tensor, root: Tensor
     ) -> tuple[Tensor, Tensor]:
-        module, count = self.module, int(self.module.depth)
+        module, count = self.module, self.module.depth or 0
         here = torch.arange(count, device=self.device) == depth[..., None]
         parts = above.view(*depth.shape, count, -1)
         embedded = module.embed(tokens).to(self.dtype) if module.grounded else parts[..., 0, :]
@@ -116,7 +123,7 @@ class HydraModel(RootedModel):
         return out
 
 
-class DFlashModel(RootedModel):
+class DFlashModel(RootedModel[DFlash]):
     """DFlash: keys and values of committed tokens are made of the target's states; a block of masks behind the root is computed
     on them in every call, at the slots from the root on, and a cell has the state of its place in it. A row is the root's
     token."""
@@ -139,7 +146,8 @@ class DFlashModel(RootedModel):
         self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice = slice(None), room: int | None = None
     ) -> Tensor:
         """Writes the keys and values of states [b, T, hidden]: nothing else is computed of them."""
-        step: SlotDecoder = self.weights.last
+        step = self.weights.last
+        assert isinstance(step, SlotDecoder)
         put(self.slot_positions[lanes], slots, positions)
         turns, size = step.turns(positions), (x.shape[0], x.shape[1])
         for n, layer in enumerate(step.shape.layers):

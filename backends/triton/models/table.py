@@ -11,9 +11,8 @@ hole or a context for which a table has no entry, has NaN: lanes that are over c
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Callable
 from itertools import count, dropwhile, product
-from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -25,15 +24,15 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.engine.plain import stacked
 from decgraph.runtime.models.interface import MASK, Model, Scores, sees
 from decgraph.runtime.models.layered import Layered
-from decgraph.runtime.models.table import TableModel, _canonical
+from decgraph.runtime.models.table import Tabled, TableModel, _canonical
 
 _ENTRIES = 1 << 24  # numbers of all rows together: 128 MiB
 _REMEMBERED = 200_000  # rows of paths
 
 
-def is_function_of_paths(model: Any) -> bool:
+def is_function_of_paths(model: Model) -> bool:
     """Whether a model is called with paths alone, and has no tensors."""
-    base = getattr(model, "target", model)
+    base = model.target_or_self()
     return bool(model.exact or isinstance(base, Layered))
 
 
@@ -44,11 +43,11 @@ class PathModel(DeviceModel):
     exact = True
     dtype = torch.int64
 
-    def __init__(self, model: Model, whole: Any, batch: int, capacity: int, device: torch.device | str) -> None:
+    def __init__(self, model: Model, whole: Model, batch: int, capacity: int, device: torch.device | str) -> None:
         super().__init__(model, batch, capacity, torch.device(device))
-        self.kind, self.function = str(model.kind), _untouched(whole)
+        self.kind, self.function = str(model.kind), whole.apart() if isinstance(whole, Tabled) else whole
         size, window = self.vocab_size, whole.window if isinstance(whole, TableModel) and whole.kind == "causal" else None
-        self.count = int(getattr(whole, "heads_count", 0))
+        self.count = int(whole.heads_count)
         few = window is not None and (size + 1) ** window * size * (1 + self.count) <= _ENTRIES
         self.window: int | None = window if few else None
         self.rows = self.head_rows = None
@@ -61,14 +60,15 @@ class PathModel(DeviceModel):
             raise NotSteppable(f"{model.name!r} is a {self.kind} model, which is not called at tokens")
         self.trunk = self
         """Of a head: the model whose states it reads, which are the paths themselves."""
-        if self.window is not None:
+        if self.window is not None and isinstance(whole, TableModel):
             made = _filled(whole, self.window, lambda path: self.function.eval([path]))
             self.rows = made[:, 0].to(self.device)
             if self.count:
                 self.head_rows = _filled(whole, self.window, self.function.heads).to(self.device)
+        self.hosted = self.rows is None
         self.number = next(_numbers)
         _models[self.number] = self
-        self.known: dict[tuple[Any, ...], Tensor] = {}
+        self.known: dict[tuple[int, ...], Tensor] = {}
         self.slot_tokens = self.buffer((batch, capacity), torch.int64)
 
     def fill_part(self, tokens: Tensor, at: Tensor, first: int, lanes: slice) -> None:
@@ -142,11 +142,11 @@ class PathModel(DeviceModel):
         if not path or min(path) < 0:
             if not isinstance(function, TableModel) or heads or not path or path[-1] < 0:
                 raise DecError("a path with a hole")
-            return [function._table(function._visible([(i, t) for i, t in enumerate(path) if t >= 0]), self.name)]
+            return [function.entry(function._visible([(i, t) for i, t in enumerate(path) if t >= 0]), self.name)]
         if heads:
             return function.heads(path)
         if self.kind == "features" and known >= 0:
-            memory = function.target.memory(path[: min(known, len(path) - 1)])
+            memory = function.target_or_self().memory(path[: min(known, len(path) - 1)])
             return function.eval([path], given=memory)
         if self.following and known >= 0:
             assert isinstance(self.origin, PathModel)
@@ -159,8 +159,8 @@ class PathModel(DeviceModel):
         position = state[-2]
         within = sees(self.function.visibility, position, max(there, default=0) + 1)
         cells = [(j, there[j]) for j in within if j in there]
-        made: Scores = self.function._table((_canonical(cells), position), self.name)
-        return made
+        assert isinstance(self.function, TableModel)
+        return self.function.entry((_canonical(cells), position), self.name)
 
 
 def _whole(state: tuple[int, ...]) -> tuple[int, ...]:
@@ -189,17 +189,7 @@ def _(states: Tensor, number: int, heads: bool, rows: int, size: int) -> Tensor:
     return states.new_empty((*states.shape[:-1], rows, size), dtype=torch.float64)
 
 
-def _untouched(model: Any) -> Any:
-    """The same model with its own list of touched entries: the model's lists those that a run read."""
-    if not hasattr(getattr(model, "_table", None), "touched"):
-        return model
-    made = copy.copy(model)
-    made._table = copy.copy(model._table)
-    made._table.touched = {}
-    return made
-
-
-def _filled(model: TableModel, window: int, scores: Any) -> Tensor:
+def _filled(model: TableModel, window: int, scores: Callable[[tuple[int, ...]], list[Scores]]) -> Tensor:
     """Rows float64[contexts + 1, n, V] of every context's n scores; NaN for numbers of none, and where the table has no
     entry. The last row is that of paths with a hole."""
     size, made = model.vocab.size, {}

@@ -62,7 +62,7 @@ def _make(model: Model) -> Engine:
 
         assert isinstance(model, Live)
         return live_engine(model)
-    base = getattr(model, "target", model)
+    base = model.target_or_self()
     if any(kind.__module__.startswith("decgraph.runtime.models.hf_") for kind in type(base).__mro__):
         from decgraph.runtime.models.engine.hf import hf_engine
 

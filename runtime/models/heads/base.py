@@ -98,6 +98,10 @@ class Head(nn.Module):
         assert self._embed is not None, "attach comes before use"
         return self._embed(tokens)
 
+    def read_out(self, states: Tensor) -> Tensor:
+        """Logits [n, V] of own outputs [n, hidden], of a head with `own_output`."""
+        raise NotImplementedError
+
     def logits(self, states: Tensor) -> Tensor:
         """Logits [n, V] of states [n, hidden]: by the head's own output matrix, or by the target's."""
         made: Tensor | None = None if self.output is None else self.output(states)

@@ -44,8 +44,8 @@ class Chained(Head):
         """What enters the first layer [..., entering], of token ids int64[...] and features [..., hidden]."""
         raise NotImplementedError
 
-    def read_out(self, states: Tensor) -> Tensor:
-        """Logits [n, V] of own outputs [n, hidden], of a head with `own_output`."""
+    def unknown(self) -> Tensor:
+        """What stands for an unknown feature [1, 1, hidden], of a head with a `mask`."""
         raise NotImplementedError
 
     def back(self, states: Tensor) -> Tensor:

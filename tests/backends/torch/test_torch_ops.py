@@ -19,6 +19,7 @@ from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.backends.reference.values import SuffixSearch as ReferenceSuffixes
 from decgraph.backends.torch import control_flow, lowering, model_calls
 from decgraph.backends.torch.machine import TorchMachine
+from decgraph.backends.torch.recent import Recent
 from decgraph.backends.torch.stores import Suffixes as TorchSuffixes
 from decgraph.ir.table import TABLE
 from decgraph.ir.text import parse_module
@@ -161,10 +162,10 @@ class Torch(_Kept, TorchMachine):
 OWN: dict[str, Any] = {"au": Automaton(((0, 1, -1), (1, 0, -1)), frozenset({0})), "st": 0}
 
 
-def index_for(op: Op, suffixes: Any) -> Any:
+def index_for(op: Op, suffixes: Any, table: Any) -> Any:
     """What the op of a sample asks: a table, an index asked already, or an index."""
     if op.attrs.get("what") == "get":
-        return Lru(2).store(1, (0, 2)).store(1, (2,))
+        return table(2).store(1, (0, 2)).store(1, (2,))
     index = suffixes(8).learn((0, 2, 0, 1, 0, 2, 2, 0, 2))
     return Continuations(index, (0,)) if op.opcode == "tree.best_first" else index
 
@@ -176,7 +177,7 @@ def operands(module: Module, request: Request, *, on_torch: bool, tensors: bool 
         elem = p.value.type.elem
         if elem == "index":
             asking = next(op for op in module.functions["f"].body.walk() if p.value in op.operands and not op.regions)
-            out[p.name] = index_for(asking, TorchSuffixes if on_torch else ReferenceSuffixes)
+            out[p.name] = index_for(asking, *((TorchSuffixes, Recent) if on_torch else (ReferenceSuffixes, Lru)))
         elif elem != "model":
             value = OWN.get(p.name, OPERANDS[p.name][1])
             vocab = any(d.kind == "vocab" for d in p.value.type.dims)
