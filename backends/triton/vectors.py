@@ -195,7 +195,7 @@ class Vectors:
         return self._constants[key]
 
     def constants(self) -> Collection[Tensor]:
-        """What `constant` has created."""
+        """The tensors that `constant` has created, [*dims] each."""
         return self._constants.values()
 
     def steps(self, n: int) -> Tensor:

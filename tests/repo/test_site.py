@@ -228,6 +228,11 @@ def test_code_keeps_its_links_and_loses_its_marks() -> None:
     )
 
 
+@pytest.mark.parametrize("mark", ["file", "new", "edit", "try"])
+def test_the_file_of_a_fence_is_its_title(mark: str) -> None:
+    assert hooks.rewritten(f"```diff {mark}=a/b.py\n+x\n```\n", "docs/page.md") == '```diff title="a/b.py"\n+x\n```\n'
+
+
 def test_the_navigation_holds_what_is_there() -> None:
     entries: list[Any] = ["index.md", {"A": ["a.md", {"Not yet": "later.md"}, "b/*.md"]}, {"None": ["gone.md"]}]
     there = ["a.md", "b/one.md", "b/two.md", "index.md"]

@@ -102,6 +102,7 @@ def test_steps_commit_the_reference_s_tokens(name: str) -> None:
 def test_every_algorithm_stands_on_the_page_once() -> None:
     assert sorted(NAMES + DRIVEN) == sorted(stdlib.names())
     assert len(NAMES) >= 155 and set(FEW) <= set(NAMES)
+    assert STEPS["page"](STEPS["committed"]()) == PAGE
 
 
 @pytest.mark.budget(10)
