@@ -38,17 +38,26 @@ class CausalCells:
         self.layered = model if isinstance(model, Layered) else None
         self.root = Cell()
 
+    def find(self, above: Sequence[Cell], path: Sequence[int]) -> Cell | None:
+        """The slot of the last token of `path`, given those above it; None if it is not cached."""
+        return (above[-1] if above else self.root).below.get(path[-1])
+
+    def keep(self, above: Sequence[Cell], path: Sequence[int], cell: Cell) -> None:
+        (above[-1] if above else self.root).below[path[-1]] = cell
+
     def reach(self, path: Sequence[int]) -> tuple[list[Cell], int]:
         """The slots along a path, and how many of them had to be computed."""
         cells: list[Cell] = []
         computed = 0
-        for i, token in enumerate(path):
-            below = (cells[-1] if cells else self.root).below
-            if token not in below:
+        for i in range(len(path)):
+            here = path[: i + 1]
+            cell = self.find(cells, here)
+            if cell is None:
                 before = [c.made for c in cells if c.made is not None]
-                below[token] = Cell(None if self.layered is None else self.layered.cell(path[: i + 1], before))
+                cell = Cell(None if self.layered is None else self.layered.cell(here, before))
+                self.keep(cells, here, cell)
                 computed += 1
-            cells.append(below[token])
+            cells.append(cell)
         return cells, computed
 
     def scores(self, paths: Sequence[tuple[int, ...]]) -> tuple[list[Scores], int]:
