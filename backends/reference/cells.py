@@ -146,6 +146,9 @@ class CanvasCells:
         """Begin a call: only the results of the last one stay cached."""
         self.before, self.now = self.now, {}
 
+    def key(self, cells: tuple[interface.Cell, ...], fresh: Sequence[int] | None, given: Memory | None) -> object:
+        return (cells, None if fresh is None else tuple(fresh), given)
+
     def scores(
         self,
         cells: tuple[interface.Cell, ...],
@@ -156,7 +159,7 @@ class CanvasCells:
     ) -> tuple[list[Scores], int]:
         """The scores at `rows` of one canvas, and how many positions were computed for them. `fresh`: what a call on a memory
         computes. prompt: where the canvas begins."""
-        key = (cells, None if fresh is None else tuple(fresh), given)
+        key = self.key(cells, fresh, given)
         known = self.now.get(key) or self.before.get(key) or {}
         computed = 0
         if any(r not in known for r in rows):
