@@ -63,7 +63,7 @@ class Run(Backend):
         self.shared: dict[tuple[str, str], object] = shared if shared is not None else {}
         self.detokenizer, self.parent = detokenizer, parent
         self.title = title_of(request)
-        self.memo: dict[Any, Any] = {}
+        self.memo: dict[object, Any] = {}
         self.site_prefix = ""
         self.counter_prefix: tuple[int, ...] = ()
         self.results = []

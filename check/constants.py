@@ -6,23 +6,22 @@ it names (check/plans.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 from decgraph.backends.exact.states import free_values, read_again
 from decgraph.ir.types import Type
-from decgraph.ir.values import Function, Module, Op, Value
+from decgraph.ir.values import Constant, Function, Module, Op, Value
 from decgraph.ir.walk import ops_of
 
 COMPARE = frozenset(
     {"eq", "ne", "lt", "le", "gt", "ge", "minimum", "maximum", "mod", "sub", "clamp", "div", "mul", "weigh", "contrast"}
 )
 LARGEST = 64  # contexts, vocabularies and texts of up to so many tokens are generated for a constant
-WHOLE: dict[str, Any] = {"add": sum, "mul": prod, "minimum": min, "maximum": max}
+WHOLE: dict[str, Callable[..., int]] = {"add": sum, "mul": prod, "minimum": min, "maximum": max}
 MANY = 256  # vocabularies that hold tokens up to this id
 LONGEST = 1024  # contexts of up to so many tokens for a constant that texts or memories are cut at
 
@@ -62,7 +61,7 @@ class Facts:
     widths: tuple[int, ...] = ()
     cuts: tuple[int, ...] = ()
     uncut: tuple[int, ...] = ()
-    met: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    met: tuple[tuple[str, tuple[int | Fraction, ...]], ...] = ()
     length: str = ""
     block: str = ""
     carries: bool = False
@@ -183,28 +182,28 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
 
     least = {p.value: p.low for p in f.params}
 
-    def constant(v: Value) -> Any:
+    def constant(v: Value) -> Constant:
         op = made.get(v)
-        return op.attrs["value"] if op is not None and op.opcode == "const" else None
+        value: Constant = op.attrs["value"] if op is not None and op.opcode == "const" else None
+        return value
 
-    def lowest(v: Value, depth: int = 12) -> Any:
+    def lowest(v: Value, depth: int = 12) -> Constant:
         """A constant, the least value of a parameter, or what sums and products of such are at least; None for others."""
         if v in least:
             return least[v]
         op = made.get(v)
         if op is None or op.opcode != "map" or op.attrs["fn"] not in WHOLE or depth == 0:
             return constant(v)
-        parts = [lowest(o, depth - 1) for o in op.operands]
-        if any(not isinstance(x, int | Fraction) or isinstance(x, bool) for x in parts) or min(parts) < 0:
-            return None
-        return WHOLE[op.attrs["fn"]](parts)
+        least_of = [lowest(o, depth - 1) for o in op.operands]
+        parts = [x for x in least_of if isinstance(x, int | Fraction) and not isinstance(x, bool)]
+        return None if len(parts) < len(least_of) or min(parts) < 0 else WHOLE[op.attrs["fn"]](parts)
 
     counts: set[int] = set()
     numbers: set[Fraction] = set()
     tokens: set[int] = set()
     widths: set[int] = set()
     cuts: set[int] = set()
-    met: dict[str, set[Any]] = {}
+    met: dict[str, set[int | Fraction]] = {}
     marks: dict[str, None] = {}
     texts = {p.value: p.default for p in f.params if p.value.type.elem == "text" and p.has_default}
     listed = [constant(v) for op in ops if op.opcode == "list" for v in op.operands if v.type.elem == "text" and v in made]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 from decgraph.backends.exact.choices import Point, TooMany, runs
 from decgraph.backends.exact.reals import NotSeparated
@@ -176,7 +175,7 @@ class Counterexample:
 
         return frame(self)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
 
         def listed(d: Distribution) -> dict[str, str]:
             return {_spelled(k, True): str(v) for k, v in sorted(d.items())}

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -157,9 +156,10 @@ def part(r: random.Random, facts: Facts) -> Fraction:
     )
 
 
-def _shape(value: Any) -> tuple[int, ...]:  # Any: as NumPy takes it
+def _shape(value: object) -> tuple[int, ...]:
     """What NumPy says of it: () of whatever is no array and no list."""
-    return np.shape(value)
+    shape = getattr(value, "shape", None)
+    return np.asarray(value).shape if shape is None else tuple(shape)
 
 
 def _tokens(m: ExactMachine, t: Type) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from decgraph.backends.exact.coverage import Outcome, Ran
 from decgraph.backends.exact.run import ExactMachine
@@ -139,7 +138,7 @@ class Report:
 
         return fragment(self)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain data for `--json`."""
         return {
             "name": self.name,

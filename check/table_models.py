@@ -220,7 +220,7 @@ class StyledModel(TableModel):
         self.style = style
         self._table = StyledTable(size, seed, replace(style, window=None))
 
-    def derive(self, how: str, *args: Any) -> Model:
+    def derive(self, how: str, *args: object) -> Model:
         made = super().derive(how, *args)
         if isinstance(made, TableModel) and made.seed is not None and made._table is not self._table:
             made._table = StyledTable(self.vocab.size, made.seed, self.style)

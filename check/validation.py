@@ -29,6 +29,7 @@ from decgraph.backends.reference.calls import model_of
 from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.backends.reference.protocols import RowSource
 from decgraph.backends.reference.soft import read_path
+from decgraph.backends.reference.together import A, B
 from decgraph.backends.reference.values import ReferenceMemory
 from decgraph.backends.run import Stop
 from decgraph.check.worlds import models_for, params_for, request_for
@@ -57,8 +58,6 @@ Ended = tuple[tuple[int, ...], tuple[tuple[int, ...], ...], str | None]
 """What came of a request: its tokens, its results and why it ended."""
 Shared = dict[tuple[str, str], object]
 """The states of a session, by function and name."""
-Fold = Callable[[list[Any]], list[Any]]
-"""What is made of the values of all requests, for each of them; Any: as backends/reference has it."""
 
 
 @dataclass
@@ -116,8 +115,8 @@ class Member:
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     waits: str = ""
     model: ir_machine.Model | None = None
-    value: Any = None
-    of_all: Fold | None = None
+    value: Any = None  # Any: as in backends/reference/together.py
+    of_all: Callable[..., Sequence[object]] = list
     over: bool = False
 
 
@@ -186,9 +185,7 @@ class Batch:
 
     def fold(self, rows: Sequence[Member]) -> None:
         """What all requests that wait at a place make of one another's values."""
-        of_all = rows[0].of_all
-        assert of_all is not None
-        for row, found in zip(rows, of_all([row.value for row in rows]), strict=True):
+        for row, found in zip(rows, rows[0].of_all([row.value for row in rows]), strict=True):
             row.waits, row.value = "", found
 
     def step(self, live: Sequence[Member]) -> None:
@@ -237,10 +234,11 @@ class Batched(Watched):
     def memory(self, op: Op, model: ir_machine.Model, place: Datum, extra: dict[str, Datum]) -> ReferenceMemory:
         return super().memory(op, self.joint(op, model), place, extra)
 
-    def meet(self, op: Op, mine: Datum, of_all: Fold) -> Any:  # Any: what the op makes of them
+    def meet(self, op: Op, mine: A, of_all: Callable[[list[A]], list[B]]) -> B:
         self.row.value, self.row.of_all = mine, of_all
         self.batch.wait(self.row, f"{FOLD}{op.loc.line}:{op.loc.column}")
-        return self.row.value
+        answer: B = self.row.value
+        return answer
 
     def turn(self, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
         super().turn(op, i, values)

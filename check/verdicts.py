@@ -8,12 +8,12 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from decgraph.check.proof.claims import prove
 from decgraph.check.proof.derive import Derivation
 from decgraph.check.proof.invariants import Step
-from decgraph.ir.values import Claim, Module
+from decgraph.ir.values import Claim, Constant, Module
 
 Least = Literal["proved", "holds"]
 """What may be required of a claim: a derivation, or no counterexample."""
@@ -32,7 +32,7 @@ class Proof:
     model: str = ""
     mode: str = ""
     greedy: bool = False
-    settings: tuple[tuple[str, Any], ...] = ()
+    settings: tuple[tuple[str, Constant], ...] = ()
     when: str = ""
     line: int = 0
     why: str = ""
@@ -51,9 +51,9 @@ class Proof:
         """Where it stopped and why, in words."""
         return f"no derivation: {f'line {self.line}: ' if self.line else ''}{self.why}"
 
-    def to_json(self, verdict: str) -> dict[str, Any]:
+    def to_json(self, verdict: str) -> dict[str, object]:
         """Plain data for `--json`."""
-        told: dict[str, Any] = {"claim": self.claim, "verdict": verdict}
+        told: dict[str, object] = {"claim": self.claim, "verdict": verdict}
         if self.found:
             steps = [{"line": step.line, "text": step.text, "rule": step.rule} for step in self.steps]
             return {**told, "proof": steps, **({} if self.ends else {"errors": "not derived"})}

@@ -19,8 +19,8 @@ from decgraph.dsl.lexer import Token
 from decgraph.dsl.source import Span
 
 Parts = list[Any]  # Any: a part is a token, a node, None, or a tuple or list of these; each builder knows which
-Build = Callable[[Span, Parts], Any]
-Check = Callable[[Any, Span], Any]
+Build = Callable[[Span, Parts], object]
+Check = Callable[..., object]
 
 SCOPES = ("sequence", "session", "batch")
 MODES = ("tokens", "distribution")
@@ -201,7 +201,7 @@ BUILD: dict[str, Build] = {rule: _node(*made) for rule, made in NODES.items()}
 # ------------------------------------------------------------ the others
 
 
-def _items(span: Span, parts: Parts) -> tuple[Any, ...]:
+def _items(span: Span, parts: Parts) -> tuple[object, ...]:
     return tuple(part for part in parts if part is not None)
 
 

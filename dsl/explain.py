@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.explain_drawing import drawing
@@ -250,7 +249,7 @@ def unmask(s: S.Unmask) -> str:
     return f"decide {expression(s.target)}{where}: it becomes {expression(s.with_)}"
 
 
-WORDS: dict[type, Callable[[Any], str]] = {
+WORDS: dict[type, Callable[..., str]] = {
     S.While: loop,
     S.Loop: lambda s: "again and again" + (f", at most {expression(s.at_most)} times:" if s.at_most is not None else ":"),
     S.Repeat: lambda s: f"{expression(s.count)} times" + (f", while {expression(s.cond)}:" if s.cond is not None else ":"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
 
 from lark import Lark, Token
 from lark.lexer import Lexer, PatternStr
@@ -20,16 +19,18 @@ from decgraph import cache
 class _NoLexer(Lexer):
     """Tokens are fed one by one; lexer.py makes them, and says why."""
 
-    def __init__(self, conf: Any) -> None:
+    def __init__(self, conf: object) -> None:
         pass
 
-    def lex(self, lexer_state: Any, parser_state: Any) -> Iterator[Token]:
+    def lex(self, lexer_state: object, parser_state: object) -> Iterator[Token]:
         return iter(())
 
 
-def make(grammar: str, **options: Any) -> Lark:
+def make(grammar: str, *, strict: bool = False, cache: str | bool = False) -> Lark:
     """The parser of a grammar. Raises lark's GrammarError for one that is no grammar, and with `strict=True` for conflicts."""
-    return Lark(grammar, parser="lalr", lexer=_NoLexer, maybe_placeholders=True, propagate_positions=True, **options)
+    return Lark(
+        grammar, parser="lalr", lexer=_NoLexer, maybe_placeholders=True, propagate_positions=True, strict=strict, cache=cache
+    )
 
 
 @lru_cache(maxsize=1)

@@ -229,7 +229,7 @@ def _check_names(file: File, collector: Collector) -> None:
 def _parse(source: Source, lexed: Lexed) -> tuple[File | None, Diagnostic | None]:
     """The tree of a token sequence, or what is wrong with it first."""
     reading = parser().parse_interactive()
-    found: lark.Tree[Any] | None = None
+    found: lark.Tree[Token] | None = None
     problem = lexed.problem
     for position, token in enumerate(lexed.tokens):
         try:
@@ -242,10 +242,14 @@ def _parse(source: Source, lexed: Lexed) -> tuple[File | None, Diagnostic | None
         built = [_BUILDING.transform(tree) for tree in reading.parser_state.value_stack if isinstance(tree, lark.Tree)]
     except NotAllowed as refused:
         return None, refused.diagnostic
-    return (None, problem) if found is None else (built[-1], None)
+    if found is None:
+        return None, problem
+    file = built[-1]
+    assert isinstance(file, File)
+    return file, None
 
 
-class _Building(Transformer_NonRecursive[Token, Any]):
+class _Building(Transformer_NonRecursive[Token, object]):
     """lark's tree to the syntax tree, by the builders of build.py."""
 
     def __default__(self, data: str, children: list[Any], meta: Meta) -> Any:

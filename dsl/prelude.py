@@ -25,7 +25,7 @@ class Word:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def _outside(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def _outside(self, *args: object, **kwargs: object) -> NoReturn:
         raise DecError(
             f"`{self.name}` has a meaning only inside a function under @decgraph.algorithm, which is read and not called",
             hint="run the algorithm: decgraph.run(algorithm, ...)",
@@ -45,13 +45,13 @@ class Word:
 class Annotation:
     """A type of the language: `Causal`, `State[PerSession[int]]`."""
 
-    def __init__(self, name: str, args: tuple[Any, ...] = ()) -> None:
+    def __init__(self, name: str, args: tuple[object, ...] = ()) -> None:
         self.name, self.args = name, args
 
-    def __getitem__(self, args: Any) -> Annotation:
+    def __getitem__(self, args: object) -> Annotation:
         return Annotation(self.name, args if isinstance(args, tuple) else (args,))
 
-    def __or__(self, other: Any) -> Annotation:
+    def __or__(self, other: object) -> Annotation:
         return self
 
     def __repr__(self) -> str:

@@ -5,7 +5,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from decgraph.dsl import syntax as s
 
@@ -96,7 +95,7 @@ def docstring(value: str) -> str:
     return f'"""{"".join(out)}"""'
 
 
-_EXPRESSIONS: dict[type, Callable[[Any], Printed]] = {
+_EXPRESSIONS: dict[type, Callable[..., Printed]] = {
     s.Name: lambda n: (_POSTFIX, n.name),
     s.Number: lambda n: (_POSTFIX, n.text),
     s.String: lambda n: (_POSTFIX, string(n.value)),
@@ -233,7 +232,7 @@ def _names(nodes: tuple[s.Name, ...]) -> str:
     return ", ".join(n.name for n in nodes)
 
 
-_STATEMENTS: dict[type, Callable[[Any], str]] = {
+_STATEMENTS: dict[type, Callable[..., str]] = {
     s.Refines: _refines,
     s.Ensures: lambda n: f"ensures {expression(n.expr)}{_opt('when', n.when)}",
     s.KeepsSupport: _keeps,

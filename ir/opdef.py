@@ -158,7 +158,7 @@ class OpDef:
     name: str
     doc: str
     type: TypeRule
-    meaning: Callable[..., tuple[Any, ...]]  # every op has operands of its own types
+    meaning: Callable[..., Sequence[Any]]  # every op has operands of its own types
     label: Callable[..., Any]
     batch: str
     samples: tuple[Sample, ...]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.values import Function, Op, Region, Value
@@ -58,7 +57,7 @@ class Nodes:
     made: tuple[Op, ...] = ()
 
 
-Known = int | tuple[Any, ...] | Nodes | None
+Known = int | tuple[Size, ...] | Nodes | None
 """An upper bound of a number; of a vector's lengths, one for each dimension; a tree; or nothing."""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from decgraph.ir.values import Function, Loc, Module, Op, Region, Value
 from decgraph.passes import obstacles
@@ -118,7 +117,7 @@ class Calls:
             out += ["\nparameters", *(f"  {saving}" for saving in self.savings)]
         return "\n".join(out)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self)
 
     def _repr_html_(self) -> str:
@@ -240,7 +239,7 @@ class AfterPasses:
         self.kept = kept_by_op(function)
         self.regions: dict[Op, Region] = {}
         self.by_value: dict[Value, Op] = {}
-        self.by_place: dict[tuple[Any, ...], Op] = {}
+        self.by_place: dict[tuple[object, ...], Op] = {}
         self.trees: dict[str, int] = {}
         self.look(function.body)
         self.waits = waits(function)
@@ -298,7 +297,7 @@ class AfterPasses:
         return tuple(f"for the host: {w}" for w in self.waits if w.line in lines)
 
 
-def key(op: Op) -> tuple[Any, ...]:
+def key(op: Op) -> tuple[object, ...]:
     """Where an op stands, for copies that passes made of it."""
     loc, called = op.loc, op.loc.called
     return op.opcode, loc.path, loc.line, loc.column, loc.end_line, loc.end_column, called and (called.line, called.column)

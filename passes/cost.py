@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from decgraph.ir.drafting import drafting
 from decgraph.ir.types import Type
@@ -57,7 +56,7 @@ class Cost:
     random: dict[str, int] = field(default_factory=dict)
     host: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self)
 
     def _repr_html_(self) -> str:

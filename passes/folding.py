@@ -6,7 +6,6 @@ Only whole numbers and bools are folded: they are the same in float64 and in exa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.table import lookup
@@ -55,7 +54,7 @@ class ConstantFolder:
     """Remembers the constants seen so far; `rewrite` is an argument of `ir.walk.rebuild`."""
 
     def __init__(self) -> None:
-        self.known: dict[Value, Any] = {}
+        self.known: dict[Value, int] = {}
         self.made: dict[Value, Op] = {}
 
     def rewrite(self, op: Op) -> Answer:
@@ -77,7 +76,7 @@ class ConstantFolder:
                 return self.loop(op)
         return None
 
-    def const(self, value: object, like: Op) -> Answer:
+    def const(self, value: int, like: Op) -> Answer:
         made = Op("const", (), {"value": value, "type": like.result.type}, (), (Value(like.result.type),), like.loc)
         self.known[made.result] = value
         return (made,), (made.result,)
@@ -141,7 +140,7 @@ class ConstantFolder:
         left = Op(op.opcode, op.operands, op.attrs, regions, tuple(op.results[n] for n in keep), op.loc)
         return (*before, left), out
 
-    def again(self, value: object, like: Value, op: Op, before: list[Op]) -> Value:
+    def again(self, value: int, like: Value, op: Op, before: list[Op]) -> Value:
         made = Op("const", (), {"value": value, "type": like.type}, (), (Value(like.type),), op.loc)
         self.known[made.result] = value
         before.append(made)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.text import print_module
@@ -95,7 +94,7 @@ class PassReport:
             out.append("  every one of them validated: the same tokens before and after, computed from the same things")
         return "\n".join(out)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         steps = [{"name": s.name, "changed": s.changed, "ops": s.ops, "notes": list(s.notes)} for s in self.steps]
         return {"name": self.name, "plan": self.plan.text(), "ops": self.ops, "validated": self.validated, "steps": steps}
 

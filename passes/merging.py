@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from decgraph.ir.printing import data
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op, Region, Value
@@ -11,7 +9,7 @@ from decgraph.ir.walk import breaking, rebuild
 from decgraph.passes.folding import fold
 from decgraph.passes.motion import Parts, mergeable, reads, writes
 
-Key = tuple[Any, ...]
+Key = tuple[object, ...]
 
 
 def merge(region: Region) -> Region:

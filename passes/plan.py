@@ -12,9 +12,8 @@ True
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 from decgraph.errors import DecError
 
@@ -50,9 +49,9 @@ class Plan:
     @staticmethod
     def parse(text: str) -> Plan:
         """The plan that a text says; empty lines and what follows # are left out. Raises DecError, with the line."""
-        fields: dict[str, Any] = {}
+        plan = Plan()
         capacities: list[tuple[str, int]] = []
-        params: list[tuple[str, Any]] = []
+        params: list[tuple[str, object]] = []
         for number, raw in enumerate(text.splitlines(), 1):
             line = raw.split("#")[0].strip()
             if not line:
@@ -64,17 +63,17 @@ class Plan:
                     raise ValueError("name = value")
                 match head:
                     case "passes" if not what:
-                        fields["passes"] = () if value == "none" else tuple(p.strip() for p in value.split(","))
+                        plan = replace(plan, passes=() if value == "none" else tuple(p.strip() for p in value.split(",")))
                     case "backend" if not what:
-                        fields["backend"] = value
+                        plan = replace(plan, backend=value)
                     case "batch" if not what:
-                        fields["batch"] = int(value)
-                        if fields["batch"] < 1:
+                        plan = replace(plan, batch=int(value))
+                        if int(value) < 1:
                             raise ValueError("batch is at least 1")
                     case "placement" if not what:
                         if value not in PLACEMENTS:
                             raise ValueError(f"placement is {' or '.join(PLACEMENTS)}")
-                        fields["placement"] = value
+                        plan = replace(plan, placement=value)
                     case "capacity" if what:
                         capacities.append((what, int(value)))
                         if capacities[-1][1] < 1:
@@ -85,7 +84,7 @@ class Plan:
                         raise ValueError("passes, backend, batch, placement, capacity NAME or param NAME")
             except ValueError as error:
                 raise DecError(f"line {number} of the plan cannot be read: {raw.strip()!r}", hint=str(error)) from None
-        return Plan(**fields, capacities=tuple(capacities), params=tuple(params))
+        return replace(plan, capacities=tuple(capacities), params=tuple(params))
 
 
 def _written(value: object) -> str:

@@ -25,9 +25,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
 
 from decgraph.ir.graph import Dependences
+from decgraph.ir.opdef import Attribute
 from decgraph.ir.values import Module, Op, Region
 from decgraph.ir.walk import map_bodies
 from decgraph.passes.declared import Pass
@@ -83,7 +83,7 @@ def join(ops: Sequence[Op], a: int, b: int) -> list[Op]:
     """The ops with call b joined to call a; what b needs comes before, the rest keeps its order after it."""
     ahead = Dependences(ops).ancestors({b})
     first, second = ops[a], ops[b]
-    attrs: dict[str, Any] = {"parts": (*parts_of(first), *parts_of(second))}
+    attrs: dict[str, Attribute] = {"parts": (*parts_of(first), *parts_of(second))}
     call = Op("model.evals", (*first.operands, *second.operands[1:]), attrs, (), (*first.results, *second.results), first.loc)
     early = [ops[n] for n in range(a + 1, b) if n in ahead]
     late = [ops[n] for n in range(a + 1, b) if n not in ahead]

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from decgraph.ir.values import Op
 from decgraph.runtime.models import interface
 from decgraph.runtime.models.features import Features
 from decgraph.runtime.models.interface import Memory, Model, Scores
-from decgraph.runtime.models.layered import Layered
+from decgraph.runtime.models.layered import Column, Layered
 
 
 @dataclass
@@ -25,7 +24,7 @@ class Cell:
     """A cached position. `made`: the model's keys and values there (None where a model does not show them); `scores`: the row
     after it, where a call computed it."""
 
-    made: Any = None
+    made: Column | None = None
     scores: Scores | None = None
     heads: list[Scores] | None = None
     below: dict[int, Cell] = field(default_factory=dict)
@@ -34,10 +33,10 @@ class Cell:
 class CausalCells:
     """The KV cache of one causal model in one sequence, as a trie of tokens."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model
+        self.layered = model if isinstance(model, Layered) else None
         self.root = Cell()
-        self.columns = isinstance(model, Layered)
 
     def find(self, above: Sequence[Cell], path: Sequence[int]) -> Cell | None:
         """The slot of the last token of `path`, given those above it; None if it is not cached."""
@@ -54,7 +53,8 @@ class CausalCells:
             here = path[: i + 1]
             cell = self.find(cells, here)
             if cell is None:
-                cell = Cell(self.model.cell(here, [c.made for c in cells]) if self.columns else None)
+                before = [c.made for c in cells if c.made is not None]
+                cell = Cell(None if self.layered is None else self.layered.cell(here, before))
                 self.keep(cells, here, cell)
                 computed += 1
             cells.append(cell)
@@ -69,9 +69,10 @@ class CausalCells:
             computed += new
             ends.append(cells[-1] if cells else self.root)
         open_ = list(dict.fromkeys((id(c), p) for c, p in zip(ends, paths, strict=True) if c.scores is None))
-        if self.columns and all(c is not self.root for c in ends):
+        if self.layered is not None and all(c is not self.root for c in ends):
             for c in ends:
-                c.scores = c.scores or self.model.read_out(c.made.last)
+                if c.made is not None:
+                    c.scores = c.scores or self.layered.read_out(c.made.last)
         elif open_:
             got = dict(zip((i for i, _ in open_), self.model.eval([p for _, p in open_], None), strict=True))
             for c in ends:
@@ -83,73 +84,83 @@ class CausalCells:
         cells, computed = self.reach(path)
         end = cells[-1] if cells else self.root
         if end.heads is None:
-            count = self.model.heads_count if self.columns else 0
-            by_column = cells and count
-            end.heads = [self.model.read_out(end.made.last, h) for h in range(count)] if by_column else self.model.heads(path)
+            layered, made = self.layered, end.made
+            if layered is not None and made is not None and layered.heads_count:
+                end.heads = [layered.read_out(made.last, h) for h in range(layered.heads_count)]
+            else:
+                end.heads = self.model.heads(path)
         return end.heads or [], computed
 
     def memory(self, path: tuple[int, ...]) -> tuple[Memory, int]:
         """The model's memory of a path."""
         cells, computed = self.reach(path)
-        if not self.columns:
+        if self.layered is None:
             return self.model.memory(path, None, None), computed
-        return self.model.remember(path, {i: c.made for i, c in enumerate(cells)}), computed
+        return self.layered.remember(path, {i: c.made for i, c in enumerate(cells) if c.made is not None}), computed
 
 
 class FeatureCells:
     """The KV cache of a head on another model's features."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model
-        self.held: dict[Any, Any] = {}
+        self.slots: dict[tuple[int, tuple[int, ...]], interface.Row] = {}
 
-    def key(self, path: tuple[int, ...], known: int) -> Any:
+    def key(self, path: tuple[int, ...], known: int) -> tuple[int, tuple[int, ...]]:
         """The key of the slot of a path's last token: at or above the root it depends on the target's features alone."""
         return (min(known, len(path) - 1) if len(path) - 1 > known else -1, path)
 
     def scores(self, paths: Sequence[tuple[int, ...]], memory: Memory) -> tuple[list[Scores], int]:
         """The scores after each path on the target's memory at the root's parent, and how many positions were computed."""
-        computed = 0
+        computed, model = 0, self.model
         out: list[Scores] = []
         for path in paths:
             known = min(memory.length, len(path) - 1)
-            own: dict[int, Any] = {}
+            own: dict[int, interface.Row] = {}
             for i in range(len(path)):
                 key = self.key(path[: i + 1], known)
-                if key not in self.held:
+                if key not in self.slots:
                     computed += 1
-                    self.held[key] = None
-                if i < known or not isinstance(self.model, Features):
+                    self.slots[key] = None
+                if i < known or not isinstance(model, Features):
                     continue
-                if self.held[key] is None:
-                    self.held[key] = self.model.feature(path[: i + 1], memory, own)
-                own[i] = self.held[key]
-            out.append(self.model.target.read_out(own[len(path) - 1]) if own else self.model.eval([path], memory)[0])
+                if self.slots[key] is None:
+                    self.slots[key] = model.feature(path[: i + 1], memory, own)
+                own[i] = self.slots[key]
+            if isinstance(model, Features) and own:
+                out.append(model.target.read_out(own[len(path) - 1]))
+            else:
+                out += model.eval([path], memory)
         return out, computed
 
 
 class CanvasCells:
     """The results of the last call of a masked model, by canvas, positions computed and memory seen."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model
-        self.held: dict[Any, dict[int, Scores]] = {}
-        self.now: dict[Any, dict[int, Scores]] = {}
+        self.before: dict[object, dict[int, Scores]] = {}
+        self.now: dict[object, dict[int, Scores]] = {}
 
     def begin(self) -> None:
         """Begin a call: only the results of the last one stay cached."""
-        self.held, self.now = self.now, {}
+        self.before, self.now = self.now, {}
 
-    def key(self, cells: tuple[Any, ...], fresh: Sequence[int] | None, given: Any) -> Any:
+    def key(self, cells: tuple[interface.Cell, ...], fresh: Sequence[int] | None, given: Memory | None) -> object:
         return (cells, None if fresh is None else tuple(fresh), given)
 
     def scores(
-        self, cells: tuple[Any, ...], rows: Sequence[int], fresh: Sequence[int] | None, given: Any, prompt: int
+        self,
+        cells: tuple[interface.Cell, ...],
+        rows: Sequence[int],
+        fresh: Sequence[int] | None,
+        given: Memory | None,
+        prompt: int,
     ) -> tuple[list[Scores], int]:
         """The scores at `rows` of one canvas, and how many positions were computed for them. `fresh`: what a call on a memory
         computes. prompt: where the canvas begins."""
         key = self.key(cells, fresh, given)
-        known = self.now.get(key) or self.held.get(key) or {}
+        known = self.now.get(key) or self.before.get(key) or {}
         computed = 0
         if any(r not in known for r in rows):
             at = fresh if given is not None and fresh is not None else rows
@@ -161,6 +172,8 @@ class CanvasCells:
 
 Made = tuple[tuple[interface.Cell, ...], tuple[int, ...] | None, int]
 """What a call of one canvas computed, as a key: its cells, the positions, and the memory that it saw."""
+Computed = Made | tuple[Made, int]
+"""A call of a canvas, or the scores of one of its cells."""
 
 
 def made(cells: tuple[interface.Cell, ...], fresh: list[int] | None, given: Memory | None) -> Made:
@@ -172,9 +185,9 @@ class LastCanvases:
     """What the last two calls of each masked model computed: the same again is no call."""
 
     def __init__(self) -> None:
-        self.by_model: dict[int, list[tuple[set[Any], Memory | None]]] = {}  # Any: `Made`, or with the number of a cell
+        self.by_model: dict[int, list[tuple[set[Computed], Memory | None]]] = {}
 
-    def new(self, model: Model, keys: set[Any], given: Memory | None) -> bool:
+    def new(self, model: Model, keys: set[Computed], given: Memory | None) -> bool:
         """Whether none of the model's last two calls computed all of `keys`, which become the last call's. A memory in a key
         is kept alive with it."""
         before = self.by_model.setdefault(id(model), [])

@@ -14,6 +14,7 @@ from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Draw, Draws, Path, Symbol, resolve_path
 from decgraph.ir.data.tree import Tree, edge_token
 from decgraph.ir.machine import Datum
+from decgraph.ir.ops.common import is_context
 from decgraph.ir.values import Op
 from decgraph.runtime import trace
 from decgraph.runtime.models.interface import Model, Scores
@@ -49,7 +50,7 @@ def commit_tokens(m: Machine, x: Datum, tree: Tree | None) -> list[Symbol]:
         return list(x.tokens)
     if isinstance(x, Canvas):
         return x.decided_prefix()[max(0, len(m.tokens) - len(x.base)) :]
-    if isinstance(x, tuple):
+    if is_context(x):
         return list(x[len(m.tokens) :])
     if isinstance(x, Tree):
         raise DecError("commit takes a node or an accepted path, not a whole tree", hint="commit t.accepted")
@@ -88,7 +89,7 @@ def ended(m: Machine, x: Datum, tree: Tree | None) -> Datum:
 
     if isinstance(x, Path):
         return fires(x.tokens)
-    if isinstance(x, tuple):
+    if is_context(x):
         return fires(x[len(m.tokens) :])
     if tree is not None:
         ids = np.asarray(x)
@@ -118,7 +119,7 @@ def sub_run(
     m: Machine, op: Op, start: Datum, bound: int, args: dict[str, Datum], tree: Datum, counters: Sequence[Datum]
 ) -> Path:
     """Run another function on a scratch context until its condition holds."""
-    if isinstance(start, tuple):
+    if is_context(start):
         base = resolve_path(start)
     else:
         assert isinstance(tree, Tree)

@@ -247,6 +247,7 @@ class ReferenceMachine(Run):
         block, before = op.regions
         with self.drafting(op.attrs["draft"], self.region(before, ())[0]) as draft:
             draft.tree = self.region(block, ())[0]
+        assert isinstance(draft.tree, Tree)
         return draft.tree
 
     def failure(self, error: Exception) -> DecError:

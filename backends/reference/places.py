@@ -9,13 +9,14 @@ from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Draws, Path, resolve_path
 from decgraph.ir.data.tree import State, Tree
 from decgraph.ir.machine import Datum
+from decgraph.ir.ops.common import is_context
 
 
 def place_states(m: Machine, place: Datum, extra: dict[str, Datum]) -> States:
     """The states of a place: paths or canvases."""
     if isinstance(place, Tree):
         return [place.state(i) for i in range(len(place))], (len(place),), None
-    if isinstance(place, tuple | Canvas):
+    if isinstance(place, Canvas) or is_context(place):
         return [place], (), None
     if isinstance(place, Path):
         return [m.context() + tuple(place.tokens)], (), None
@@ -64,6 +65,7 @@ def beginnings(tokens: tuple[int, ...], each: bool) -> list[tuple[int, ...]]:
 
 def paths(m: Machine, at: tuple[Datum, ...], shape: tuple[int, ...]) -> list[Context]:
     """The paths of a place that `warp` names."""
-    if isinstance(at[0], tuple):
-        return [at[0]] * (int(np.prod(shape)) if shape else 1)
+    context = at[0]
+    if is_context(context):
+        return [context] * (int(np.prod(shape)) if shape else 1)
     return list(map(as_context, m.place_states(at[0], {"tree": at[1]} if len(at) > 1 else {})[0]))

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from decgraph.backends.reference.cells import LastCanvases, Sequences
-from decgraph.backends.reference.together import Meeting
+from decgraph.backends.reference.together import A, B, Meeting
 from decgraph.ir import machine
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draw, Path, Row, Symbol
@@ -62,7 +62,7 @@ class Machine(machine.Machine, Protocol):
     decided: int
     site_prefix: str
     counter_prefix: tuple[int, ...]
-    memo: dict[Any, Any]  # Any: each user has keys and values of its own
+    memo: dict[object, Any]  # Any: each user has values of its own
     listener: Callable[[Event], None] | None
     recorder: Timing | None
     joined: list[tuple[int, int, int | None]] | None
@@ -85,7 +85,7 @@ class Machine(machine.Machine, Protocol):
         self, callee: str, site: str, base: tuple[int, ...], bound: int, args: dict[str, Datum], counters: Sequence[Datum]
     ) -> Self: ...
     def adopt(self, parent: Self) -> None: ...
-    def meet(self, op: Op, mine: Datum, of_all: Callable[[list[Any]], list[Any]]) -> Any: ...  # Any: what the op makes of them
+    def meet(self, op: Op, mine: A, of_all: Callable[[list[A]], list[B]]) -> B: ...
 
     # draws
     def key(self, key: NoiseKey, lane: tuple[int, ...], row: Row | None = None, index: int | None = None) -> noise.Key: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from decgraph.backends.automata import ids_of
 from decgraph.backends.indexes import ROOM, Continuations, Lru
 from decgraph.backends.reference.calls import model_of
 from decgraph.backends.reference.protocols import Machine
+from decgraph.backends.reference.together import A, B
 from decgraph.backends.reference.values import ReferenceMemory, SuffixSearch
 from decgraph.errors import DecError
 from decgraph.ir import machine
@@ -94,7 +95,7 @@ def automaton(m: Machine, op: Op, g: machine.Automaton, args: Sequence[Datum]) -
 
 
 # -- the batch
-def meet(m: Machine, op: Op, mine: Datum, of_all: Callable[[list[Any]], list[Any]]) -> Any:  # Any: what the op makes of them
+def meet(m: Machine, op: Op, mine: A, of_all: Callable[[list[A]], list[B]]) -> B:
     """This sequence's part of what `of_all` makes of the values of all that come to an op; alone, a batch of one."""
     meeting = m.whole.meeting
     if meeting is None:

@@ -7,14 +7,21 @@ its end. When all that are in flight wait, those at the place of the first go on
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from decgraph.runtime.backend import Backend
 
-Meeting = Callable[[str, Any, Callable[[list[Any]], list[Any]]], Any]
-"""Called by a run at a place, with its value and what is made of the values of all: gives its own part, once all are there."""
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Meeting(Protocol):
+    """Called by a run at a place, with its value and what is made of the values of all: gives its own part, once all are
+    there."""
+
+    def __call__(self, place: str, value: A, of_all: Callable[[list[A]], list[B]], /) -> B: ...
 
 
 class BatchEnded(BaseException):
@@ -30,8 +37,8 @@ class BatchedRun:
     back: threading.Semaphore
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     place: str = ""
-    value: Any = None
-    of_all: Any = None
+    value: Any = None  # Any: each place has values of its own type, and makes others of them
+    of_all: Callable[..., Sequence[object]] = list
     error: BaseException | None = None
     over: bool = False
     stopped: bool = False
@@ -56,14 +63,15 @@ class BatchedRun:
         self.go.release()
         self.back.acquire()
 
-    def meet(self, place: str, value: Any, of_all: Callable[[list[Any]], list[Any]]) -> Any:
+    def meet(self, place: str, value: A, of_all: Callable[[list[A]], list[B]]) -> B:
         """The run waits at a place; see `Meeting`."""
         self.place, self.value, self.of_all = place, value, of_all
         self.back.release()
         self.go.acquire()
         if self.stopped:
             raise BatchEnded
-        return self.value
+        answer: B = self.value
+        return answer
 
 
 def run_together(

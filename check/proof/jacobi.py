@@ -13,8 +13,6 @@ after the loop if no more tokens are guessed than there are iterations, or if it
 
 from __future__ import annotations
 
-from typing import Any
-
 from decgraph.ir.facts import Known, Path, Rows, Tree
 from decgraph.ir.values import Op, Value
 
@@ -51,7 +49,7 @@ class _Loop:
         enough = self.at_most(self.first, high)
         return Path(rows.model, self.k.version, "own") if enough and self.ends(drawn.result) else None
 
-    def made(self, v: Value, opcode: str, **attrs: Any) -> Op | None:
+    def made(self, v: Value, opcode: str, **attrs: object) -> Op | None:
         """The op that made a value, if it is of this kind."""
         op = self.k.made.get(v)
         return op if op is not None and op.opcode == opcode and all(op.attrs.get(a) == x for a, x in attrs.items()) else None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.lower.wording import show
+from decgraph.ir.settings import ARITHMETIC
 from decgraph.ir.types import ANY, BOOL, INT, PROB, REAL, SET, TEXT, TOPOLOGY, Dim, Type, listing
+from decgraph.ir.values import Constant
 
 MODEL_KINDS = ("causal", "masked", "features", "layers", "head", "set_block_lm")
 GIVEN = ("prob", "float", "int", "bool", "dist")
@@ -141,7 +141,7 @@ def type_of(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
     )
 
 
-def literal(lw: Lowering, e: S.Expr, what: str) -> Any:
+def literal(lw: Lowering, e: S.Expr, what: str) -> Constant:
     """The plain value of a constant expression (numbers, text, yes/no, sums of these)."""
     if isinstance(e, S.Number):
         return e.value
@@ -155,11 +155,11 @@ def literal(lw: Lowering, e: S.Expr, what: str) -> Any:
         return "inf"
     if isinstance(e, S.Unary) and e.op == "-":
         v = literal(lw, e.operand, what)
-        return "-inf" if v == "inf" else -v
+        return "-inf" if v == "inf" else ARITHMETIC["-"](0, v)
     if isinstance(e, S.Binary):
         a, b = literal(lw, e.left, what), literal(lw, e.right, what)
         try:
-            return {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "/": lambda: a / b}[e.op]()
+            return ARITHMETIC[e.op](a, b)
         except (KeyError, TypeError, ZeroDivisionError):
             pass
     if isinstance(e, S.ListExpr):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import did_you_mean
@@ -277,7 +276,7 @@ def element_type(lw: Lowering, xs: Value, e: S.Expr) -> Type:
     return t.drop()
 
 
-TABLE: dict[type, Callable[[Lowering, Any], Value]] = {
+TABLE: dict[type, Callable[..., Value]] = {
     S.Name: name,
     S.Number: number,
     S.String: lambda lw, e: lw.const(e.value),

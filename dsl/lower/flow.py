@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.sizes import nested
@@ -274,7 +274,7 @@ def loop(
     *,
     enter: Callable[[Value], object] = lambda i: None,
     cond: Callable[[], Value] | None = None,
-    **attrs: Any,
+    **attrs: object,
 ) -> None:
     """A `for` or `while` over a suite. `enter` binds what the body sees of the counter; `cond` lowers a while's condition."""
     names = carried_names(lw, assigned(body))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import Diagnostic
@@ -27,11 +26,12 @@ from decgraph.errors import DecError
 from decgraph.ir.capacity import note_capacities
 from decgraph.ir.draft_ends import Block, end_drafts
 from decgraph.ir.drafting import note_drafting
+from decgraph.ir.intervals import End
 from decgraph.ir.last_place import note_last_places
 from decgraph.ir.places import note_places
 from decgraph.ir.settings import Condition
 from decgraph.ir.types import ANY, BOOL, NONE, Dim, Type, join, listing
-from decgraph.ir.values import Claim, Function, Module, Param, StateDecl, Value
+from decgraph.ir.values import Claim, Constant, Function, Module, Param, StateDecl, Value
 
 
 class ModuleLowering:
@@ -44,7 +44,7 @@ class ModuleLowering:
         self.bounds: dict[Value, int] = {}
         self.open: list[str] = []
         self.drafts: list[Block] = []
-        self.keep: list[Any] = []
+        self.keep: list[object] = []
 
     def lowering(self, source: Source, name: str) -> Lowering:
         return Lowering(source, self.names, name, self, expr, statement)
@@ -126,14 +126,14 @@ class ModuleLowering:
             lw.lows[p.name] = float(low)
         return Param(v, low, high, default, has, p.scope or "sequence")
 
-    def end(self, lw: Lowering, e: S.Expr) -> Any:
+    def end(self, lw: Lowering, e: S.Expr) -> int | Fraction:
         """An end of a range."""
         v = literal(lw, e, "a range")
         if isinstance(v, bool) or not isinstance(v, (int, Fraction)):
             lw.fail(e.span, "a range goes from a number to a number", "gamma: int in 1..32 = 4", code="E370")
         return v
 
-    def check_default(self, lw: Lowering, p: S.Param, t: Type, v: Any, low: Any, high: Any) -> None:
+    def check_default(self, lw: Lowering, p: S.Param, t: Type, v: Constant, low: End | None, high: End | None) -> None:
         span = p.default.span if p.default is not None else p.span
         ok = {
             "int": isinstance(v, int) and not isinstance(v, bool),
@@ -146,7 +146,7 @@ class ModuleLowering:
             lw.fail(span, f"`{p.name}` is {show(t)}, its default is {v!r}", code="E370")
         if t.elem in ("real", "prob") and (isinstance(v, (str, bool)) and v not in ("inf", "-inf")):
             lw.fail(span, f"`{p.name}` is a number, its default is {v!r}", code="E370")
-        if t.is_number and not isinstance(v, str):
+        if t.is_number and isinstance(v, int | float | Fraction):
             if (low is not None and v < low) or (high is not None and v > high):
                 lw.fail(span, f"the default of `{p.name}` is outside its range {low}..{high}", code="E370")
             if t.elem == "prob" and not 0 <= v <= 1:
@@ -198,7 +198,7 @@ class ModuleLowering:
 
     def room(self, lw: Lowering, s: S.State, t: Type) -> tuple[Value, ...]:
         """What a state has room for in each dimension, of the outermost ones that were declared with a number."""
-        dims: list[Any] = list(s.type.dims)
+        dims = list(s.type.dims)
         if t.elem == "list":
             inner = dims[0].subs if dims and isinstance(dims[0], S.Index) else ()
             dims = [*dims[1:2], *inner] if len(dims) > 1 else []
@@ -266,7 +266,7 @@ class ModuleLowering:
             )
         if s.mode not in ("tokens", "distribution", None):
             lw.fail(s.span, f"refines ... in tokens or in distribution, not in {s.mode}", code="E410")
-        args: list[tuple[str, Any]] = []
+        args: list[tuple[str, tuple[str, Constant]]] = []
         pairs = list(zip([p.name for p in spec.params], s.spec.args)) + [(k.name, k.value) for k in s.spec.kwargs]
         if len(s.spec.args) > len(spec.params):
             lw.fail(s.spec.span, f"{spec.name} takes {len(spec.params)} parameters", code="E260")

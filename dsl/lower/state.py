@@ -20,7 +20,7 @@ from decgraph.ir.draft_ends import Block
 from decgraph.ir.opdef import TABLE, OpError
 from decgraph.ir.types import BOOL, INT, REAL, TEXT, Type
 from decgraph.ir.values import NOWHERE as NO_LOC
-from decgraph.ir.values import Loc, Op, Region, Value
+from decgraph.ir.values import Constant, Loc, Op, Region, Value
 
 MAX_CALL_DEPTH = 24
 FROM_NUMBERS = frozenset(("normalize", "softmax", "warp", "renorm", "face", "draw", "draw.many", "draw.race", "topk"))
@@ -195,7 +195,7 @@ class Lowering:
         regions: tuple[Any, ...] = (),
         span: Span | None = None,
         names: tuple[str, ...] = (),
-        **attrs: Any,
+        **attrs: object,
     ) -> tuple[Value, ...]:
         """Append an op; an OpError becomes a diagnostic at the current place."""
         if self.pure and (effect := TABLE[opcode].effects) in REFUSED:
@@ -227,7 +227,7 @@ class Lowering:
     def one(self, opcode: str, *operands: Value, span: Span | None = None, name: str = "", **attrs: Any) -> Value:
         return self.emit(opcode, *operands, span=span, names=(name,), **attrs)[0]
 
-    def const(self, value: Any, type: Type | None = None) -> Value:
+    def const(self, value: Constant, type: Type | None = None) -> Value:
         if type is None:
             type = (
                 BOOL if isinstance(value, bool) else INT if isinstance(value, int) else TEXT if isinstance(value, str) else REAL

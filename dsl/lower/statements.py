@@ -285,7 +285,7 @@ def prune(lw: Lowering, s: S.Prune) -> None:
             lw.gone[k] = f"it belongs to tree `{name}` as it was before `prune`; compute it again from the pruned tree"
 
 
-def _mentions(t: Any, tree: str) -> bool:
+def _mentions(t: Type, tree: str) -> bool:
     return (t.elem == "node" and t.of[0] == tree) or any(d.of == tree and d.kind in ("nodes", "part") for d in t.dims)
 
 
@@ -399,7 +399,7 @@ def across(lw: Lowering, s: S.Across) -> None:
     lw.in_batch = saved
 
 
-TABLE: dict[type, Callable[[Lowering, Any], object]] = {
+TABLE: dict[type, Callable[..., object]] = {
     S.While: while_,
     S.Loop: loop_,
     S.Repeat: repeat,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -63,9 +62,10 @@ def _symbols(states: np.ndarray) -> bool:
     return states.dtype == object and states.size > 0 and isinstance(states.flat[0], str | tuple)
 
 
-def _numbers(row: Any) -> np.ndarray:  # Any: also a tensor
+def _numbers(row: object) -> np.ndarray:
     """A state as float64[width]; that of an engine is a tensor."""
-    return np.asarray(row.double().cpu() if hasattr(row, "cpu") else row, dtype=np.float64)
+    double = getattr(row, "double", None)
+    return np.asarray(row if double is None else double().cpu(), dtype=np.float64)
 
 
 def _digest(*parts: str) -> str:

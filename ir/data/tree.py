@@ -147,7 +147,8 @@ class Tree:
                 ids.append(i)
         new_id = {old: new for new, old in enumerate(ids)}
         depth, logprob = self.nodes[node].depth, self.nodes[node].logprob
-        impossible = logprob.ratio == 0 if hasattr(logprob, "ratio") else logprob == -inf
+        ratio = getattr(logprob, "ratio", None)  # of an exact logarithm
+        impossible = logprob == -inf if ratio is None else ratio == 0
         logs = {node: self.zero}
         for i in ids[1:]:
             n = self.nodes[i]

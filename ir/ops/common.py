@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 from math import isfinite
-from typing import SupportsInt, TypeVar
+from typing import SupportsInt, TypeGuard, TypeVar
 
 import numpy as np
 
-from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box0
+from decgraph.ir.data.dist import Dist, Draw, Draws, Row, Symbol, box0
 from decgraph.ir.data.numbers import Number
 from decgraph.ir.machine import Arithmetic, Datum, Listed
 from decgraph.ir.opdef import OpError, Types
@@ -164,10 +164,17 @@ def _boxed(arrays: list[np.ndarray]) -> np.ndarray:
     return out
 
 
+def is_context(x: object) -> TypeGuard[tuple[Symbol, ...]]:
+    """Whether a value is a context: all other vectors are arrays or lists."""
+    return isinstance(x, tuple)
+
+
 def plain(x: T) -> T:
     """A NumPy scalar or 0-D array as a Python number."""
-    number: T = x.item() if isinstance(x, np.ndarray) and x.shape == () else x
-    return number.item() if isinstance(number, np.generic) else number
+    if isinstance(x, np.ndarray | np.generic) and x.shape == ():
+        number: T = np.asarray(x).item()
+        return plain(number)
+    return x
 
 
 def as_int(x: Datum) -> int:

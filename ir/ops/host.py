@@ -80,7 +80,7 @@ FOLDS: dict[str, Callable[..., Number]] = {"max": max, "min": min, "sum": sum, "
 """What the numbers of a batch are folded by, by name."""
 
 
-def folded(fn: str, numbers: Sequence[Number]) -> list[Number]:
+def folded(fn: str, numbers: Sequence[object]) -> list[Number]:
     """For each sequence what the numbers of all fold to."""
     return [FOLDS[fn](numbers)] * len(numbers)
 

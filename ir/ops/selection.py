@@ -166,7 +166,7 @@ def ranked(m: Arithmetic, x: Vector | Draws, by: Sequence[Datum]) -> list[tuple[
         if len(keys[0]) == len(live):
             at = list(range(len(live)))
         elif not isinstance(x, Draws):  # keys over the whole tree (or canvas) for candidates that are part of it
-            at = [int(items[i]) for i in live]
+            at = [as_int(items[i]) for i in live]
     rows = [[key[i] for i in at] for key in keys]
     return [(live[i], tuple(row[i] for row in rows)) for i in m.num.order(rows, True)]
 

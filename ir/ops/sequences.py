@@ -16,7 +16,7 @@ from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.linear import Linear
 from decgraph.ir.machine import Datum, Machine, Vector
 from decgraph.ir.opdef import Attrs, Regions, Sample, Types, op
-from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack
+from decgraph.ir.ops.common import array, as_int, broadcast, is_context, joined, need, need_one, numeric, spread, stack
 from decgraph.ir.ops.limits import LARGEST, TABLE, allowed, joined_length
 from decgraph.ir.sizes import Known, Sizes, add, least
 from decgraph.ir.types import ANY, INT, Dim, Type, join_dims, listing
@@ -366,7 +366,7 @@ def _listed(x: Datum) -> list[Datum]:
 def _path_tokens(x: Datum) -> list[Symbol]:
     if isinstance(x, Path):
         return list(x.tokens)
-    if isinstance(x, tuple):
+    if is_context(x):
         return list(x)
     if isinstance(x, Draws):
         return list(np.atleast_1d(x.items))

@@ -13,7 +13,7 @@ from decgraph.ir.data.tree import Edge, Tree
 from decgraph.ir.labels import Abs, Checker, TreeAbs
 from decgraph.ir.machine import Datum, Machine
 from decgraph.ir.opdef import Attrs, Regions, Sample, Types, op
-from decgraph.ir.ops.common import array, as_int, need
+from decgraph.ir.ops.common import array, as_int, is_context, need
 from decgraph.ir.ops.draws import point
 from decgraph.ir.ops.growth import grown, over_leaves, sizes_grown
 from decgraph.ir.ops.limits import room_for_nodes
@@ -62,7 +62,7 @@ class TreeNew:
     @staticmethod
     def meaning(m: Machine, op: Op, base: Datum = None) -> tuple[Datum, ...]:
         base = m.context() if base is None else base
-        assert isinstance(base, tuple | Canvas), "a tree grows from a context or a canvas"
+        assert isinstance(base, Canvas) or is_context(base), "a tree grows from a context or a canvas"
         t = Tree.start(base, op.attrs.get("capacity"), m.num.zero)
         return (bounded(m, op, t),)
 
@@ -285,7 +285,11 @@ def attach(m: Machine, t: Tree, what: Datum, at: Datum, chain: bool) -> tuple[li
         return [what], [as_int(at) if at is not None else t.frontier[0]], [0]
     if isinstance(what, list) and what and isinstance(what[0], Path):
         at_ids = np.atleast_1d(np.asarray(at)) if at is not None else np.array([t.frontier[0]] * len(what))
-        return list(what), [int(at_ids[i if len(at_ids) > 1 else 0]) for i in range(len(what))], list(range(len(what)))
+        return (
+            [e for e in what if isinstance(e, Path)],
+            [int(at_ids[i if len(at_ids) > 1 else 0]) for i in range(len(what))],
+            list(range(len(what))),
+        )
     if isinstance(what, (Edit, Soft)):
         return [what], [int(np.ravel(np.asarray(at))[0]) if at is not None else t.frontier[0]], [0]
     if isinstance(what, np.ndarray) and what.dtype == object:
