@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from decgraph.bench.weights import Prompts, Weights
+from decgraph.bench.weights import BenchWeights, Prompts
 from decgraph.errors import DecError
 
 NAMES = ("generate", "assisted", "assisted_default", "prompt_lookup", "early_exit")
@@ -43,7 +43,7 @@ class Baseline:
     drafts, and what its generation settings must say of drafts."""
 
     name: str
-    weights: Weights
+    weights: BenchWeights
     settings: dict[str, Any]
     given: dict[str, Any]
     draft: tuple[Any, dict[str, Any]] | None = None
@@ -101,7 +101,7 @@ def ended(tokens: list[int], eos: frozenset[int]) -> list[int]:
     return tokens[: at + 1]
 
 
-def baseline(name: str, weights: Weights, params: Mapping[str, Any], *, temperature: float = 1.0) -> Baseline:
+def baseline(name: str, weights: BenchWeights, params: Mapping[str, Any], *, temperature: float = 1.0) -> Baseline:
     """One of `NAMES`, with the draft length (`gamma`, `depth` or `k`), reach and exit of an algorithm's parameters;
     "assisted_default" has the library's own length and schedule instead. temperature: of sampled runs. Raises DecError for
     "assisted" without a drafter.

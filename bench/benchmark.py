@@ -12,9 +12,9 @@ from decgraph.bench import compare, loading, prompts
 from decgraph.bench import masked as another
 from decgraph.bench.compare import Asked
 from decgraph.bench.machine import facts, load
-from decgraph.bench.measure import Row, Settings, Told, silent
-from decgraph.bench.prompts import Prompt, Source, Text
-from decgraph.bench.weights import Weights
+from decgraph.bench.measure import MeasureSettings, Row, Told, silent
+from decgraph.bench.prompts import BenchPrompt, PromptSource, Text
+from decgraph.bench.weights import BenchWeights
 from decgraph.errors import DecError
 from decgraph.runtime.placement import Placement
 
@@ -32,7 +32,7 @@ class Benchmark:
     """
 
     algorithms: tuple[Asked, ...]
-    settings: Settings = field(default_factory=Settings)
+    settings: MeasureSettings = field(default_factory=MeasureSettings)
     target: str | None = None
     drafter: str | None = None
     parts: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Benchmark:
     shared: bool = False
 
     @property
-    def source(self) -> Source:
+    def source(self) -> PromptSource:
         """Where the prompts come from. Raises DecError for a file that cannot be used."""
         if self.file is not None:
             return prompts.read(self.file)
@@ -79,16 +79,16 @@ class Benchmark:
                 break
         return out
 
-    def encoded(self, weights: Weights, texts: Sequence[Text]) -> list[Prompt]:
+    def encoded(self, weights: BenchWeights, texts: Sequence[Text]) -> list[BenchPrompt]:
         """The prompts as tokens; of random ids for a model without a tokenizer that was never trained. Raises DecError
         where such a model is to read texts."""
         if weights.name in loading.SIZES:
             if self.file is not None or self.chat:
                 raise DecError(f"{weights.name} reads random tokens, no texts", hint="leave --prompts and --chat out")
-            return [Prompt("random", tokens) for tokens in prompts.of_ids(weights.size, self.most or 4)]
+            return [BenchPrompt("random", tokens) for tokens in prompts.of_ids(weights.size, self.most or 4)]
         return prompts.encoded(texts, Path(weights.folders["target"]), chat=self.chat, size=weights.size)
 
-    def described(self, run: Row, source: Source) -> Row:
+    def described(self, run: Row, source: PromptSource) -> Row:
         """A run with where its prompts came from."""
         run["prompts"] |= {"source": source.name, "sha256": source.digest, "chat": self.chat}
         return run

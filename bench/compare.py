@@ -13,9 +13,9 @@ from decgraph import api
 from decgraph.bench import baselines
 from decgraph.bench.contenders import Contender, Ours, Theirs, params_for, session_on
 from decgraph.bench.machine import load
-from decgraph.bench.measure import Measured, Row, Settings, Told, Work, measured, rows_of, silent
-from decgraph.bench.prompts import Prompt
-from decgraph.bench.weights import Weights
+from decgraph.bench.measure import BenchWork, Measured, MeasureSettings, Row, Told, measured, rows_of, silent
+from decgraph.bench.prompts import BenchPrompt
+from decgraph.bench.weights import BenchWeights
 from decgraph.errors import DecError
 
 THEIRS = "transformers "  # the labels of its loops begin with this: both sides have a prompt_lookup
@@ -96,7 +96,7 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     return name, own
 
 
-def work_of(prompts: Sequence[Prompt], batch: int) -> Work:
+def work_of(prompts: Sequence[BenchPrompt], batch: int) -> BenchWork:
     """Groups of at most `batch` prompts of one kind."""
     groups: list[tuple[tuple[int, ...], ...]] = []
     kinds: list[str] = []
@@ -105,16 +105,16 @@ def work_of(prompts: Sequence[Prompt], batch: int) -> Work:
         for at in range(0, len(own), batch):
             groups.append(tuple(own[at : at + batch]))
             kinds.append(kind)
-    return Work(tuple(groups), tuple(kinds))
+    return BenchWork(tuple(groups), tuple(kinds))
 
 
 def against_transformers(
     algorithms: Sequence[Asked],
-    weights: Weights,
-    prompts: Sequence[Prompt],
-    settings: Settings,
+    weights: BenchWeights,
+    prompts: Sequence[BenchPrompt],
+    settings: MeasureSettings,
     *,
-    theirs: Weights | None = None,
+    theirs: BenchWeights | None = None,
     wanted: Sequence[str] | None = None,
     told: Told = silent,
 ) -> Row:
@@ -124,11 +124,11 @@ def against_transformers(
 
 def prepared(
     algorithms: Sequence[Asked],
-    weights: Weights,
-    prompts: Sequence[Prompt],
-    settings: Settings,
+    weights: BenchWeights,
+    prompts: Sequence[BenchPrompt],
+    settings: MeasureSettings,
     *,
-    theirs: Weights | None = None,
+    theirs: BenchWeights | None = None,
     wanted: Sequence[str] | None = None,
 ) -> Callable[[Told], Row]:
     """A comparison whose models, heads and baselines are bound; called, it measures and gives the run.
@@ -188,7 +188,7 @@ def prepared(
     return run
 
 
-def usual(weights: Weights, settings: Settings) -> list[str]:
+def usual(weights: BenchWeights, settings: MeasureSettings) -> list[str]:
     """The baselines where none are named: those of transformers' loops that these weights and this batch allow."""
     if settings.batch > 1:
         return ["generate"]  # the others take one prompt at a time
@@ -215,7 +215,7 @@ def counterpart_params(name: str, algorithms: Sequence[Asked]) -> dict[str, Any]
 class Loops:
     """transformers' loops as contenders, one for every setting: two algorithms with drafts of one length share theirs."""
 
-    def __init__(self, theirs: Weights, work: Work, settings: Settings) -> None:
+    def __init__(self, theirs: BenchWeights, work: BenchWork, settings: MeasureSettings) -> None:
         self.theirs, self.work, self.settings = theirs, work, settings
         self.made: dict[str, Theirs] = {}
 
@@ -241,8 +241,8 @@ def document(
     failed: Mapping[str, DecError],
     facts: Mapping[str, Row],
     models: Row,
-    prompts: Sequence[Prompt],
-    settings: Settings,
+    prompts: Sequence[BenchPrompt],
+    settings: MeasureSettings,
     *,
     target: Any = None,
 ) -> Row:

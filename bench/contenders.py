@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from decgraph.bench.baselines import Baseline, counting
-from decgraph.bench.weights import Weights
+from decgraph.bench.weights import BenchWeights
 from decgraph.errors import DecError
 from decgraph.hf import modules
 from decgraph.ir.settings import holds_for
@@ -25,7 +25,7 @@ def params_for(algorithm: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def session_on(algorithm: Any, weights: Weights, params: Mapping[str, Any], backend: str = "torch") -> Session:
+def session_on(algorithm: Any, weights: BenchWeights, params: Mapping[str, Any], backend: str = "torch") -> Session:
     """A session on modules that are in memory already; heads and adapters come from their folders.
 
     Raises DecError for an algorithm that needs a part which these weights do not have.
@@ -46,7 +46,7 @@ def session_on(algorithm: Any, weights: Weights, params: Mapping[str, Any], back
     return made
 
 
-def part(weights: Weights, name: str, kind: str, algorithm: str) -> Any:  # Any: a folder or a module
+def part(weights: BenchWeights, name: str, kind: str, algorithm: str) -> Any:  # Any: a folder or a module
     """What is bound to an algorithm's parameter beside its target: the part of that name, of that kind, or the drafter. Raises
     DecError where there is none."""
     for key in (name, kind):
@@ -96,7 +96,7 @@ def run(session: Session, request: Request) -> Result:
 
 
 @dataclass
-class Ran:
+class ContenderRun:
     """What one run of a group made: the new tokens of every prompt, calls of the target, and statistics of the drafts, which
     transformers' loops do not give."""
 
@@ -115,7 +115,7 @@ class Contender(Protocol):
         """Runs it and returns how many tokens that made: what is timed."""
         ...
 
-    def observed(self, n: int) -> Ran:
+    def observed(self, n: int) -> ContenderRun:
         """Runs it and says what happened; not timed."""
         ...
 
@@ -162,10 +162,10 @@ class Ours:
     def __call__(self, n: int) -> int:
         return sum(len(result.tokens) for result in self.results(n))
 
-    def observed(self, n: int) -> Ran:
+    def observed(self, n: int) -> ContenderRun:
         """The tokens and statistics of a run."""
         results = self.results(n)
-        return Ran(
+        return ContenderRun(
             [result.tokens for result in results], sum(r.stats.target_calls for r in results), [r.stats for r in results]
         )
 
@@ -192,9 +192,9 @@ class Theirs:
     def __call__(self, n: int) -> int:
         return sum(map(len, self.made(n)))
 
-    def observed(self, n: int) -> Ran:
+    def observed(self, n: int) -> ContenderRun:
         """The tokens and forwards of a run."""
         with counting(self.baseline.weights.target) as seen:
             made = self.made(n)
         # A forward of a batch is a call for each of its prompts, as in decgraph's statistics.
-        return Ran([tuple(tokens) for tokens in made], seen.calls * len(made))
+        return ContenderRun([tuple(tokens) for tokens in made], seen.calls * len(made))

@@ -58,7 +58,7 @@ def _transformers(job: Job) -> Decode:
 
     module = weights.read(Path(job["model"]), Placement("cpu", "float32"))
     size = int(module.config.get_text_config().vocab_size)
-    loop = baseline("generate", weights.Weights("target", module, None, size, None, folders={}, eos=frozenset()), {})
+    loop = baseline("generate", weights.BenchWeights("target", module, None, size, None, folders={}, eos=frozenset()), {})
     torch.set_num_threads(job["threads"])
     return lambda prompt, limit: loop([prompt], limit)[0]
 

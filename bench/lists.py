@@ -21,7 +21,7 @@ from decgraph import stdlib
 from decgraph.backends.exact.choices import Choices, TooMany
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
-from decgraph.check.distributions import Tally, distribution_of, execute
+from decgraph.check.distributions import RunTally, distribution_of, execute
 from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.models.table import Key, TableModel, _Table
@@ -43,7 +43,7 @@ WHOLE = ("length", "block", "steps")
 
 
 @dataclass(frozen=True)
-class Task:
+class ListTask:
     """A task: a prompt, and its right answers, which are equally likely."""
 
     name: str
@@ -51,18 +51,18 @@ class Task:
     answers: tuple[Answer, ...]
 
 
-def _tasks() -> tuple[Task, ...]:
+def _tasks() -> tuple[ListTask, ...]:
     x, new = (1, 2, 3, 4), 5
     squares = [(a, b) for a in permutations(x[:3]) for b in permutations(x[:3])]
     latin = [a + b for a, b in squares if all(len({*column}) == 3 for column in zip(x[:3], a, b, strict=True))]
     return (
-        Task("copy", x, (x,)),
-        Task("reverse", x, (x[::-1],)),
-        Task("replace at 2", x, ((*x[:2], new, x[3]),)),
-        Task("replace one", x, tuple((*x[:i], new, *x[i + 1 :]) for i in range(4))),
-        Task("insert", x[:2], tuple((*x[:i], new, *x[i:2]) for i in range(3))),
-        Task("shuffle", x[:3], tuple(permutations(x[:3]))),
-        Task("Latin square", x[:3], tuple(latin)),
+        ListTask("copy", x, (x,)),
+        ListTask("reverse", x, (x[::-1],)),
+        ListTask("replace at 2", x, ((*x[:2], new, x[3]),)),
+        ListTask("replace one", x, tuple((*x[:i], new, *x[i + 1 :]) for i in range(4))),
+        ListTask("insert", x[:2], tuple((*x[:i], new, *x[i:2]) for i in range(3))),
+        ListTask("shuffle", x[:3], tuple(permutations(x[:3]))),
+        ListTask("Latin square", x[:3], tuple(latin)),
     )
 
 
@@ -73,7 +73,7 @@ TASKS = _tasks()
 class _Counts(_Table):
     """The entries of a task's model, counted when they are asked for."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ListTask) -> None:
         super().__init__(SIZE, None, {}, False, 1)
         self.task = task
 
@@ -95,11 +95,11 @@ class _Counts(_Table):
         return tuple(Fraction(left.count(t), len(left)) for t in range(SIZE))
 
 
-class Known(TableModel):
+class KnownTask(TableModel):
     """A masked model that knows a task: a cell's row counts the right answers that agree with the cells decided so far (but
     the cell itself); where none agrees with all of them, those that agree with most."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ListTask) -> None:
         super().__init__(SIZE, kind="masked", vocab="lists", name=task.name)
         self._table = _Counts(task)
 
@@ -119,7 +119,7 @@ class _Counting(ExactMachine):
 
 
 @dataclass(frozen=True)
-class Exact:
+class ExactScore:
     """What a program makes of a task. right: the chance of a right answer; calls: their mean number; cells: of the answer."""
 
     right: Fraction
@@ -127,7 +127,7 @@ class Exact:
     cells: int
 
 
-def exactly(algorithm: Algorithm, task: Task, params: Mapping[str, Any] | None = None, *, limit: int = RUNS) -> Exact:
+def exactly(algorithm: Algorithm, task: ListTask, params: Mapping[str, Any] | None = None, *, limit: int = RUNS) -> ExactScore:
     """The chance that a program with one masked model, at temperature 1, gives a right answer, and its mean number of calls.
 
     params: those of `WHOLE` that are left out are the number of cells, others have their defaults. Raises DecError for a
@@ -140,7 +140,7 @@ def exactly(algorithm: Algorithm, task: Task, params: Mapping[str, Any] | None =
     whole = {name: cells for name in WHOLE if name in algorithm.params}
     known = check_params(algorithm.function, {**whole, **(params or {})})
     request, world = Request(task.prompt, max_tokens=cells, temperature=1), World(coupled=False)
-    models = dict.fromkeys(algorithm.models, Known(task))
+    models = dict.fromkeys(algorithm.models, KnownTask(task))
 
     def run(choices: Choices) -> dict[Any, Fraction]:
         world.restart(choices)
@@ -149,11 +149,11 @@ def exactly(algorithm: Algorithm, task: Task, params: Mapping[str, Any] | None =
         return {(tuple(m.committed_tokens()) in task.answers, m.calls): Fraction(1)}
 
     try:
-        law = distribution_of(run, limit, Tally(), merge=True)
+        law = distribution_of(run, limit, RunTally(), merge=True)
     except (TooMany, Unlikely, NotSeparated) as error:
         raise DecError(f"{algorithm.name} on {task.name} is not computed exactly: {error}") from error
     right = sum((w for (good, _), w in law.items() if good), Fraction(0))
-    return Exact(right, sum((calls * w for (_, calls), w in law.items()), Fraction(0)), cells)
+    return ExactScore(right, sum((calls * w for (_, calls), w in law.items()), Fraction(0)), cells)
 
 
 def alone() -> list[str]:
@@ -164,9 +164,11 @@ def alone() -> list[str]:
     return [a.name for a in loaded if list(a.models.values()) == ["masked"] and not a.module.externs]
 
 
-def row(algorithm: Algorithm, params: Mapping[str, Any] | None = None, tasks: Sequence[Task] = TASKS) -> list[Exact | str]:
+def row(
+    algorithm: Algorithm, params: Mapping[str, Any] | None = None, tasks: Sequence[ListTask] = TASKS
+) -> list[ExactScore | str]:
     """What a program makes of each task, or why that is not known."""
-    out: list[Exact | str] = []
+    out: list[ExactScore | str] = []
     for task in tasks:
         try:
             out.append(exactly(algorithm, task, params))
@@ -175,7 +177,7 @@ def row(algorithm: Algorithm, params: Mapping[str, Any] | None = None, tasks: Se
     return out
 
 
-def document(rows: Mapping[str, Sequence[Exact | str]]) -> dict[str, Any]:
+def document(rows: Mapping[str, Sequence[ExactScore | str]]) -> dict[str, Any]:
     """Rows by label as a JSON document: fractions as texts, or the reason why there are none."""
     found = {
         label: [

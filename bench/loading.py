@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.bench import weights
-from decgraph.bench.weights import SIZES, Weights
+from decgraph.bench.weights import SIZES, BenchWeights
 from decgraph.errors import DecError
 from decgraph.runtime.models.gguf.file import is_file
 from decgraph.runtime.placement import Placement
@@ -18,7 +18,7 @@ from decgraph.zoo import folder_of
 WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".gguf")
 
 
-def loaded(target: str | None, drafter: str | None, parts: Mapping[str, str], placed: Placement, *, eos: bool) -> Weights:
+def loaded(target: str | None, drafter: str | None, parts: Mapping[str, str], placed: Placement, *, eos: bool) -> BenchWeights:
     """The weights of a benchmark: those named, the shipped ones where no target is.
 
     target, drafter: folders or names; a target of `SIZES` has a drafter of its own. parts: folders by the name of an
@@ -42,7 +42,9 @@ def loaded(target: str | None, drafter: str | None, parts: Mapping[str, str], pl
             folders["drafter"] = str(folder_of(drafter))
         small = read(drafter, placed) if drafter is not None else None
         size = int(module.config.get_text_config().vocab_size)
-        made = Weights(folder.name, module, small, size, tokenizer, folders=folders, eos=ends(module) if eos else frozenset())
+        made = BenchWeights(
+            folder.name, module, small, size, tokenizer, folders=folders, eos=ends(module) if eos else frozenset()
+        )
     if made.drafter is not None:
         check_vocabularies(made)
     for name, value in parts.items():
@@ -50,7 +52,7 @@ def loaded(target: str | None, drafter: str | None, parts: Mapping[str, str], pl
     return made
 
 
-def cast(made: Weights, placed: Placement) -> Weights:
+def cast(made: BenchWeights, placed: Placement) -> BenchWeights:
     """Random weights where they are asked for. The frequencies of rotary positions, which are buffers, stay in float32."""
     for module in (made.target, made.drafter):
         for weight in () if module is None else module.parameters():
@@ -74,7 +76,7 @@ def ends(module: Any) -> frozenset[int]:  # Any: a transformers module
     return frozenset()
 
 
-def check_vocabularies(made: Weights) -> None:
+def check_vocabularies(made: BenchWeights) -> None:
     """Raises DecError where the target's and the drafter's tokenizers, or else the sizes of their vocabularies, differ."""
     folders = [Path(made.folders[name]) for name in ("target", "drafter") if name in made.folders]
     known = [Tokenizer(folder).digest for folder in folders if (folder / "tokenizer.json").is_file()]

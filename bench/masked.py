@@ -7,8 +7,8 @@ from typing import Any
 
 from decgraph.bench.compare import Asked, document, rival, work_of
 from decgraph.bench.contenders import Ours, params_for, request_of, run
-from decgraph.bench.measure import Row, Settings, Told, digits, measured, silent
-from decgraph.bench.prompts import Prompt, Text
+from decgraph.bench.measure import MeasureSettings, Row, Told, digits, measured, silent
+from decgraph.bench.prompts import BenchPrompt, Text
 from decgraph.errors import DecError
 from decgraph.models import bind
 from decgraph.runtime.models.engine.of import engine_of
@@ -21,7 +21,7 @@ USUAL = "fast_dllm_uncached"
 def against_another(
     algorithms: Sequence[Asked],
     texts: Sequence[Text],
-    settings: Settings,
+    settings: MeasureSettings,
     *,
     folder: str | None = None,
     wanted: Sequence[str] | None = None,
@@ -34,7 +34,7 @@ def against_another(
 def prepared(
     algorithms: Sequence[Asked],
     texts: Sequence[Text],
-    settings: Settings,
+    settings: MeasureSettings,
     *,
     folder: str | None = None,
     wanted: Sequence[str] | None = None,
@@ -65,10 +65,10 @@ def prepared(
         text.check_ids(model.vocab.size)
         if text.messages:
             raise DecError(f"{text.where}: masked models are measured on texts or token ids, not on messages")
-    prompts = [Prompt(text.kind, text.ids or tuple(bound.tokenizer.encode(text.text))) for text in few]
+    prompts = [BenchPrompt(text.kind, text.ids or tuple(bound.tokenizer.encode(text.text))) for text in few]
     work = work_of(prompts, 1)
     cells = int(first.known.get("length", settings.limit))
-    halved = Settings(cells, max(1, settings.rounds // 2), 1, settings.temperature, settings.seed)
+    halved = MeasureSettings(cells, max(1, settings.rounds // 2), 1, settings.temperature, settings.seed)
     contenders = []
     for one in [*(o for o in others if all(o.label != a.label for a in algorithms)), *algorithms]:
         known = params_for(one.algorithm, {**first.known, **one.params})

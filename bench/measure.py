@@ -12,7 +12,7 @@ import torch
 
 from decgraph.bench import bootstrap, shares
 from decgraph.bench.agreement import Agreement
-from decgraph.bench.contenders import Contender, Group, Ours, Ran, greedy_is_exact
+from decgraph.bench.contenders import Contender, ContenderRun, Group, Ours, greedy_is_exact
 from decgraph.bench.timing import Spread, Times, alternated
 from decgraph.errors import DecError
 
@@ -21,7 +21,7 @@ ALL = "all"  # the kind of a row about prompts of every kind
 
 
 @dataclass(frozen=True)
-class Settings:
+class MeasureSettings:
     """How long and how often. limit: new tokens of a request. rounds: timed runs of each group. batch: prompts decoded at a
     time. temperature: 0 is greedy. seed: of the order within rounds, of the noise and of the bootstrap. slowest: how many times
     as long as the first contender one may take for a group before it is left out."""
@@ -35,7 +35,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Work:
+class BenchWork:
     """The groups of prompts that every contender decodes, and the kind of each."""
 
     groups: tuple[Group, ...]
@@ -56,9 +56,9 @@ class Work:
 class Measured:
     """What contenders did. ran: by label and group, of one run that was not timed. failed: why a contender has no times."""
 
-    work: Work
+    work: BenchWork
     contenders: dict[str, Contender]
-    ran: dict[str, list[Ran]] = field(default_factory=dict)
+    ran: dict[str, list[ContenderRun]] = field(default_factory=dict)
     times: Times = field(default_factory=Times)
     failed: dict[str, DecError] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def silent(what: str, done: float) -> None:
     """Says nothing."""
 
 
-def measured(contenders: Sequence[Contender], work: Work, settings: Settings, *, told: Told = silent) -> Measured:
+def measured(contenders: Sequence[Contender], work: BenchWork, settings: MeasureSettings, *, told: Told = silent) -> Measured:
     """Every contender runs every group once, which warms it up and says what it makes; then the timed rounds.
 
     A contender that fails is left out of the rest. Raises KeyboardInterrupt where nothing was timed yet.
@@ -121,7 +121,7 @@ def measured(contenders: Sequence[Contender], work: Work, settings: Settings, *,
     return out
 
 
-def observed(contender: Contender, groups: int, usual: list[float], slowest: float) -> list[Ran]:
+def observed(contender: Contender, groups: int, usual: list[float], slowest: float) -> list[ContenderRun]:
     """What a contender makes of every group. usual: the processor seconds that the first contender took for each, which are
     noted where there are none yet. Raises DecError for one that takes `slowest` times as long."""
     first, ran = not usual, []
@@ -136,7 +136,7 @@ def observed(contender: Contender, groups: int, usual: list[float], slowest: flo
     return ran
 
 
-def rows_of(found: Measured, against: Mapping[str, Sequence[str]], settings: Settings, target: Any) -> list[Row]:
+def rows_of(found: Measured, against: Mapping[str, Sequence[str]], settings: MeasureSettings, target: Any) -> list[Row]:
     """A row for every contender that did not fail and every kind of prompt. against: by label, those it is compared with; of
     those, the first's greedy tokens are compared with. target: the module that decides near-ties, None where tokens are
     not compared."""
@@ -152,7 +152,7 @@ def rows_of(found: Measured, against: Mapping[str, Sequence[str]], settings: Set
     return rows
 
 
-def _row(found: Measured, label: str, kind: str, against: Sequence[str], settings: Settings, target: Any) -> Row:
+def _row(found: Measured, label: str, kind: str, against: Sequence[str], settings: MeasureSettings, target: Any) -> Row:
     contender, groups = found.contenders[label], found.work.of(kind)
     ran = [found.ran[label][n] for n in groups]
     timed = [i for i, (_, group) in enumerate(found.times.groups) if group in groups]
@@ -202,7 +202,7 @@ def ratio_of(found: Measured, slow: str, fast: str, kind: str, seed: int) -> Row
     return out
 
 
-def drafts_of(ran: Sequence[Ran]) -> Row:
+def drafts_of(ran: Sequence[ContenderRun]) -> Row:
     """What happened to drafts: calls of drafters and drafts a target call, and by depth how often one was accepted."""
     stats = [one for group in ran for one in group.stats]
     calls = max(sum(s.target_calls for s in stats), 1)

@@ -27,8 +27,8 @@ from safetensors import safe_open
 from decgraph import errors
 from decgraph.bench.compare import Asked, plain
 from decgraph.bench.machine import facts, load, named
-from decgraph.bench.measure import Row, Settings, Told, silent
-from decgraph.bench.prompts import Prompt
+from decgraph.bench.measure import MeasureSettings, Row, Told, silent
+from decgraph.bench.prompts import BenchPrompt
 from decgraph.bench.render import Table, markdown_table, number
 from decgraph.errors import DecError
 from decgraph.runtime.models import processor
@@ -145,7 +145,7 @@ def idle(names: Collection[str]) -> list[str]:
     return [name for name in names if untied and ("embed_tokens" in name or name == "token_embd.weight")]
 
 
-def bytes_of(file: gguf.File) -> int:
+def bytes_of(file: gguf.GgufFile) -> int:
     """The bytes of a GGUF file that a token reads."""
     return sum(entry.size for name, entry in file.tensors.items() if name not in idle(file.tensors))
 
@@ -240,8 +240,8 @@ class Comparison:
     algorithms: tuple[Asked, ...]
     peers: tuple[str, ...]
     model: Path
-    prompts: tuple[Prompt, ...]
-    settings: Settings
+    prompts: tuple[BenchPrompt, ...]
+    settings: MeasureSettings
     dtype: str = "float32"
     threads: int = 1
     parts: Mapping[str, str] = field(default_factory=dict)

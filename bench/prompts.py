@@ -14,7 +14,7 @@ from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.runtime import chat as templates
-from decgraph.runtime.prompt_files import Source, Text, digest, read
+from decgraph.runtime.prompt_files import PromptSource, Text, digest, read
 from decgraph.runtime.text import Tokenizer, has_tokenizer
 
 CHAT = Path(__file__).parent / "chat_prompts.jsonl"
@@ -53,22 +53,22 @@ def of_ids(size: int, count: int, length: int = 48, seed: int = 0) -> list[tuple
 
 
 @dataclass(frozen=True)
-class Prompt:
+class BenchPrompt:
     """A prompt as token ids, and its kind."""
 
     kind: str
     tokens: tuple[int, ...]
 
 
-def built_in() -> Source:
+def built_in() -> PromptSource:
     """The prompts by kind for models that chat, in a file as a user would write it. How much of the answer stands in the prompt
     differs by kind, and with it what retrieval gains: hardly any of `chat`, nearly all of `copy-edit`."""
     return replace(read(CHAT), name="built in, for chat")
 
 
-def code() -> Source:
+def code() -> PromptSource:
     """The beginnings of code for the shipped models."""
-    return Source("built in, code", digest(repr(CODE).encode()), tuple(Text("code", text) for text in CODE))
+    return PromptSource("built in, code", digest(repr(CODE).encode()), tuple(Text("code", text) for text in CODE))
 
 
 def taken(texts: Sequence[Text], most: int | None) -> list[Text]:
@@ -82,7 +82,7 @@ def taken(texts: Sequence[Text], most: int | None) -> list[Text]:
     return out
 
 
-def encoded(texts: Sequence[Text], folder: Path | None, *, chat: bool, size: int | None = None) -> list[Prompt]:
+def encoded(texts: Sequence[Text], folder: Path | None, *, chat: bool, size: int | None = None) -> list[BenchPrompt]:
     """Prompts as token ids, by the tokenizer of a model's folder. chat: through its chat template, as are messages always.
     size: of the vocabulary, for prompts that are token ids.
 
@@ -103,5 +103,5 @@ def encoded(texts: Sequence[Text], folder: Path | None, *, chat: bool, size: int
             given = tokenizer.encode(given)
         elif size is not None:
             text.check_ids(size)
-        made.append(Prompt(text.kind, tuple(given)))
+        made.append(BenchPrompt(text.kind, tuple(given)))
     return made

@@ -15,7 +15,7 @@ from decgraph.ir.memo import memo_of
 from decgraph.runtime.session import Session
 
 
-class Share:
+class ModelShare:
     """Seconds inside models, in all and by the name of an engine's part, and how many times they were entered."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Share:
 class Timed:
     """An object whose call is timed, and which otherwise is the object."""
 
-    def __init__(self, share: Share, inner: Any, name: str) -> None:
+    def __init__(self, share: ModelShare, inner: Any, name: str) -> None:
         self._inner, self._call = inner, share.timed(inner, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -77,9 +77,9 @@ def engines(session: Session) -> list[Any]:
 
 
 @contextmanager
-def timing(session: Session) -> Iterator[Share]:
+def timing(session: Session) -> Iterator[ModelShare]:
     """A session whose models' forwards and read-outs are timed; afterwards it is as it was."""
-    share = Share()
+    share = ModelShare()
     changed: list[tuple[Any, str, Any]] = []
     try:
         for number, engine in enumerate(engines(session)):

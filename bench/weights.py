@@ -51,7 +51,7 @@ CONTEXT = 8192  # cells that a random model has positions for
 
 
 @dataclass
-class Weights:
+class BenchWeights:
     """A target, the drafter beside it where there is one, and what else an algorithm may ask for.
 
     parts: heads, adapters and further models, folders or modules, by the name of an algorithm's parameter or by the kind of
@@ -67,7 +67,7 @@ class Weights:
     eos: frozenset[int] = frozenset()
     folders: Mapping[str, str] = field(default_factory=dict)
 
-    def copied(self) -> Weights:
+    def copied(self) -> BenchWeights:
         """The same weights in memory of their own: an engine may lay those of a module out anew, which other code then reads
         faster or slower than as they were loaded."""
         return replace(self, target=copy.deepcopy(self.target), drafter=copy.deepcopy(self.drafter))
@@ -95,13 +95,13 @@ def count(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def shipped(placed: Placement = HOST) -> Weights:
+def shipped(placed: Placement = HOST) -> BenchWeights:
     """The shipped target and drafter."""
     target, drafter = (read(zoo.path(name), placed) for name in ("target", "drafter"))
     tokenizer = Tokenizer(zoo.path("target"))
     parts = {"features": "eagle", "layers": "exit", "heads": "medusa"}
     folders = {name: str(zoo.path(name)) for name in ("target", "drafter", *parts.values())}
-    return Weights("shipped", target, drafter, target.config.vocab_size, tokenizer, parts, folders=folders)
+    return BenchWeights("shipped", target, drafter, target.config.vocab_size, tokenizer, parts, folders=folders)
 
 
 def read(folder: Path, placed: Placement) -> Any:  # Any: a transformers module
@@ -111,7 +111,7 @@ def read(folder: Path, placed: Placement) -> Any:  # Any: a transformers module
     return pretrained(AutoModelForCausalLM, folders.read(folder, "causal"), "sdpa", placed.found()).eval().requires_grad_(False)
 
 
-def random_llama(name: str, seed: int = 0) -> Weights:
+def random_llama(name: str, seed: int = 0) -> BenchWeights:
     """A Llama of one of `SIZES` with random weights, and a drafter that is its first layers."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -134,7 +134,7 @@ def random_llama(name: str, seed: int = 0) -> Weights:
     target: Any = LlamaForCausalLM(LlamaConfig(num_hidden_layers=shape.layers, **settings)).eval().requires_grad_(False)
     drafter = LlamaForCausalLM(LlamaConfig(num_hidden_layers=shape.below, **settings)).eval().requires_grad_(False)
     paired(target, drafter, shape.below)
-    return Weights(name, target, drafter, shape.size)
+    return BenchWeights(name, target, drafter, shape.size)
 
 
 @torch.no_grad()

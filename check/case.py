@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from decgraph.backends.exact.choices import Choices
-from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.coverage import CoveredRun
 from decgraph.backends.exact.reals import Log
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import World
@@ -89,7 +89,7 @@ class Case:
     start: Start = field(default_factory=Start)
     detokenizer: Detokenizer | None = None
     plan: WorldPlan = field(default_factory=WorldPlan)
-    ran: Ran | None = None
+    ran: CoveredRun | None = None
     others: tuple[Log, ...] | None = None
     flags: set[str] = field(default_factory=set)
     sampled: int = 0

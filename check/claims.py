@@ -18,8 +18,8 @@ from decgraph.check.constants import loop_of, masked
 from decgraph.check.distributions import (
     AdversaryWins,
     Distribution,
+    RunTally,
     Specification,
-    Tally,
     Tokens,
     continued_distribution,
     execute,
@@ -61,7 +61,7 @@ def memoryless(f: Function) -> bool:
     )
 
 
-def decide(case: Case, tally: Tally, *, far: bool = True) -> Failure | None:
+def decide(case: Case, tally: RunTally, *, far: bool = True) -> Failure | None:
     """None where the claim holds in this world. Raises TooMany or Unlikely where that cannot be said.
 
     A lossless claim is decided for the world's request and, since that has few tokens, for the same request at temperature 0
@@ -86,7 +86,7 @@ def decide(case: Case, tally: Tally, *, far: bool = True) -> Failure | None:
         return crash
 
 
-def ended(case: Case, error: DecError, tally: Tally) -> Failure | None:
+def ended(case: Case, error: DecError, tally: RunTally) -> Failure | None:
     """That a run ends in an error where the specification goes on; None where it may not be the program's, or not real: of a
     state of any kind, of an outcome that was imposed, of parameters that a session refuses."""
     real = (
@@ -126,7 +126,9 @@ ENDLESS = ("does not end", "committed nothing and decided nothing", "decided no 
 """Words of the errors with which a run ends that would go on for ever."""
 
 
-def outcomes(start: Callable[[Choices], ExactMachine], limit: int, tally: Tally) -> Iterator[tuple[Choices, DecError | None]]:
+def outcomes(
+    start: Callable[[Choices], ExactMachine], limit: int, tally: RunTally
+) -> Iterator[tuple[Choices, DecError | None]]:
     """The runs of the machines that `start` returns for choices, each with the error that ended it, or None."""
 
     def run(choices: Choices) -> DecError | None:
@@ -148,7 +150,7 @@ def outcomes(start: Callable[[Choices], ExactMachine], limit: int, tally: Tally)
             yield choices, run(choices)
 
 
-def deep(case: Case, tally: Tally) -> Failure | None:
+def deep(case: Case, tally: RunTally) -> Failure | None:
     """The part of `decide` at temperature 0. Nothing is said of drafts that are random there too."""
     if case.claim.kind != "refines" or case.request.greedy or masked(case.function):
         return None
@@ -178,7 +180,7 @@ def certain(case: Case) -> bool:
     return not choices.points
 
 
-def in_distribution(case: Case, tally: Tally) -> Failure | None:
+def in_distribution(case: Case, tally: RunTally) -> Failure | None:
     """One step (or a few) and then the specification, against the specification alone."""
     if not case.speaks():
         return None
@@ -204,7 +206,7 @@ def in_distribution(case: Case, tally: Tally) -> Failure | None:
     return Failure(case, "distribution", ours, theirs, total_variation(ours, theirs), [])
 
 
-def in_tokens(case: Case, tally: Tally) -> Failure | None:
+def in_tokens(case: Case, tally: RunTally) -> Failure | None:
     """With the same noise, the same tokens: for everything that the noise can be. From another start than the beginning one
     step is compared with as many tokens of the specification."""
     if not case.speaks():
@@ -241,7 +243,7 @@ def in_tokens(case: Case, tally: Tally) -> Failure | None:
     return None
 
 
-def too_likely(case: Case, tally: Tally) -> Failure | None:
+def too_likely(case: Case, tally: RunTally) -> Failure | None:
     """A text that some runs, drawn at random, commit with more probability than the specification does: what these runs add
     up to is a bound from below, so that no more of them need be known."""
     if not case.speaks():
@@ -298,7 +300,7 @@ def mergeable(case: Case) -> bool:
     return not any(op.opcode == "run" or (op.opcode == "noise" and op.attrs["kind"] != "output") for op in ops)
 
 
-def every_token(case: Case, tally: Tally) -> Failure | None:
+def every_token(case: Case, tally: RunTally) -> Failure | None:
     """`ensures` and `keeps support`: of every token that is committed, at its context (or, on a canvas, when it was
     decided)."""
     if not case.speaks():

@@ -11,8 +11,8 @@ from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.case import Case
 from decgraph.check.claims import Failure, decide
-from decgraph.check.distributions import Distribution, Tally, execute
-from decgraph.check.functions import Drawn
+from decgraph.check.distributions import Distribution, RunTally, execute
+from decgraph.check.functions import DrawnFunction
 from decgraph.check.worlds import least, models_for
 from decgraph.errors import DecError
 from decgraph.runtime.arguments import ParamValue
@@ -262,7 +262,7 @@ def smaller(failure: Failure) -> Failure:
     shorter prompt, smaller parameters, simpler tables, a distribution over fewer tokens."""
     if failure.case.sampled:  # check/probes.py has looked
         return failure
-    best, spent = failure, Tally()
+    best, spent = failure, RunTally()
     for candidate in _candidates(failure.case):
         if not _size(candidate) < _size(best.case):
             continue
@@ -278,7 +278,7 @@ def smaller(failure: Failure) -> Failure:
     for change in (_short_prompt, _shorter, _plain):
         moved = change(best.case)
         try:
-            again = decide(moved, Tally()) if moved != best.case else None
+            again = decide(moved, RunTally()) if moved != best.case else None
         except (TooMany, Unlikely, NotSeparated, DecError):
             again = None
         if again is not None and (again.kind == "error") == (failure.kind == "error"):
@@ -323,7 +323,7 @@ def explain(failure: Failure) -> Counterexample:
         if isinstance(m, TableModel | TableFeatures):
             m.forget()
     try:
-        again = decide(case, Tally()) or failure
+        again = decide(case, RunTally()) or failure
     except (TooMany, Unlikely, NotSeparated, DecError):
         again = failure
     points = again.points or most_telling(case, again)
@@ -380,7 +380,7 @@ def _asked(functions: Mapping[str, Callable[..., object]]) -> list[str]:
     return [
         f"{f.name}({args}) = {_answer(value)}"
         for f in functions.values()
-        if isinstance(f, Drawn)
+        if isinstance(f, DrawnFunction)
         for args, value in f.asked.items()
     ]
 

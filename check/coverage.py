@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from decgraph.backends.exact.coverage import LOGIC, PICKS, Outcome, Ran, outcomes, user_condition
+from decgraph.backends.exact.coverage import LOGIC, PICKS, CoveredRun, Outcome, outcomes, user_condition
 from decgraph.ir.intervals import End
 from decgraph.ir.ranges import impossible
 from decgraph.ir.settings import alternatives
@@ -96,7 +96,7 @@ def pinned(f: Function, given: Mapping[str, ParamValue] | None) -> Function:
     )
 
 
-def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
+def demanded(f: Function, ran: CoveredRun) -> list[tuple[Op, str]]:
     """The outcomes that must be seen before a claim is said to hold: those that can happen (ir/ranges.py)."""
     setting = f.claims[0].setting if f.claims else ()
     cannot = frozenset.intersection(*(impossible(g, outcomes) for g in alternatives(f, setting)))
@@ -159,7 +159,7 @@ def _range(v: Value, made: dict[Value, Op], ranges: dict[Value, tuple[End | None
     return None
 
 
-def missing(f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) -> list[Missing]:
+def missing(f: Function, ran: CoveredRun, path: str, harmless: Iterable[Outcome] = ()) -> list[Missing]:
     """What was demanded and not seen, in the order of lines."""
     known = ran.seen | set(harmless)
     loops = {id(op) for op in ran.watched.values() if op.opcode == "for" and (id(op), "again") in known}
@@ -201,7 +201,7 @@ def _line(line: int, path: str) -> str:
     return f"{path.rsplit('/', 1)[-1]} line {line}" if path else f"line {line}"
 
 
-def marked(text: str, f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) -> str:
+def marked(text: str, f: Function, ran: CoveredRun, path: str, harmless: Iterable[Outcome] = ()) -> str:
     """The program with a mark before every line of which something was never seen: `!` where nothing has run that way, `~`
     where it was forced and made no difference."""
     known = set(harmless)

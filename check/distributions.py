@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from decgraph.backends.exact.choices import AdversaryWins, Arrived, Choices, Point, combine, runs
-from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.coverage import CoveredRun
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Enough, World
 from decgraph.backends.run import Stop
@@ -44,7 +44,7 @@ class CheckedProgram:
     engine: type[ExactMachine] = ExactMachine
     externs: Externs | None = None
     detokenizer: Detokenizer | None = None
-    ran: Ran | None = None
+    ran: CoveredRun | None = None
     merge: bool = True
     folds: Folds = None
 
@@ -69,7 +69,7 @@ class OutOfTime(Exception):
 
 
 @dataclass
-class Tally:
+class RunTally:
     """How much was run. until: the time (of time.perf_counter) at which to give up, or None."""
 
     runs: int = 0
@@ -105,7 +105,7 @@ def run_steps(m: ExactMachine) -> bool:
 
 
 def distribution_of(
-    program: Callable[[Choices], dict[K, Fraction]], limit: int, tally: Tally, *, merge: bool = False
+    program: Callable[[Choices], dict[K, Fraction]], limit: int, tally: RunTally, *, merge: bool = False
 ) -> dict[K, Fraction]:
     """The distribution of a program whose runs return distributions (of what is still open at their end). At an adversary's
     choice every option must lead to the same distribution; raises AdversaryWins where they do not, TooMany beyond `limit` runs.
@@ -125,7 +125,7 @@ def total_variation(a: Distribution, b: Distribution) -> Fraction:
 UNKNOWN: TokenDistribution = {}
 
 
-class Wanted(Choices):
+class PreferredChoices(Choices):
     """Choices of one value wherever it is among the options, and of the first one elsewhere."""
 
     def __init__(self, value: object) -> None:
@@ -145,7 +145,7 @@ class Specification:
     distribution.
     """
 
-    def __init__(self, program: CheckedProgram, request: Request, limit: int, tally: Tally) -> None:
+    def __init__(self, program: CheckedProgram, request: Request, limit: int, tally: RunTally) -> None:
         self.program, self.request, self.limit, self.tally = program, request, limit, tally
         self.memo: dict[Tokens, TokenDistribution | None] = {}
         self.world = World(coupled=False)
@@ -189,7 +189,7 @@ class Specification:
         choice for a token: a large vocabulary need not be gone through. UNKNOWN for other specifications."""
         if self.program.function != "autoregressive":
             return UNKNOWN
-        choices = Wanted(x)
+        choices = PreferredChoices(x)
         self.world.restart(choices)
         m = self.program.machine(self.request, self.world).resume(done)
         if m.done():
@@ -222,7 +222,7 @@ def continued_distribution(
     steps: int | None,
     length: int,
     limit: int,
-    tally: Tally,
+    tally: RunTally,
     setup: Setup | None = None,
     committed: Tokens = (),
 ) -> Distribution:
@@ -251,7 +251,7 @@ def continued_distribution(
 
 
 def whole_distribution(
-    a: CheckedProgram, request: Request, limit: int, tally: Tally, setup: Setup | None = None
+    a: CheckedProgram, request: Request, limit: int, tally: RunTally, setup: Setup | None = None
 ) -> Distribution:
     """The distribution of everything a program commits, as (tokens, True)."""
     world = World(coupled=False, ran=a.ran)
@@ -273,7 +273,7 @@ __all__ = [
     "CheckedProgram",
     "Setup",
     "Specification",
-    "Tally",
+    "RunTally",
     "continued_distribution",
     "execute",
     "distribution_of",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 
 from decgraph.backends.exact.choices import TooMany
-from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.coverage import CoveredRun
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.states import Signer, Unknown
@@ -55,11 +55,11 @@ class Plain(Signer):
         return ("draw", d.token, d.law_face, self.row(d.source))
 
 
-class Enough(Exception):
+class EnoughRecorded(Exception):
     """A run of which enough was written down."""
 
 
-def effects(case: Case, seed: int, ran: Ran | None = None, *, noise: bool = True) -> list[Hashable]:
+def effects(case: Case, seed: int, ran: CoveredRun | None = None, *, noise: bool = True) -> list[Hashable]:
     """The effects of one run, with operands and results, and how it ended. ran: with the outcomes that it imposes. noise:
     whether it is an effect to read other noise."""
     notes: list[Hashable] = []
@@ -71,7 +71,7 @@ def effects(case: Case, seed: int, ran: Ran | None = None, *, noise: bool = True
             read = [self.env.get(v) for v in op.operands if noise or v.type.elem != "noise"]
             notes.append((op.opcode, signer.of(read), signer.of(out), self.committed()))
             if len(notes) >= EFFECTS:
-                raise Enough
+                raise EnoughRecorded
         return out
 
     engine = case.engine
@@ -80,7 +80,7 @@ def effects(case: Case, seed: int, ran: Ran | None = None, *, noise: bool = True
     try:
         m = execute(case.starts(World(coupled=True, ran=ran))(ByChance(seed)))
         notes.append(("ended", tuple(m.committed_tokens()), m.done()))
-    except Enough:
+    except EnoughRecorded:
         pass
     except (DecError, Unlikely, TooMany, NotSeparated, NoValue) as error:
         notes.append(("error", type(error).__name__))

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from decgraph.backends.exact.choices import TooMany
-from decgraph.backends.exact.coverage import Outcome, Ran
+from decgraph.backends.exact.coverage import CoveredRun, Outcome
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely
 from decgraph.check.case import Case, WorldPlan
 from decgraph.check.claims import Failure, decide
 from decgraph.check.constants import facts, masked
-from decgraph.check.distributions import OutOfTime, Tally
+from decgraph.check.distributions import OutOfTime, RunTally
 from decgraph.check.faults import internal
 from decgraph.check.initial_states import OTHER, SEEN, NoValue
 from decgraph.check.worlds import least, world
@@ -144,8 +144,8 @@ class Exploration:
 
     module: Module
     claim: Claim
-    tally: Tally
-    ran: Ran | None
+    tally: RunTally
+    ran: CoveredRun | None
     seen: DecidedSettings
     params: Mapping[str, ParamValue] | None = None
     engine: type[ExactMachine] = ExactMachine

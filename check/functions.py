@@ -46,7 +46,7 @@ def _is_whole(x: Fraction) -> bool:
 
 
 @dataclass
-class Drawn:
+class DrawnFunction:
     """A function drawn from a seed; `asked` has its results by arguments, to be shown."""
 
     name: str
@@ -87,7 +87,7 @@ def functions_for(
         if options:
             if seed is None and len(options) > 4:  # an adversary's choices multiply: the ends, and two of the others
                 options = [options[0], options[-1], *options[1:3]]
-            out[name] = AnyFunction(name, options) if seed is None else Drawn(name, options, seed)
+            out[name] = AnyFunction(name, options) if seed is None else DrawnFunction(name, options, seed)
     return out
 
 

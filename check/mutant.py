@@ -12,10 +12,10 @@ from decgraph.backends.exact.world import Unlikely
 from decgraph.check.case import Case
 from decgraph.check.claims import decide, deep
 from decgraph.check.constants import masked
-from decgraph.check.distributions import Tally
+from decgraph.check.distributions import RunTally
 from decgraph.check.equivalent_mutants import changes_nothing
 from decgraph.check.planting import Planting, Rewrite
-from decgraph.check.profile import Profile, profile
+from decgraph.check.profile import AlgorithmProfile, profile
 from decgraph.check.worlds import least
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
@@ -34,7 +34,7 @@ class Mutant:
 
     name: str
     why: str
-    applies: Callable[[Profile], bool]
+    applies: Callable[[AlgorithmProfile], bool]
     sees: str
     bugs: str = ""
     rewrite: Rewrite | None = None
@@ -48,7 +48,7 @@ class Mutant:
         cls,
         what: type[ExactMachine] | Rewrite,
         name: str,
-        applies: Callable[[Profile], bool],
+        applies: Callable[[AlgorithmProfile], bool],
         sees: str,
         bugs: str = "",
         where: Callable[[Rewrite], Rewrite] | None = None,
@@ -87,7 +87,7 @@ def judge(case: Case, steps: int = 1) -> str | None:
     """How a mutant shows in one world; None where it does not, or where the world is too large."""
     case = replace(case, limit=WORLD_LIMIT, steps=None if case.steps is None else max(case.steps, steps))
     try:
-        if deep(case, Tally()) is not None:  # the quickest
+        if deep(case, RunTally()) is not None:  # the quickest
             return "tokens"
     except DecError:
         return "error"
@@ -95,7 +95,7 @@ def judge(case: Case, steps: int = 1) -> str | None:
     fewer = () if case.steps in (steps, None) else (replace(case, steps=steps),)
     for small in (case, *fewer, least(case)):
         try:
-            failure = decide(small, Tally(), far=later or small.params != case.params)
+            failure = decide(small, RunTally(), far=later or small.params != case.params)
         except (TooMany, Unlikely, NotSeparated):
             continue
         except DecError:
@@ -111,7 +111,9 @@ def asking(case: Case) -> bool:
     return bool(case.plan.features) or case.plan.temperature not in (0, 1)
 
 
-def applicable(facts: Profile, mutants: Sequence[Mutant], planting: Planting | None) -> Iterator[tuple[Mutant, str | None]]:
+def applicable(
+    facts: AlgorithmProfile, mutants: Sequence[Mutant], planting: Planting | None
+) -> Iterator[tuple[Mutant, str | None]]:
     """The mutants that can matter, with the patched text of those that are patches."""
     for m in mutants:
         if not m.applies(facts):
@@ -137,7 +139,7 @@ def plant(
     cases: Cases,
     without: Without,
     progress: Callable[[str, int, int], None] | None = None,
-    tally: Tally | None = None,
+    tally: RunTally | None = None,
     setting: bool = False,
     rounds: int = ROUNDS,
 ) -> list[Kill]:

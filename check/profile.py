@@ -26,7 +26,7 @@ from decgraph.runtime.reals.limits import NotSeparated
 
 
 @dataclass
-class Profile:
+class AlgorithmProfile:
     """Facts about one algorithm. Those about walks are about trees of tokens that a rule for nodes verifies."""
 
     modes: frozenset[str] = frozenset()  # of its claims: tokens, distribution, greedy, ensures, keeps_support
@@ -69,10 +69,10 @@ class Profile:
         return self.walks and bool({"distribution", "tokens", "greedy"} & self.modes)
 
 
-class Probe(ExactMachine):
+class ProfilingMachine(ExactMachine):
     """The exact machine, taking notes."""
 
-    notes: Profile
+    notes: AlgorithmProfile
 
     def start_run(self) -> None:
         super().start_run()
@@ -154,9 +154,9 @@ class Probe(ExactMachine):
         self.notes.many = self.notes.many or self.committed() - before > 1
 
 
-def profile(cases: Sequence[Case], tries: int = 12) -> Profile:
+def profile(cases: Sequence[Case], tries: int = 12) -> AlgorithmProfile:
     """The facts, from `tries` random runs in each of the cases."""
-    notes = Profile()
+    notes = AlgorithmProfile()
     case = cases[0]
     ops = list(case.function.body.walk())
     notes.draws = frozenset(o.opcode for o in ops if o.opcode in ("draw", "draw.many", "draw.race", "bernoulli", "beta"))
@@ -172,7 +172,7 @@ def profile(cases: Sequence[Case], tries: int = 12) -> Profile:
     notes.causal = first_kind(case.function) == "causal"
     notes.allied = any(c.kind == "keeps_support" and len(c.models) > 1 for c in case.function.claims)
     notes.modes = frozenset(c.mode if c.kind == "refines" else c.kind for c in case.function.claims)
-    engine = type("Probing", (Probe,), {"notes": notes})
+    engine = type("Probing", (ProfilingMachine,), {"notes": notes})
     for c in cases:
         world = World(coupled=True)
         for seed in range(tries):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from decgraph.backends.exact.coverage import Outcome, Ran
+from decgraph.backends.exact.coverage import CoveredRun, Outcome
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.check.adversary import adversarial, controllers
 from decgraph.check.case import Case
@@ -14,7 +14,7 @@ from decgraph.check.claims import Failure
 from decgraph.check.constants import facts
 from decgraph.check.counterexample import Counterexample, explain, smaller
 from decgraph.check.coverage import Missing, missing, pinned
-from decgraph.check.distributions import OutOfTime, Tally
+from decgraph.check.distributions import OutOfTime, RunTally
 from decgraph.check.exploration import DecidedSettings, Exploration, Options
 from decgraph.check.mutant import ROUNDS, WANTED, Kill, plant
 from decgraph.check.mutants import MUTANTS
@@ -82,7 +82,7 @@ class Report:
     missing: list[Missing] = field(default_factory=list, repr=False)
     not_seen: list[str] = field(default_factory=list, repr=False)
     tried: DecidedSettings = field(default_factory=DecidedSettings, repr=False)
-    ran: Ran | None = field(default=None, repr=False)
+    ran: CoveredRun | None = field(default=None, repr=False)
     harmless: set[Outcome] = field(default_factory=set, repr=False)
     interrupted: bool = False
     faults: list[str] = field(default_factory=list)
@@ -206,8 +206,8 @@ def check_module(
     first; a claim that has one is compared in a few worlds only."""
     f = module.entry
     started = time.perf_counter()
-    tally = Tally(until=None if seconds is None else started + seconds)
-    ran = Ran.of(module, f)
+    tally = RunTally(until=None if seconds is None else started + seconds)
+    ran = CoveredRun.of(module, f)
     report = Report(f.name, "none", [c.text for c in f.claims], 0, 0, 0.0, ran=ran, module=module)
     derive = derive and engine is ExactMachine  # of another machine than the language's a derivation says nothing
     report.proofs = [proof_of(module, c, report.faults) if derive else Proof(c.text, why=NOT_SOUGHT) for c in f.claims]
@@ -246,7 +246,7 @@ def derived(report: Report, group: Group) -> bool:
     return all(report.proofs[place].found for place in group.indices)
 
 
-def decide_claims(module: Module, report: Report, tally: Tally, progress: Progress | None, options: Options) -> None:
+def decide_claims(module: Module, report: Report, tally: RunTally, progress: Progress | None, options: Options) -> None:
     """Decide the claims one after the other, and put what was found into the report."""
     lost = tried = 0
     here = [group for group in report.groups if not group.skipped]
@@ -317,7 +317,7 @@ def searched_worlds(
     return failure
 
 
-def not_shown(module: Module, report: Report, tally: Tally, options: Options) -> list[str]:
+def not_shown(module: Module, report: Report, tally: RunTally, options: Options) -> list[str]:
     """What a claim without a derivation rests on and no world has shown."""
     groups_of_worlds = [group for group in report.groups if not group.skipped and not derived(report, group)]
     for here in groups_of_worlds:
@@ -342,7 +342,7 @@ def plant_all(
     group: Group,
     report: Report,
     planting: Planting | None,
-    tally: Tally,
+    tally: RunTally,
     progress: Progress | None,
     options: Options,
 ) -> None:
@@ -384,7 +384,7 @@ def plant_all(
         report.verdict = "undecided"
 
 
-def against_controllers(module: Module, tally: Tally, faults: list[str], options: Options) -> str:
+def against_controllers(module: Module, tally: RunTally, faults: list[str], options: Options) -> str:
     """ "any" where each claim is true whatever controllers return, "own" where it needs their own results, "undecided"."""
     decided, open_ = 0, False
     for claim in module.entry.claims:

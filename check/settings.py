@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.coverage import CoveredRun
 from decgraph.errors import DecError
 from decgraph.ir.settings import holds, names, narrowed, of_request, plain, settings
 from decgraph.ir.values import Claim, Constant, Function, Module
@@ -31,7 +31,7 @@ class Group:
 
     function: Function
     indices: tuple[int, ...]
-    ran: Ran
+    ran: CoveredRun
     skipped: str = ""
 
     @property
@@ -44,7 +44,7 @@ class Group:
         return self.claims[0].when if self.claims[0].setting else ""
 
 
-def groups(module: Module, ran: Ran, given: Mapping[str, ParamValue]) -> list[Group]:
+def groups(module: Module, ran: CoveredRun, given: Mapping[str, ParamValue]) -> list[Group]:
     """The claims of a module's entry in groups, those without a condition first."""
     f = module.entry
     plainly = tuple(i for i, c in enumerate(f.claims) if not c.setting)

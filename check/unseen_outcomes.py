@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from decgraph.backends.exact.coverage import Outcome, Ran
+from decgraph.backends.exact.coverage import CoveredRun, Outcome
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.case import WorldPlan, begun
 from decgraph.check.chances import ByChance
 from decgraph.check.coverage import demanded, missing, pinned
-from decgraph.check.distributions import Tally, execute
+from decgraph.check.distributions import RunTally, execute
 from decgraph.check.equivalent_mutants import effects
 from decgraph.check.exploration import DecidedSettings, Exploration, Options
 from decgraph.check.faults import internal
@@ -108,7 +108,7 @@ def sampled(explored: Exploration, plan: WorldPlan) -> set[Outcome]:
     return ran.seen
 
 
-def harmless(module: Module, f: Function, ran: Ran, tally: Tally, options: Options) -> set[Outcome]:
+def harmless(module: Module, f: Function, ran: CoveredRun, tally: RunTally, options: Options) -> set[Outcome]:
     """Of what is missing, the outcomes with which the claims hold when they are forced."""
     out: set[Outcome] = set()
     refused: set[Outcome] = set()
@@ -129,7 +129,7 @@ def harmless(module: Module, f: Function, ran: Ran, tally: Tally, options: Optio
 
 
 def holds_when_forced(
-    module: Module, f: Function, ran: Ran, key: Outcome, tally: Tally, options: Options
+    module: Module, f: Function, ran: CoveredRun, key: Outcome, tally: RunTally, options: Options
 ) -> set[Outcome] | None:
     """The outcomes that were met with one op forced, where every claim holds with it; None where one does not, or nothing
     shows."""
@@ -137,7 +137,7 @@ def holds_when_forced(
     told = ran.fresh({key[0]: key[1]})
     moved = False  # somewhere: where the outcome changes nothing, that the claim holds says nothing
     for claim in f.claims:
-        forced = Ran(ran.watched, forced={key[0]: "any" if key[1] in ("true", "false") and claim.mode != "" else key[1]})
+        forced = CoveredRun(ran.watched, forced={key[0]: "any" if key[1] in ("true", "false") and claim.mode != "" else key[1]})
         explored = Exploration(
             module,
             claim,

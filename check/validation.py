@@ -61,7 +61,7 @@ Shared = dict[tuple[str, str], object]
 
 
 @dataclass
-class Seen:
+class SessionRecord:
     """What a session did: tokens, results and the end of each request, and what was computed."""
 
     runs: list[Ended] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Seen:
 class Watched(ReferenceMachine):
     """The reference, writing down every row and memory that a model returns."""
 
-    seen: Seen
+    seen: SessionRecord
 
     def model_row(self, source: RowSource) -> Row:
         row, model = super().model_row(source), source.model
@@ -120,7 +120,7 @@ class Member:
     over: bool = False
 
 
-class Batch:
+class RequestBatch:
     """A session's requests, side by side."""
 
     def __init__(self, module: Module, seed: int) -> None:
@@ -200,7 +200,7 @@ class Batch:
 class Batched(Watched):
     """A request of a batch."""
 
-    batch: Batch
+    batch: RequestBatch
     row: Member
     inside = False
 
@@ -266,10 +266,10 @@ def side_by_side(
     seed: int,
     externs: Externs | None = None,
     detokenizer: Detokenizer | None = None,
-) -> tuple[Seen, str]:
+) -> tuple[SessionRecord, str]:
     """What the requests of one session did side by side, and the shared states after them."""
-    seen = Seen()
-    batch = Batch(module, seed)
+    seen = SessionRecord()
+    batch = RequestBatch(module, seed)
     ends: list[str | None] = [None] * len(requests)
     engine = type("Batching", (Batched,), {"seen": seen})
     for n, request in enumerate(requests):
@@ -292,7 +292,7 @@ def side_by_side(
 
 
 @dataclass(frozen=True)
-class World:
+class ComparedWorld:
     """Models, parameters and requests of one comparison, all generated from `seed`."""
 
     seed: int
@@ -306,7 +306,7 @@ class World:
         return f"world {self.seed} of {'free' if self.free else 'table'} models; parameters: {params}"
 
 
-def worlds(function: Function, count: int = WORLDS, params: Mapping[str, ParamValue] | None = None) -> Iterator[World]:
+def worlds(function: Function, count: int = WORLDS, params: Mapping[str, ParamValue] | None = None) -> Iterator[ComparedWorld]:
     """`count` worlds, tables and free models alternating. Raises DecError for a function without small worlds."""
     for seed in range(count):
         free = seed % 2 == 1
@@ -317,7 +317,7 @@ def worlds(function: Function, count: int = WORLDS, params: Mapping[str, ParamVa
             replace(request_for(size, seed + 2 * n, span or TOKENS, greedy=seed % 4 == 2), seed=seed + 10 * n, request_id=n)
             for n in range(REQUESTS)
         )
-        yield World(seed, free, models_for(function, size, seed, free=free), check_params(function, given), requests)
+        yield ComparedWorld(seed, free, models_for(function, size, seed, free=free), check_params(function, given), requests)
 
 
 def deeper(function: Function, seed: int) -> dict[str, ParamValue]:
@@ -362,9 +362,9 @@ def outside(module: Module) -> Outside:
     }
 
 
-def observe(module: Module, world: World, machine: type[Watched] = Watched, *, apart: bool = False) -> Seen:
+def observe(module: Module, world: ComparedWorld, machine: type[Watched] = Watched, *, apart: bool = False) -> SessionRecord:
     """Run a world's requests one after the other in one session, or each in its own (`apart`)."""
-    seen = Seen()
+    seen = SessionRecord()
     shared: Shared = {}
     engine = type("Watching", (machine,), {"seen": seen})
     for request in world.requests:
@@ -373,12 +373,12 @@ def observe(module: Module, world: World, machine: type[Watched] = Watched, *, a
     return seen
 
 
-def differences(before: Module, after: Module, world: World, machine: type[Watched] = Watched) -> str:
+def differences(before: Module, after: Module, world: ComparedWorld, machine: type[Watched] = Watched) -> str:
     """What differs in one world, in a line; "" if nothing does."""
     return compared(observe(before, world), observe(after, world, machine))
 
 
-def compared(old: Seen, new: Seen) -> str:
+def compared(old: SessionRecord, new: SessionRecord) -> str:
     """What differs in what two sessions did, in a line; "" if nothing does."""
     for n, (a, b) in enumerate(zip(old.runs, new.runs, strict=True)):
         for what, x, y in zip(("tokens", "results", "end"), a, b, strict=True):
@@ -393,12 +393,12 @@ def compared(old: Seen, new: Seen) -> str:
 TIMINGS = (1, 2, 3)
 
 
-def batch_differences(before: Module, after: Module, world: World) -> str:
+def batch_differences(before: Module, after: Module, world: ComparedWorld) -> str:
     """What a batch of a world's requests does otherwise than the requests alone, or in another timing; "" if nothing."""
     if not any("joint" in op.attrs for op in after.entry.body.walk()):
         return ""
     alone = observe(before, world, apart=True)
-    first: tuple[Seen, str] | None = None
+    first: tuple[SessionRecord, str] | None = None
     for seed in TIMINGS:
         seen, states = side_by_side(after, world.models, world.params, world.requests, seed, **outside(after))
         first = first or (seen, states)
@@ -423,11 +423,11 @@ class Validation:
 
     def __init__(self, params: Mapping[str, ParamValue] | None = None, count: int | None = None) -> None:
         self.params, self.count = dict(params or {}), WORLDS if count is None else count
-        self.known: tuple[Module, dict[int, Seen]] | None = None
+        self.known: tuple[Module, dict[int, SessionRecord]] | None = None
 
     def __call__(self, before: Module, after: Module, name: str) -> None:
         old = self.known[1] if self.known is not None and self.known[0] is before else {}
-        new: dict[int, Seen] = {}
+        new: dict[int, SessionRecord] = {}
         for world in worlds(before.entry, self.count, self.params):
             first = old.get(world.seed) or observe(before, world)
             new[world.seed] = observe(after, world)
@@ -437,7 +437,7 @@ class Validation:
         self.known = (after, new)
 
 
-def reproducer(before: Module, after: Module, world: World, name: str, found: str) -> str:
+def reproducer(before: Module, after: Module, world: ComparedWorld, name: str, found: str) -> str:
     """Everything that is needed to see a difference again."""
     requests = "\n".join(f"  request {n}: {r}" for n, r in enumerate(world.requests))
     return (

@@ -115,7 +115,7 @@ def command(
     import torch
 
     from decgraph.bench import benchmark, compare, plots, render
-    from decgraph.bench.measure import Settings
+    from decgraph.bench.measure import MeasureSettings
 
     if plot is not None:
         plots.check(plot)
@@ -130,7 +130,7 @@ def command(
     known = {name for one in compare.asked(names, {}) for name in one.algorithm.params}
     common = {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), context)}
     contenders = compare.asked(names, common)
-    wanted = Settings(max_tokens, rounds, batch, temperature, seed)
+    wanted = MeasureSettings(max_tokens, rounds, batch, temperature, seed)
     if quick:
         wanted, take = replace(wanted, limit=min(max_tokens, 24), rounds=min(rounds, 2)), min(take or 2, 2)
     torch.set_num_threads(threads)

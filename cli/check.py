@@ -32,7 +32,7 @@ INTERRUPTED = 130
 @options.grouped
 def command(
     context: typer.Context,
-    shown: options.Output,
+    shown: options.OutputOptions,
     algorithms: Annotated[list[str] | None, options.algorithm("Names that `decgraph list` prints, and .dec files.")] = None,
     all_: Annotated[bool, option("--all", help="Every algorithm of the standard library.")] = False,
     vocab: Annotated[int, option("--vocab", help="Tokens of the models it is checked with.")] = 3,
@@ -127,7 +127,7 @@ def decide(
     jobs: int,
     coverage: bool,
     proof: bool,
-    output_options: options.Output,
+    output_options: options.OutputOptions,
 ) -> list[Report]:
     """The reports, shown as they come."""
     reports: list[Report] = []

@@ -12,13 +12,13 @@ import decgraph
 from decgraph import extras
 from decgraph.cli import given, options, output, planning
 from decgraph.ir.values import Module
-from decgraph.runtime.models.forwards import Forward, forwards_of
+from decgraph.runtime.models.forwards import ForwardChoice, forwards_of
 from decgraph.runtime.session import check_params
 
 MODEL = "With --emit cost: target=FOLDER or a shipped model's name; says whether the decoder or its own module runs it."
 
 
-class Emit(StrEnum):
+class EmitKind(StrEnum):
     """What is shown."""
 
     ir = "ir"
@@ -30,7 +30,7 @@ class Emit(StrEnum):
     triton = "triton"
 
 
-class Form(StrEnum):
+class GraphForm(StrEnum):
     """How a graph is written."""
 
     dot = "dot"
@@ -42,15 +42,15 @@ def command(
     algorithm: Annotated[str, options.algorithm()],
     wishes: planning.Wishes,
     emit: Annotated[
-        Emit,
+        EmitKind,
         typer.Option(
             "--emit",
             help="IR, static cost of a step, graph, what passes did; the Python "
             "that the torch backend runs; its segments as torch.fx graphs; the "
             "decoding step that the triton backend replays.",
         ),
-    ] = Emit.ir,
-    form: Annotated[Form, typer.Option("--form", help="How a graph is written.")] = Form.dot,
+    ] = EmitKind.ir,
+    form: Annotated[GraphForm, typer.Option("--form", help="How a graph is written.")] = GraphForm.dot,
     lines: Annotated[bool, typer.Option("--lines", help="With the source line of every operation.")] = False,
     set_: options.Set = None,
     model: Annotated[list[str] | None, typer.Option("--model", "-m", help=MODEL)] = None,
@@ -62,20 +62,20 @@ def command(
     of the passes (`--emit passes`), the Python, its segments and the kernels are those after them.
     """
     chosen = decgraph.load(algorithm)
-    if model and emit not in (Emit.cost, Emit.triton):
+    if model and emit not in (EmitKind.cost, EmitKind.triton):
         raise decgraph.DecError(
             "--model is for --emit cost and triton", hint="nothing else that compile shows depends on the models"
         )
     params = given.known(chosen.function, given.pairs(set_ or (), "--set"))
     module, report = chosen.module, None
-    if wishes.any or params or emit in (Emit.cost, Emit.passes, Emit.python, Emit.segments, Emit.triton):
+    if wishes.any or params or emit in (EmitKind.cost, EmitKind.passes, EmitKind.python, EmitKind.segments, EmitKind.triton):
         module, report = wishes.run(chosen.module, params)
-    if emit is Emit.ir:
+    if emit is EmitKind.ir:
         text = decgraph.Algorithm(module, chosen.text, chosen.path).ir(locs=lines)
         output.emit_json({"name": chosen.name, "ir": text}) if json else print(text.rstrip())
-    elif emit is Emit.passes and report is not None:
+    elif emit is EmitKind.passes and report is not None:
         output.emit_json(report.to_json()) if json else print(report.text())
-    elif emit is Emit.cost:
+    elif emit is EmitKind.cost:
         from decgraph.passes.cost import cost_of
 
         cost, ways = cost_of(module), forwards(chosen, given.folders(model or (), chosen.models))
@@ -85,10 +85,10 @@ def command(
             output.print_folded(cost.text())
             if ways:
                 print("\nforwards\n" + "\n".join(f"  {name}  {way.text()}" for name, way in ways.items()))
-    elif emit is Emit.triton:
+    elif emit is EmitKind.triton:
         steps(chosen, module, params, given.folders(model or (), chosen.models), as_json=json)
-    elif emit in (Emit.python, Emit.segments):
-        generated(module, chosen.name, as_graphs=emit is Emit.segments, as_json=json)
+    elif emit in (EmitKind.python, EmitKind.segments):
+        generated(module, chosen.name, as_graphs=emit is EmitKind.segments, as_json=json)
     else:
         from decgraph.views import decoding_graph
 
@@ -97,10 +97,10 @@ def command(
             nodes = [{"id": name, **node} for name, node in graph.nodes.items()]
             output.emit_json({"name": chosen.name, "nodes": nodes, "edges": list(map(list, decoding_graph.edges(graph)))})
         else:
-            print(decoding_graph.dot(graph) if form is Form.dot else decoding_graph.mermaid(graph))
+            print(decoding_graph.dot(graph) if form is GraphForm.dot else decoding_graph.mermaid(graph))
 
 
-def forwards(chosen: decgraph.Algorithm, folders: Mapping[str, str]) -> dict[str, Forward]:
+def forwards(chosen: decgraph.Algorithm, folders: Mapping[str, str]) -> dict[str, ForwardChoice]:
     """Which way the models that were named run, found by making their engines. Raises DecError for unusable ones."""
     if not folders:
         return {}

@@ -32,9 +32,9 @@ def command(
     prompts: Annotated[Path, typer.Argument(help='Prompts: .jsonl, {"id": 7, "prompt": "..."} on a line, or .txt.')],
     algorithm: Annotated[str, option("--algorithm", "-a", help=NAMED, autocompletion=completion.algorithms)],
     out: Annotated[Path, option("--out", "-o", help="The results: a line of JSON for every prompt, as it ends.")],
-    models: options.Bound,
-    request_options: options.Request,
-    shown: options.Output,
+    models: options.AlgorithmOptions,
+    request_options: options.RequestOptions,
+    shown: options.OutputOptions,
     talk: options.Chat,
     resume: Annotated[
         bool, option("--resume", help="Go on with a file of results; what is in it is not decoded again.")
@@ -58,7 +58,7 @@ def command(
     threads.few()  # Ray gives its workers as many as their CPUs
     from decgraph.scale import local, on_ray, rows
     from decgraph.scale.decoder import Decoder
-    from decgraph.scale.output import Output
+    from decgraph.scale.output import JsonLinesOutput
 
     if not ray and (workers is not None or address is not None):
         raise decgraph.DecError("--workers and --address go with --ray", hint="--ray --workers 2")
@@ -84,7 +84,7 @@ def command(
                "chat template": [talk.chat, talk.system], "functions": sorted(models.extern or ())}  # fmt: skip
     decided |= {name: str(value) for name, value in fields.items()} | placed.settled()
     with (
-        Output(out, decided, resume=resume or retry_errors, retry=retry_errors) as results,
+        JsonLinesOutput(out, decided, resume=resume or retry_errors, retry=retry_errors) as results,
         progress.shown("map:", quiet=shown.quiet) as heard,
     ):
         todo = [row for row in found if not results.has(row.id)]
@@ -130,7 +130,7 @@ class _Told:
         self.errors += record["error"] is not None
         self.heard(f"{self.rows} of {self.total} rows, {self.tokens} tokens", self.rows, self.total)
 
-    def report(self, out: Path, decoder: Decoder, *, skipped: int, failed: int, left: int, shown: options.Output) -> int:
+    def report(self, out: Path, decoder: Decoder, *, skipped: int, failed: int, left: int, shown: options.OutputOptions) -> int:
         """What was done, on stdout; the exit code."""
         seconds = time.perf_counter() - self.started
         times, apart = f"{brief(seconds)} s", {}

@@ -93,7 +93,7 @@ class Chat:
 
 
 @dataclass(frozen=True)
-class Prompt(Chat):
+class PromptOptions(Chat):
     """What is decoded."""
 
     prompt: Annotated[str | None, option("--prompt", "-p", help="The prompt.")] = None
@@ -131,7 +131,7 @@ class Models:
 
 
 @dataclass(frozen=True)
-class Bound(Models):
+class AlgorithmOptions(Models):
     """The same, with the algorithm's own parameters and the functions that it calls."""
 
     set_: Set = None
@@ -153,7 +153,7 @@ class Bound(Models):
 
 
 @dataclass(frozen=True)
-class Request:
+class RequestOptions:
     """How it is decoded."""
 
     max_tokens: MaxTokens = 64
@@ -184,7 +184,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputOptions:
     """What is printed."""
 
     quiet: Quiet = False

@@ -43,7 +43,7 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Profile:
+class ProfiledRun:
     """A profiled run. path: of the program. seconds, cpu: of the whole run, which `spent` adds up to; overhead: processor time
     of the run with the clock over that of one without, less one (medians of `repeats` each, in turns)."""
 
@@ -117,10 +117,10 @@ class Profile:
 def command(
     context: typer.Context,
     algorithm: Annotated[str, options.algorithm()],
-    given_prompt: options.Prompt,
-    models: options.Bound,
-    request_options: options.Request,
-    shown: options.Output,
+    given_prompt: options.PromptOptions,
+    models: options.AlgorithmOptions,
+    request_options: options.RequestOptions,
+    shown: options.OutputOptions,
     repeat: Annotated[int, options.option("--repeat", min=1, help="Runs with and without the clock.")] = 3,
     chrome: Annotated[Path | None, options.option("--chrome", help="Write a trace for chrome://tracing or Perfetto.")] = None,
 ) -> None:
@@ -159,7 +159,7 @@ def command(
         print(f"\nnot counted: load {brief(session.load_seconds)} s, first run {brief(first)} s")
 
 
-def measured(session: Session, request: Request, repeats: int, *, traced: bool = False) -> tuple[Profile, Clock]:
+def measured(session: Session, request: Request, repeats: int, *, traced: bool = False) -> tuple[ProfiledRun, Clock]:
     """The run of median time of `repeats` runs with the clock; between them the same runs without it. A first run, in which
     models get their decoders, has to come before. Raises DecError for a run that ends with an error."""
     from decgraph.backends.torch.profiling import Clock, profiled
@@ -193,7 +193,7 @@ def once(session: Session, request: Request) -> tuple[int, int, int]:
     return wall, cpu, len(result.tokens)
 
 
-def profile_of(session: Session, wall: int, cpu: int, clock: Clock, tokens: int, overhead: float, repeats: int) -> Profile:
+def profile_of(session: Session, wall: int, cpu: int, clock: Clock, tokens: int, overhead: float, repeats: int) -> ProfiledRun:
     """What a clock counted of a run, with what it did not see as a place of its own."""
     spent = [
         Spent(p.path, p.line, p.kind, p.model, clock.wall[p] / 1e9, clock.cpu[p] / 1e9, clock.times.get(p, 0))
@@ -201,7 +201,7 @@ def profile_of(session: Session, wall: int, cpu: int, clock: Clock, tokens: int,
     ]
     rest = Spent("", 0, OUTSIDE, "", (wall - sum(clock.wall.values())) / 1e9, (cpu - sum(clock.cpu.values())) / 1e9, 1)
     function = session.function
-    return Profile(function.name, function.loc.path, tokens, wall / 1e9, cpu / 1e9, (*spent, rest), overhead, repeats)
+    return ProfiledRun(function.name, function.loc.path, tokens, wall / 1e9, cpu / 1e9, (*spent, rest), overhead, repeats)
 
 
 def write_chrome(path: Path, clock: Clock) -> None:

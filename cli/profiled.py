@@ -23,7 +23,7 @@ def contents_of(sources: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedProfile:
     """params: values by name. models: sources by parameter, as given to `tune`. plan: how it ran there."""
 
     profile: Profile
@@ -50,7 +50,7 @@ class Applied:
             print(f"warning: {self.profile.path}: it may commit other tokens than the defaults{said}", file=sys.stderr)
 
 
-def read(path: Path, algorithm: Any) -> Applied:
+def read(path: Path, algorithm: Any) -> AppliedProfile:
     """A profile for an algorithm. Raises DecError, with file and line, for one that cannot be applied to it."""
     profile = Profile.read(path)
     params = profile.check(algorithm.function)
@@ -66,4 +66,4 @@ def read(path: Path, algorithm: Any) -> Applied:
     except decgraph.DecError as error:
         message = str(error).splitlines()[0].removeprefix("error: ")
         raise decgraph.DecError(f"{path}:{profile.line('plan', 'text')}: {message}", hint="tune it again") from None
-    return Applied(profile, params, models, plan)
+    return AppliedProfile(profile, params, models, plan)

@@ -38,9 +38,9 @@ OF_REQUEST = {"temperature": float, "top_k": int, "top_p": float, "min_p": float
 @options.grouped
 def command(
     context: typer.Context,
-    models: options.Bound,
-    request_options: options.Request,
-    shown: options.Output,
+    models: options.AlgorithmOptions,
+    request_options: options.RequestOptions,
+    shown: options.OutputOptions,
     talk: options.Chat,
     algorithm: Annotated[str, options.algorithm()] = "autoregressive",
 ) -> None:
@@ -51,7 +51,7 @@ def command(
     talk.check()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ctrl-C ends an answer here, and not the command
     chosen = decgraph.load(algorithm)
-    room = Room(models, request_options, shown, talk.chat, talk.system, {"params": models.params(context, chosen.params)})
+    room = ReplState(models, request_options, shown, talk.chat, talk.system, {"params": models.params(context, chosen.params)})
     room.open(chosen)
     room.session.load_seconds = time.perf_counter() - context.obj
     if sys.stdin.isatty() and not shown.quiet:
@@ -60,12 +60,12 @@ def command(
 
 
 @dataclasses.dataclass
-class Room:
+class ReplState:
     """What is set, and what is kept: models and parameters by name, the last text, the messages of a conversation."""
 
-    models: options.Bound
-    request_options: options.Request
-    shown: options.Output
+    models: options.AlgorithmOptions
+    request_options: options.RequestOptions
+    shown: options.OutputOptions
     chat: bool
     system: str | None
     kept: dict[str, Any]

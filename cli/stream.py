@@ -33,7 +33,7 @@ class Stream:
         self.console, self.detokenizer, self.colour, self.drafts = console, detokenizer, colour, drafts and colour
         self.pending = detokenizer.start()
         self.committed = 0
-        self.canvas = Cells(console, detokenizer) if colour and canvas else None
+        self.canvas = CanvasScreen(console, detokenizer) if colour and canvas else None
         self._step()
 
     def _step(self) -> None:
@@ -119,7 +119,7 @@ class Stream:
         self.pending = self.detokenizer.start()
 
 
-class Cells:
+class CanvasScreen:
     """A canvas on the screen while it is decided, a frame for every model call; then the text takes its place."""
 
     def __init__(self, console: Console, detokenizer: Detokenizer) -> None:

@@ -35,10 +35,10 @@ WARM = 6
 def command(
     context: typer.Context,
     algorithm: Annotated[str, options.algorithm()],
-    given_prompt: options.Prompt,
-    models: options.Bound,
-    request_options: options.Request,
-    shown: options.Output,
+    given_prompt: options.PromptOptions,
+    models: options.AlgorithmOptions,
+    request_options: options.RequestOptions,
+    shown: options.OutputOptions,
     out: Annotated[Path | None, option("--out", "-o", help="Write a page: one HTML file, which needs no network.")] = None,
     against: Annotated[
         str | None,
@@ -114,7 +114,7 @@ def command(
         raise typer.Exit(output.USER_ERROR)
 
 
-class Live(Recorder):
+class LiveRecorder(Recorder):
     """A recorder that hands over what it has heard, about once a second: less often where that takes long."""
 
     def __init__(self, tell: Callable[[Recording], None]) -> None:
@@ -155,7 +155,7 @@ def traced(
         if write_so_far is not None:
             write_so_far(replace(of(Result(tokens, "", Stats.of(heard), "", recording.seconds), recording), live=True))
 
-    recorder = Recorder() if write_so_far is None else Live(tell_so_far)
+    recorder = Recorder() if write_so_far is None else LiveRecorder(tell_so_far)
     result = session.run(request, listener=recorder, keep_events=False)
     return of(result, recorder.recording())
 

@@ -80,11 +80,11 @@ def command(
     placed = Placement.of(device, dtype)
     import torch
 
-    from decgraph.zoo.training.run import Job, train
+    from decgraph.zoo.training.run import TrainingJob, train
 
     if threads is not None:
         torch.set_num_threads(threads)
-    job = Job(
+    job = TrainingJob(
         kind=kind,
         model=model,
         out=out or Path(kind),

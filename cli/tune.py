@@ -21,9 +21,9 @@ LEAST_SECONDS, LEAST_TOKENS = 1.0, 8
 @options.grouped
 def command(
     context: typer.Context,
-    models: options.Bound,
-    request_options: options.Request,
-    shown: options.Output,
+    models: options.AlgorithmOptions,
+    request_options: options.RequestOptions,
+    shown: options.OutputOptions,
     algorithm: Annotated[str | None, options.algorithm()] = None,
     prompts: Annotated[Path | None, option("--prompts", help="A file with a prompt on every line, like those to come.")] = None,
     out: Annotated[Path | None, option("--out", "-o", help="The profile to write: ALGORITHM.profile.toml.")] = None,
@@ -70,12 +70,12 @@ def command(
     if clock not in ("wall", "cpu"):
         raise decgraph.DecError(f"--clock is wall or cpu, not {clock!r}")
     from decgraph.cli import tuned
-    from decgraph.cli.tuning import Job
+    from decgraph.cli.tuning import TuningJob
 
     lines = [text.prompt() for text in prompt_files.read(prompts).texts]
     os.environ.setdefault("OMP_NUM_THREADS", str(threads or max(1, (os.cpu_count() or 2) // 2)))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    job = Job(
+    job = TuningJob(
         chosen,
         lines,
         given.known(chosen.function, words),

@@ -7,18 +7,18 @@ import os
 from pathlib import Path
 from typing import Any
 
-from decgraph.cli.tuning import Job
+from decgraph.cli.tuning import TuningJob
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.tune import facts
 from decgraph.runtime.tune.profile import Profile
 from decgraph.runtime.tune.space import Axis, Setting, shown, spelt
-from decgraph.runtime.tune.tuner import Outcome
+from decgraph.runtime.tune.tuner import TuningOutcome
 
 HEADINGS = ("", "setting", "tokens/s", "times the default", "(quartiles)", "tokens/call", "runs", "same tokens")
 OTHERS = 8  # settings of the search that the table shows beside the finalists
 
 
-def settings(outcome: Outcome) -> list[Setting]:
+def settings(outcome: TuningOutcome) -> list[Setting]:
     """What the table shows: the default, the finalists, then what else was met, fastest first and failures last."""
     default, finals, met = outcome.default, outcome.finals, outcome.searched
     first = sorted((s for s, f in finals.items() if s != default and f.ratios), key=lambda s: -finals[s].ratio)
@@ -27,7 +27,7 @@ def settings(outcome: Outcome) -> list[Setting]:
     return [default, *first, *others[:OTHERS]]
 
 
-def rows(job: Job, outcome: Outcome) -> list[tuple[str, ...]]:
+def rows(job: TuningJob, outcome: TuningOutcome) -> list[tuple[str, ...]]:
     """The cells under `HEADINGS`. Finalists are shown with the figures of the final rounds alone; of others that ran fewer
     requests, only the ratio to the default on the same ones can be compared."""
     out: list[tuple[str, ...]] = []
@@ -53,7 +53,7 @@ def speed(rate: float) -> str:
     return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
-def summary(job: Job, outcome: Outcome, path: Path) -> list[str]:
+def summary(job: TuningJob, outcome: TuningOutcome, path: Path) -> list[str]:
     """What people want to know, a line each."""
     out = []
     best, base = outcome.figures(outcome.chosen), outcome.figures(outcome.default)
@@ -90,7 +90,7 @@ def summary(job: Job, outcome: Outcome, path: Path) -> list[str]:
     return out
 
 
-def to_json(job: Job, outcome: Outcome) -> dict[str, Any]:
+def to_json(job: TuningJob, outcome: TuningOutcome) -> dict[str, Any]:
     """The same for a program."""
     found = []
     for chosen in settings(outcome):
@@ -130,7 +130,7 @@ def words(chosen: Setting) -> dict[str, str]:
     return {name: spelt(value) for name, value in chosen}
 
 
-def profile(job: Job, outcome: Outcome) -> Profile:
+def profile(job: TuningJob, outcome: TuningOutcome) -> Profile:
     """The profile of what was chosen."""
     function, contents = job.algorithm.function, job.contents()
     known = {p.name: p.default for p in function.params if p.value.type.elem != "model" and p.has_default}

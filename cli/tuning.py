@@ -15,10 +15,10 @@ from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.tune import facts, space
 from decgraph.runtime.tune.space import Setting
 from decgraph.runtime.tune.trial import HALF, NEAR_TIES, Runner, Trials
-from decgraph.runtime.tune.tuner import Outcome, Tuner
+from decgraph.runtime.tune.tuner import Tuner, TuningOutcome
 
 
-class Job:
+class TuningJob:
     """One algorithm on one set of models and prompts. Raises DecError for what does not fit, before models are read."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Job:
         # The defaults of `session`: all passes, none on the reference
         self.plan = Plan(passes=() if self.backend == "reference" else None, backend=self.backend)
 
-    def run(self, seconds: float, report_progress: Callable[[str], None]) -> Outcome:
+    def run(self, seconds: float, report_progress: Callable[[str], None]) -> TuningOutcome:
         """Read the models and tune for so many seconds. Raises DecError."""
         if self.threads is not None:
             import torch

@@ -21,7 +21,7 @@ from decgraph.runtime.sources import given_to
 
 if TYPE_CHECKING:
     from decgraph.runtime.arguments import ModelLike, TokenizerLike
-    from decgraph.runtime.models.decoder.compared import Verdict
+    from decgraph.runtime.models.decoder.compared import ForwardVerdict
     from decgraph.runtime.models.interface import Model, Visibility
 
 __all__ = ["Bound", "bind", "masked", "request_for", "shipped", "verify"]
@@ -90,7 +90,7 @@ def masked(
 
 
 @needs_models()
-def verify(source: str | Path) -> Verdict:
+def verify(source: str | Path) -> ForwardVerdict:
     """Whether the decoder computes what the installed transformers' module does for models of a folder's shape: both compute
     the logits of a small random model of the same family and switches, in float64. The verdict is kept, by shape and version,
     and a difference makes folders of that shape run as transformers' module from then on, which results say.

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from decgraph.dsl import syntax as s
 from decgraph.dsl.diagnostics import Diagnostic
-from decgraph.dsl.lexer import Token
+from decgraph.dsl.lexer import Lexeme
 from decgraph.dsl.source import Span
 
 Parts = list[Any]  # Any: a part is a token, a node, None, or a tuple or list of these; each builder knows which
@@ -49,7 +49,7 @@ def refuse(code: str, message: str, span: Span, help: str = "") -> NoReturn:
     raise NotAllowed(Diagnostic(code, message, span, help=help))
 
 
-def _one_of(word: Token, allowed: tuple[str, ...], what: str) -> str:
+def _one_of(word: Lexeme, allowed: tuple[str, ...], what: str) -> str:
     """The text of a word that must be one of a few; refuses others, with the nearest as a suggestion."""
     if word.text in allowed:
         return word.text
@@ -104,7 +104,7 @@ def _no_range_call(over: s.Expr, span: Span) -> s.Expr:
     return over
 
 
-def unquote(token: Token) -> str:
+def unquote(token: Lexeme) -> str:
     """The value of a string token; refuses escapes that mean nothing."""
     skip = 3 if token.text.startswith('"""') else 1
     text = token.text[skip:-skip].replace("\r\n", "\n").replace("\r", "\n")
@@ -175,10 +175,10 @@ def _node(cls: type[s.Node], order: str) -> Build:
     named, straight = issubclass(cls, s.Named), names == declared[: len(names)]
 
     def build(span: Span, parts: Parts) -> s.Node:
-        word: Token | None = None
+        word: Lexeme | None = None
         for i, part in enumerate(parts):
             kind = type(part)
-            if kind is Token:
+            if kind is Lexeme:
                 word = word or part
                 parts[i] = checks[i](part, span) if i in checks else part.text
             elif part is None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from decgraph.dsl import printer
 from decgraph.dsl import syntax as s
-from decgraph.dsl.lexer import Comment, Token
+from decgraph.dsl.lexer import Comment, Lexeme
 from decgraph.dsl.parse import ParsedText, parse_source, parse_text
 from decgraph.dsl.source import Source
 from decgraph.errors import InternalError
@@ -52,7 +52,7 @@ class _Writer:
     def __init__(self, parsed: ParsedText | None) -> None:
         self.lines: list[str] = []
         self.comments: deque[Comment] = deque(parsed.comments if parsed else ())
-        self.tokens: list[Token] = [t for t in parsed.tokens if t.text and t.kind != "_INDENT"] if parsed else []
+        self.tokens: list[Lexeme] = [t for t in parsed.tokens if t.text and t.kind != "_INDENT"] if parsed else []
         self.starts = [t.span.start for t in self.tokens]
         self.source = parsed.source if parsed else None
         self.last_line = 0  # the line of the source that was written last

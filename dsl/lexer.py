@@ -55,13 +55,13 @@ _LOST_BRACKET = re.compile(
 _CONTROL = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff{BIDI}]")
 
 
-class Token(lark.Token):
+class Lexeme(lark.Token):
     """A piece of text: the grammar's name for it (`kind`), its text, where it is (`span`)."""
 
     span: Span
 
-    def __new__(cls, kind: str, text: str, span: Span) -> Token:
-        made = cast(Token, super().__new__(cls, kind, text, span.start, span.line, span.column, None, None, span.end))
+    def __new__(cls, kind: str, text: str, span: Span) -> Lexeme:
+        made = cast(Lexeme, super().__new__(cls, kind, text, span.start, span.line, span.column, None, None, span.end))
         made.span = span
         return made
 
@@ -87,7 +87,7 @@ class Comment(NamedTuple):
 class Lexed(NamedTuple):
     """Tokens up to the end ($END) or up to what cannot be read (`problem`), and the comments between them."""
 
-    tokens: list[Token]
+    tokens: list[Lexeme]
     comments: list[Comment]
     problem: Diagnostic | None
 
@@ -122,7 +122,7 @@ class _Lexer:
 
     def __init__(self, source: Source, literals: Mapping[str, str]) -> None:
         self.source, self.text, self.literals = source, source.text, literals
-        self.tokens: list[Token] = []
+        self.tokens: list[Lexeme] = []
         self.comments: list[Comment] = []
         self.indents = [""]
         self.brackets: list[tuple[str, Span]] = []
@@ -203,9 +203,9 @@ class _Lexer:
             line, column = (last.line, last.column + last.end - last.start)
             if last.end - last.start > 2 and "\n" in self.text[last.start : last.end]:
                 line, column = self.source.locate(offset)
-            self.tokens.append(Token(kind, "", Span(offset, offset, line, column)))
+            self.tokens.append(Lexeme(kind, "", Span(offset, offset, line, column)))
         else:
-            self.tokens.append(Token(kind, "", Span(0, 0, 1, 1)))
+            self.tokens.append(Lexeme(kind, "", Span(0, 0, 1, 1)))
 
     def _alone(self, begin: int) -> bool:
         return not self.text[self.line_start : begin].strip(" \t")
@@ -221,7 +221,7 @@ class _Lexer:
             if len(self.indents) > MAX_INDENTS:
                 raise _Stop(_too_deep(span, f"blocks are nested more than {MAX_INDENTS} deep"))
             self.indents.append(white)
-            self.tokens.append(Token("_INDENT", white, where))
+            self.tokens.append(Lexeme("_INDENT", white, where))
             return
         if not top.startswith(white):
             message = "this line is indented with other characters than the lines around it"
@@ -246,7 +246,7 @@ class _Lexer:
             self._mark("_DEDENT")
         end = len(self.text)
         line, column = self.source.locate(end)
-        self.tokens.append(Token("$END", "", Span(end, end, line, column)))
+        self.tokens.append(Lexeme("$END", "", Span(end, end, line, column)))
 
     # ---- tokens
 
@@ -275,7 +275,7 @@ class _Lexer:
             kind, end = "THE_REST", more.end()
         if end != span.end:
             span = span._replace(end=end)
-        self.tokens.append(Token(kind, self.text[span.start : end], span))
+        self.tokens.append(Lexeme(kind, self.text[span.start : end], span))
         self.starting = False
         # `loop at most`, `break if` and `growing to` go on like an operand; the event in `on enter b` does not.
         event = last == "ON" and self.head == "on"
@@ -305,7 +305,7 @@ class _Lexer:
         if symbol in ")]":
             self._close(symbol, span)
         kind = self.literals[symbol]
-        self.tokens.append(Token(kind, symbol, span))
+        self.tokens.append(Lexeme(kind, symbol, span))
         self.starting = False
         if symbol in "([":
             if len(self.brackets) >= MAX_BRACKETS:
@@ -369,7 +369,7 @@ class _Lexer:
         if len(number) > MAX_NUMBER or (exponent and abs(int(exponent)) > 300):
             advice = f"use at most {MAX_NUMBER} characters and exponents up to 300"
             _stop("E004", "this number is too long to be exact", span, advice)
-        self.tokens.append(Token("NUMBER", number, span))
+        self.tokens.append(Lexeme("NUMBER", number, span))
         self.starting, self.operand = False, True
 
     def _string(self, begin: int) -> int:
@@ -385,7 +385,7 @@ class _Lexer:
             _stop("E003", f"this string is never closed with `{quote}`", place, 'close it with `"""`' if triple else line_end)
         end += len(quote)
         self._check(begin, end)
-        self.tokens.append(Token("STRING", self.text[begin:end], span._replace(end=end)))
+        self.tokens.append(Lexeme("STRING", self.text[begin:end], span._replace(end=end)))
         self.starting, self.operand = False, True
         if triple:
             self._relocate(end)

@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import Any
 
 from decgraph.dsl.diagnostics import Diagnostic
-from decgraph.dsl.lexer import Token
+from decgraph.dsl.lexer import Lexeme
 from decgraph.dsl.source import Source
 from decgraph.dsl.words import BLOCKS, CLAUSES, ITEMS, RESERVED, STATEMENTS
 
@@ -80,18 +80,18 @@ class Stuck:
     """
 
     source: Source
-    tokens: list[Token]
+    tokens: list[Lexeme]
     position: int
     accepted: frozenset[str]
     literals: Mapping[str, str] = field(repr=False)
 
     @property
-    def token(self) -> Token:
+    def token(self) -> Lexeme:
         """The token that does not fit."""
         return self.tokens[self.position]
 
     @property
-    def previous(self) -> Token | None:
+    def previous(self) -> Lexeme | None:
         """The token before it, if there is one."""
         return self.tokens[self.position - 1] if self.position else None
 
@@ -152,7 +152,7 @@ def _misspelt(stuck: Stuck) -> Diagnostic | None:
     return None
 
 
-def _unnamed(stuck: Stuck, token: Token) -> Diagnostic:
+def _unnamed(stuck: Stuck, token: Lexeme) -> Diagnostic:
     """What stands where a definition's name should."""
     text = stuck.source.text
     rest = re.compile(r"[ \t]*([^\s(:]*)").match(text, token.span.end)
@@ -164,12 +164,12 @@ def _unnamed(stuck: Stuck, token: Token) -> Diagnostic:
     return Diagnostic("E008", f"`{token.text}` is followed by a name", span, label="expected a name", help=rule)
 
 
-def _indentation(stuck: Stuck, token: Token) -> str:
+def _indentation(stuck: Stuck, token: Lexeme) -> str:
     start = stuck.source.line_start(token.span.line)
     return stuck.source.text[start : token.span.start]
 
 
-def _suggest(token: Token, word: str) -> Diagnostic:
+def _suggest(token: Lexeme, word: str) -> Diagnostic:
     return Diagnostic("E009", f"`{token.text}` is not a keyword", token.span, help=f"did you mean `{word}`?")
 
 

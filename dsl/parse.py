@@ -18,7 +18,7 @@ from lark.visitors import Transformer_NonRecursive
 from decgraph.dsl.build import BUILD, NotAllowed
 from decgraph.dsl.diagnostics import MOST, Collector, Diagnostic
 from decgraph.dsl.grammar import literals, parser
-from decgraph.dsl.lexer import Comment, Lexed, Token, lex
+from decgraph.dsl.lexer import Comment, Lexed, Lexeme, lex
 from decgraph.dsl.mistakes import Stuck, explain
 from decgraph.dsl.source import NOWHERE, Source, Span
 from decgraph.dsl.syntax import File, Import, Item
@@ -38,7 +38,7 @@ class ParsedText:
 
     file: File
     source: Source
-    tokens: list[Token]
+    tokens: list[Lexeme]
     comments: list[Comment]
 
 
@@ -229,7 +229,7 @@ def _check_names(file: File, collector: Collector) -> None:
 def _parse(source: Source, lexed: Lexed) -> tuple[File | None, Diagnostic | None]:
     """The tree of a token sequence, or what is wrong with it first."""
     reading = parser().parse_interactive()
-    found: lark.Tree[Token] | None = None
+    found: lark.Tree[Lexeme] | None = None
     problem = lexed.problem
     for position, token in enumerate(lexed.tokens):
         try:
@@ -249,7 +249,7 @@ def _parse(source: Source, lexed: Lexed) -> tuple[File | None, Diagnostic | None
     return file, None
 
 
-class _Building(Transformer_NonRecursive[Token, object]):
+class _Building(Transformer_NonRecursive[Lexeme, object]):
     """lark's tree to the syntax tree, by the builders of build.py."""
 
     def __default__(self, data: str, children: list[Any], meta: Meta) -> Any:

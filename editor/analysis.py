@@ -20,7 +20,7 @@ from decgraph.dsl.lower.module import check_item, finished
 from decgraph.dsl.parse import Partly, parse_partly
 from decgraph.dsl.source import Source, Span
 from decgraph.editor.lowering import Watching
-from decgraph.editor.names import Index, index_of
+from decgraph.editor.names import NameIndex, index_of
 from decgraph.errors import DecError
 from decgraph.ir.types import Type
 from decgraph.passes.cost import cost_of
@@ -28,7 +28,7 @@ from decgraph.passes.cost import cost_of
 MOST_KEPT = 400
 
 
-class Lowered:
+class DefinitionAnalysis:
     """The analysis of one definition: its diagnostics, the types of its expressions by offsets, and the model calls of a step
     (model -> how often, in words). Offsets and lines are those of the text that it was lowered from. The checks of a whole
     algorithm, which cost more than its lowering, are made when somebody wants what they find."""
@@ -85,7 +85,7 @@ class Analysis:
     names: ItemsInReach
     reading: Collector
     """What is wrong with the text before anything is lowered."""
-    lowered: dict[str, tuple[Lowered, int, int]] = field(default_factory=dict)
+    lowered: dict[str, tuple[DefinitionAnalysis, int, int]] = field(default_factory=dict)
     """By definition: its analysis, and how many characters and lines it moved since."""
 
     @property
@@ -104,7 +104,7 @@ class Analysis:
         return collector.sorted()
 
     @cached_property
-    def index(self) -> Index:
+    def index(self) -> NameIndex:
         """Every name of the text, with its symbol."""
         return index_of(self.file, params_in(self.names))
 
@@ -133,7 +133,7 @@ class Analyser:
     """Analyses texts, and keeps what definitions were found to be."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, ...], Lowered] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, ...], DefinitionAnalysis] = OrderedDict()
 
     def analyse(self, text: str, path: str = "<text>") -> Analysis:
         """The analysis of a text. Never raises for any text."""
@@ -154,7 +154,7 @@ class Analyser:
         lowered = self._kept.get(key)
         if lowered is None:
             unknown = found.partly.patched.get(item.name, frozenset())
-            lowered = Lowered(item, found.source, found.names, found.file, unknown)
+            lowered = DefinitionAnalysis(item, found.source, found.names, found.file, unknown)
             self._kept[key] = lowered
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)

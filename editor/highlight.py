@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from decgraph.dsl.grammar import literals
-from decgraph.dsl.lexer import Comment, Lexed, Token, lex
+from decgraph.dsl.lexer import Comment, Lexed, Lexeme, lex
 from decgraph.dsl.source import Source
 from decgraph.editor.words import CONSTANTS, TYPES, VALUES, functions
 
@@ -29,7 +29,7 @@ _HEADS = frozenset((*_ITEMS, "STATE"))
 _LOOSE = re.compile(r"\#[^\r\n]*|[A-Za-z_]\w*|[0-9]+(?:\.[0-9]+)?|\"(?:[^\"\\\r\n]|\\[^\r\n])*\"?|[ \t]+|[\r\n]+|.", re.DOTALL)
 
 
-class Piece(NamedTuple):
+class HighlightedPiece(NamedTuple):
     """Offsets in code points, `start < end`, and one of KINDS."""
 
     start: int
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
     kind: str
 
 
-def pieces(text: str) -> Iterator[Piece]:
+def pieces(text: str) -> Iterator[HighlightedPiece]:
     """The pieces of a text in order, without overlaps and without the white space between them. Never raises."""
     source, at = Source(text), 0
     while at < len(text):
@@ -63,21 +63,21 @@ def _line_end(text: str, at: int) -> int:
     return found.start() if found else len(text)
 
 
-def _merged(lexed: Lexed) -> Iterator[Piece]:
+def _merged(lexed: Lexed) -> Iterator[HighlightedPiece]:
     """Tokens and comments in the order of the text."""
     comments = iter(lexed.comments)
     comment: Comment | None = next(comments, None)
     for piece in _tokens([t for t in lexed.tokens if t.text and t.kind != "_INDENT"]):
         while comment is not None and comment.span.start < piece.start:
-            yield Piece(comment.span.start, comment.span.start + len(comment.text), "comment")
+            yield HighlightedPiece(comment.span.start, comment.span.start + len(comment.text), "comment")
             comment = next(comments, None)
         yield piece
     while comment is not None:
-        yield Piece(comment.span.start, comment.span.start + len(comment.text), "comment")
+        yield HighlightedPiece(comment.span.start, comment.span.start + len(comment.text), "comment")
         comment = next(comments, None)
 
 
-def _tokens(tokens: list[Token]) -> Iterator[Piece]:
+def _tokens(tokens: list[Lexeme]) -> Iterator[HighlightedPiece]:
     """Each token with its kind, which depends on its neighbours."""
     head = ""  # the definition or declaration whose head this is
     depth = squares = 0
@@ -101,10 +101,10 @@ def _tokens(tokens: list[Token]) -> Iterator[Piece]:
             if head == "FROM" and kind == "NAME" and last in ("FROM", "DOT")
             else _kind(token, last, follows, typed, fresh)
         )
-        yield Piece(token.span.start, token.span.end, what)
+        yield HighlightedPiece(token.span.start, token.span.end, what)
 
 
-def _kind(token: Token, last: str, follows: str, typed: bool, fresh: bool) -> str:
+def _kind(token: Lexeme, last: str, follows: str, typed: bool, fresh: bool) -> str:
     kind, text = token.kind, token.text
     if kind == "NAME":
         if last == "DOT":
@@ -135,7 +135,7 @@ def _kind(token: Token, last: str, follows: str, typed: bool, fresh: bool) -> st
     return "keyword" if text[0].isalpha() else "operator"
 
 
-def _loose(text: str, at: int, end: int) -> Iterator[Piece]:
+def _loose(text: str, at: int, end: int) -> Iterator[HighlightedPiece]:
     """The rest of a line that the lexer does not read; what no text may hold is wrong, the rest is as plain as can be."""
     for found in _LOOSE.finditer(text, at, end):
         piece = found[0]
@@ -154,4 +154,4 @@ def _loose(text: str, at: int, end: int) -> Iterator[Piece]:
             kind = "punctuation"
         elif piece in "+-*/%^=<>~?!":
             kind = "operator"
-        yield Piece(found.start(), found.end(), kind)
+        yield HighlightedPiece(found.start(), found.end(), kind)

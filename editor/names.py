@@ -35,7 +35,7 @@ class Occurrence(NamedTuple):
 
 
 @dataclass
-class Index:
+class NameIndex:
     """All occurrences in order, the kind of every symbol, and the file's definitions that each definition names."""
 
     occurrences: list[Occurrence] = field(default_factory=list)
@@ -59,9 +59,9 @@ class Index:
         return {s.name: kind for s, kind in self.kinds.items() if s.scope in ("", item) and not s.part}
 
 
-def index_of(file: S.File, params_of: Callable[[str], tuple[str, ...]] = lambda name: ()) -> Index:
+def index_of(file: S.File, params_of: Callable[[str], tuple[str, ...]] = lambda name: ()) -> NameIndex:
     """The names of a file; `params_of` knows the parameters of what it does not define."""
-    index = Index()
+    index = NameIndex()
     params: dict[str, tuple[str, ...]] = {}
     for item in file.items:
         if isinstance(item, S.Import):
@@ -81,7 +81,7 @@ def index_of(file: S.File, params_of: Callable[[str], tuple[str, ...]] = lambda 
     return index
 
 
-def _define(index: Index, symbol: Symbol, kind: str, span: Span) -> None:
+def _define(index: NameIndex, symbol: Symbol, kind: str, span: Span) -> None:
     index.kinds.setdefault(symbol, kind)
     if span:
         index.occurrences.append(Occurrence(span, symbol, True))
@@ -92,7 +92,7 @@ class _Scope:
 
     def __init__(
         self,
-        index: Index,
+        index: NameIndex,
         item: S.Item,
         params: dict[str, tuple[str, ...]],
         params_of: Callable[[str], tuple[str, ...]],

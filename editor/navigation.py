@@ -10,7 +10,7 @@ from decgraph.dsl import printer
 from decgraph.dsl import syntax as S
 from decgraph.dsl.source import Source, Span
 from decgraph.editor.analysis import Analysis
-from decgraph.editor.names import Index, Symbol
+from decgraph.editor.names import NameIndex, Symbol
 from decgraph.editor.words import CONSTANTS, RESERVED, VALUES, functions
 from decgraph.editor.workspace import Found, Workspace
 from decgraph.errors import DecError
@@ -18,7 +18,7 @@ from decgraph.errors import DecError
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Place(NamedTuple):
+class TextPlace(NamedTuple):
     """A span of a text of the standard library (`path`), or of the text itself (None)."""
 
     path: Path | None
@@ -47,7 +47,7 @@ def stdlib_path(source: Source) -> Path | None:
     return path if path.exists() else None
 
 
-def definition(analysis: Analysis, offset: int) -> Place | None:
+def definition(analysis: Analysis, offset: int) -> TextPlace | None:
     """Where the name at an offset is defined: here, or in the standard library, also through an import."""
     module = _imported(analysis, offset)
     if module is not None:
@@ -58,7 +58,7 @@ def definition(analysis: Analysis, offset: int) -> Place | None:
     symbol = occurrence.symbol
     if analysis.index.kinds.get(symbol) not in (None, "import"):
         first = next((o for o in analysis.index.of(symbol) if o.defines), None)
-        return Place(None, analysis.source, first.span) if first else None
+        return TextPlace(None, analysis.source, first.span) if first else None
     owner = symbol.name if symbol.scope in ("", "?") else symbol.scope
     item, source = analysis.names.get(owner), analysis.names.source(owner)
     if item is None or source is None:
@@ -67,10 +67,10 @@ def definition(analysis: Analysis, offset: int) -> Place | None:
     for p in getattr(item, "params", ()):
         if owner != symbol.name and p.name == symbol.name:
             span = p.name_span or p.span
-    return Place(path, source, span) if path else None
+    return TextPlace(path, source, span) if path else None
 
 
-def _imported(analysis: Analysis, offset: int) -> Place | None:
+def _imported(analysis: Analysis, offset: int) -> TextPlace | None:
     """The file that an import names, where the cursor is on its module."""
     from decgraph.dsl.lower.library import stdlib_file
 
@@ -78,7 +78,7 @@ def _imported(analysis: Analysis, offset: int) -> Place | None:
         if isinstance(item, S.Import) and item.span.start <= offset < item.names[0].span.start:
             found = stdlib_file(item.module.removeprefix("stdlib."))
             path = stdlib_path(found[1]) if found else None
-            return Place(path, found[1], Span(0, 0, 1, 1)) if found and path else None
+            return TextPlace(path, found[1], Span(0, 0, 1, 1)) if found and path else None
     return None
 
 
@@ -100,7 +100,7 @@ def renamed(analysis: Analysis, offset: int, name: str) -> list[Span]:
     return [o.span for o in analysis.index.of(occurrence.symbol)]
 
 
-def free(index: Index, symbol: Symbol, name: str, where: str = "here") -> None:
+def free(index: NameIndex, symbol: Symbol, name: str, where: str = "here") -> None:
     """Raises DecError where a file cannot have another name for a symbol, since it means something there."""
     if not _NAME.fullmatch(name) or name in (*RESERVED, *CONSTANTS, *VALUES):
         raise DecError(f"`{name}` cannot be a name")

@@ -22,7 +22,7 @@ from decgraph.errors import DecError
 OPTIONS = "%%dec [--check] [--name NAME] [--quiet] [--seconds N]"
 
 
-class Shown:
+class ShownHtml:
     """A piece of HTML, and the same as text for terminals."""
 
     def __init__(self, html: str, text: str) -> None:
@@ -80,11 +80,11 @@ def dec(shell: Any, line: str, cell: str) -> None:
         if given.check:
             for value in found.values():
                 report = value.check(**({} if given.seconds is None else {"seconds": given.seconds}))
-                display(Shown(fragment(report), verdict(report)))
+                display(ShownHtml(fragment(report), verdict(report)))
         elif not given.quiet:
-            display(Shown(fragment(found[last]), repr(found[last])))
+            display(ShownHtml(fragment(found[last]), repr(found[last])))
     except DecError as error:
-        display(Shown(diagnostics(error), str(error)))
+        display(ShownHtml(diagnostics(error), str(error)))
 
 
 def verdict(report: Any) -> str:
@@ -100,6 +100,6 @@ def load(shell: Any) -> None:
     def told(shell: Any, kind: object, error: DecError, traceback: object, tb_offset: object = None) -> None:
         from IPython.display import display
 
-        display(Shown(diagnostics(error), str(error)))
+        display(ShownHtml(diagnostics(error), str(error)))
 
     shell.set_custom_exc((DecError,), told)

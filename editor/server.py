@@ -109,7 +109,7 @@ def file_of(uri: str) -> Path:
     return Path(path).resolve() if path != uri else Path(uri)
 
 
-class Server(LanguageServer):
+class TextServer(LanguageServer):
     """The server, with the open texts and their analyses."""
 
     def __init__(self) -> None:
@@ -230,9 +230,9 @@ def shown(d: Diagnostic, analysis: Analysis, uri: str) -> lsp.Diagnostic:
     )
 
 
-def make() -> Server:
+def make() -> TextServer:
     """A server with everything it answers to."""
-    server = Server()
+    server = TextServer()
     logging.getLogger("pygls.protocol.json_rpc").addFilter(_not_refused)
 
     @server.feature(lsp.INITIALIZE)

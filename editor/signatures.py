@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from decgraph.dsl import printer
 from decgraph.dsl import syntax as S
-from decgraph.dsl.lexer import Token
+from decgraph.dsl.lexer import Lexeme
 from decgraph.editor.analysis import Analysis
 from decgraph.editor.function_lines import Line, function_lines, method_lines, type_lines
 from decgraph.editor.hover import kind_of, type_of_name
@@ -56,7 +56,7 @@ def signature(analysis: Analysis, offset: int) -> Signature | None:
     return None
 
 
-def _forms(analysis: Analysis, tokens: list[Token]) -> tuple[Form, ...]:
+def _forms(analysis: Analysis, tokens: list[Lexeme]) -> tuple[Form, ...]:
     """The signatures of what stands before an opening parenthesis."""
     if not tokens or not tokens[-1].text.isidentifier():
         return ()
@@ -81,7 +81,7 @@ def _forms(analysis: Analysis, tokens: list[Token]) -> tuple[Form, ...]:
     return _lines(type_lines().get(name))
 
 
-def _receiver(analysis: Analysis, item: S.Item | None, tokens: list[Token]) -> Type | None:
+def _receiver(analysis: Analysis, item: S.Item | None, tokens: list[Lexeme]) -> Type | None:
     """The type of the value that these tokens end with: a name, or an expression that was seen as a whole."""
     if not tokens:
         return None
@@ -133,7 +133,7 @@ def _params(label: str) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _fitting(forms: tuple[Form, ...], inside: list[Token]) -> Signature:
+def _fitting(forms: tuple[Form, ...], inside: list[Lexeme]) -> Signature:
     """The first form that has all the options which are written and as many arguments, and the cursor's place in it."""
     written: list[str] = [""]  # the name of each argument so far, "" for one without
     depth = 0

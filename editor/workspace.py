@@ -21,7 +21,7 @@ from decgraph.dsl.parse import parse_partly
 from decgraph.dsl.source import Source, Span
 from decgraph.dsl.words import ITEMS
 from decgraph.editor.analysis import names_of, params_in
-from decgraph.editor.names import Index, Symbol, index_of
+from decgraph.editor.names import NameIndex, Symbol, index_of
 
 SKIPPED = ("node_modules", "build", "dist", "__pycache__", "site-packages")
 MOST_FILES = 2_000
@@ -49,12 +49,12 @@ class Found(NamedTuple):
     defines: bool
 
 
-class Known(NamedTuple):
+class AnalysedVersion(NamedTuple):
     """The analysis of one version of a file."""
 
     text: str
     file: S.File
-    names: Index
+    names: NameIndex
 
 
 def library() -> Path:
@@ -72,7 +72,7 @@ class Workspace:
         self.opened: dict[Path, str] = {}
         self._listed: tuple[float, list[Path]] = (-inf, [])
         self._texts: dict[Path, tuple[int, str]] = {}
-        self._known: dict[Path, Known] = {}
+        self._known: dict[Path, AnalysedVersion] = {}
 
     def files(self) -> list[Path]:
         """Every file, each once: those that are open, the workspace's, the library's. Folders are listed anew after a while."""
@@ -107,14 +107,14 @@ class Workspace:
         except (OSError, ValueError):
             return ""
 
-    def known(self, path: Path) -> Known:
+    def known(self, path: Path) -> AnalysedVersion:
         """The tree and the names of a file."""
         text, kept = self.text(path), self._known.get(path)
         if kept is None or kept.text != text:
             source = Source(text, str(path))
             file = parse_partly(source).parsed.file
             names = names_of(file, source, Collector(source))
-            kept = self._known[path] = Known(text, file, index_of(file, params_in(names)))
+            kept = self._known[path] = AnalysedVersion(text, file, index_of(file, params_in(names)))
         return kept
 
     def symbols(self, query: str) -> Iterator[Defined]:

@@ -61,7 +61,7 @@ def stops_of(criteria: Iterable[Criterion], length: int, size: int) -> Stops:
     return Stops(limit, frozenset(t for t in eos if 0 <= t < size), tuple(asked), fills)
 
 
-class Rule:
+class RowCriterion:
     """One criterion for one row, as a function of the path: one of a Request's `until`.
 
     It is evaluated once per path and remembered, so that a criterion does not see the same tokens twice if an algorithm

@@ -11,8 +11,8 @@ from typing import Any, Literal, Protocol
 from decgraph import zoo
 from decgraph.errors import DecError
 from decgraph.hf import modules, settings
-from decgraph.hf.criteria import Rule, Stops, stops_of
-from decgraph.hf.processors import Reading, refuse_change, refuse_state, shaping_of, watched
+from decgraph.hf.criteria import RowCriterion, Stops, stops_of
+from decgraph.hf.processors import BatchReading, refuse_change, refuse_state, shaping_of, watched
 from decgraph.hf.prompts import PaddedPrompt, assembled, check_embeddings, check_model_arguments, rows_of
 from decgraph.hf.scores import logits_of, scores_of
 from decgraph.passes.plan import Plan
@@ -228,7 +228,7 @@ class CustomGenerate:
 
             criteria.append(StopStringCriteria(self.tokenizer, self.stop_strings))
         stops = stops_of(criteria, length, main.vocab.size)
-        reading = Reading(
+        reading = BatchReading(
             greedy=not getattr(config, "do_sample", False),
             length=length,
             copies=int(getattr(config, "num_return_sequences", None) or 1),
@@ -279,14 +279,16 @@ class CustomGenerate:
                 raise _for_row(result.error, PaddedPrompt(n, (), ()), len(requests))
         return self.last
 
-    def _request(self, row: PaddedPrompt, processors: list[Any], reading: Reading, stops: Stops, seed: int, rows: int) -> Any:
+    def _request(
+        self, row: PaddedPrompt, processors: list[Any], reading: BatchReading, stops: Stops, seed: int, rows: int
+    ) -> Any:
         from decgraph.runtime.request import Request
 
         if stops.limit is None:
             raise DecError("there is no limit on the length", hint="give generate max_new_tokens")
         shaping = shaping_of(processors, reading, row)
         hooks = (shaping.hook,) if shaping.hook is not None else ()
-        until = tuple(Rule(criterion, row, reading.device, rows) for criterion in stops.asked)
+        until = tuple(RowCriterion(criterion, row, reading.device, rows) for criterion in stops.asked)
         return Request(
             row.prompt,
             max_tokens=stops.limit,

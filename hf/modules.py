@@ -18,7 +18,7 @@ from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model
 from decgraph.runtime.models.modules import live, width_of
 from decgraph.runtime.models.renewal import renewed
 from decgraph.runtime.placement import Placement
-from decgraph.runtime.sources import HEADS, PARTS, Source, is_module, main_parameter, source_of, told_apart, wanted_by
+from decgraph.runtime.sources import HEADS, PARTS, ModelSource, is_module, main_parameter, source_of, told_apart, wanted_by
 from decgraph.runtime.text import vocabulary
 
 Module = Any  # a torch module; torch loads when it is used
@@ -93,7 +93,7 @@ class Binder:
         with making, one_look():
             return self._bound(source_of(module))
 
-    def _bound(self, main: Source) -> dict[str, Any]:
+    def _bound(self, main: ModelSource) -> dict[str, Any]:
         if main.what != "module":
             raise DecError(f"`{self.main}` must be a Hugging Face model, not {type(main.value).__name__}")
         sources = {self.main: main, **self._given.models}
@@ -112,7 +112,7 @@ class Binder:
                 models[name] = self._once(name, base, self._part(name, base))
         return {name: models[name] for name in self.models}
 
-    def _whole(self, name: str, source: Source, placed: Placement, models: Mapping[str, Any]) -> Callable[[], Any]:
+    def _whole(self, name: str, source: ModelSource, placed: Placement, models: Mapping[str, Any]) -> Callable[[], Any]:
         kind, asked = self.models[name].kind, self._given.readings.get(name, MaskedSettings())
         if source.what != "module":
             return lambda: whole(source, kind, asked, placed)

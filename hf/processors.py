@@ -143,7 +143,7 @@ FOREIGN = frozenset(
 
 
 @dataclass(frozen=True)
-class Reading:
+class BatchReading:
     """The common inputs of every row's reading. length: of the batch as given, padding included. copies: num_return_sequences.
 
     eos: the ids that end a run. width: how many scores the model returns. size: the decgraph model's number of tokens.
@@ -160,7 +160,7 @@ class Reading:
     adjusts: bool = False
 
 
-def refuse_state(processors: Sequence[Processor], reading: Reading, row: PaddedPrompt) -> None:
+def refuse_state(processors: Sequence[Processor], reading: BatchReading, row: PaddedPrompt) -> None:
     """Raises DecError, naming the processor, for one that keeps state between calls or cannot be called for one sequence.
 
     transformers' own are known by name; others are called with the row's prompt, twice alike and once otherwise.
@@ -209,7 +209,7 @@ def _is_theirs(processor: Processor) -> bool:
     return type(processor).__module__.startswith("transformers.")
 
 
-def shaping_of(processors: Sequence[Processor], reading: Reading, row: PaddedPrompt) -> Shaping:
+def shaping_of(processors: Sequence[Processor], reading: BatchReading, row: PaddedPrompt) -> Shaping:
     """One row's shaping: fields for the longest end of the list that fits a Request's order, a hook for the rest."""
     found = [_mapped(p, reading, row) for p in processors]
     cut, stage, last = len(found), _LAST + 1, 0  # last: the place after the last constraint
@@ -262,7 +262,7 @@ _FILTERS = (_TOP_K, _TOP_P, _MIN_P)
 _FILTER_FIELDS = ("top_k", "top_p", "min_p")
 
 
-def _mapped(p: Processor, reading: Reading, row: PaddedPrompt) -> _Mapped | None:
+def _mapped(p: Processor, reading: BatchReading, row: PaddedPrompt) -> _Mapped | None:
     """What a Request can do exactly as the processor does, or None."""
     if not _is_theirs(p):
         return None
@@ -279,7 +279,7 @@ def _ids(tokens: Any) -> frozenset[int]:
     return frozenset(int(t) for t in (tokens.flatten().tolist() if hasattr(tokens, "flatten") else tokens))
 
 
-def _min_length(p: Processor, reading: Reading, row: PaddedPrompt) -> _Mapped | None:
+def _min_length(p: Processor, reading: BatchReading, row: PaddedPrompt) -> _Mapped | None:
     if {t for t in _ids(p.eos_token_id) if 0 <= t < reading.size} != reading.eos:
         return None
     if type(p).__name__ == "MinLengthLogitsProcessor":
@@ -289,11 +289,11 @@ def _min_length(p: Processor, reading: Reading, row: PaddedPrompt) -> _Mapped | 
     return _Mapped(0, {"min_length": max(0, least)})
 
 
-def _suppressed(p: Processor, reading: Reading, row: PaddedPrompt) -> _Mapped:
+def _suppressed(p: Processor, reading: BatchReading, row: PaddedPrompt) -> _Mapped:
     return _Mapped(0, {"bans": frozenset(t for t in _ids(p.suppress_tokens) if 0 <= t < reading.size)})
 
 
-def _biased(p: Processor, reading: Reading, row: PaddedPrompt) -> _Mapped | None:
+def _biased(p: Processor, reading: BatchReading, row: PaddedPrompt) -> _Mapped | None:
     if any(len(tokens) != 1 or amount == float("inf") for tokens, amount in p.sequence_bias.items()):
         return None
     single = {int(tokens[0]): float(amount) for tokens, amount in p.sequence_bias.items() if tokens[0] < reading.size}
@@ -302,7 +302,7 @@ def _biased(p: Processor, reading: Reading, row: PaddedPrompt) -> _Mapped | None
     return _Mapped(_BIAS, {"bans": bans, "bias": bias}) if bias else _Mapped(0, {"bans": bans})
 
 
-def _penalty(p: Processor, reading: Reading, row: PaddedPrompt) -> _Mapped | None:
+def _penalty(p: Processor, reading: BatchReading, row: PaddedPrompt) -> _Mapped | None:
     ignored = getattr(p, "prompt_ignore_length", None)
     if ignored is None:
         ignored = 0
@@ -312,27 +312,27 @@ def _penalty(p: Processor, reading: Reading, row: PaddedPrompt) -> _Mapped | Non
     return _Mapped(_PENALTY, {"repetition_penalty": float(p.penalty)}) if ignored == len(row.pads) else None
 
 
-def _temperature(p: Processor, reading: Reading, row: PaddedPrompt) -> _Mapped:
+def _temperature(p: Processor, reading: BatchReading, row: PaddedPrompt) -> _Mapped:
     return _Mapped(_TEMPERATURE, {"temperature": float(p.temperature)})
 
 
-def _top_k(p: Processor, reading: Reading, row: PaddedPrompt) -> _Mapped | None:
+def _top_k(p: Processor, reading: BatchReading, row: PaddedPrompt) -> _Mapped | None:
     return _Mapped(_TOP_K, {"top_k": int(p.top_k)}) if p.filter_value == -float("inf") else None
 
 
-def _top_p(p: Processor, reading: Reading, row: PaddedPrompt) -> _Mapped | None:
+def _top_p(p: Processor, reading: BatchReading, row: PaddedPrompt) -> _Mapped | None:
     return _Mapped(_TOP_P, {"top_p": float(p.top_p)}) if _whole(p) and p.top_p > 0 else None
 
 
-def _min_p(p: Processor, reading: Reading, row: PaddedPrompt) -> _Mapped | None:
+def _min_p(p: Processor, reading: BatchReading, row: PaddedPrompt) -> _Mapped | None:
     return _Mapped(_MIN_P, {"min_p": float(p.min_p)}) if _whole(p) else None
 
 
-def _normalised(p: Processor, reading: Reading, row: PaddedPrompt) -> _Mapped:
+def _normalised(p: Processor, reading: BatchReading, row: PaddedPrompt) -> _Mapped:
     return _Mapped(_LAST, {})  # a shift of all scores, and no later step depends on their size
 
 
-_RULES: dict[str, Callable[[Any, Reading, PaddedPrompt], _Mapped | None]] = {
+_RULES: dict[str, Callable[[Any, BatchReading, PaddedPrompt], _Mapped | None]] = {
     "MinLengthLogitsProcessor": _min_length,
     "MinNewTokensLengthLogitsProcessor": _min_length,
     "SuppressTokensLogitsProcessor": _suppressed,
@@ -347,7 +347,7 @@ _RULES: dict[str, Callable[[Any, Reading, PaddedPrompt], _Mapped | None]] = {
 }
 
 
-def _for_row(p: Processor, reading: Reading, row: PaddedPrompt) -> Processor:
+def _for_row(p: Processor, reading: BatchReading, row: PaddedPrompt) -> Processor:
     """The processor for this row alone: its attributes with a row per sequence are cut to this row."""
     if not _is_theirs(p):
         return p

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from decgraph.ir import values
 
 Exact = int | Fraction
-Condition: TypeAlias = "Atom | bool | tuple[str, *tuple[Condition, ...]] | None"
+Condition: TypeAlias = "Inequality | bool | tuple[str, *tuple[Condition, ...]] | None"
 MOST_ATOMS, MOST_CASES = 150, 48
 """What is given up beyond: inequalities after an elimination, and cases of a condition."""
 
@@ -64,55 +64,55 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Atom:
+class Inequality:
     """`sum >= 0`, or `sum > 0`."""
 
     sum: Linear
     strict: bool = False
 
 
-def at_least(a: Linear, b: Linear | int) -> Atom:
+def at_least(a: Linear, b: Linear | int) -> Inequality:
     """a >= b"""
-    return Atom(a - b)
+    return Inequality(a - b)
 
 
 def compared(fn: str, a: Linear, b: Linear) -> Condition:
     """A comparison of two sums: fn is one of eq, ne, lt, le, gt, ge."""
     match fn:
         case "ge":
-            return Atom(a - b)
+            return Inequality(a - b)
         case "gt":
-            return Atom(a - b, True)
+            return Inequality(a - b, True)
         case "le":
-            return Atom(b - a)
+            return Inequality(b - a)
         case "lt":
-            return Atom(b - a, True)
+            return Inequality(b - a, True)
         case "eq":
-            return ("and", Atom(a - b), Atom(b - a))
+            return ("and", Inequality(a - b), Inequality(b - a))
         case "ne":
-            return ("or", Atom(a - b, True), Atom(b - a, True))
+            return ("or", Inequality(a - b, True), Inequality(b - a, True))
     return None
 
 
 def negated(condition: Condition) -> Condition:
     """The condition that is true where this one is false."""
-    if isinstance(condition, Atom):
-        return Atom(condition.sum.times(-1), not condition.strict)
+    if isinstance(condition, Inequality):
+        return Inequality(condition.sum.times(-1), not condition.strict)
     if isinstance(condition, tuple):
         return ("or" if condition[0] == "and" else "and", *map(negated, condition[1:]))
     return None if condition is None else not condition
 
 
-def cases(condition: Condition) -> list[tuple[Atom, ...]] | None:
+def cases(condition: Condition) -> list[tuple[Inequality, ...]] | None:
     """Cases one of which is so where the condition is true, each as what holds in it; None where there are too many. Of what
     nothing is known nothing holds, true or false."""
-    if isinstance(condition, Atom):
+    if isinstance(condition, Inequality):
         return [(condition,)]
     if condition is False:
         return []
     if not isinstance(condition, tuple):
         return [()]
-    found: list[tuple[Atom, ...]] = [] if condition[0] == "or" else [()]
+    found: list[tuple[Inequality, ...]] = [] if condition[0] == "or" else [()]
     for part in condition[1:]:
         more = cases(part)
         if more is None:
@@ -124,14 +124,14 @@ def cases(condition: Condition) -> list[tuple[Atom, ...]] | None:
 
 
 def contradiction(
-    conditions: Iterable[Condition], whole: Callable[[Hashable], bool], about: Callable[[Hashable], Collection[Atom]]
+    conditions: Iterable[Condition], whole: Callable[[Hashable], bool], about: Callable[[Hashable], Collection[Inequality]]
 ) -> bool:
     """Whether conditions cannot all be true. whole: whether a symbol is a whole number. about: what is true of a symbol."""
     found = cases(("and", *conditions))
     return found is not None and all(_infeasible(_with_facts(case, about), whole) for case in found)
 
 
-def _with_facts(atoms: tuple[Atom, ...], about: Callable[[Hashable], Collection[Atom]]) -> set[Atom]:
+def _with_facts(atoms: tuple[Inequality, ...], about: Callable[[Hashable], Collection[Inequality]]) -> set[Inequality]:
     """Inequalities, with what is true of their symbols, and of those that come in so."""
     out, seen, new = set(atoms), set[Hashable](), atoms
     while new:
@@ -146,7 +146,7 @@ Row = tuple[frozenset[tuple[Hashable, int]], int, bool]
 """An inequality in whole factors: its terms, its constant, whether it is strict."""
 
 
-def _infeasible(atoms: Iterable[Atom], whole: Callable[[Hashable], bool]) -> bool:
+def _infeasible(atoms: Iterable[Inequality], whole: Callable[[Hashable], bool]) -> bool:
     """Whether inequalities have no common solution, by eliminating one symbol after the other (Fourier and Motzkin)."""
     now: set[Row] = set()
     for atom in atoms:

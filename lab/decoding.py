@@ -20,7 +20,7 @@ import torch
 from decgraph.bench import compare, render
 from decgraph.bench.benchmark import Benchmark, document
 from decgraph.bench.compare import asked
-from decgraph.bench.measure import Row, Settings, Told
+from decgraph.bench.measure import MeasureSettings, Row, Told
 from decgraph.errors import DecError
 
 RESULTS = Path(__file__).parent / "results" / "decoding.json"
@@ -38,7 +38,7 @@ ON_RANDOM = ("autoregressive", "speculative", "prompt_lookup")
 ON_CHAT = ("autoregressive", "prompt_lookup", "token_recycling")
 
 
-def benchmarks(settings: Settings, chat: str) -> Iterator[tuple[str, Benchmark]]:
+def benchmarks(settings: MeasureSettings, chat: str) -> Iterator[tuple[str, Benchmark]]:
     """What the page shows, by the name of its table. chat: the model that chats, a folder or a name."""
     few = replace(settings, rounds=max(1, settings.rounds // 2))
     yield "shipped", Benchmark(tuple(asked((*CAUSAL, *TUNED), {})), settings, most=4)
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
-    settings = Settings(limit=24, rounds=2) if options.quick else Settings(rounds=options.rounds)
+    settings = MeasureSettings(limit=24, rounds=2) if options.quick else MeasureSettings(rounds=options.rounds)
     only = options.only.split(",") if options.only else None
     kept = json.loads(options.out.read_text("utf-8"))["runs"] if only and options.out.is_file() else []
     faults: list[str] = []

@@ -28,7 +28,7 @@ from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely
 from decgraph.check.claims import Failure, decide
-from decgraph.check.distributions import OutOfTime, Tally
+from decgraph.check.distributions import OutOfTime, RunTally
 from decgraph.check.exploration import reduced
 from decgraph.check.plans import first_plans
 from decgraph.check.proof.claims import prove
@@ -109,7 +109,7 @@ def edits(rng: random.Random, programs: list[Original]) -> Iterator[tuple[str, M
             yield program.name, None
 
 
-class Spent(Tally):
+class Spent(RunTally):
     """A tally that ends when so many seconds of this process are over: beside other work those of the clock say little."""
 
     def check_time(self) -> None:
@@ -144,7 +144,7 @@ def limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def _contradicted(module: Module, claim: Claim, worlds: int, tally: Tally) -> tuple[Failure | None, int]:
+def _contradicted(module: Module, claim: Claim, worlds: int, tally: RunTally) -> tuple[Failure | None, int]:
     decided = 0
     for n, plan in enumerate(first_plans(module, claim, 3, worlds)):
         plan = replace(plan, runs=RUNS, limit=min(plan.limit, 3), steps=1 + n % 2)

@@ -23,9 +23,9 @@ import torch
 from decgraph.bench import baselines, compare, loading, prompts, weights
 from decgraph.bench.compare import THEIRS, asked
 from decgraph.bench.machine import facts, load
-from decgraph.bench.measure import Row, Settings
-from decgraph.bench.prompts import Prompt, Text
-from decgraph.bench.weights import Weights
+from decgraph.bench.measure import MeasureSettings, Row
+from decgraph.bench.prompts import BenchPrompt, Text
+from decgraph.bench.weights import BenchWeights
 from decgraph.errors import DecError
 
 GENERATE, ASSISTED, LOOKUP = (THEIRS + name for name in ("generate", "assisted", "prompt_lookup"))
@@ -62,25 +62,25 @@ class Part:
 
     algorithms: tuple[str, ...]
     goals: tuple[Goal, ...]
-    settings: Settings
-    weights: Callable[[Options], Weights]
-    prompts: Callable[[Weights], Sequence[Prompt]]
+    settings: MeasureSettings
+    weights: Callable[[Options], BenchWeights]
+    prompts: Callable[[BenchWeights], Sequence[BenchPrompt]]
     wanted: tuple[str, ...] | None = None  # baselines; None: the usual ones
 
 
-def chat_model(options: Options) -> Weights:
+def chat_model(options: Options) -> BenchWeights:
     """The model that chats, with what was trained for it."""
     parts = {"head": options.eagle} if options.eagle else {}
     return loading.loaded(options.chat, options.drafter, parts, weights.HOST, eos=True)
 
 
-def by_kind(on: Weights) -> list[Prompt]:
+def by_kind(on: BenchWeights) -> list[BenchPrompt]:
     """Two of the built-in prompts of each kind."""
     texts = prompts.taken(prompts.built_in().texts, 2)
     return prompts.encoded(texts, Path(on.folders["target"]), chat=True)
 
 
-def long_context(on: Weights) -> list[Prompt]:
+def long_context(on: BenchWeights) -> list[BenchPrompt]:
     """A prompt of at least `CONTEXT` tokens: the built-in texts one after the other. Raises DecError where they are
     too short."""
     folder, content = Path(on.folders["target"]), "Read these notes and answer the last one."
@@ -93,21 +93,21 @@ def long_context(on: Weights) -> list[Prompt]:
     raise DecError(f"the built-in texts are shorter than {CONTEXT} tokens")
 
 
-def code(count: int) -> Callable[[Weights], list[Prompt]]:
+def code(count: int) -> Callable[[BenchWeights], list[BenchPrompt]]:
     """The beginnings of code for the shipped models."""
-    return lambda on: [Prompt("code", tokens) for tokens in prompts.of_text(on.tokenizer, count)]
+    return lambda on: [BenchPrompt("code", tokens) for tokens in prompts.of_text(on.tokenizer, count)]
 
 
-def ids(count: int, length: int) -> Callable[[Weights], list[Prompt]]:
+def ids(count: int, length: int) -> Callable[[BenchWeights], list[BenchPrompt]]:
     """Random tokens, the second half of each prompt like the first."""
-    return lambda on: [Prompt("random", tokens) for tokens in prompts.of_ids(on.size, count, length)]
+    return lambda on: [BenchPrompt("random", tokens) for tokens in prompts.of_ids(on.size, count, length)]
 
 
-def with_copies(on: Weights) -> list[Prompt]:
+def with_copies(on: BenchWeights) -> list[BenchPrompt]:
     """Random tokens, and the same with the model's own continuation between them, so that lookup finds drafts. Weights that
     were never trained rarely accept them: what is measured is what a draft costs."""
     plain, further = ids(2, 48)(on), baselines.baseline("generate", on, {})
-    copied = [Prompt("copied", (*p.tokens, *further([p.tokens], 48)[0], *p.tokens)) for p in plain]
+    copied = [BenchPrompt("copied", (*p.tokens, *further([p.tokens], 48)[0], *p.tokens)) for p in plain]
     return [*plain, *copied]
 
 
@@ -121,7 +121,7 @@ SHORTER = (
     "kangaroo:gamma=1", "lookahead:w=2,n=3,g=1",
 )  # fmt: skip
 SMALLER = "eagle2:depth=3,k=4,budget=12"  # the published tree has 59 nodes at depth 6, which a 5M target does not repay
-SHORT = Settings(limit=48, rounds=2)
+SHORT = MeasureSettings(limit=48, rounds=2)
 
 PARTS: dict[str, Part] = {
     "chat": Part(
@@ -137,7 +137,7 @@ PARTS: dict[str, Part] = {
     "context": Part(
         ("autoregressive", "prompt_lookup"),
         (Goal("autoregressive", GENERATE, 1.0), Goal("prompt_lookup", LOOKUP, 1.0)),
-        Settings(limit=32, rounds=1), chat_model, long_context, ("generate", "prompt_lookup"),
+        MeasureSettings(limit=32, rounds=1), chat_model, long_context, ("generate", "prompt_lookup"),
     ),
     "random135": Part(
         USUAL,
@@ -147,7 +147,7 @@ PARTS: dict[str, Part] = {
     "random25": Part(
         USUAL,
         (Goal("speculative", ASSISTED, 1.9), Goal("prompt_lookup", LOOKUP, 1.0), Goal("autoregressive", GENERATE, 1.0)),
-        Settings(limit=64, rounds=3), lambda _: weights.random_llama("random-25M"), with_copies,
+        MeasureSettings(limit=64, rounds=3), lambda _: weights.random_llama("random-25M"), with_copies,
     ),
     "shipped": Part(
         (*SHIPPED, SMALLER),
@@ -159,22 +159,22 @@ PARTS: dict[str, Part] = {
             Goal("sequoia", GENERATE, 1.0),
             Goal("autoregressive", GENERATE, 1.5),
         ),
-        Settings(limit=64, rounds=3), lambda _: weights.shipped(), code(4),
+        MeasureSettings(limit=64, rounds=3), lambda _: weights.shipped(), code(4),
     ),
     "batch": Part(
         (*BATCHED, *SHORTER),
         tuple(Goal(name, GENERATE, 1.0) for name in (*BATCHED, *SHORTER)),
-        Settings(limit=64, rounds=2, batch=8), lambda _: weights.shipped(), code(8),
+        MeasureSettings(limit=64, rounds=2, batch=8), lambda _: weights.shipped(), code(8),
     ),
     "prefill": Part(
         ("autoregressive", "prompt_lookup"),
         (Goal("autoregressive", GENERATE, 1.0), Goal("prompt_lookup", GENERATE, 1.0)),
-        Settings(limit=16, rounds=3), lambda _: weights.random_llama("random-25M"), ids(1, 3000), ("generate",),
+        MeasureSettings(limit=16, rounds=3), lambda _: weights.random_llama("random-25M"), ids(1, 3000), ("generate",),
     ),
     "first_token": Part(
         ("autoregressive",),
         (Goal("autoregressive", GENERATE, 1.0),),
-        Settings(limit=1, rounds=5), lambda _: weights.random_llama("random-25M"), ids(1, 1500), ("generate",),
+        MeasureSettings(limit=1, rounds=5), lambda _: weights.random_llama("random-25M"), ids(1, 1500), ("generate",),
     ),
 }  # fmt: skip
 

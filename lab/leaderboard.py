@@ -25,7 +25,7 @@ from decgraph import stdlib
 from decgraph.bench import plots, render
 from decgraph.bench.benchmark import Benchmark, causal, document
 from decgraph.bench.compare import THEIRS, asked
-from decgraph.bench.measure import Row, Settings
+from decgraph.bench.measure import MeasureSettings, Row
 from decgraph.errors import DecError
 from lab import frontier
 
@@ -162,7 +162,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise DecError(f"there is no part {unknown[0]!r}", hint=f"one of {', '.join(PARTS)}")
     torch.set_num_threads(1)
     kept = json.loads(given.out.read_text("utf-8")) if given.only and given.out.is_file() else {"runs": [], "frontier": []}
-    settings = Settings(given.limit, 1, slowest=given.slowest)
+    settings = MeasureSettings(given.limit, 1, slowest=given.slowest)
 
     def told(what: str, share: float) -> None:
         print(f"... {what} ({share:.0%})", file=sys.stderr, flush=True)

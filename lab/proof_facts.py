@@ -17,7 +17,7 @@ from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.check.case import Case
 from decgraph.check.proof.claims import equalities
 from decgraph.check.proof.derive import MOST_ROUNDS, judged
-from decgraph.check.proof.invariants import Invariant, NotKept, Stopped
+from decgraph.check.proof.invariants import DerivationStopped, Invariant, NotKept
 from decgraph.check.proof.kernel import Kernel
 from decgraph.errors import DecError
 from decgraph.ir import facts
@@ -63,7 +63,7 @@ def walked(module: Module, claim: Claim, model: str) -> Traced | None:
                 return kernel
             except NotKept as found:
                 invariants[found.op] = found.weaker
-            except Stopped:
+            except DerivationStopped:
                 break
     return None
 

@@ -25,7 +25,7 @@ from decgraph.runtime.models.reading import Confidence
 from decgraph.runtime.models.renewal import renewed
 from decgraph.runtime.models.sharing import shared
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
-from decgraph.runtime.sources import HEADS, PARTS, Given, Source, source_of
+from decgraph.runtime.sources import HEADS, PARTS, Given, ModelSource, source_of
 from decgraph.runtime.text import Tokenizer, tokenizer_of, vocabulary
 
 if TYPE_CHECKING:
@@ -90,7 +90,13 @@ def named_among(models: Iterable[object]) -> Vocab | None:
 
 
 def whole(
-    source: Source, kind: str, reading: MaskedSettings, placed: Placement, *, named: Vocab | None = None, share: bool = True
+    source: ModelSource,
+    kind: str,
+    reading: MaskedSettings,
+    placed: Placement,
+    *,
+    named: Vocab | None = None,
+    share: bool = True,
 ) -> Model:
     """A causal or masked model. reading: how a masked one is read. placed: where a folder is loaded. named: a vocabulary that a
     module of that size has, where no tokenizer lies beside its weights. Raises DecError for what is no such model."""
@@ -122,7 +128,7 @@ def masked(value: object, reading: MaskedSettings, placed: Placement) -> Model:
     return whole(source, "masked", reading, placed)
 
 
-def with_heads(model: Any, heads: Source, *, share: bool = True) -> Model:
+def with_heads(model: Any, heads: ModelSource, *, share: bool = True) -> Model:
     """A model with Medusa heads: from a folder, from a module, or a decgraph model. Raises DecError for heads of another model,
     and for a model whose states cannot be read."""
     if heads.what == "model":
@@ -138,7 +144,7 @@ def with_heads(model: Any, heads: Source, *, share: bool = True) -> Model:
     return made
 
 
-def part(kind: str, name: str, source: Source, target: Any, gives: str = "", *, share: bool = True) -> Model:
+def part(kind: str, name: str, source: ModelSource, target: Any, gives: str = "", *, share: bool = True) -> Model:
     """An EAGLE head ("features"), a Kangaroo adapter ("layers") or a head with one value of the type `gives` ("head"), from a
     module (`decgraph.zoo.modeling`) or a folder (docs/heads.md), in its target's precision; a model is a part already. Raises
     DecError for a part of another target, and for a target whose states cannot be read."""
@@ -157,7 +163,7 @@ def part(kind: str, name: str, source: Source, target: Any, gives: str = "", *, 
     return made
 
 
-def _check_target(function: Function, name: str, source: Source, family: str, target: Model | None) -> None:
+def _check_target(function: Function, name: str, source: ModelSource, family: str, target: Model | None) -> None:
     """Raises DecError where a head or an adapter is to be read from a folder or a module, and its target's states cannot be."""
     if source.what == "model" or _readable(target):
         return
@@ -184,7 +190,7 @@ def _readable(target: object) -> bool:
     return isinstance(getattr(target, "target", target), HFCausal | HFMasked)
 
 
-def _renewal(made: Model, source: Source, target: Model, make: Callable[[Model], Model]) -> Callable[[], Model] | None:
+def _renewal(made: Model, source: ModelSource, target: Model, make: Callable[[Model], Model]) -> Callable[[], Model] | None:
     """See `Model.renew`, of a part made of a module or a folder for a target; None where neither can change."""
     if source.what != "module" and getattr(target, "renew", None) is None:
         return None

@@ -13,7 +13,7 @@ from decgraph.runtime.result import Result
 from decgraph.runtime.trace import Event
 
 
-class Bound(Protocol):
+class BoundProgram(Protocol):
     """A program that is bound to models."""
 
     defaults: RequestFields | None
@@ -33,7 +33,7 @@ class Bound(Protocol):
         """The fields of a request that the program never reads."""
 
 
-class Runs(Bound, Protocol):
+class Runs(BoundProgram, Protocol):
     """A bound program that runs its requests."""
 
     def run(self, request: Request, *, keep_events: bool, cache_key: Hashable | None) -> Result: ...

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from decgraph.errors import DecError
-from decgraph.runtime.bound import Bound
+from decgraph.runtime.bound import BoundProgram
 from decgraph.runtime.models.folders import adapted_from, settings
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, RequestFields
 
@@ -19,7 +19,7 @@ OFF: dict[str, float] = {"top_k": 0, "top_p": 1, "min_p": 0}
 """What generation settings say for no filter."""
 
 
-def defaults(session: Bound) -> RequestFields:
+def defaults(session: BoundProgram) -> RequestFields:
     """The sampling fields of a session's requests that say nothing themselves: its own (`Session.defaults`), or those of its
     first model's settings. What its algorithm never reads is left out. Raises DecError for settings that cannot be read."""
     fields = session.defaults

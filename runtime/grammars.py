@@ -143,7 +143,7 @@ def matcher(grammar: Grammar, pieces: Sequence[bytes], eos: Collection[int], siz
     except ImportError:
         raise extras.needed("grammars", first="llguidance", what="JSON schemas and Lark grammars need") from None
 
-    class Tokens:
+    class GrammarTokens:
         """The vocabulary as llguidance reads it; the last token is an end of its own, for vocabularies that have none."""
 
         def __init__(self) -> None:
@@ -165,7 +165,7 @@ def matcher(grammar: Grammar, pieces: Sequence[bytes], eos: Collection[int], siz
                 i += n
             return out
 
-    vocabulary = ll.LLTokenizer(ll.TokenizerWrapper(Tokens()), n_vocab=size + 1)
+    vocabulary = ll.LLTokenizer(ll.TokenizerWrapper(GrammarTokens()), n_vocab=size + 1)
     read = ll.LLMatcher.grammar_from_lark if grammar.kind == "lark" else ll.LLMatcher.grammar_from_json_schema
     limits = ll.LLParserLimits(max_items_in_row=MOST_ITEMS, step_max_items=10 * MOST_ITEMS)
     found = ll.LLMatcher(vocabulary, read(grammar.text), log_level=0, limits=limits)

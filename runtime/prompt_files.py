@@ -65,7 +65,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Source:
+class PromptSource:
     """Where prompts came from: what a result file says of it. digest: sha256 of their texts, or of the file."""
 
     name: str
@@ -73,7 +73,7 @@ class Source:
     texts: tuple[Text, ...]
 
 
-def read(file: Path) -> Source:
+def read(file: Path) -> PromptSource:
     """The prompts of a file: .jsonl with {"prompt": text}, {"messages": [...]} or {"ids": [...]}, and perhaps a "kind", or with
     a JSON text on every line; any other file has a prompt on every line that is not empty.
 
@@ -95,7 +95,7 @@ def read(file: Path) -> Source:
     )
     if not texts:
         raise DecError(f"{file} has no prompts", hint="a prompt on every line")
-    return Source(str(file), digest(data), texts)
+    return PromptSource(str(file), digest(data), texts)
 
 
 def of_ids(text: str, where: str = "") -> Text:

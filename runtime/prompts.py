@@ -9,7 +9,7 @@ from typing import Any, Unpack, cast
 from decgraph.errors import DecError
 from decgraph.runtime import chat
 from decgraph.runtime.arguments import Prompt
-from decgraph.runtime.bound import Bound
+from decgraph.runtime.bound import BoundProgram
 from decgraph.runtime.defaults import defaults
 from decgraph.runtime.grammars import Grammar, complete
 from decgraph.runtime.keywords import check_keywords
@@ -17,7 +17,7 @@ from decgraph.runtime.models.folders import ends, without_tokenizer
 from decgraph.runtime.request import Request, RequestFields, renamed
 
 
-def request_for(session: Bound, prompt: Prompt, **fields: Unpack[RequestFields]) -> Request:
+def request_for(session: BoundProgram, prompt: Prompt, **fields: Unpack[RequestFields]) -> Request:
     """A request for a session's models: the prompt as tokens, sampling as the model's generation settings say where the fields
     do not (runtime/defaults.py), and the model's own end of text unless `eos` is given. Messages, each `{"role": ...,
     "content": ...}`, go through its chat template.
@@ -48,13 +48,13 @@ def request_for(session: Bound, prompt: Prompt, **fields: Unpack[RequestFields])
     return Request(prompt=tuple(tokens), **cast("dict[str, Any]", fields))  # a request reads its fields in any form
 
 
-def no_tokenizer(session: Bound) -> DecError:
+def no_tokenizer(session: BoundProgram) -> DecError:
     """What to say where a text is to be read and a session has no tokenizer."""
     places = (model.home or Path(model.family) for model in session.models.values())
     return DecError("a text needs a tokenizer, and these models have none", hint=without_tokenizer(places))
 
 
-def check_grammar(session: Bound) -> None:
+def check_grammar(session: BoundProgram) -> None:
     """Raises DecError unless a grammar binds a session's texts: it reads the text before a token, and a canvas has none that is
     complete."""
     if next(iter(session.models.values())).kind == "masked":
@@ -65,7 +65,7 @@ def check_grammar(session: Bound) -> None:
         )
 
 
-def _constrain(session: Bound, fields: RequestFields, base: int) -> None:
+def _constrain(session: BoundProgram, fields: RequestFields, base: int) -> None:
     """A grammar as an automaton over the session's tokens; without an end token, its last possible token ends the text. Raises
     DecError for a masked model's session."""
     check_grammar(session)
@@ -76,7 +76,7 @@ def _constrain(session: Bound, fields: RequestFields, base: int) -> None:
         fields["until"] = (*fields.get("until", ()), complete(automaton, base))
 
 
-def end_of_text(session: Bound) -> frozenset[int]:
+def end_of_text(session: BoundProgram) -> frozenset[int]:
     """The end-of-text tokens that the first model names, or its folder: as in transformers' `generate`, the generation settings
     decide where there are any, even if they name none, and else the configuration."""
     for model in list(session.models.values())[:1]:

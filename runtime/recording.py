@@ -53,7 +53,7 @@ class Stamped:
 
 
 @dataclass(frozen=True)
-class Span:
+class ModelSpan:
     """A model computed: `calls` calls (a draft loop is several at once), from `start`, in seconds since the run began, for
     `seconds`. event: how many events of the recording came before its end. The calls of a model's spans are its calls in the
     run's statistics: what a cache answers is no call and has no span."""
@@ -84,7 +84,7 @@ class Recording:
     """What a recorder has heard, in order."""
 
     events: tuple[Stamped, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[ModelSpan, ...]
     seconds: float
     marks: tuple[Marked, ...] = ()
 
@@ -160,7 +160,7 @@ class Recorder(Timing):
     def __init__(self) -> None:
         self.began = time.perf_counter()
         self.events: list[Stamped] = []
-        self.spans: list[Span] = []
+        self.spans: list[ModelSpan] = []
         self.run: Recorded | None = None
         self.path = ""
         self.iteration = -1
@@ -246,9 +246,9 @@ class Recorder(Timing):
                 calls += later
                 self.ahead[model] += later
             if model == self.latest or heard[0] >= begin:
-                self.spans.append(Span(model, begin, now - begin, calls, len(self.events)))
+                self.spans.append(ModelSpan(model, begin, now - begin, calls, len(self.events)))
             else:  # of a head that was read without waiting: between its event and this call
-                self.spans.append(Span(model, heard[0], begin - heard[0], calls, len(self.events)))
+                self.spans.append(ModelSpan(model, heard[0], begin - heard[0], calls, len(self.events)))
         self.owed.clear()
 
     def turn(self, i: int) -> None:

@@ -29,7 +29,7 @@ def automaton_of(pattern: str, pieces: Sequence[bytes], eos: Collection[int], si
     characters is never allowed. Raises DecError for an expression that is not regular.
     """
     texts = [_text(pieces[t]) if t < len(pieces) else "" for t in range(size)]
-    places = Places(pattern, {c for text in texts for c in text})
+    places = StateMachine(pattern, {c for text in texts for c in text})
     table, accepting = places.table()
     dead, end, pad = len(table) - 1, len(table), table.shape[1] - 1
     letters = np.full((size, max(map(len, texts), default=0) or 1), pad)
@@ -57,7 +57,7 @@ def _text(piece: bytes) -> str:
         return ""
 
 
-class Places:
+class StateMachine:
     """An expression as places joined by characters and by empty moves, over the characters of a vocabulary."""
 
     def __init__(self, pattern: str, alphabet: set[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from decgraph.errors import DecError
 from decgraph.runtime.logprobs import Logprobs
-from decgraph.runtime.models.forwards import Forward
+from decgraph.runtime.models.forwards import ForwardChoice
 from decgraph.runtime.placement import EXACT, Placement
 from decgraph.runtime.trace import Event, Stats
 
@@ -30,7 +30,7 @@ class Result:
     results: list[tuple[int, ...]] = field(default_factory=list)
     error: DecError | None = None
     logprobs: Logprobs | None = None
-    forwards: dict[str, Forward] = field(default_factory=dict)
+    forwards: dict[str, ForwardChoice] = field(default_factory=dict)
     placement: Placement = EXACT
     load_seconds: float = 0.0
     first_call_seconds: float | None = None

@@ -27,7 +27,7 @@ HEADS = "causal+heads"
 
 
 @dataclass(frozen=True)
-class Names:
+class ModelNames:
     """Models that have a name. folders: where those lie that are on this machine. absent: what to say of the others. root: the
     folder of the shipped ones. standing: the shipped models that stand in for a model that is left out, by its kind."""
 
@@ -98,7 +98,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """What was given for a model: the path of a folder or a GGUF file, a module of torch, or a model of decgraph's, or what
     quacks like one, which is used as it is. home: the folder that it lies in or was loaded from, if that is on this machine."""
 
@@ -125,8 +125,8 @@ class Given:
     by the name of their model. readings: how masked models are read, as far as the caller says."""
 
     wanted: dict[str, Wanted]
-    models: dict[str, Source]
-    heads: dict[str, Source]
+    models: dict[str, ModelSource]
+    heads: dict[str, ModelSource]
     readings: dict[str, MaskedSettings]
 
 
@@ -144,13 +144,13 @@ def main_parameter(function: Function) -> str:
     raise DecError(f"{function.name} has no causal or masked model that generate could be called on")
 
 
-def source_of(value: object) -> Source:
+def source_of(value: object) -> ModelSource:
     """What a caller's value is. A name is a folder already (`Names.located`)."""
     if isinstance(value, str | Path):
-        return Source(Path(value), "stored", Path(value))
+        return ModelSource(Path(value), "stored", Path(value))
     if is_module(value):
-        return Source(value, "module", home_of(value))
-    return Source(value, "model", getattr(value, "home", None))
+        return ModelSource(value, "module", home_of(value))
+    return ModelSource(value, "model", getattr(value, "home", None))
 
 
 def is_module(value: object) -> bool:
@@ -164,7 +164,7 @@ def home_of(module: object) -> Path | None:
     return at if at.is_dir() else None
 
 
-def given_to(function: Function, values: Mapping[str, object], names: Names) -> Given:
+def given_to(function: Function, values: Mapping[str, object], names: ModelNames) -> Given:
     """What a caller gives for a function's models (`target`, `target.heads`, `model.shift`), with folders for names and with
     shipped models for those that are left out.
 
@@ -186,11 +186,11 @@ def given_to(function: Function, values: Mapping[str, object], names: Names) -> 
     return given
 
 
-def told_apart(function: Function, values: Mapping[str, object], names: Names) -> Given:
+def told_apart(function: Function, values: Mapping[str, object], names: ModelNames) -> Given:
     """What a caller gives, by what it is for. Raises DecError as `given_to` does, but for what is left out."""
     wanted = wanted_by(function)
-    models: dict[str, Source] = {}
-    heads: dict[str, Source] = {}
+    models: dict[str, ModelSource] = {}
+    heads: dict[str, ModelSource] = {}
     settings: dict[str, dict[str, object]] = {}
     for name, value in values.items():
         of, _, what = name.partition(".")
@@ -210,7 +210,7 @@ def told_apart(function: Function, values: Mapping[str, object], names: Names) -
     return Given(wanted, models, heads, {of: MaskedSettings.of(**said) for of, said in settings.items()})
 
 
-def _check_left_out(function: Function, given: Given, names: Names) -> None:
+def _check_left_out(function: Function, given: Given, names: ModelNames) -> None:
     """Raises DecError where a model was left out and one that was given is not shipped: the shipped ones go with one another,
     and drafts of theirs for another target would be accepted by chance alone, or not fit."""
     # A stand-in for a head goes with any target, and so does a model that is read through its text.
@@ -236,7 +236,7 @@ def _check_left_out(function: Function, given: Given, names: Names) -> None:
         )
 
 
-def _is_shipped(source: Source, names: Names) -> bool:
+def _is_shipped(source: ModelSource, names: ModelNames) -> bool:
     """Whether a model is a shipped one, or was read from one's folder. A folder that is not there has its own message."""
     if source.what == "stored":
         return names.has(source.value) or not source.value.exists()
@@ -244,7 +244,7 @@ def _is_shipped(source: Source, names: Names) -> bool:
     return home is not None and names.has(Path(home))
 
 
-def _has_heads(source: Source) -> bool:
+def _has_heads(source: ModelSource) -> bool:
     """Whether a folder holds heads beside its model, or a model of decgraph's has heads: attached ones, or, where none can be
     attached, its own."""
     if source.what == "stored":

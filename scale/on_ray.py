@@ -37,7 +37,7 @@ class Pool:
     gpus: float = 0
 
 
-class Lines:
+class RecordLines:
     """An actor: packed rows to records as JSON texts. What the session cannot be made of is told in every record, since Ray
     would start an actor whose constructor raises again and again."""
 
@@ -72,7 +72,7 @@ def run(decoder: Decoder, rows: Sequence[PromptLine], finished: Callable[[dict[s
         tasks = math.ceil(len(rows) / size)
         dataset = ray_data.from_items([{"row": packed(row)} for row in rows], override_num_blocks=tasks)
         records = dataset.map_batches(
-            Lines,
+            RecordLines,
             fn_constructor_kwargs={"decoder": decoder},
             batch_size=None,  # a block, which is a task
             batch_format="numpy",

@@ -20,7 +20,7 @@ SYNC_SECONDS = 1.0
 """What is written reaches the disk at least this often."""
 
 
-class Output:
+class JsonLinesOutput:
     """Appends records to a .jsonl file. A record is handed to the operating system as it is written, so that it outlives the
     process; it outlives the machine after the next sync (`SYNC_SECONDS`, and `close`).
 
@@ -96,7 +96,7 @@ class Output:
                 self._drop()
                 raise self._failure(error) from None
 
-    def __enter__(self) -> Output:
+    def __enter__(self) -> JsonLinesOutput:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,7 +12,7 @@ from decgraph.runtime.json_lines import unbroken
 from decgraph.runtime.logprobs import Logprobs
 from decgraph.runtime.result import Result
 from decgraph.serve.generation import Generation
-from decgraph.serve.texts import GrowingText, Piece
+from decgraph.serve.texts import GrowingText, TextPiece
 from decgraph.serve.tools import Reader, identified
 from decgraph.serve.worker import Job, Told
 from decgraph.version import __version__
@@ -81,13 +81,13 @@ class Answer:
         last = self.tokens[-1:]
         return self.text.matched or next((token for token in last if token in self.generation.shown.stops), None)
 
-    def pieces(self) -> list[tuple[Piece, float, dict[int, float]]]:
+    def pieces(self) -> list[tuple[TextPiece, float, dict[int, float]]]:
         """The tokens of the text with their log-probabilities, and the likeliest tokens at their places."""
         assert self.result is not None and self.result.logprobs is not None
         known = self.result.logprobs
         return list(zip(self.text.pieces, known.tokens, known.top, strict=False))
 
-    def of_prompt(self) -> list[tuple[Piece, float | None, dict[int, float] | None]]:
+    def of_prompt(self) -> list[tuple[TextPiece, float | None, dict[int, float] | None]]:
         """The same of the prompt's tokens: the first one has none."""
         assert self.result is not None and self.result.prompt_logprobs is not None
         known, text = self.result.prompt_logprobs, GrowingText(self.text.detokenizer, special=self.generation.shown.special)
@@ -95,7 +95,7 @@ class Answer:
         return list(zip(text.pieces, (None, *known.tokens), (None, *known.top), strict=True))
 
 
-class Writer:
+class AnswerWriter:
     """Bodies, and events of a stream, for one request."""
 
     def __init__(self, generation: Generation) -> None:
@@ -211,7 +211,7 @@ class Writer:
         """The log-probabilities of a whole answer; None where they were not requested."""
         if not self.shown.logprobs or answer.result is None or answer.result.logprobs is None:
             return None
-        rows: list[tuple[Piece, float | None, dict[int, float] | None]] = [] if self.shown.scored else [*answer.pieces()]
+        rows: list[tuple[TextPiece, float | None, dict[int, float] | None]] = [] if self.shown.scored else [*answer.pieces()]
         if self.generation.chat:
             ends = answer.job.request.eos
             content = [self._entry(answer, *row) for row in rows if row[0].text or row[0].token not in ends]
@@ -229,7 +229,7 @@ class Writer:
             "text_offset": offsets,
         }
 
-    def _entry(self, answer: Answer, piece: Piece, value: float | None, best: dict[int, float] | None) -> dict[str, Any]:
+    def _entry(self, answer: Answer, piece: TextPiece, value: float | None, best: dict[int, float] | None) -> dict[str, Any]:
         def entry(token: int, value: float) -> dict[str, Any]:
             data = self._bytes(answer, token)
             return {"token": data.decode("utf-8", "replace"), "logprob": _finite(value), "bytes": list(data)}

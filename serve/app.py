@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
-from decgraph.serve.answers import Writer
+from decgraph.serve.answers import AnswerWriter
 from decgraph.serve.generation import window
 from decgraph.serve.guard import Guard
 from decgraph.serve.logs import LOG
@@ -162,7 +162,7 @@ async def metrics(request: Request) -> Response:
 async def _answered(body: CompletionRequest | ChatRequest | ResponsesRequest, request: Request) -> Response:
     service = service_of(request)
     generation = await service.read(chat_of(body) if isinstance(body, ResponsesRequest) else body)
-    writer = ResponseWriter(generation, body) if isinstance(body, ResponsesRequest) else Writer(generation)
+    writer = ResponseWriter(generation, body) if isinstance(body, ResponsesRequest) else AnswerWriter(generation)
     exchange = Exchange(service, generation, writer)
     if generation.stream:
         await exchange.__aenter__()  # a full queue is a status, not an event

@@ -19,7 +19,7 @@ SESSIONS = 64
 """Most sessions with parameters of clients' own that are kept."""
 
 
-class Unknown(DecError):
+class UnknownName(DecError):
     """A model or algorithm that the server does not offer."""
 
 
@@ -97,15 +97,15 @@ class Catalogue:
         return list(found.values())
 
     def session(self, model: str, algorithm: str | None = None, params: Mapping[str, Any] | None = None) -> Session:
-        """The session that a request names. Raises `Unknown`, and DecError for wrong parameters."""
+        """The session that a request names. Raises `UnknownName`, and DecError for wrong parameters."""
         name, _, chosen = model.partition(":")
         if name != self.name:
-            raise Unknown(f"the model {model!r} does not exist here", hint=f"it is one of {', '.join(self.ids())}")
+            raise UnknownName(f"the model {model!r} does not exist here", hint=f"it is one of {', '.join(self.ids())}")
         if chosen and algorithm is not None and chosen != algorithm:
             raise DecError(f"`model` asks for the algorithm {chosen}, `algorithm` for {algorithm}", hint="one of the two")
         wanted = chosen or algorithm or self.default
         if wanted not in self.sessions:
-            raise Unknown(f"the algorithm {wanted!r} is not served here", hint=f"it is one of {', '.join(self.algorithms)}")
+            raise UnknownName(f"the algorithm {wanted!r} is not served here", hint=f"it is one of {', '.join(self.algorithms)}")
         base = self.sessions[wanted]
         if not params:
             return base

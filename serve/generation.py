@@ -18,7 +18,7 @@ from decgraph.runtime.prompts import check_grammar, end_of_text, no_tokenizer, r
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.session import Session
 from decgraph.runtime.text import Tokenizer
-from decgraph.serve.catalogue import Catalogue, Unknown
+from decgraph.serve.catalogue import Catalogue, UnknownName
 from decgraph.serve.refusals import Refusal, words_of
 from decgraph.serve.texts import GrowingText
 from decgraph.serve.tools import HERMES, SPACED, Format, format_of, grammar_of, told
@@ -112,7 +112,7 @@ def session_of(
     """The session of a model by its name. Raises `Refusal` for an unknown one, and one without a tokenizer."""
     try:
         session = catalogue.session(model, algorithm, params)
-    except Unknown as error:
+    except UnknownName as error:
         raise Refusal(404, words_of(error), param="model", code="model_not_found") from None
     except DecError as error:
         raise Refusal(400, words_of(error), param="params") from None

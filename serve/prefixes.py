@@ -11,7 +11,7 @@ LEAST = 16
 """Tokens below which two texts that begin alike are not worth a copy."""
 
 
-class Prefixes:
+class PrefixCopies:
     """At most `budget` bytes of keys and values, copied out of the engines, the least recently used dropped first. They are
     found by what a text begins with, whatever algorithm wrote it. To be used by the thread that owns the engines."""
 

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from decgraph.serve.answers import Answer, Writer, event, told
+from decgraph.serve.answers import Answer, AnswerWriter, event, told
 from decgraph.serve.generation import Generation
 from decgraph.serve.refusals import Refusal
-from decgraph.serve.wire import ChatRequest, Common, Function, Name, Object, Part, Text, _Strict
+from decgraph.serve.wire import ChatRequest, Common, Name, Object, Part, Text, ToolFunction, _Strict
 
 
-class Item(BaseModel):
+class ConversationItem(BaseModel):
     """A piece of a conversation: a message, a call of a function, or what it gave."""
 
     model_config = ConfigDict(strict=True)
@@ -31,7 +31,7 @@ class Item(BaseModel):
     output: Text | Annotated[list[Part], Field(fail_fast=True)] | None = None
 
 
-class FlatTool(Function):
+class FlatTool(ToolFunction):
     """A function that an answer may call."""
 
     type: Literal["function"]
@@ -71,7 +71,7 @@ class Reasoning(BaseModel):
 class ResponsesRequest(Common):
     """The body of POST /v1/responses."""
 
-    input: Text | Annotated[list[Item], Field(min_length=1, max_length=4096, fail_fast=True)]
+    input: Text | Annotated[list[ConversationItem], Field(min_length=1, max_length=4096, fail_fast=True)]
     instructions: Text | None = None
     text: TextSettings | None = None
     tools: Annotated[list[FlatTool], Field(max_length=128, fail_fast=True)] | None = None
@@ -89,7 +89,7 @@ def chat_of(body: ResponsesRequest) -> ChatRequest:
         raise Refusal(400, "a response is one answer", param="n")
     if body.max_tokens == 0:
         raise Refusal(400, "a response has one token at least", param="max_output_tokens")
-    items = [Item(role="user", content=body.input)] if isinstance(body.input, str) else body.input
+    items = [ConversationItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
     messages: list[dict[str, Any]] = [{"role": "system", "content": body.instructions}] if body.instructions else []
     for place, item in enumerate(items):
         _add(messages, item, f"input.{place}")
@@ -114,7 +114,7 @@ def chat_of(body: ResponsesRequest) -> ChatRequest:
         raise RequestValidationError(error.errors(), body=made) from None
 
 
-def _add(messages: list[dict[str, Any]], item: Item, place: str) -> None:
+def _add(messages: list[dict[str, Any]], item: ConversationItem, place: str) -> None:
     """Add an item to the messages of a chat."""
     words = lambda given: "".join(part.words for part in given) if isinstance(given, list) else given or ""
     if item.type == "message":
@@ -135,7 +135,7 @@ def _add(messages: list[dict[str, Any]], item: Item, place: str) -> None:
         messages.append({"role": "tool", "tool_call_id": item.call_id, "content": words(item.output)})
 
 
-class ResponseWriter(Writer):
+class ResponseWriter(AnswerWriter):
     """A response, and the events of its stream."""
 
     def __init__(self, generation: Generation, body: ResponsesRequest) -> None:

@@ -10,21 +10,21 @@ from typing import Any
 
 from decgraph.errors import ConstraintError
 from decgraph.runtime.models.engine.of import engine_of
-from decgraph.serve.answers import Answer, Writer
+from decgraph.serve.answers import Answer, AnswerWriter
 from decgraph.serve.catalogue import Catalogue
 from decgraph.serve.generation import Generation, Limits, detokenized, read_request, tokenized
 from decgraph.serve.metrics import Metrics
-from decgraph.serve.prefixes import Prefixes
+from decgraph.serve.prefixes import PrefixCopies
 from decgraph.serve.refusals import Refusal, words_of
 from decgraph.serve.wire import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
-from decgraph.serve.worker import QUEUE, WIDTH, Full, Job, Stopped, Told, Worker
+from decgraph.serve.worker import QUEUE, WIDTH, Full, Job, ServerStopped, Told, Worker
 
 
 class Exchange:
     """The answers to one client's request. Leaving the `async with` cancels what has not ended. writer: how they are written.
     disconnected: the client went away before the end."""
 
-    def __init__(self, service: Service, generation: Generation, writer: Writer) -> None:
+    def __init__(self, service: Service, generation: Generation, writer: AnswerWriter) -> None:
         self.service, self.generation = service, generation
         self.writer = writer
         self.jobs = [
@@ -41,7 +41,7 @@ class Exchange:
         except Full:
             wait = str(self.service.patience())
             raise Refusal(429, "the queue is full", code="queue_full", headers={"Retry-After": wait}) from None
-        except Stopped as error:
+        except ServerStopped as error:
             raise Refusal(503, words_of(error), headers={"Retry-After": "5"}) from None
         self.service.open.add(self)
         return self
@@ -69,7 +69,7 @@ class Exchange:
                 answer.result, left = told.result, left - 1
                 if told.result.error is not None:
                     error = told.result.error
-                    status = 503 if isinstance(error, Stopped) else 400 if isinstance(error, ConstraintError) else 500
+                    status = 503 if isinstance(error, ServerStopped) else 400 if isinstance(error, ConstraintError) else 500
                     raise Refusal(status, words_of(error))
             text = answer.grow(told)
             if text or told.result is not None:
@@ -117,7 +117,7 @@ class Service:
         kept: int = 1 << 30,
     ) -> None:
         self.catalogue, self.limits = catalogue, limits or Limits()
-        self.metrics, self.prefixes = Metrics(), Prefixes(kept)
+        self.metrics, self.prefixes = Metrics(), PrefixCopies(kept)
         self.worker = Worker(self._from_the_thread, width=width, queue=queue, chunk=chunk, prefixes=self.prefixes)
         self.open: set[Exchange] = set()
         self.draining = False

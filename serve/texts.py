@@ -9,7 +9,7 @@ from decgraph.runtime.text import Detokenizer
 
 
 @dataclass(frozen=True)
-class Piece:
+class TextPiece:
     """A token of an answer and the text that it adds, without what a stop string cuts off. at: where that begins in the
     answer's text, in characters."""
 
@@ -43,7 +43,7 @@ class GrowingText:
         self._places: list[int] = []  # where each character of that stands in the text
         self._shown = 0
         self._longest = max((len(s) for s in self._stop), default=0)
-        self.pieces: list[Piece] = []
+        self.pieces: list[TextPiece] = []
         self.stopped = False
         self.matched = ""
         """The stop string that ended it."""
@@ -86,9 +86,9 @@ class GrowingText:
             end, begin, self.matched = min(found)
             self.stopped = True
             self._text = self._text[: [*self._places, len(self._text)][end if self._whole else begin]]
-        self.pieces.append(Piece(token, self._text[at:], min(at, len(self._text))))
+        self.pieces.append(TextPiece(token, self._text[at:], min(at, len(self._text))))
         if self.stopped:  # the stop string may have begun in earlier tokens
-            self.pieces = [Piece(p.token, self._text[p.at : p.at + len(p.text)], p.at) for p in self.pieces]
+            self.pieces = [TextPiece(p.token, self._text[p.at : p.at + len(p.text)], p.at) for p in self.pieces]
             while self.pieces and not self.pieces[-1].text:
                 self.pieces.pop()
 

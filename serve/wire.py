@@ -288,7 +288,7 @@ class Message(BaseModel):
         return self.content if self.content is not None else self.refusal or ""
 
 
-class Function(BaseModel):
+class ToolFunction(BaseModel):
     """What a tool is called, and the JSON schema of its arguments."""
 
     model_config = ConfigDict(strict=True)
@@ -303,10 +303,10 @@ class Tool(BaseModel):
 
     model_config = ConfigDict(strict=True)
     type: Literal["function"]
-    function: Function
+    function: ToolFunction
 
 
-class Named(BaseModel):
+class FunctionName(BaseModel):
     """The name of a function."""
 
     model_config = ConfigDict(strict=True)
@@ -318,7 +318,7 @@ class ToolChoice(BaseModel):
 
     model_config = ConfigDict(strict=True)
     type: Literal["function"]
-    function: Named
+    function: FunctionName
 
 
 class ChatRequest(Common):

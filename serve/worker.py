@@ -19,7 +19,7 @@ from decgraph.runtime.request import Request
 from decgraph.runtime.result import Result
 from decgraph.runtime.session import Begun, Session
 from decgraph.runtime.trace import Stats
-from decgraph.serve.prefixes import Prefixes
+from decgraph.serve.prefixes import PrefixCopies
 
 _LOG = logging.getLogger("decgraph.serve")
 _NUMBERS = itertools.count()
@@ -34,7 +34,7 @@ class Full(Exception):
     """The queue has no room."""
 
 
-class Stopped(DecError):
+class ServerStopped(DecError):
     """The server ends before the request does."""
 
 
@@ -92,10 +92,10 @@ class Worker:
         width: int = WIDTH,
         queue: int = QUEUE,
         chunk: int | None = 256,
-        prefixes: Prefixes | None = None,
+        prefixes: PrefixCopies | None = None,
     ) -> None:
         self.tell, self.width, self.queue, self.chunk = tell, width, queue, chunk
-        self.prefixes = prefixes if prefixes is not None else Prefixes(0)
+        self.prefixes = prefixes if prefixes is not None else PrefixCopies(0)
         self.waiting: deque[Job] = deque()
         self.running: dict[int, Job] = {}
         self._change = threading.Condition()
@@ -113,10 +113,10 @@ class Worker:
         return len(self.waiting) + len(self.running)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Queue jobs, all or none. Raises `Full` where they have no room, and `Stopped` after `stop`."""
+        """Queue jobs, all or none. Raises `Full` where they have no room, and `ServerStopped` after `stop`."""
         with self._change:
             if self._stopping:
-                raise Stopped("the server is shutting down")
+                raise ServerStopped("the server is shutting down")
             room = self.width - len(self.running) + self.queue - len(self.waiting)
             if len(jobs) > room:
                 raise Full
@@ -180,11 +180,11 @@ class Worker:
                 self._fail_all(schedule, problem)
             self._look()
             self._say()
-        self._fail_all(schedule, Stopped("the server is shutting down"))
+        self._fail_all(schedule, ServerStopped("the server is shutting down"))
         with self._change:
             left, self.waiting = list(self.waiting), deque()
         for job in left:
-            self._news.append(Told(job, result=_failed(Stopped("the server is shutting down"))))
+            self._news.append(Told(job, result=_failed(ServerStopped("the server is shutting down"))))
         self._say()
 
     def _begin(self, schedule: Any, job: Job) -> None:

@@ -16,7 +16,7 @@ from decgraph.errors import DecError
 from decgraph.zoo import fetched
 
 if TYPE_CHECKING:
-    from decgraph.runtime.sources import Names
+    from decgraph.runtime.sources import ModelNames
 
 __all__ = ["about", "card", "fetch", "fetchable", "folder_of", "known", "names", "path"]
 
@@ -86,9 +86,9 @@ def path(name: str) -> Path:
     return folder
 
 
-def known() -> Names:
+def known() -> ModelNames:
     """What names models have here, and which of them stand in for a model that is left out."""
-    from decgraph.runtime.sources import Names
+    from decgraph.runtime.sources import ModelNames
 
     folders: dict[str, Path] = {}
     absent: dict[str, DecError] = {}
@@ -97,7 +97,7 @@ def known() -> Names:
             folders[name] = path(name)
         except DecError as error:
             absent[name] = error
-    return Names(folders, absent, _MODELS, _STANDING)
+    return ModelNames(folders, absent, _MODELS, _STANDING)
 
 
 def folder_of(name: str | Path) -> Path:

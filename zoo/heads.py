@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from decgraph.zoo import data, loop, pool
 from decgraph.zoo.training import fitting, teacher
-from decgraph.zoo.training.store import Text
-from decgraph.zoo.training.students import Batch, Drafter, Exit, Medusa, Student, llama_settings, mean
+from decgraph.zoo.training.store import StoredRow
+from decgraph.zoo.training.students import DrafterStudent, Exit, Medusa, PaddedRows, Student, llama_settings, mean
 
 BATCH_TOKENS = {"drafter": 32 * pool.ROW, "medusa": 12 * pool.ROW, "eagle": 12 * pool.ROW, "exit": 12 * pool.ROW}
 EXIT_LAYER = 2
@@ -38,7 +38,7 @@ class FeatureEagle(Student):
         self.module.embed_tokens.load_state_dict(target.model.embed_tokens.state_dict())
         self.module.embed_tokens.weight.requires_grad_(False)
 
-    def loss(self, batch: Batch) -> torch.Tensor:
+    def loss(self, batch: PaddedRows) -> torch.Tensor:
         """The next state and the target's view there; once from true states, once from the head's own: a scalar."""
         true = batch.states
         counts = batch.counts[:, 1:]
@@ -57,18 +57,18 @@ class FeatureEagle(Student):
         return total
 
 
-def train(name: str, out: Path, target_folder: Path, budget: loop.Budget, *, written: int, plain: int) -> loop.Outcome:
+def train(name: str, out: Path, target_folder: Path, budget: loop.Budget, *, written: int, plain: int) -> loop.TrainingOutcome:
     """Train `drafter`, `medusa`, `eagle` or `exit` for the target in `target_folder` and write it to `out`."""
     target, tokenizer, _ = teacher.load(target_folder)
-    kinds: dict[str, type[Any]] = {"drafter": Drafter, "medusa": Medusa, "eagle": FeatureEagle, "exit": Exit}
+    kinds: dict[str, type[Any]] = {"drafter": DrafterStudent, "medusa": Medusa, "eagle": FeatureEagle, "exit": Exit}
     options = {"exit_layer": EXIT_LAYER} if name == "exit" else {}
     torch.manual_seed(budget.seed)
     student: Student = kinds[name](target, **options)
-    lessons: list[Text] = pool.obtain(
+    lessons: list[StoredRow] = pool.obtain(
         target, target_folder, budget.work, student.layers, written=written, plain=plain, seed=budget.seed
     )
 
-    def export(weights: dict[str, torch.Tensor], outcome: loop.Outcome) -> None:
+    def export(weights: dict[str, torch.Tensor], outcome: loop.TrainingOutcome) -> None:
         student.save(out, weights, data.load_tokenizer(target_folder))
         loop.write_outcome(out, outcome)
 

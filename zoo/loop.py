@@ -53,7 +53,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """What a run amounted to; written as training.json beside the weights."""
 
     name: str
@@ -116,13 +116,13 @@ def averaged(model: nn.Module, optimizer: Optimizer, *, final: bool) -> dict[str
 def fit(
     model: nn.Module,
     loss_of: LossOf,
-    export: Callable[[dict[str, torch.Tensor], Outcome], None],
+    export: Callable[[dict[str, torch.Tensor], TrainingOutcome], None],
     *,
     name: str,
     budget: Budget,
     optimizer: Optimizer | None = None,
     settings: dict[str, Any] | None = None,
-) -> Outcome:
+) -> TrainingOutcome:
     """Train `model` in place and call `export` with its weights every few minutes and at the end, which may be Ctrl-C.
 
     `loss_of` yields scalars. Checkpoints (`<work>/<name>.pt`) hold model, optimiser and counters; `<work>/<name>.jsonl` is
@@ -144,9 +144,9 @@ def fit(
         state = {"model": model.state_dict(), "optimizer": optimizer.state()}
         _save(checkpoint, {**state, "step": step, "seconds": before + time.monotonic() - start, "loss": mean})
 
-    def outcome(finished: bool = True) -> Outcome:
+    def outcome(finished: bool = True) -> TrainingOutcome:
         seconds = round(before + time.monotonic() - start, 1)
-        return Outcome(name, budget.seed, step, seconds, round(mean, 4), details, finished)
+        return TrainingOutcome(name, budget.seed, step, seconds, round(mean, 4), details, finished)
 
     with stop_asked() as stop, progress.shown(name) as shown, log.open("a", encoding="utf-8") as lines:
         while (share := budget.progress(step, before + time.monotonic() - start)) < 1.0 and not stop.is_set():
@@ -175,12 +175,14 @@ def fit(
     return result
 
 
-def write_outcome(folder: Path, outcome: Outcome) -> None:
+def write_outcome(folder: Path, outcome: TrainingOutcome) -> None:
     """training.json beside the weights."""
     (folder / "training.json").write_text(json.dumps(asdict(outcome), indent=2, default=str) + "\n", encoding="utf-8")
 
 
-def save_model(model: Any, folder: Path, weights: dict[str, torch.Tensor], outcome: Outcome, tokenizer: Any = None) -> None:
+def save_model(
+    model: Any, folder: Path, weights: dict[str, torch.Tensor], outcome: TrainingOutcome, tokenizer: Any = None
+) -> None:
     """Write `model` with `weights`, of its own shapes, as bfloat16 safetensors to `folder`, with training.json and the
     tokenizer.
 

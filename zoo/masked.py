@@ -103,7 +103,7 @@ def noise(
     return torch.where(hidden, mask, ids), attention, labels, weights
 
 
-def train(out: Path, tokenizer_folder: Path, budget: loop.Budget) -> loop.Outcome:
+def train(out: Path, tokenizer_folder: Path, budget: loop.Budget) -> loop.TrainingOutcome:
     """Train the masked model and write it to `out`."""
     tokenizer: Any = data.load_tokenizer(tokenizer_folder)
     eos, pad, mask = tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id
@@ -124,7 +124,7 @@ def train(out: Path, tokenizer_folder: Path, budget: loop.Budget) -> loop.Outcom
             losses = F.cross_entropy(logits.float(), labels[asked], reduction="none")
             yield (losses * weights[asked]).sum() / total
 
-    def export(weights: dict[str, torch.Tensor], outcome: loop.Outcome) -> None:
+    def export(weights: dict[str, torch.Tensor], outcome: loop.TrainingOutcome) -> None:
         loop.save_model(model, out, weights, outcome, tokenizer)
 
     settings = {"rows": ROWS, "code_rows": CODE_ROWS, "kinds_in_turn": " ".join(MIX)}

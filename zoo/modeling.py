@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel, LlamaConfig, PreTrainedConfig, P
 from transformers.masking_utils import create_causal_mask
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from decgraph.runtime.native.linear import Linear
+from decgraph.runtime.native.linear import NativeLinear
 
 
 class MedusaConfig(PreTrainedConfig):
@@ -59,8 +59,8 @@ class MedusaHeads(PreTrainedModel):
 
     def __init__(self, config: MedusaConfig) -> None:
         super().__init__(config)
-        self.rise = nn.ModuleList(Linear(config.hidden_size, config.inner_size) for _ in range(config.heads))
-        self.fall = nn.ModuleList(Linear(config.inner_size, config.hidden_size, bias=False) for _ in range(config.heads))
+        self.rise = nn.ModuleList(NativeLinear(config.hidden_size, config.inner_size) for _ in range(config.heads))
+        self.fall = nn.ModuleList(NativeLinear(config.inner_size, config.hidden_size, bias=False) for _ in range(config.heads))
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -116,7 +116,7 @@ class EagleHead(_Layer):
     def __init__(self, config: EagleConfig) -> None:
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.fc = Linear(2 * config.hidden_size, config.hidden_size, bias=False)
+        self.fc = NativeLinear(2 * config.hidden_size, config.hidden_size, bias=False)
         self.entering = config.hidden_size
         self.post_init()
 

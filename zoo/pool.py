@@ -14,7 +14,7 @@ import torch
 
 from decgraph.zoo import data, loop, target
 from decgraph.zoo.training import teacher
-from decgraph.zoo.training.store import Store, Text
+from decgraph.zoo.training.store import StoredRow, TokenStore
 
 ROW = 192
 PROMPT = 48
@@ -63,13 +63,13 @@ def rows(
 
 def obtain(
     model: Any, target_folder: Path, work: Path, layers: tuple[int, ...], *, written: int, plain: int, seed: int
-) -> list[Text]:
+) -> list[StoredRow]:
     """The pool with the target's states, made once for these weights, layers and sizes, and stored in `work`."""
     from transformers import AutoModelForCausalLM
 
     origin = {"model": teacher.weights_digest(target_folder), "layers": list(layers), "seed": seed}
     name = f"pool-{'-'.join(map(str, layers))}-{written}-{plain}-{seed}"
-    store = Store(work / name, {**origin, "written": written, "plain": plain})
+    store = TokenStore(work / name, {**origin, "written": written, "plain": plain})
     if not store.done:
         # For one token at a time on a CPU, plain attention in bfloat16 is twice as fast as the fused kernel.
         writer = AutoModelForCausalLM.from_pretrained(

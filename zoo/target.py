@@ -62,7 +62,7 @@ def mixture(code: torch.Tensor, lines: torch.Tensor, progress: float, generator:
     return torch.cat([windows(code, code_rows, length, generator), windows(lines, line_rows, length, generator)])
 
 
-def train(out: Path, tokenizer_folder: Path, budget: loop.Budget) -> loop.Outcome:
+def train(out: Path, tokenizer_folder: Path, budget: loop.Budget) -> loop.TrainingOutcome:
     """Train the target and write it to `out`."""
     tokenizer = data.load_tokenizer(tokenizer_folder)
     code = torch.from_numpy(data.code_tokens(tokenizer, held=False))
@@ -75,7 +75,7 @@ def train(out: Path, tokenizer_folder: Path, budget: loop.Budget) -> loop.Outcom
             logits = model(batch, use_cache=False).logits[:, :-1]
         yield F.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())
 
-    def export(weights: dict[str, torch.Tensor], outcome: loop.Outcome) -> None:
+    def export(weights: dict[str, torch.Tensor], outcome: loop.TrainingOutcome) -> None:
         loop.save_model(model, out, weights, outcome, tokenizer)
 
     settings = {"code_tokens": len(code), "task_line_tokens": len(lines), "short": SHORT, "long": LONG}

@@ -70,7 +70,7 @@ def outcomes(op: Op) -> tuple[str, ...]:
 
 
 @dataclass
-class Ran:
+class CoveredRun:
     """The outcomes that were seen. `forced`: outcomes imposed on some ops, whatever they compute ("any": an adversary's
     choice); `used`: those of them that were met. values: some of those that numbers had."""
 
@@ -82,7 +82,7 @@ class Ran:
     values: dict[int, set[str]] = field(default_factory=dict)
 
     @staticmethod
-    def of(module: Module, f: Function) -> Ran:
+    def of(module: Module, f: Function) -> CoveredRun:
         """Coverage of a function and of the functions that it runs."""
         watched: dict[int, Op] = {}
         todo, done = [f], {f.name}
@@ -96,12 +96,12 @@ class Ran:
                 if callee is not None and callee not in done:
                     done.add(callee)
                     todo.append(module.functions[callee])
-        return Ran(watched).fresh()
+        return CoveredRun(watched).fresh()
 
-    def fresh(self, forced: dict[int, str] | None = None) -> Ran:
+    def fresh(self, forced: dict[int, str] | None = None) -> CoveredRun:
         """The same program, nothing seen yet."""
         values: dict[int, set[str]] = {i: set() for i, op in self.watched.items() if outcomes(op) == ("varies",)}
-        return Ran(self.watched, forced=dict(forced or {}), values=values)
+        return CoveredRun(self.watched, forced=dict(forced or {}), values=values)
 
     def decided(self, choices: Choices, op: Op, found: bool) -> bool:
         """A condition was decided."""
@@ -228,4 +228,4 @@ def user_condition(v: Value, made: dict[Value, Op]) -> bool:
     return True
 
 
-__all__ = ["Outcome", "Ran", "outcomes", "user_condition"]
+__all__ = ["Outcome", "CoveredRun", "outcomes", "user_condition"]

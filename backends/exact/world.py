@@ -10,7 +10,7 @@ from typing import NoReturn
 import numpy as np
 
 from decgraph.backends.exact.choices import Choices
-from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.coverage import CoveredRun
 from decgraph.backends.exact.races import Race
 from decgraph.errors import InternalError
 from decgraph.ir.data.dist import Row
@@ -68,7 +68,7 @@ class World:
     about; tokens committed after them are not followed where nothing else depends on them (None: all are).
     """
 
-    def __init__(self, coupled: bool, ran: Ran | None = None) -> None:
+    def __init__(self, coupled: bool, ran: CoveredRun | None = None) -> None:
         self.choices = Choices(())
         self.coupled = coupled
         self.ran = ran

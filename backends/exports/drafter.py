@@ -26,7 +26,7 @@ KEPT = 512
 NO_LIMIT = 1 << 40
 
 
-class Drafted(Stop):
+class TargetWanted(Stop):
     """The program would call the target now, to verify this tree."""
 
     def __init__(self, tree: Tree) -> None:
@@ -49,7 +49,7 @@ class _Drafting(ReferenceMachine):
         self.start_states(self.values)
 
     def evaluate(self, op: Op, model: Any, place: Any, extra: dict[str, Any]) -> NoReturn:
-        raise Drafted(place)
+        raise TargetWanted(place)
 
     def go_on(self, tokens: Sequence[int]) -> None:
         """What the engine committed since."""
@@ -60,7 +60,7 @@ class _Drafting(ReferenceMachine):
         """The chain that the next step drafts. Raises InternalError for a tree with branches."""
         try:
             self.region(self.function.body, self.values)
-        except Drafted as drafted:
+        except TargetWanted as drafted:
             nodes = drafted.tree.nodes[1:]
             if [n.parent for n in nodes] != list(range(len(nodes))):
                 raise InternalError(f"{self.function.name} was exported as a chain, and drafted a tree") from None

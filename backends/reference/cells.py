@@ -16,7 +16,7 @@ from decgraph.ir.values import Op
 from decgraph.runtime.models import interface
 from decgraph.runtime.models.features import Features
 from decgraph.runtime.models.interface import Memory, Model, Scores
-from decgraph.runtime.models.layered import Column, Layered
+from decgraph.runtime.models.layered import Layered, LayerStates
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Cell:
     """A cached position. `made`: the model's keys and values there (None where a model does not show them); `scores`: the row
     after it, where a call computed it."""
 
-    made: Column | None = None
+    made: LayerStates | None = None
     scores: Scores | None = None
     heads: list[Scores] | None = None
     below: dict[int, Cell] = field(default_factory=dict)

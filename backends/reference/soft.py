@@ -7,7 +7,7 @@ from typing import Any
 
 from decgraph.ir.data.dist import Draw, Symbol
 from decgraph.ir.data.dist import Soft as Held
-from decgraph.runtime.models.interface import Cell, Soft, mixture
+from decgraph.runtime.models.interface import Cell, SoftCell, mixture
 
 
 def read_path(path: Sequence[Symbol]) -> tuple[Any, ...]:
@@ -15,9 +15,9 @@ def read_path(path: Sequence[Symbol]) -> tuple[Any, ...]:
     return tuple([x if type(x) is int else _read(x) for x in path])
 
 
-def tokens_of(path: Sequence[Symbol | Soft]) -> tuple[int, ...]:
+def tokens_of(path: Sequence[Symbol | SoftCell]) -> tuple[int, ...]:
     """The tokens of a path: a soft node has none."""
-    return tuple(x.token if isinstance(x, Draw) else int(x) for x in path if not isinstance(x, Held | Soft))
+    return tuple(x.token if isinstance(x, Draw) else int(x) for x in path if not isinstance(x, Held | SoftCell))
 
 
 def is_soft(path: Sequence[object]) -> bool:

@@ -23,7 +23,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.logprobs import ROWS
 from decgraph.runtime.models.engine.canvas_call import CanvasCall
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
-from decgraph.runtime.models.interface import MASK, Cell, Model, Soft, mixture
+from decgraph.runtime.models.interface import MASK, Cell, Model, SoftCell, mixture
 
 Place = Context | TorchTree | TorchPath | Canvas | np.ndarray | int
 """Where a model is called: at a context, at the nodes of a tree, or on a canvas."""
@@ -130,7 +130,7 @@ def evaluate(
         part or "logits",
         given=given,
         name=m.title,
-        soft={i: cell for i, cell in soft.items() if isinstance(cell, Soft)} if soft else {},
+        soft={i: cell for i, cell in soft.items() if isinstance(cell, SoftCell)} if soft else {},
     )
     count_call(m, model, len(wanted), len(tail), heads=part is not None, drafts=drafts)
     if tree is None:

@@ -21,7 +21,7 @@ from decgraph.backends.torch.trees import TorchTree, canvas_at
 from decgraph.runtime.models.attention_logits import AttentionLogits, check_layer, logits_of_queries, read_logits
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, KeptMemory, MaskedEngine, SoftCells, fresh_of
 from decgraph.runtime.models.engine.forward_call import Remembered
-from decgraph.runtime.models.interface import MASK, Cell, Model, Number, Soft, mixture
+from decgraph.runtime.models.interface import MASK, Cell, Model, Number, SoftCell, mixture
 
 
 class Extra(TypedDict, total=False):
@@ -87,7 +87,7 @@ def cells_of(engine: MaskedEngine, c: Canvas, before: Sequence[int]) -> tuple[np
     at, weights, masks = [], [], []
     for i in sorted(c.soft):
         cell = mixture(c.soft[i].tolist())
-        if not isinstance(cell, Soft):
+        if not isinstance(cell, SoftCell):
             out[base + i] = cell if isinstance(cell, int) else engine.mask
             continue
         v = torch.as_tensor(c.soft[i], dtype=torch.float64)

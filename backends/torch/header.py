@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable
 
 from decgraph.backends.torch.lowering import Lowered, load
-from decgraph.backends.torch.texts import Names, arguments, filled, function_name
+from decgraph.backends.torch.texts import UniqueNames, arguments, filled, function_name
 from decgraph.ir.table import lookup
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op
@@ -32,7 +32,7 @@ class Header:
         self.imports[called] = module
         return called
 
-    def call(self, op: Op, low: Lowered, names: Names) -> str:
+    def call(self, op: Op, low: Lowered, names: UniqueNames) -> str:
         """The name of an op's lowering in the text."""
         place = imported(op)
         if place is not None and low.fn is load().get(op.opcode):
@@ -51,7 +51,7 @@ class Header:
                 self.need(name, GENERATED)
         return self.declared[text]
 
-    def object(self, name: str, value: object, names: Names) -> str:
+    def object(self, name: str, value: object, names: UniqueNames) -> str:
         """The name of an object of a backend, such as a kernel's launch, passed to the module when it is loaded."""
         for known, held in self.brought.items():
             if held is value:

@@ -20,15 +20,15 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 
-class Batch:
+class SharedCalls:
     """In the place of an engine: what the sequences of a batch compute of one another's numbers. Nothing is kept."""
 
     def close(self, sequence: Hashable) -> None:
         return
 
 
-BATCH = Batch()
-E = TypeVar("E", bound=Engine | MaskedEngine | Batch | None, covariant=True)
+BATCH = SharedCalls()
+E = TypeVar("E", bound=Engine | MaskedEngine | SharedCalls | None, covariant=True)
 
 
 class CallOf(ABC, Generic[E]):
@@ -60,7 +60,7 @@ class CallOf(ABC, Generic[E]):
         return
 
 
-Call: TypeAlias = CallOf[AnyEngine | Batch | None]
+Call: TypeAlias = CallOf[AnyEngine | SharedCalls | None]
 Steps = Generator[Call, object, T]
 """A run, or a part of one, as a generator of its calls, each to be sent its value, or thrown the exception raised instead."""
 
@@ -135,7 +135,7 @@ class ResolvedCall(CallOf[None]):
 
 
 @dataclass
-class MeetingCall(CallOf[Batch], Generic[V]):
+class MeetingCall(CallOf[SharedCalls], Generic[V]):
     """A value of this sequence, of which `of_all` makes something together with those of all sequences that wait at the same
     place of the program (`site`); `finish` is given this sequence's part. It is answered when no sequence of the batch waits
     for a model (schedule.py)."""
@@ -145,7 +145,7 @@ class MeetingCall(CallOf[Batch], Generic[V]):
     site: str
     finish: Callable[[object], object] = field(default=lambda part: part)
     sequence: Hashable = None
-    engine: Batch = BATCH
+    engine: SharedCalls = BATCH
     alone: bool = False
 
     @property

@@ -101,7 +101,7 @@ class Profiling(Kit):
     def program(self, function: Function) -> Driver:
         """The driver of a function with `_at` before its statements, which its generated text does not show."""
         driver = compile_function(function)
-        places = Places(function, driver.lines)
+        places = DriverPlaces(function, driver.lines)
         clock = self.clock
 
         def at(line: int) -> None:
@@ -110,7 +110,7 @@ class Profiling(Kit):
         return watched(driver, at, now=lambda: clock.now, back=clock.at)
 
 
-class Places:
+class DriverPlaces:
     """The places of a driver's lines. What stands in a verification's rule is verification, at the line of the rule."""
 
     def __init__(self, function: Function, lines: dict[int, Op]) -> None:

@@ -16,7 +16,7 @@ from torch import fx
 from torch.fx.node import Argument
 
 from decgraph.backends.torch.kit import TORCH, Kit
-from decgraph.backends.torch.texts import Names, function_name, hint_of
+from decgraph.backends.torch.texts import UniqueNames, function_name, hint_of
 from decgraph.ir.values import Module, Op, Value
 from decgraph.ir.walk import functions_of, ops_of
 
@@ -35,7 +35,7 @@ def graphs_in(op: Op) -> Iterator[tuple[str, fx.Graph]]:
 def segment_graph(op: Op, kit: Kit = TORCH) -> fx.Graph:
     """The fx graph of a `segment` op's region; its first input is the machine. Raises DecError for an op without a lowering."""
     region = op.regions[0]
-    graph, names = fx.Graph(), Names()
+    graph, names = fx.Graph(), UniqueNames()
     names.taken |= {function_name(step.opcode.replace(".", "_")) for step in region.walk()}
     env: dict[Value, Argument] = {}
     called: dict[Value, str] = {}

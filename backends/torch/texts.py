@@ -114,7 +114,7 @@ def folded(fn: str, texts: Sequence[str]) -> str | None:
     return other if all(t == other for t in texts) else None
 
 
-class Names:
+class UniqueNames:
     """Assigns every value a unique name."""
 
     def __init__(self) -> None:

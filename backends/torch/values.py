@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from decgraph.backends.torch.expressions import expression
 from decgraph.backends.torch.lowering import WRITTEN
-from decgraph.backends.torch.texts import Names
+from decgraph.backends.torch.texts import UniqueNames
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Op, Region, Value
 
@@ -71,7 +71,7 @@ class Values:
         self.producers = {r: op for op in ops for r in op.results}
         self.uses = Uses(f)
         self.same = same
-        self.names = Names()
+        self.names = UniqueNames()
         self.names.taken |= set(taken)
         self.texts: dict[Value, str] = {}
         self.hint = ""

@@ -15,7 +15,7 @@ from decgraph.backends.torch.header import GENERATED, OPS, Header, reserved
 from decgraph.backends.torch.inlining import without_segments
 from decgraph.backends.torch.kit import Kit
 from decgraph.backends.torch.lines import Lines
-from decgraph.backends.torch.texts import Names, folded, function_name, hint_of, summary
+from decgraph.backends.torch.texts import UniqueNames, folded, function_name, hint_of, summary
 from decgraph.backends.torch.values import NESTED, Values, literal
 from decgraph.ir.values import Function, Op, Region, Value
 
@@ -29,7 +29,7 @@ class Writer:
 
     def __init__(self, header: Header, kit: Kit, forms: Mapping[str, Form]) -> None:
         self.header, self.kit, self.forms = header, kit, {"const": Writer.constant, "segment": Writer.segment, **forms}
-        self.shared = Names()
+        self.shared = UniqueNames()
         self.lines = Lines()
         self.line = self.lines.add
         self.around: list[Sequence[str] | None] = []

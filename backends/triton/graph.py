@@ -65,7 +65,7 @@ def traced(run: Callable[[], object], step: Step | None = None, roots: Mapping[s
     and nothing is read back. roots: objects whose tensors get names, `root_attribute_key`; by default the step and its models.
     Raises NotSteppable where a value is read.
     """
-    recorder = Recorder()
+    recorder = GraphRecorder()
     with torch.no_grad(), _noted(step, recorder), recorder:
         result = run()
     recorder.graph.output(tree_map_only(Tensor, recorder.node_of, result))
@@ -79,7 +79,7 @@ def traced(run: Callable[[], object], step: Step | None = None, roots: Mapping[s
     return Graph(fx.GraphModule(torch.nn.Module(), graph), tensors, frozenset(constants & set(tensors)))
 
 
-class Recorder(TorchDispatchMode):
+class GraphRecorder(TorchDispatchMode):
     """Notes every operation that is run in it as a node. Tensors that none of them made become arguments of the graph. (As
     `make_fx` does, whose proxies and fake tensors take some ten times as long.)"""
 
@@ -141,7 +141,7 @@ def _argument(graph: fx.Graph, name: str, value: Tensor) -> fx.Node:
 
 
 @contextmanager
-def _noted(step: Step | None, recorder: Recorder) -> Iterator[None]:
+def _noted(step: Step | None, recorder: GraphRecorder) -> Iterator[None]:
     """While it is entered, nodes are marked with the op of the program that an evaluator is at."""
     if step is None:
         yield
@@ -202,7 +202,7 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
         yield from ((k, v) for k, v in vars(value).items() if not k.startswith("_") and k not in BESIDE)
 
 
-def _named(recorder: Recorder, names: Mapping[int, str], fixed: set[int]) -> tuple[dict[str, Tensor], set[str]]:
+def _named(recorder: GraphRecorder, names: Mapping[int, str], fixed: set[int]) -> tuple[dict[str, Tensor], set[str]]:
     """Give the arguments of a recording their names. Returns them, and the names of the constants."""
     tensors: dict[str, Tensor] = {}
     constants: set[str] = set()

@@ -19,7 +19,7 @@ from torch import Tensor
 from decgraph.backends.torch.schedule import Ended
 from decgraph.backends.triton import shaping
 from decgraph.backends.triton.capture import NothingRecorded
-from decgraph.backends.triton.program import Job, Kept, Look, Needs, Program, home, kept, key_of, more_slots, needs_of, note
+from decgraph.backends.triton.program import Kept, LaneJob, Look, Needs, Program, home, kept, key_of, more_slots, needs_of, note
 from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.ir.drafting import drafting
@@ -51,7 +51,7 @@ class Steps:
         self, ended: Ended[DeviceRun], left: Left, *, width: int = 8, chunk: int | None = None, more: bool = False
     ) -> None:
         self.ended, self.left, self.width, self.chunk, self.more = ended, left, width, chunk, more
-        self.waiting: deque[Job] = deque()
+        self.waiting: deque[LaneJob] = deque()
         self.running: list[Program] = []
 
     def __len__(self) -> int:
@@ -59,9 +59,9 @@ class Steps:
 
     def join(self, number: int, machine: DeviceRun) -> None:
         """Take up a request. Raises NotSteppable for one that the driver has to run."""
-        self.waiting.append(Job(number, machine, *wants(machine)))
+        self.waiting.append(LaneJob(number, machine, *wants(machine)))
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[LaneJob]:
         """All requests in flight."""
         return [*(j for p in self.running for j in p.jobs if j is not None), *self.waiting]
 
@@ -80,7 +80,7 @@ class Steps:
                 self.ended(job.number, job.machine, stop)
         self._settle()
 
-    def _drop(self, job: Job) -> None:
+    def _drop(self, job: LaneJob) -> None:
         if job.program is not None:
             job.program.leave(job)
         else:
@@ -96,7 +96,7 @@ class Steps:
             except MoreSlots as error:  # they begin again, with as many
                 for job in self._ended(program):
                     job.machine.again()
-                    self.waiting.append(Job(job.number, job.machine, job.features, more_slots(job, error.ahead)))
+                    self.waiting.append(LaneJob(job.number, job.machine, job.features, more_slots(job, error.ahead)))
             except NothingRecorded:  # the driver would do as little, for ever
                 raise
             except Exception as error:  # of the compiler, the driver, the memory of the device: eager mode may work
@@ -105,7 +105,7 @@ class Steps:
         self._settle()
         return len(self) > 0
 
-    def _ended(self, program: Program) -> list[Job]:
+    def _ended(self, program: Program) -> list[LaneJob]:
         """Take all requests out of a program that failed, and forget it."""
         jobs = [j for j in program.jobs if j is not None]
         for job in jobs:
@@ -114,7 +114,7 @@ class Steps:
         program.shown.clear()
         return jobs
 
-    def _why(self, job: Job, error: Exception) -> str:
+    def _why(self, job: LaneJob, error: Exception) -> str:
         """Why the driver runs a request that could not go on here."""
         if isinstance(error, NotSteppable) and not isinstance(error, TooLarge):
             note(job.machine, job.features, error)  # of the next one it is known
@@ -148,7 +148,7 @@ class Steps:
             if program not in self.running:
                 self.running.append(program)
 
-    def _program(self, job: Job) -> Program | None:
+    def _program(self, job: LaneJob) -> Program | None:
         """A program with a free lane for a request; None where it has to wait. Raises NotSteppable where no memory is left."""
         store, key = kept(job.machine.target), key_of(job.machine)
         mine = [p for p in store.programs.values() if p.key == key and p.step.frame.batch >= self._places(job)]
@@ -184,7 +184,7 @@ class Steps:
         store.programs[id(made)] = made
         return made
 
-    def _evict(self, jobs: Sequence[Job]) -> None:
+    def _evict(self, jobs: Sequence[LaneJob]) -> None:
         """Requests leave their lanes, once the host has heard all that those have computed, and wait for others."""
         for program in {id(job.program): job.program for job in jobs if job.program is not None}.values():
             for job, look in list(program.looks()):
@@ -194,7 +194,7 @@ class Steps:
                     program.evict(job)
                     self.waiting.append(job)
 
-    def _places(self, job: Job) -> int:
+    def _places(self, job: LaneJob) -> int:
         """Lanes of a new program: as many as there are requests, up to the width."""
         if job.sharing is not None:
             return 1
@@ -203,13 +203,13 @@ class Steps:
         alike = sum(key_of(j.machine) == key_of(job.machine) for j in self.waiting)
         return min(self.width, 1 << max(0, alike - 1).bit_length())
 
-    def _capacity(self, job: Job) -> int:
+    def _capacity(self, job: LaneJob) -> int:
         most = max(j.room for j in self.waiting if j.machine.main is job.machine.target)
         masked = job.machine.target.kind == "masked"  # whose every call computes all slots
         size = -(-most // 8) * 8 if masked else 1 << max(6, (most - 1).bit_length())
         return size if job.machine.window is None else max(job.room, min(size, int(job.machine.window) + 1))
 
-    def _fits(self, store: Kept, job: Job, batch: int, capacity: int) -> bool:
+    def _fits(self, store: Kept, job: LaneJob, batch: int, capacity: int) -> bool:
         wanted = job.needs.bytes * batch * (capacity + job.needs.ahead)
         if store.budget is not None:
             return wanted + sum(p.bytes for p in store.programs.values()) <= store.budget
@@ -234,7 +234,7 @@ class Steps:
                 store.programs.pop(id(old))  # type: ignore[union-attr]
 
     # -- what the host hears
-    def _hear(self, program: Program, job: Job, look: Look) -> None:
+    def _hear(self, program: Program, job: LaneJob, look: Look) -> None:
         """What a look says of a request: its new tokens, and whether it has ended."""
         m, done = job.machine, look.done
         idle = program.commits and look.iterations > job.iterations  # an iteration that commits nothing is the driver's error
@@ -271,7 +271,7 @@ class Steps:
             m.listener(Committed(tuple(fed), cut))
         return cut
 
-    def _finish(self, program: Program, job: Job, look: Look, tests: np.ndarray) -> None:
+    def _finish(self, program: Program, job: LaneJob, look: Look, tests: np.ndarray) -> None:
         """A request has ended: its statistics, states and log-probabilities."""
         m, (tested, accepted) = job.machine, tests
         m.tally.drafted += look.drafted
@@ -323,7 +323,7 @@ def wants(machine: DeviceRun) -> tuple[frozenset[str], Needs]:
     return features, needs
 
 
-def counted(job: Job, look: Look, most: int | None) -> np.ndarray:
+def counted(job: LaneJob, look: Look, most: int | None) -> np.ndarray:
     """int64[2, depth]: tests and acceptances so far, but for those since the last look below the depth `most` (None: all)."""
     tests = look.tests.copy()
     if most is not None:

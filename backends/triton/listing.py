@@ -10,7 +10,7 @@ from decgraph.backends.triton.bodies import Bodies, flattened
 from decgraph.backends.triton.graph import Graph, traced
 from decgraph.backends.triton.lanes import wants
 from decgraph.backends.triton.machine import TritonMachine
-from decgraph.backends.triton.program import Job, Program, more_slots
+from decgraph.backends.triton.program import LaneJob, Program, more_slots
 from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.ir.values import Module
@@ -29,12 +29,12 @@ class _Found(Exception):
 def begun(machines: Sequence[DeviceRun], capacity: int) -> Program:
     """The program of some machines, each in a lane of its own of so many tokens, at the end of its prompt. Raises NotSteppable
     where there is no step."""
-    program = _opened([Job(n, machine, *wants(machine)) for n, machine in enumerate(machines)], capacity)
+    program = _opened([LaneJob(n, machine, *wants(machine)) for n, machine in enumerate(machines)], capacity)
     program.fill(None)
     return program
 
 
-def _opened(jobs: Sequence[Job], capacity: int) -> Program:
+def _opened(jobs: Sequence[LaneJob], capacity: int) -> Program:
     """The program of some jobs, whose texts are not computed yet."""
     features = frozenset[str]().union(*(job.features for job in jobs))
     program = Program(jobs[0], features, len(jobs), capacity)
@@ -50,13 +50,13 @@ def graphs_of(
     """The graphs of a program's decoding step, each with what it is: the whole step, or, where the host runs loops, the body of
     the innermost one. models: runtime models by parameter name. Raises NotSteppable where there is no step."""
     machine = TritonMachine(module, function, models, params, Request(PROMPT, max_tokens=LIMIT, temperature=1.0))
-    job = Job(0, machine, *wants(machine))
+    job = LaneJob(0, machine, *wants(machine))
     while True:
         try:
             yield _recorded(_opened([job], 1 << (job.size - 1).bit_length()))
             return
         except MoreSlots as error:  # as lanes.py does
-            job = Job(0, machine, job.features, more_slots(job, error.ahead))
+            job = LaneJob(0, machine, job.features, more_slots(job, error.ahead))
 
 
 def _recorded(program: Program) -> tuple[str, Graph]:

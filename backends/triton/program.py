@@ -121,7 +121,7 @@ def note(m: DeviceRun, features: frozenset[str], found: Needs | NotSteppable) ->
         known.popitem(last=False)
 
 
-def more_slots(job: Job, ahead: int) -> Needs:
+def more_slots(job: LaneJob, ahead: int) -> Needs:
     """The needs of a request's program from now on, where a step was seen to need so many slots."""
     found = replace(job.needs, ahead=max(ahead, 2 * job.needs.ahead))
     note(job.machine, job.features, found)
@@ -218,7 +218,7 @@ def returned(step: Step, lanes: Tensor) -> None:
 
 
 @dataclass(eq=False)
-class Job:
+class LaneJob:
     """A request in flight. filled: tokens of its lane whose keys and values are computed. seen, iterations: tokens of its text,
     with the prompt, and turns of its loop that the host knows of. rows: what an evicted lane's buffers had. tests: the
     statistics at the last look."""
@@ -263,7 +263,7 @@ class Program:
     """Whether a thread compiles the regions of a recorded step, which then take the place of torch's own kernels: not until
     that was measured on a device."""
 
-    def __init__(self, job: Job, features: frozenset[str], batch: int, capacity: int) -> None:
+    def __init__(self, job: LaneJob, features: frozenset[str], batch: int, capacity: int) -> None:
         m = job.machine
         self.key, self.features, self.capacity, self.about = key_of(m), features, capacity, (m.module, m.models)
         device = home(m.models)
@@ -278,14 +278,14 @@ class Program:
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.each = dict(self.step.counts.calls) if self.step.loop is not None else {}
         self.once: dict[str, int] = {}
-        self.jobs: list[Job | None] = [None] * batch
+        self.jobs: list[LaneJob | None] = [None] * batch
         self.texts: list[list[int]] = [[] for _ in range(batch)]
         """What the slots of lanes hold, as far as they are computed."""
         self.used = [0] * batch
         self.turn = 0
         self.commits = not any(op.opcode.startswith("canvas.") for op in m.function.body.walk())
         self.opens = any(op.opcode == "commit" for op in self.step.before)
-        self.shown: deque[tuple[list[Job], Callable[[], np.ndarray]]] = deque()
+        self.shown: deque[tuple[list[LaneJob], Callable[[], np.ndarray]]] = deque()
         self.unread = int(device.type == "cuda")
         """Looks that the host need not have read when the next step begins."""
         self.replay: Callable[[], None] | None = None
@@ -301,7 +301,7 @@ class Program:
 
     # -- requests
     @torch.no_grad()
-    def admit(self, job: Job, others: Sequence[Program] = ()) -> None:
+    def admit(self, job: LaneJob, others: Sequence[Program] = ()) -> None:
         """Give a free lane to a request: the one whose slots begin as its text does, if there is one. others: programs whose
         lanes are copied from where they know more of it."""
         m, step = job.machine, self.step
@@ -346,7 +346,7 @@ class Program:
         )
 
     @torch.no_grad()
-    def fill(self, chunk: int | None) -> list[Job]:
+    def fill(self, chunk: int | None) -> list[LaneJob]:
         """Compute at most `chunk` tokens of texts (None: all), in the order of the requests. Those that are complete begin;
         they are returned."""
         left, ready = chunk if chunk is not None else 1 << 60, []
@@ -365,7 +365,7 @@ class Program:
             self.begin(ready)
         return ready
 
-    def begin(self, jobs: Sequence[Job]) -> None:
+    def begin(self, jobs: Sequence[LaneJob]) -> None:
         """The texts of requests are computed: their lanes take part in the steps from now on."""
         step, fresh = self.step, [job for job in jobs if job.rows is None]
         mask = torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device)
@@ -390,7 +390,7 @@ class Program:
                 self.answer(job)
 
     @torch.no_grad()
-    def close(self, job: Job) -> None:
+    def close(self, job: LaneJob) -> None:
         """A request's loop has ended: what stands behind it."""
         if self.step.after:
             lanes = torch.zeros(self.step.frame.batch, dtype=torch.bool, device=self.step.device)
@@ -399,7 +399,7 @@ class Program:
             returned(self.step, lanes)
             self.answer(job)
 
-    def answer(self, job: Job) -> None:
+    def answer(self, job: LaneJob) -> None:
         """Give a request the results that its program has returned."""
         for tokens, live, here in self.step.results:
             if bool(here[job.lane]):
@@ -424,17 +424,17 @@ class Program:
         """Whether all that a lane hands on is in tensors by lane."""
         return all(isinstance(v, Tensor | Vec) or is_static(v) for v in (*self.step.states.values(), *self.step.carried))
 
-    def outgrown(self, job: Job) -> bool:
+    def outgrown(self, job: LaneJob) -> bool:
         """Whether the next steps of a request might not fit into its lane. One more may be under way."""
         return self.capacity < min(job.size, job.seen + 3 * self.step.committed_most + 1)
 
-    def evict(self, job: Job) -> None:
+    def evict(self, job: LaneJob) -> None:
         """Take a request out of its lane, to go on in another one, of another program perhaps."""
         if job.begun:
             job.rows = [buffer[job.lane].clone() for buffer in self.lasting()]
         self.leave(job)
 
-    def leave(self, job: Job) -> None:
+    def leave(self, job: LaneJob) -> None:
         """Free a request's lane; its slots stay for texts that begin alike."""
         m = job.machine
         if job.begun:
@@ -445,7 +445,7 @@ class Program:
 
     # -- steps
     @torch.no_grad()
-    def advance(self, chunk: int | None) -> Iterator[tuple[Job, Look]]:
+    def advance(self, chunk: int | None) -> Iterator[tuple[LaneJob, Look]]:
         """One round: a chunk of prompts, a step, and a look at an earlier one (at the same, on a CPU). Yields each request with
         what the host was shown of its lane."""
         begun = self.fill(chunk)
@@ -458,7 +458,7 @@ class Program:
             self.shown.append((jobs, self.show()))
         yield from self.looks(self.unread if jobs else 0)
 
-    def looks(self, left: int = 0) -> Iterator[tuple[Job, Look]]:
+    def looks(self, left: int = 0) -> Iterator[tuple[LaneJob, Look]]:
         """What the host was shown and has not read, but for the last `left` looks."""
         while len(self.shown) > left:
             shown, read = self.shown.popleft()
@@ -500,7 +500,7 @@ class Program:
 
         return read
 
-    def new_tokens(self, job: Job, look: Look) -> list[int]:
+    def new_tokens(self, job: LaneJob, look: Look) -> list[int]:
         """The tokens that a look shows and the host has not had."""
         fresh = look.length - job.seen
         job.seen, job.iterations = look.length, look.iterations

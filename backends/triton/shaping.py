@@ -100,7 +100,7 @@ def covers(features: frozenset[str], wanted: frozenset[str]) -> bool:
     return all(here.get(name, 0) >= n for name, n in sizes_of(wanted).items())
 
 
-class Settings:
+class LaneSettings:
     """The settings of B lanes as device tensors, axis 0 the lane; `admit` writes a lane. features: those that any lane may use.
     text: the lanes' tokens int64[B, S], a buffer that lasts, which penalties and grammars read."""
 
@@ -136,7 +136,7 @@ class Settings:
         return (self.request[:, 0], self.request[:, 1]), (self.seed[:, 0], self.seed[:, 1])
 
     @property
-    def elsewhere(self) -> Settings:
+    def elsewhere(self) -> LaneSettings:
         """The settings for rows over another vocabulary: what names or counts tokens is left out (Request.elsewhere)."""
         made = copy(self)
         made.features = self.features & {"greedy", "sampled", "top_k", "top_p", "min_p"}
@@ -246,7 +246,7 @@ def _table_of(allow: Automaton, vocab: int) -> np.ndarray:
     return table.astype(np.int16)
 
 
-def shape(settings: Settings, logits: Tensor, where: RowPlace, face: str = "shaped", allow: Tensor | None = None) -> Tensor:
+def shape(settings: LaneSettings, logits: Tensor, where: RowPlace, face: str = "shaped", allow: Tensor | None = None) -> Tensor:
     """Rows of logits [B, R, V] in a view: probabilities ("shaped", "raw"), or scores after the constraints ("logits") or after
     penalties and bias too ("adjusted"). float64 for float64 logits, else float32. allow: bool[B or 1, R or 1, V], what the
     program itself allows. A row that is left without a token is 0 throughout."""
@@ -274,7 +274,7 @@ def _best(scores: Tensor) -> Tensor:
     return torch.zeros_like(scores).scatter(-1, best, 1.0) * (scores.gather(-1, best) > -torch.inf)
 
 
-def constrained(settings: Settings, logits: Tensor, where: RowPlace, allow: Tensor | None = None) -> Tensor:
+def constrained(settings: LaneSettings, logits: Tensor, where: RowPlace, allow: Tensor | None = None) -> Tensor:
     """The logits [B, R, V] where bans, least length, grammar and program allow the token, -inf elsewhere."""
     scores = working(logits)
     forbidden = []
@@ -296,7 +296,7 @@ def constrained(settings: Settings, logits: Tensor, where: RowPlace, allow: Tens
     return scores
 
 
-def adjusted(settings: Settings, scores: Tensor, where: RowPlace) -> Tensor:
+def adjusted(settings: LaneSettings, scores: Tensor, where: RowPlace) -> Tensor:
     """Constrained scores [B, R, V] after penalties and bias."""
     if {"repetition", "counts"} & settings.features:
         scores = _penalised_by_texts(settings, scores, where)
@@ -305,7 +305,7 @@ def adjusted(settings: Settings, scores: Tensor, where: RowPlace) -> Tensor:
     return scores
 
 
-def _penalised_by_texts(settings: Settings, scores: Tensor, where: RowPlace) -> Tensor:
+def _penalised_by_texts(settings: LaneSettings, scores: Tensor, where: RowPlace) -> Tensor:
     """Scores [B, R, V] after penalties for the tokens of the committed texts and of the rows' paths."""
     assert settings.text is not None
     text, path, base, begins = settings.text, where.path, where.base[:, None], settings.begins[:, None]
@@ -328,18 +328,18 @@ def _penalised_by_texts(settings: Settings, scores: Tensor, where: RowPlace) -> 
     return _penalised(settings, scores, seen, made).scatter(2, tokens, changed)
 
 
-def _known(settings: Settings, tokens: Tensor) -> Tensor:
+def _known(settings: LaneSettings, tokens: Tensor) -> Tensor:
     """bool[...]: which numbers are tokens of the vocabulary."""
     return (tokens >= 0) & (tokens < settings.vocab)
 
 
-def _often(settings: Settings, tokens: Tensor, there: Tensor) -> Tensor:
+def _often(settings: LaneSettings, tokens: Tensor, there: Tensor) -> Tensor:
     """int64[..., V]: how often every token stands in tokens int64[..., n], where they are there (bool[..., n])."""
     zero = torch.zeros(*tokens.shape[:-1], settings.vocab, dtype=torch.int64, device=tokens.device)
     return zero.scatter_add(-1, tokens.clamp(0, settings.vocab - 1), there.long())
 
 
-def _penalised(settings: Settings, scores: Tensor, seen: Tensor, made: Tensor) -> Tensor:
+def _penalised(settings: LaneSettings, scores: Tensor, seen: Tensor, made: Tensor) -> Tensor:
     """Scores [B, R, n] of tokens that stand int64[B, R, n] times in the text, of which `made` were generated."""
     if "repetition" in settings.features:
         r = settings.repetition[:, None, None].to(scores.dtype)
@@ -350,7 +350,7 @@ def _penalised(settings: Settings, scores: Tensor, seen: Tensor, made: Tensor) -
     return scores
 
 
-def truncated(settings: Settings, probs: Tensor) -> Tensor:
+def truncated(settings: LaneSettings, probs: Tensor) -> Tensor:
     """Probabilities [B, R, V] after top-k, top-p and min-p."""
     if not settings.features & {"top_k", "top_p", "min_p"}:
         return probs

@@ -106,7 +106,7 @@ class Step(Evaluator):
         masks = (models[p.name].mask for p in self.function.params if p.value.type.elem == "model")
         self.mask_token = next((m for m in masks if m is not None), None)
         self.exact = bool(main.exact)
-        self.settings = shaping.Settings(frame.features, b, self.vocab_size, self.device, self.tokens)
+        self.settings = shaping.LaneSettings(frame.features, b, self.vocab_size, self.device, self.tokens)
         self.ends, self.limit = self.settings.ends, self.settings.limit
         self.before, self.loop, self.after = split(self.function)
         self.looked_at = looked_at(self.function)

@@ -144,7 +144,7 @@ class Dist(Elements):
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class RowSource:
     """Rows that draws were drawn from, in a view. members: int64[B, R, k], the tokens that were drawn from each row without
     replacement, in order: the j-th was drawn from the row without those before it."""
 
@@ -152,7 +152,7 @@ class Source:
     face: str
     members: Tensor | None = None
 
-    def same(self, other: Source) -> bool:
+    def same(self, other: RowSource) -> bool:
         """Whether draws of both were drawn from the same distributions."""
         return self.rows is other.rows and self.face == other.face and self.members is other.members
 
@@ -166,7 +166,7 @@ class Draws(Elements):
     them of: siblings may have the same token."""
 
     tokens: Tensor
-    sources: tuple[Source, ...] = ()
+    sources: tuple[RowSource, ...] = ()
     row: Array | None = None
     rank: Array | None = None
     point: Tensor | bool = False

@@ -27,7 +27,7 @@ from decgraph.backends.triton.values import (
     Numbers,
     Operand,
     Path,
-    Source,
+    RowSource,
     Spans,
     Tree,
     Vec,
@@ -402,7 +402,7 @@ class Vectors:
 
     def one_draws(self, parts: Sequence[Draws]) -> Draws:
         """Draws one behind the other along axis 0, each with the row that it was drawn from."""
-        sources: list[Source] = []
+        sources: list[RowSource] = []
         rows, ranks, points = [], [], [p.point for p in parts]
         for p in parts:
             base = sum(source.rows.count for source in sources)

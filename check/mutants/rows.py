@@ -12,7 +12,7 @@ import numpy as np
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.reference.protocols import Context, RowSource, States
 from decgraph.check.mutant import Mutant
-from decgraph.check.profile import Profile
+from decgraph.check.profile import AlgorithmProfile
 from decgraph.ir import machine
 from decgraph.ir.data.dist import Dist, Row, Symbol
 from decgraph.ir.data.noise import NoiseKey
@@ -74,7 +74,7 @@ class OutputShifted(ExactMachine):
         return replace(place, counters=(*place.counters[:-1], place.counters[-1] + 1))
 
 
-def sampled(f: Profile) -> bool:
+def sampled(f: AlgorithmProfile) -> bool:
     """Whether a program claims `in distribution` and a rule reads the distributions of its sampled drafts."""
     return f.law and f.sampled and "distribution" in f.modes
 
@@ -152,7 +152,7 @@ class Leaking(ExactMachine):
         return states, shape, ids
 
 
-def verified(f: Profile) -> bool:
+def verified(f: AlgorithmProfile) -> bool:
     """Whether a program verifies every draft by a causal model and claims the tokens or the distribution of another."""
     return f.lossless and f.causal and not f.unwalked
 
@@ -197,7 +197,7 @@ class RootPath(Elsewhere):
         return self.context()
 
 
-def below(f: Profile) -> bool:
+def below(f: AlgorithmProfile) -> bool:
     """The target's rows below the root decide something."""
     return f.lossless and f.causal and f.depth >= 1
 
@@ -219,7 +219,7 @@ class OneTokenLate(ExactMachine):
 class Scored:
     """A masked model of which the scores of a canvas go through `scores` of the machine."""
 
-    def __init__(self, model: Model, machine: Canvases) -> None:
+    def __init__(self, model: Model, machine: CanvasScores) -> None:
         self.model, self.machine = model, machine
 
     def __getattr__(self, name: str) -> object:
@@ -232,7 +232,7 @@ class Scored:
         return self.machine.scores(self.model, cells, list(at), given)
 
 
-class Canvases(ExactMachine):
+class CanvasScores(ExactMachine):
     """The scores of canvases, which `scores` gets wrong."""
 
     def start_run(self) -> None:
@@ -246,7 +246,7 @@ class Canvases(ExactMachine):
         return super().eval_canvases(op, Scored(model, self), place, extra)  # type: ignore[arg-type]
 
 
-class RowBeside(Canvases):
+class RowBeside(CanvasScores):
     """Every cell of a canvas reads the row of the one to its left."""
 
     def scores(self, model: Model, cells: tuple[Cell, ...], at: list[int], given: Memory | None) -> list[Scores]:
@@ -256,7 +256,7 @@ class RowBeside(Canvases):
         return out[:1] + out[:-1]
 
 
-class RowsBefore(Canvases):
+class RowsBefore(CanvasScores):
     """Cells are decided by the scores of the canvas before the last ones were decided."""
 
     def scores(self, model: Model, cells: tuple[Cell, ...], at: list[int], given: Memory | None) -> list[Scores]:
@@ -265,7 +265,7 @@ class RowsBefore(Canvases):
         return list(model.eval_canvas(before if len(before) == len(cells) else cells, at, given))
 
 
-def supported(f: Profile) -> bool:
+def supported(f: AlgorithmProfile) -> bool:
     """Whether a program claims `keeps support`."""
     return "keeps_support" in f.modes
 

@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 from decgraph.check.mutant import Mutant
 from decgraph.check.planting import CLAIMS, Rewrite, Rewritten, rewrite
-from decgraph.check.profile import Profile
+from decgraph.check.profile import AlgorithmProfile
 from decgraph.dsl import syntax as S
 
 
@@ -87,12 +87,12 @@ def residual(change: Callable[[S.Expr, S.Expr], S.Expr | None]) -> Rewrite:
     return in_rules(f)
 
 
-def rejects(f: Profile) -> bool:
+def rejects(f: AlgorithmProfile) -> bool:
     """A rule tests drafts by their distributions and rejects some."""
     return f.law and f.rejected and "distribution" in f.modes
 
 
-def wide(f: Profile) -> bool:
+def wide(f: AlgorithmProfile) -> bool:
     """... with two drafts or more at a node: with one, what happens to p between two drafts is never seen."""
     return rejects(f) and f.width >= 2
 
@@ -128,7 +128,7 @@ def argmax(node: S.Node) -> Rewritten:
     return node
 
 
-def block(f: Profile) -> bool:
+def block(f: AlgorithmProfile) -> bool:
     """A rule for whole trees draws what it accepts."""
     return f.whole and "distribution" in f.modes
 
@@ -226,7 +226,7 @@ def at_once(node: S.Node) -> Rewritten:
     return replace(node, cond=None) if isinstance(node, S.Break) and node.cond is not None else node
 
 
-def tokens(f: Profile) -> bool:
+def tokens(f: AlgorithmProfile) -> bool:
     """Whether a program claims `refines ... in tokens`."""
     return "tokens" in f.modes
 
@@ -246,7 +246,7 @@ def lower(node: S.Node) -> Rewritten:
     return node
 
 
-def bounded(f: Profile) -> bool:
+def bounded(f: AlgorithmProfile) -> bool:
     """Whether a program bounds what it accepts (`ensures`) by a rule over whole trees."""
     return f.whole and "ensures" in f.modes
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.reference.walk import single
 from decgraph.check.mutant import Mutant
-from decgraph.check.profile import Profile
+from decgraph.check.profile import AlgorithmProfile
 from decgraph.ir.data.canvas import Canvas, Edit
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, Symbol, box, box0, value_row
 from decgraph.ir.data.numbers import Number
@@ -161,7 +161,7 @@ class StatedLate(ExactMachine):
         return super().stated(tokens, [rows[0], *rows][: len(rows)], face)
 
 
-def tested(f: Profile) -> bool:
+def tested(f: AlgorithmProfile) -> bool:
     """Sampled drafts are tested by their distributions."""
     return f.law and f.sampled and "distribution" in f.modes
 
@@ -283,7 +283,7 @@ class EndedByDraft(Walker):
         return child
 
 
-def several(f: Profile) -> bool:
+def several(f: AlgorithmProfile) -> bool:
     """Whether a program verifies drafts and commits several tokens at a time, and claims something of whole texts: which tokens
     have support says nothing of where a text ends."""
     return f.many and f.lossless

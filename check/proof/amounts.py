@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
 
-from decgraph.ir.linear import Atom, Linear, at_least, contradiction, negated
+from decgraph.ir.linear import Inequality, Linear, at_least, contradiction, negated
 
 INF = math.inf
 Bound = int | float | Fraction
@@ -48,11 +48,11 @@ def _text(x: Linear) -> str:
 
 
 @dataclass
-class Known:
+class KnownAmounts:
     """What is known of symbols: bounds, which are real numbers, and inequalities (`facts`). Bounds hold everywhere; a fact may
     have been met under a condition, and is forgotten with it (`back`)."""
 
-    bounds: dict[Hashable, tuple[Atom, ...]] = field(default_factory=lambda: {PLACE: (Atom(Linear.of(PLACE)),)})
+    bounds: dict[Hashable, tuple[Inequality, ...]] = field(default_factory=lambda: {PLACE: (Inequality(Linear.of(PLACE)),)})
     reals: set[Hashable] = field(default_factory=set)
     facts: list[Linear] = field(default_factory=list)
     made: dict[tuple[object, ...], Linear] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Known:
         x = Linear.of(name)
         ends = [x - Linear.of(Fraction(low))] if low > -INF else []
         ends += [Linear.of(Fraction(high)) - x] if high < INF else []
-        self.bounds[name] = tuple(map(Atom, ends))
+        self.bounds[name] = tuple(map(Inequality, ends))
         return x
 
     def atom(
@@ -98,10 +98,10 @@ class Known:
         """Whether it is a whole number."""
         return all(Fraction(c).denominator == 1 for c in (x.constant, *(c for _, c in x.terms))) and not self.reals & x.symbols
 
-    def _proves(self, atom: Atom) -> bool:
+    def _proves(self, atom: Inequality) -> bool:
         if atom.sum.number is not None:
             return atom.sum.number > 0 or not atom.strict and atom.sum.number == 0
-        conditions = [*map(Atom, self.facts), negated(atom)]
+        conditions = [*map(Inequality, self.facts), negated(atom)]
         return contradiction(conditions, lambda s: s not in self.reals, lambda s: self.bounds.get(s, ()))
 
     def at_least(self, x: Linear, least: int = 0) -> bool:
@@ -110,7 +110,7 @@ class Known:
 
     def above(self, x: Linear) -> bool:
         """Whether x > 0 follows."""
-        return self._proves(Atom(x, True))
+        return self._proves(Inequality(x, True))
 
     def compared(self, a: Linear, b: Linear) -> bool | None:
         """Whether a >= b, where that follows."""

@@ -29,7 +29,7 @@ from decgraph.check.proof.canvas_values import (
 )
 from decgraph.check.proof.canvases import Canvases, then
 from decgraph.check.proof.cells import BLOCK
-from decgraph.check.proof.invariants import Stopped
+from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.proof.vectors import size, vector
 from decgraph.ir.linear import Linear
 from decgraph.ir.values import Op, Region
@@ -50,11 +50,11 @@ class Walk(Canvases):
             self.known.symbol(name, low)
         self.region(self.function.body)
         if self.end is None or self.asked is None:
-            raise Stopped(None, "it commits no canvas")
+            raise DerivationStopped(None, "it commits no canvas")
         if len(self.models) != 1:
-            raise Stopped(None, "cells are drawn from more than one model")
+            raise DerivationStopped(None, "cells are drawn from more than one model")
         if not all(map(anywhere, (self.asked, *_amounts(self.end.steps)))):
-            raise Stopped(None, "how many cells are decided is not known")
+            raise DerivationStopped(None, "how many cells are decided is not known")
         return self.end
 
     def region(self, region: Region) -> list[CanvasValue]:
@@ -73,7 +73,7 @@ class Walk(Canvases):
             return OWN[op.opcode](self, op, *values)
         inside = {o.opcode for r in op.regions for o in r.walk()}
         if {"commit", "return"} & inside or op.opcode in ("return", "run"):
-            raise Stopped(op, f"`{op.opcode}` in a program on a canvas")
+            raise DerivationStopped(op, f"`{op.opcode}` in a program on a canvas")
         if op.opcode == "reduce" and (found := self.counted(op, values[0])) is not None:
             return found
         return vector(self, op, values)
@@ -132,7 +132,7 @@ class Walk(Canvases):
             if stops:
                 break
             if stops is None:
-                raise Stopped(op, "when the loop ends is not known")
+                raise DerivationStopped(op, "when the loop ends is not known")
         return now
 
     def while_(self, op: Op, *operands: CanvasValue) -> list[CanvasValue]:
@@ -161,7 +161,7 @@ class Walk(Canvases):
             canvases = [v for v in carried if isinstance(v, Canvas)]
             found = self.length - canvases[0].done
             if len(canvases) != 1 or limit is not None and not self.limited(limit, found):
-                raise Stopped(op, "when the loop ends is not known")
+                raise DerivationStopped(op, "when the loop ends is not known")
             return found
 
         return times
@@ -188,11 +188,11 @@ class Walk(Canvases):
     ) -> list[CanvasValue]:
         """What a loop leaves: the first of several ways to see it that holds."""
         mark, steps, own = self.known.mark(), list(self.steps), self.own
-        found: list[Stopped] = []
+        found: list[DerivationStopped] = []
         for way in (lambda: self.idle(op, carried), *ways):
             try:
                 return way()
-            except Stopped as stopped:
+            except DerivationStopped as stopped:
                 self.known.back(mark)
                 self.steps, self.own = list(steps), own
                 found.append(stopped)
@@ -204,7 +204,7 @@ class Walk(Canvases):
         """A loop that leaves canvases as they are, however often it runs. Of what else it carries that is known that every
         iteration leaves as it was."""
         if op.opcode == "while" and not op.attrs.get("limited"):
-            raise Stopped(op, "when the loop ends is not known")
+            raise DerivationStopped(op, "when the loop ends is not known")
         head, mark, steps = list(carried), self.known.mark(), list(self.steps)
         while True:
             counter = self.any_counter(op)
@@ -233,7 +233,7 @@ class Walk(Canvases):
         """A loop of `times` iterations, each of which decides the next cell. What it carries is guessed from the first one and
         then shown: it holds before the loop, and every iteration takes it to the next counter."""
         if not self.known.at_least(times):
-            raise Stopped(op, "how often the loop runs is not known")
+            raise DerivationStopped(op, "how often the loop runs is not known")
         mark, steps, i = self.known.mark(), list(self.steps), self.known.atom(0)
         self.known.facts.append(times - ONE)
         first, _ = self.body(op, low, carried)
@@ -241,7 +241,7 @@ class Walk(Canvases):
             isinstance(a, Canvas) and a is not b and (a.part or isinstance(b, Canvas) and b.part)
             for a, b in zip(carried, first)
         ):
-            raise Stopped(op, "an iteration does not decide the next cell")
+            raise DerivationStopped(op, "an iteration does not decide the next cell")
         slopes = [_slope(a, b) for a, b in zip(carried, first, strict=True)]
         while True:
             self.known.back(mark)
@@ -249,10 +249,10 @@ class Walk(Canvases):
             self.steps = list(steps)
             head = [_after(v, s, i) for v, s in zip(carried, slopes, strict=True)]
             if op.opcode == "while" and self.goes_on(op, i, head) is not True:
-                raise Stopped(op, "when the loop ends is not known")
+                raise DerivationStopped(op, "when the loop ends is not known")
             found, stops = self.body(op, low + i, head)
             if stops is not False:
-                raise Stopped(op, "when the loop ends is not known")
+                raise DerivationStopped(op, "when the loop ends is not known")
             wrong = [n for n, s in enumerate(slopes) if s is not None and not _kept(found[n], head[n], carried[n], s, i)]
             for n in wrong:
                 if isinstance(carried[n], Canvas):
@@ -263,12 +263,12 @@ class Walk(Canvases):
         self.known.back(mark)
         end = [_after(v, s, times) for v, s in zip(carried, slopes, strict=True)]
         if op.opcode == "while" and self.goes_on(op, times, end) is not False:
-            raise Stopped(op, "when the loop ends is not known")
+            raise DerivationStopped(op, "when the loop ends is not known")
         return end
 
-    def unlike(self, op: Op, found: CanvasValue, why: str) -> Stopped:
+    def unlike(self, op: Op, found: CanvasValue, why: str) -> DerivationStopped:
         """Why an iteration is not of some kind: what it does to the canvas."""
-        return Stopped(found.op, found.why) if isinstance(found, Lost) else Stopped(op, why)
+        return DerivationStopped(found.op, found.why) if isinstance(found, Lost) else DerivationStopped(op, why)
 
     def head(self, op: Op, counter: Linear, carried: Sequence[CanvasValue]) -> tuple[int, Canvas, PartlyDecided]:
         """The one canvas that a loop carries: its place and value, and the part in which the first iteration decides cells."""
@@ -285,13 +285,13 @@ class Walk(Canvases):
         if op.opcode == "while":
             cond = self.goes_on(op, counter, now)
             if not isinstance(cond, AnyOpen) or cond.cells.canvas is not head:
-                raise Stopped(op, "when the loop ends is not known")
+                raise DerivationStopped(op, "when the loop ends is not known")
         found, stops = self.body(op, counter, now)
         after = found[n]
         if stops is not False or not isinstance(after, Canvas) or after.part is None or not after.went:
             raise self.unlike(op, after, "an iteration does not decide the surest cells of a part")
         if (after.done, after.steps, after.part.low, after.part.high) != (head.done, head.steps, *_ends(head)):
-            raise Stopped(op, "an iteration decides cells of another part")
+            raise DerivationStopped(op, "an iteration decides cells of another part")
         return after
 
     def filling(self, op: Op, low: Linear, limit: CanvasValue, carried: Sequence[CanvasValue]) -> list[CanvasValue]:
@@ -299,13 +299,13 @@ class Walk(Canvases):
         is masked, or as often as there are cells. limit: how often it runs at most (of a `for` loop, in fact)."""
         n, before, part = self.head(op, low, carried)
         if part.counts or before.part is not None and (before.part.low, before.part.high) != (part.low, part.high):
-            raise Stopped(op, "an iteration does not decide the surest cell of a part")
+            raise DerivationStopped(op, "an iteration does not decide the surest cell of a part")
         head = Canvas(before.done, before.steps, part)
         mark = self.known.mark()
         after = self.within_part(op, self.any_counter(op), carried, n, head)
         self.known.back(mark)
         if after.part != head.part:
-            raise Stopped(op, "an iteration does not decide the surest cell of a part")
+            raise DerivationStopped(op, "an iteration does not decide the surest cell of a part")
         end = replace(head, went=False)
         waits = op.opcode == "while" and limit is None
         if waits or self.limited(limit, part.high - part.low):
@@ -317,7 +317,7 @@ class Walk(Canvases):
         among the iterations."""
         n, before, part = self.head(op, low, carried)
         if before.part is not None or low != ZERO:
-            raise Stopped(op, "the loop goes on with a part of the canvas")
+            raise DerivationStopped(op, "the loop goes on with a part of the canvas")
         head = Canvas(before.done, before.steps, replace(part, counts=(HEAD,)))
         mark = self.known.mark()
         self.known.facts.append(times - STEP - ONE)
@@ -330,7 +330,7 @@ class Walk(Canvases):
                     if size(self, Counts(cells, steps)) == times:
                         break
         else:
-            raise Stopped(op, "it is not known that the loop decides all cells of the part")
+            raise DerivationStopped(op, "it is not known that the loop decides all cells of the part")
         end = Canvas(part.high, (*before.steps, ("counts", part.low, part.high, atom, times)), went=True)
         return _with(carried, end)
 
@@ -338,10 +338,10 @@ class Walk(Canvases):
         """A loop through all blocks, whose body decides any one of them; all before it are decided."""
         n, before = _only(op, carried)
         if self.block is not None:
-            raise Stopped(op, "more than one canvas")
+            raise DerivationStopped(op, "more than one canvas")
         low, high = Linear.of(" low"), Linear.of(" high")
         if before.done != ZERO or before.part is not None:
-            raise Stopped(op, "some cells are decided before the loop")
+            raise DerivationStopped(op, "some cells are decided before the loop")
         mark = self.known.mark()
         self.known.facts += [high - low - ONE, self.length - high, step - high + low]
         self.block = step, Cells(low, high)
@@ -361,7 +361,7 @@ def _only(op: Op, carried: Sequence[CanvasValue]) -> tuple[int, Canvas]:
     """The one canvas that a loop carries, with its place."""
     canvases = [(n, v) for n, v in enumerate(carried) if isinstance(v, Canvas)]
     if len(canvases) != 1:
-        raise Stopped(op, "more than one canvas")
+        raise DerivationStopped(op, "more than one canvas")
     return canvases[0]
 
 

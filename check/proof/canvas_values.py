@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from decgraph.check.proof.amounts import PLACE, Known
+from decgraph.check.proof.amounts import PLACE, KnownAmounts
 from decgraph.ir.linear import Condition, Linear
 from decgraph.ir.values import Op
 
@@ -81,7 +81,7 @@ class Blocks(Abstract):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows(Abstract):
+class CanvasRows(Abstract):
     """The model's own rows of a canvas, at cells (None: at all). face: as the request shapes them, or another one."""
 
     canvas: Canvas
@@ -90,7 +90,7 @@ class Rows(Abstract):
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn(Abstract):
+class CellDraws(Abstract):
     """A draw of each of the model's rows of a canvas, with noise of its own, at cells (None: at all). draw: which noise."""
 
     canvas: Canvas
@@ -234,7 +234,7 @@ class Walks(Protocol):
     """The pass over a function (canvas_loops.py), as rules of ops need it: what is known of numbers, the canvas's length,
     vectors of blocks by their number, and the block that a loop is at."""
 
-    known: Known
+    known: KnownAmounts
     length: Linear
     blocks: dict[Linear, Linear]
     block: tuple[Linear, Cells] | None

@@ -11,24 +11,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from decgraph.check.proof.amounts import ONE, ZERO, Known
+from decgraph.check.proof.amounts import ONE, ZERO, KnownAmounts
 from decgraph.check.proof.canvas_values import (
     NOTHING,
     Best,
     Between,
     Canvas,
+    CanvasRows,
     CanvasValue,
+    CellDraws,
     CellEdit,
     Cells,
     Column,
-    Drawn,
     Formula,
     Lost,
     MaskedOf,
     Noise,
     Open,
     PartlyDecided,
-    Rows,
     Steps,
     Tree,
     TreeNodes,
@@ -36,7 +36,7 @@ from decgraph.check.proof.canvas_values import (
     same_cells,
 )
 from decgraph.check.proof.cells import within
-from decgraph.check.proof.invariants import Step, Stopped
+from decgraph.check.proof.invariants import DerivationStopped, Step
 from decgraph.check.proof.judgments import digest
 from decgraph.check.proof.vectors import size, unknown
 from decgraph.ir.linear import Linear
@@ -58,7 +58,7 @@ class Canvases:
     """The values of a function, and the rules of ops on canvases. given: the values of its parameters; models by name."""
 
     function: Function
-    known: Known
+    known: KnownAmounts
     given: dict[str, CanvasValue]
     steps: list[Step] = field(default_factory=list)
     length: Linear = field(default_factory=lambda: Linear.of(" n"))
@@ -96,7 +96,7 @@ class Canvases:
     # -- what is masked
     def new(self, op: Op, *operands: CanvasValue) -> Canvas:
         if self.asked is not None or len(operands) != 1 or self.loops[op.result] or not isinstance(operands[0], Linear):
-            raise Stopped(op, "more than one canvas, or one that grows")
+            raise DerivationStopped(op, "more than one canvas, or one that grows")
         self.asked = operands[0]
         self.known.symbol(" n", 1)  # an empty canvas is committed as it is
         self.known.facts.append(operands[0] - self.length)
@@ -164,7 +164,7 @@ class Canvases:
             return Lost(op, "which cells are decided is not known before they are drawn")
         if canvas.part is not None or not self.are_next(canvas, new):
             return Lost(op, "the cells that are decided are not the next ones from the left, each once")
-        if not isinstance(x, Drawn) or x.canvas is not canvas:
+        if not isinstance(x, CellDraws) or x.canvas is not canvas:
             return Lost(op, "a cell gets a token that is not known to be a fresh draw of the model's row there on this canvas")
         one = size(self, x.at) == size(self, where) == ONE
         alone = one and isinstance(x.at, Cells) and isinstance(where, Cells) and x.at.low == where.low
@@ -182,7 +182,7 @@ class Canvases:
         inside = self.known.at_least(self.length - cells.high) and self.known.above(cells.high - cells.low)
         return inside and cells.low == canvas.done
 
-    def every(self, op: Op, x: Drawn) -> bool:
+    def every(self, op: Op, x: CellDraws) -> bool:
         """Whether there is a token for each cell of the canvas."""
         dims = op.operands[2].type.dims
         return x.at is None and bool(dims) and dims[0].kind == "cells"
@@ -203,7 +203,7 @@ class Canvases:
         """The surest masked cells of a part of the canvas become decided, by the draws whose probabilities say so."""
         score = best.score
         if best is mask:
-            drawn = isinstance(x, Drawn) and x.draw is score.draw and (same_cells(x.at, where) or self.every(op, x))
+            drawn = isinstance(x, CellDraws) and x.draw is score.draw and (same_cells(x.at, where) or self.every(op, x))
             right = drawn and same_cells(where, score.at)
         else:
             right = mask is True and isinstance(x, Best) and x.token and (x.score, x.count) == (score, best.count)
@@ -239,7 +239,7 @@ class Canvases:
             if node is None or "at" in given and not isinstance(at, Cells):
                 return None
             self.models.add(model)
-            return Column(canvas, Rows(node, at))
+            return Column(canvas, CanvasRows(node, at))
         if not isinstance(canvas, Canvas):
             return None
         if "given" in given:  # on a memory that holds nothing a call of all cells computes everything
@@ -248,8 +248,10 @@ class Canvases:
                 return None
         self.models.add(model)
         if op.result.type.dims[0].kind == "cells":
-            return Rows(canvas, None)
-        return Rows(canvas, at if isinstance(at, Cells | Open) else Cells(self.known.atom(), self.known.atom(), ordered=False))
+            return CanvasRows(canvas, None)
+        return CanvasRows(
+            canvas, at if isinstance(at, Cells | Open) else Cells(self.known.atom(), self.known.atom(), ordered=False)
+        )
 
     def memory(self, op: Op, model: CanvasValue, canvas: CanvasValue, *rest: CanvasValue) -> CanvasValue:
         at = rest[0] if tuple(op.attrs.get("with", ())) == ("at",) else None
@@ -259,7 +261,7 @@ class Canvases:
         noise = self.made.get(op.operands[1])
         tree = rows.tree if isinstance(rows, Column) else None
         rows = rows.value if isinstance(rows, Column) else rows
-        if not isinstance(rows, Rows) or rows.face != "shaped" or noise is None or noise.opcode != "noise":
+        if not isinstance(rows, CanvasRows) or rows.face != "shaped" or noise is None or noise.opcode != "noise":
             return Vector(size(self, rows))
         number = self.now.get(noise.operands[0]) if len(noise.operands) == 1 else None
         decided = self.decided(rows.canvas)
@@ -272,16 +274,16 @@ class Canvases:
             and self.loops[noise.result] == self.loops[op.result]
             and set(self.loops[noise.result]) <= set(noise.operands)
         )
-        drawn = Drawn(rows.canvas, rows.at, Noise(own))
+        drawn = CellDraws(rows.canvas, rows.at, Noise(own))
         return Vector(size(self, rows)) if not fresh else drawn if tree is None else Column(tree, drawn)
 
     def commit(self, op: Op, *values: CanvasValue) -> None:
         if len(values) != 1 or self.end is not None or op not in self.function.body.ops:
-            raise Stopped(op, "commits more than one canvas, once")
+            raise DerivationStopped(op, "commits more than one canvas, once")
         if isinstance(values[0], Lost):
-            raise Stopped(values[0].op, values[0].why)
+            raise DerivationStopped(values[0].op, values[0].why)
         if not isinstance(values[0], Canvas) or values[0].done != self.length or values[0].part is not None:
-            raise Stopped(op, "it is not known that all cells of what is committed are decided")
+            raise DerivationStopped(op, "it is not known that all cells of what is committed are decided")
         self.say(
             op, "commits the canvas: in which order cells are decided does not depend on anything else", "commit-scheduled"
         )

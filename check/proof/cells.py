@@ -10,11 +10,12 @@ from decgraph.check.proof.canvas_values import (
     Best,
     Between,
     Blocks,
+    CanvasRows,
     CanvasValue,
+    CellDraws,
     Cells,
     Column,
     Counts,
-    Drawn,
     Formula,
     K,
     MaskedOf,
@@ -22,7 +23,6 @@ from decgraph.check.proof.canvas_values import (
     Order,
     Places,
     Ranked,
-    Rows,
     Score,
     TreeNodes,
     Vector,
@@ -37,9 +37,9 @@ BLOCK = Linear.of(" block")
 """The number of a block, in the loop that goes through all of them."""
 
 
-def _scored(rows: Rows, x: CanvasValue, entry: Linear) -> CanvasValue:
+def _scored(rows: CanvasRows, x: CanvasValue, entry: Linear) -> CanvasValue:
     """What a lookup of drawn tokens in the rows that they were drawn from gives."""
-    if isinstance(x, Drawn) and rows.face == "raw" and rows.canvas is x.canvas and same_cells(rows.at, x.at):
+    if isinstance(x, CellDraws) and rows.face == "raw" and rows.canvas is x.canvas and same_cells(rows.at, x.at):
         return Score(entry, rows.canvas, rows.at, x.draw)
     return entry
 
@@ -50,7 +50,7 @@ def _score(at: CanvasValue, keys: tuple[CanvasValue, ...]) -> Score | None:
     return key if isinstance(key, Score) and isinstance(at, Open | Cells | None) and same_cells(at, key.at) else None
 
 
-def _best_tokens(x: Drawn, i: Best) -> CanvasValue:
+def _best_tokens(x: CellDraws, i: Best) -> CanvasValue:
     """The draws at the best cells."""
     own = not i.token and x.draw is i.score.draw and x.canvas is i.score.canvas
     return Best(i.score, i.count, token=True) if own else None
@@ -70,9 +70,9 @@ def _gathered(w: Walks, op: Op, x: CanvasValue, *index: CanvasValue) -> CanvasVa
             return Cells(ZERO, w.length) if w.known.at_least(x.step - w.length) else None
         case Column(), TreeNodes(one=True) if x.tree is i.tree:
             return x.value
-        case Drawn(), Best():
+        case CellDraws(), Best():
             return _best_tokens(x, i)
-        case Rows() | Drawn(), Cells() | Open() if position:
+        case CanvasRows() | CellDraws(), Cells() | Open() if position:
             return replace(x, at=i)
         case Vector(item=Score(at=None) as score), Cells() | Open() if position:
             return Vector(size(w, i), replace(score, at=i))
@@ -234,17 +234,17 @@ def _argued(w: Walks, op: Op, x: CanvasValue, *keys: CanvasValue) -> CanvasValue
     if not keys:
         return Vector(size(w, x)) if op.result.type.dims else scalar(w, op)
     if size(w, x) != ONE:
-        score = _score(x.at if isinstance(x, Drawn) else x, keys) if op.attrs["fn"] == "max" and x is not None else None
-        if score is None or isinstance(x, Drawn) and (x.draw is not score.draw or x.canvas is not score.canvas):
+        score = _score(x.at if isinstance(x, CellDraws) else x, keys) if op.attrs["fn"] == "max" and x is not None else None
+        if score is None or isinstance(x, CellDraws) and (x.draw is not score.draw or x.canvas is not score.canvas):
             return None
-        return Best(score, ONE, token=isinstance(x, Drawn))
-    return x.low if isinstance(x, Cells) else x if isinstance(x, Drawn) else None
+        return Best(score, ONE, token=isinstance(x, CellDraws))
+    return x.low if isinstance(x, Cells) else x if isinstance(x, CellDraws) else None
 
 
 def _looked_up(w: Walks, op: Op, x: CanvasValue, i: CanvasValue) -> CanvasValue:
     """A probability of one of the model's rows lies between 0 and 1."""
     n = size(w, x)
-    if not isinstance(x, Rows) or len(op.result.type.dims) != 1 or x.face not in ("raw", "shaped"):
+    if not isinstance(x, CanvasRows) or len(op.result.type.dims) != 1 or x.face not in ("raw", "shaped"):
         return Vector(n)
     return Vector(n, _scored(x, i, w.known.atom(0, 1, real=True, name=f"@p{len(w.known.bounds)}")))
 

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Literal
 
 from decgraph.check.proof.derive import Derivation, derive
-from decgraph.check.proof.invariants import Stopped
+from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.proof.schedules import scheduled
 from decgraph.ir.facts import Certainty
 from decgraph.ir.failing import Failing
@@ -58,11 +58,11 @@ def _derived(
     module: Module, function: Function, model: str, modes: list[Certainty], greedy: bool, condition: Condition
 ) -> Derivation | Open:
     """A derivation in the first mode that has one, where a condition holds."""
-    stopped: Stopped | None = None
+    stopped: DerivationStopped | None = None
     for mode in modes:
         try:
             found = derive(module, function, model, mode, greedy=greedy, settings=equalities(condition), condition=condition)
-        except Stopped as why:
+        except DerivationStopped as why:
             stopped = why
             continue
         for line, what in found.errors:
@@ -76,7 +76,7 @@ def _of_canvases(module: Module, claim: Claim) -> Derivation | Open:
     """A claim about another specification: one that decides the cells of a canvas in the same order."""
     try:
         steps = scheduled(module, claim)
-    except Stopped as stopped:
+    except DerivationStopped as stopped:
         return Open(stopped.line or claim.loc.line, stopped.why)
     text = claim.text.partition(" in ")[0].partition(" when ")[0].removeprefix("refines ")
     mode: Literal["same", "scheduled"] = "same" if claim.mode == "tokens" else "scheduled"
@@ -100,7 +100,7 @@ def _no_sampler(module: Module, claim: Claim) -> str | None:
         return f"{claim.spec} is not known to be the sampler of one model"
     try:
         derive(module, spec, models[0], "own")
-    except Stopped as stopped:
+    except DerivationStopped as stopped:
         return f"the specification {claim.spec} (line {stopped.line}): {stopped.why}"
     return None
 

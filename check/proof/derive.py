@@ -8,7 +8,7 @@ from typing import Literal
 
 from decgraph.check.proof.endings import errors
 from decgraph.check.proof.environment import Environment, Judged
-from decgraph.check.proof.invariants import Invariant, NotKept, Step, Stopped
+from decgraph.check.proof.invariants import DerivationStopped, Invariant, NotKept, Step
 from decgraph.check.proof.judgments import judge
 from decgraph.check.proof.kernel import Kernel
 from decgraph.ir.facts import Certainty
@@ -50,7 +50,7 @@ def judged(kernel: Environment, op: Op) -> Judged:
     mode: Certainty = "inside" if kernel.mode == "inside" else "own"
     try:
         derive(kernel.module, callee, argument, mode)
-    except Stopped as stopped:
+    except DerivationStopped as stopped:
         return "", stopped.why
     return mode, ""
 
@@ -87,4 +87,4 @@ def derive(
             condition=condition,
             errors=failing,
         )
-    raise Stopped(None, f"no invariant of a loop was found in {MOST_ROUNDS} rounds")
+    raise DerivationStopped(None, f"no invariant of a loop was found in {MOST_ROUNDS} rounds")

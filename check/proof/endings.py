@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from decgraph.check.proof.environment import Environment
-from decgraph.check.proof.invariants import Stopped
+from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.proof.unread import written
 from decgraph.ir.draft_ends import decisive
 from decgraph.ir.facts import NONE, Fact, Row, Tree, one_model
@@ -33,7 +33,7 @@ def draft(k: Environment, op: Op, block: Callable[[], list[Fact | None]]) -> lis
     block: the pass over it."""
     outer, before = k.control, (k.drafting, k.ends_draft)
     if len(op.results) != 1 or any(o.opcode in MADE_ANEW for o in op.regions[0].walk()):
-        raise Stopped(op, "a draft that is begun anew where an error may end it")
+        raise DerivationStopped(op, "a draft that is begun anew where an error may end it")
     k.drafting, k.ends_draft = set(), NONE
     (tree,) = block()
     for name in written(op):  # whichever of several values an error leaves in a state

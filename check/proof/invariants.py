@@ -10,7 +10,7 @@ from decgraph.ir.labels import Labels
 from decgraph.ir.values import Op, Value
 
 
-class Stopped(Exception):
+class DerivationStopped(Exception):
     """The derivation ends here: nothing can be concluded, and why."""
 
     def __init__(self, op: Op | None, why: str) -> None:

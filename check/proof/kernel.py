@@ -27,10 +27,10 @@ from decgraph.check.proof.folding import FOLDS, constant, same
 from decgraph.check.proof.invariants import (
     COMMITS,
     WORDS,
+    DerivationStopped,
     Invariant,
     NotKept,
     Step,
-    Stopped,
     as_wide,
     asks_done,
     contains,
@@ -72,7 +72,7 @@ class Kernel(Environment):
         """The steps of the derivation. Raises Stopped where nothing follows, NotKept for a loop without a true invariant."""
         self.region(self.function.body)
         if not self.ended and self.mode != "inside":
-            raise Stopped(None, "the function may return before the request is done")
+            raise DerivationStopped(None, "the function may return before the request is done")
         return self.steps
 
     def region(self, region: Region) -> list[Fact | None]:
@@ -137,7 +137,7 @@ class Kernel(Environment):
         states is remembered; nothing in it may commit."""
         for inner in (o for r in op.regions for o in r.walk()):
             if inner.opcode in ("commit", "return"):
-                raise Stopped(inner, f"{inner.opcode} inside {op.opcode}")
+                raise DerivationStopped(inner, f"{inner.opcode} inside {op.opcode}")
             noises = frozenset((v, None) for v in inner.operands if v.type.elem == "noise")
             for v in op.results:
                 self.taints[v] |= noises | self.taint(*inner.operands)
@@ -173,20 +173,20 @@ class Kernel(Environment):
         if isinstance(what, Nodes) and what.which == "root" and what.version == self.version:
             return None  # the way to the root is empty
         if len(op.operands) != 1:
-            raise Stopped(op, "commits the way to a node")
+            raise DerivationStopped(op, "commits the way to a node")
         if isinstance(what, Unfit):
-            raise Stopped(op, what.why)
+            raise DerivationStopped(op, what.why)
         if (
             not isinstance(what, Token | Path)
             or what.model not in self.models
             or isinstance(what, Token)
             and op.operands[0].type.dims
         ):
-            raise Stopped(op, f"nothing is known of what is committed ({op.operands[0].type.elem})")
+            raise DerivationStopped(op, f"nothing is known of what is committed ({op.operands[0].type.elem})")
         if what.version != self.version:
-            raise Stopped(op, "what is committed was drawn after another context")
+            raise DerivationStopped(op, "what is committed was drawn after another context")
         if RANK[what.how] < RANK[self.mode]:
-            raise Stopped(op, f"what is committed is known to be {WORDS[what.how].format(self.model)} only")
+            raise DerivationStopped(op, f"what is committed is known to be {WORDS[what.how].format(self.model)} only")
         if self.mode == "drawn":
             self._independent(op, what)
         kind = "the accepted path" if isinstance(what, Path) else "a token"
@@ -198,11 +198,11 @@ class Kernel(Environment):
         """Whether a draw is committed must not depend on what it is; own draws and others may stand side by side only where
         nothing else reads the `output` stream."""
         if what.how == "drawn" and what.noises & self.control:
-            raise Stopped(op, "whether it is committed depends on what it is")
+            raise DerivationStopped(op, "whether it is committed depends on what it is")
         self.committed.add(what.how)
         self.output_decides |= any(self.is_output(v) for v, _ in self.control)
         if len(self.committed) > 1 and (len(self.output_readers) > 1 or self.output_decides):
-            raise Stopped(op, "draws of the output stream beside draws with other noise")
+            raise DerivationStopped(op, "draws of the output stream beside draws with other noise")
 
     def _new_version(self, one: bool | None = None) -> None:
         """The context is another one now; one: after a commit of a single token, or of any number (None: by more than that)."""
@@ -233,7 +233,7 @@ class Kernel(Environment):
 
     def _return(self, op: Op) -> None:
         if self.mode != "inside":
-            raise Stopped(op, "returns")
+            raise DerivationStopped(op, "returns")
 
     # -- control flow
     def _if(self, op: Op) -> list[Fact | None]:
@@ -291,7 +291,7 @@ class Kernel(Environment):
 
     def _for(self, op: Op) -> list[Fact | None]:
         if op.attrs.get("lanes") and contains(op, "commit"):
-            raise Stopped(op, "commits in lanes")
+            raise DerivationStopped(op, "commits in lanes")
         low, high = (self.sizes.sum(v) for v in op.operands[:2])
         if low is not None and high is not None and self.sizes.proves(at_least(low, high)):
             self.sound.add(op)
@@ -328,7 +328,7 @@ class Kernel(Environment):
         out = self._loop(op, op.operands[limited:], self.taint(*op.operands[:limited]))
         if asks_done(op):
             if op.attrs.get("stops"):
-                raise Stopped(op, "leaves the loop before the request is done")
+                raise DerivationStopped(op, "leaves the loop before the request is done")
             always = any(o is op for o in self.function.body.ops)
             self.ended = self.ended or always and not limited and "fills" not in op.attrs
         return out
@@ -409,7 +409,7 @@ class Kernel(Environment):
         )
         self._kept(op, inv, after)
         if asks_done(op) and not self.progress and self.mode != "inside":
-            raise Stopped(op, "an iteration may commit nothing")
+            raise DerivationStopped(op, "an iteration may commit nothing")
         self.progress = progress
         self.control = outer | self.ends_draft
         self.states = dict(inv.states)

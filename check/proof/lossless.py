@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from decgraph.check.proof.matching import MOST_PATHS, NoRule
-from decgraph.check.proof.rows import P, Q, Rows, Scalar, SymbolicRow, added, negative, scaled, where_zero
+from decgraph.check.proof.rows import P, Q, RowNames, Scalar, SymbolicRow, added, negative, scaled, where_zero
 from decgraph.ir.values import Constant, Op, Region, Value
 
 
@@ -39,7 +39,7 @@ class Lossless:
     """The judgment on the region of one `tree.walk`."""
 
     def __init__(self, op: Op) -> None:
-        self.op, self.rows = op, Rows()
+        self.op, self.rows = op, RowNames()
         self.accepted: tuple[LossValue, ...] | None = None
 
     def judge(self) -> None:

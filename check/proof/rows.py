@@ -68,7 +68,7 @@ def negative(row: SymbolicRow) -> bool:
 
 
 @dataclass
-class Rows:
+class RowNames:
     """Names for `relu` rows."""
 
     names: dict[tuple[object, ...], str] = field(default_factory=dict)

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from decgraph.check.proof.amounts import INF, ONE, ZERO, Known
+from decgraph.check.proof.amounts import INF, ONE, ZERO, KnownAmounts
 from decgraph.check.proof.canvas_loops import Walk
 from decgraph.check.proof.canvas_values import CanvasValue
-from decgraph.check.proof.invariants import Step, Stopped
+from decgraph.check.proof.invariants import DerivationStopped, Step
 from decgraph.ir.linear import Linear
 from decgraph.ir.settings import Condition, conjuncts
 from decgraph.ir.values import Claim, Constant, Function, Module, Param
@@ -29,7 +29,7 @@ def scheduled(module: Module, claim: Claim) -> list[Step]:
     """The steps of a derivation that an algorithm has its specification's schedule where the claim holds; else Stopped."""
     spec = module.functions.get(claim.spec)
     if spec is None:
-        raise Stopped(None, f"no specification {claim.spec}")
+        raise DerivationStopped(None, f"no specification {claim.spec}")
     mine, known = _setting(module.entry, claim)
     args, theirs = dict(claim.args), {}
     for p in spec.params:
@@ -38,15 +38,15 @@ def scheduled(module: Module, claim: Claim) -> list[Step]:
     want = Walk(spec, _setting(module.entry, claim)[1], theirs)
     try:
         want.run()
-    except Stopped as stopped:
-        raise Stopped(None, f"the specification {claim.spec} (line {stopped.line}): {stopped.why}") from None
+    except DerivationStopped as stopped:
+        raise DerivationStopped(None, f"the specification {claim.spec} (line {stopped.line}): {stopped.why}") from None
     found = Walk(module.entry, known, mine)
     found.run()
     assert found.end is not None and want.end is not None
     if (found.asked, found.models, found.end.steps) != (want.asked, want.models, want.end.steps):
-        raise Stopped(None, f"{claim.spec} decides the cells in another order")
+        raise DerivationStopped(None, f"{claim.spec} decides the cells in another order")
     if claim.mode == "tokens" and not (found.own and want.own):
-        raise Stopped(None, "the draws read other noise than those of the specification")
+        raise DerivationStopped(None, "the draws read other noise than those of the specification")
     return found.steps
 
 
@@ -58,10 +58,10 @@ def _value(x: Constant) -> CanvasValue:
     return Linear.of(Fraction(x)) if isinstance(x, int | float | Fraction) else None
 
 
-def _setting(function: Function, claim: Claim) -> tuple[dict[str, CanvasValue], Known]:
+def _setting(function: Function, claim: Claim) -> tuple[dict[str, CanvasValue], KnownAmounts]:
     """What the parameters are under a claim's condition, and what is known of them. A part of the condition that is not
     understood is left out: what follows without it holds with it."""
-    known = Known()
+    known = KnownAmounts()
     given = {p.name: _parameter(p, known) for p in function.params}
 
     def amount(part: Condition) -> CanvasValue:
@@ -86,7 +86,7 @@ def _setting(function: Function, claim: Claim) -> tuple[dict[str, CanvasValue], 
     return given, known
 
 
-def _parameter(p: Param, known: Known) -> CanvasValue:
+def _parameter(p: Param, known: KnownAmounts) -> CanvasValue:
     t = p.value.type
     if t.elem == "model":
         return p.name

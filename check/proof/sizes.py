@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from decgraph.check.proof.terms import INDEX, PROMPT, ROOM, ZERO, Terms
 from decgraph.ir.facts import Context, Fact, Memory, Size
-from decgraph.ir.linear import Atom, Condition, Linear, at_least, compared, negated
+from decgraph.ir.linear import Condition, Inequality, Linear, at_least, compared, negated
 from decgraph.ir.values import Op, Value
 
 PARTS = ("compact", "take_first", "slice", "sort", "within")
@@ -107,7 +107,7 @@ class Sizes(Terms):
         ends = [self.sum(x) for x in loop.operands[:2]] if loop.opcode == "for" else [ZERO, None]
         self.facts[v] = (
             *([] if ends[0] is None else [at_least(i, ends[0])]),
-            *([] if ends[1] is None else [Atom(ends[1] - i, True)]),
+            *([] if ends[1] is None else [Inequality(ends[1] - i, True)]),
         )
 
     def carried(self, v: Value) -> None:
@@ -210,7 +210,7 @@ class Sizes(Terms):
             x = x + n  # counted from the end
         if x is not None:
             within = self.within(self.length(v)) if v.type.dims else True
-            if self.proves(("or", negated(within), ("and", at_least(x, ZERO), Atom(n - x, True)))):
+            if self.proves(("or", negated(within), ("and", at_least(x, ZERO), Inequality(n - x, True)))):
                 return True
         if not v.type.dims or op is None:
             return False

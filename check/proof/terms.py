@@ -14,7 +14,7 @@ from itertools import pairwise
 from decgraph.check.proof.folding import INF, Range
 from decgraph.ir import values
 from decgraph.ir.facts import Context, Fact, Path, Piece
-from decgraph.ir.linear import Atom, Condition, Linear, at_least, compared, condition_of, contradiction, negated
+from decgraph.ir.linear import Condition, Inequality, Linear, at_least, compared, condition_of, contradiction, negated
 from decgraph.ir.ops.common import numeric
 from decgraph.ir.values import Constant, Function, Op, Param, Value
 
@@ -39,10 +39,10 @@ class Terms:
         self.sums: dict[Value, Linear] = {}
         self.lengths: dict[Value, Linear] = {}
         self.conditions: dict[Value, Condition] = {}
-        self.facts: dict[Hashable, tuple[Atom, ...]] = {
-            INDEX: (Atom(Linear.of(INDEX)),),
+        self.facts: dict[Hashable, tuple[Inequality, ...]] = {
+            INDEX: (Inequality(Linear.of(INDEX)),),
             PROMPT: (at_least(Linear.of(PROMPT), 1),),
-            ROOM: (Atom(Linear.of(ROOM)),),
+            ROOM: (Inequality(Linear.of(ROOM)),),
         }
         self.real: set[Hashable] = set()
         self.ranges: dict[Value, Range] = {}
@@ -76,8 +76,8 @@ class Terms:
     def _symbol(self, v: Value, low: Fraction | int | None, high: Fraction | int | None, real: bool = False) -> Linear:
         """A value that stands for itself, between two numbers."""
         s = Linear.of(v)
-        atoms = [] if low is None else [Atom(s - Linear.of(Fraction(low)))]
-        atoms += [] if high is None else [Atom(Linear.of(Fraction(high)) - s)]
+        atoms = [] if low is None else [Inequality(s - Linear.of(Fraction(low)))]
+        atoms += [] if high is None else [Inequality(Linear.of(Fraction(high)) - s)]
         self.facts[v] = tuple(atoms)
         if real:
             self.real.add(v)
@@ -91,7 +91,7 @@ class Terms:
         return contradiction([*self.assumed, negated(condition)], lambda s: s not in self.real, lambda s: self.facts.get(s, ()))
 
     def equal(self, a: Linear, b: Linear) -> bool:
-        return a == b or self.proves(Atom(a - b)) and self.proves(Atom(b - a))
+        return a == b or self.proves(Inequality(a - b)) and self.proves(Inequality(b - a))
 
     def condition(self, v: Value) -> Condition:
         """A truth value as a condition on numbers, or as a constant."""
@@ -114,7 +114,7 @@ class Terms:
     @staticmethod
     def within(length: Linear | None) -> Condition:
         """That the generic index is one of a vector of this length."""
-        return True if length is None else Atom(length - Linear.of(INDEX), True)
+        return True if length is None else Inequality(length - Linear.of(INDEX), True)
 
     def sum(self, v: Value) -> Linear | None:
         """A number as a sum; of a vector its generic element."""
@@ -233,7 +233,7 @@ class Terms:
                 return self._symbol(op.result, 0, None, real=op.result.type.elem != "int")
             case "div" if b.number:
                 return a.times(Fraction(1) / b.number)
-            case "div" if a == ZERO and self.proves(("or", Atom(b, True), Atom(b.times(-1), True))):
+            case "div" if a == ZERO and self.proves(("or", Inequality(b, True), Inequality(b.times(-1), True))):
                 return ZERO
             case "minimum" | "maximum":
                 larger, smaller = (a, b) if fn == "maximum" else (b, a)
@@ -243,7 +243,7 @@ class Terms:
                     return b
                 v = self._symbol(op.result, None, None, real=op.result.type.elem != "int")
                 sign = 1 if fn == "maximum" else -1
-                self.facts[op.result] = tuple(Atom((v - x).times(sign)) for x in (a, b))
+                self.facts[op.result] = tuple(Inequality((v - x).times(sign)) for x in (a, b))
                 if self.proves(("and", at_least(a, ZERO), at_least(b, ZERO))):
                     self.facts[op.result] = (*self.facts[op.result], at_least(v, ZERO))
                 return v
@@ -269,7 +269,7 @@ class Terms:
             self.sums[op.result] = a
         elif self.proves(at_least(a, ZERO)):
             v = self._symbol(op.result, 0, None)
-            self.facts[op.result] = (*self.facts[op.result], at_least(a, v), Atom(v + 1 - a, True))
+            self.facts[op.result] = (*self.facts[op.result], at_least(a, v), Inequality(v + 1 - a, True))
 
     def _same(self, op: Op, version: int) -> None:
         v, x = op.result, op.operands[0]
@@ -468,7 +468,7 @@ class Terms:
         whole = op.opcode not in ("model.read", "model.states") or op.attrs.get("each")
         if op.opcode == "arg" and op.result.type.elem == "int" and not op.result.type.dims:
             i = self._symbol(op.result, 0, None)
-            self.facts[op.result] = (*self.facts[op.result], Atom(self.length(xs) - i, True))
+            self.facts[op.result] = (*self.facts[op.result], Inequality(self.length(xs) - i, True))
         if len(op.result.type.dims) == 1 and xs.type.dims and whole and op.result.type.dims[0].kind != "vocab":
             self.lengths[op.result] = self.length(xs)
 

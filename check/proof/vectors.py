@@ -14,25 +14,25 @@ from decgraph.check.proof.canvas_values import (
     Best,
     Between,
     Blocks,
+    CanvasRows,
     CanvasValue,
+    CellDraws,
     CellEdit,
     Cells,
     Counts,
-    Drawn,
     Formula,
     K,
     MaskedOf,
     Open,
     Places,
     Ranked,
-    Rows,
     Rule,
     Score,
     Vector,
     Walks,
     number,
 )
-from decgraph.ir.linear import Atom, Condition, Linear, contradiction, negated
+from decgraph.ir.linear import Condition, Inequality, Linear, contradiction, negated
 from decgraph.ir.values import Op
 
 
@@ -43,7 +43,7 @@ def size(w: Walks, x: CanvasValue) -> Linear | None:
             return x.size
         case Cells():
             return x.high - x.low
-        case Rows() | Drawn():
+        case CanvasRows() | CellDraws():
             return w.length if x.at is None else size(w, x.at)
         case Blocks():
             return w.length if x.step == ONE else ONE if w.known.at_least(x.step - w.length) else None
@@ -54,7 +54,7 @@ def size(w: Walks, x: CanvasValue) -> Linear | None:
 
 def unknown(w: Walks) -> Formula:
     """A condition of which nothing is known; of a vector it may be another one for each entry."""
-    return Formula(Atom(w.known.atom()))
+    return Formula(Inequality(w.known.atom()))
 
 
 def settled(condition: Condition) -> bool | Formula:
@@ -198,7 +198,7 @@ def _constant(w: Walks, op: Op) -> CanvasValue:
 
 
 def _faced(w: Walks, op: Op, x: CanvasValue) -> CanvasValue:
-    return replace(x, face=op.attrs["face"]) if isinstance(x, Rows) else Vector(size(w, x))
+    return replace(x, face=op.attrs["face"]) if isinstance(x, CanvasRows) else Vector(size(w, x))
 
 
 def _counted(w: Walks, op: Op, x: CanvasValue, *_: CanvasValue) -> CanvasValue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decgraph.check.proof.environment import Environment
-from decgraph.check.proof.invariants import Stopped
+from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.ir.facts import NONE, Canvas, CellTokens, Context, Drafts, Fact, ModelIs, Nodes, Path, Rows, Tree, Unfit
 from decgraph.ir.labels import Labels
 from decgraph.ir.values import Op, Value
@@ -13,7 +13,7 @@ def accepted(k: Environment, op: Op) -> Fact:
     """What a verification accepts: by the judgment on its rule, the evidence and the tree."""
     for inner in op.regions[0].walk():
         if inner.opcode in ("commit", "return", "state.write", "run"):
-            raise Stopped(inner, f"{inner.opcode} inside a rule")
+            raise DerivationStopped(inner, f"{inner.opcode} inside a rule")
     tree, rows = k.of(op.operands[0]), k.of(op.operands[1])
     made_here = {v for inner in op.regions[0].walk() for v in inner.operands if v.type.elem == "noise"}
     noises = frozenset((v, None) for v in made_here)
@@ -108,6 +108,6 @@ def inside(k: Environment, op: Op) -> tuple[str, str] | None:
     tree = k.of(op.operands[1]) if len(op.operands) == 2 else None
     if isinstance(tree, Tree) and tree.inside in ("", *k.models):
         if tree.version != k.version:
-            raise Stopped(op, "commits the way to a node of a tree that stands on another context")
+            raise DerivationStopped(op, "commits the way to a node of a tree that stands on another context")
         return f"commits the way to a node of a tree of tokens that `{k.model}` gives mass to", "tree-inside"
     return None

@@ -10,7 +10,7 @@ import numpy as np
 from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Path, resolve_path
 from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
-from decgraph.ir.linear import Atom
+from decgraph.ir.linear import Inequality
 from decgraph.ir.machine import Datum, Machine
 from decgraph.ir.opdef import Attrs, OpError, Regions, Types, op
 from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, numeric, spread, truncated
@@ -34,7 +34,7 @@ WHOLE = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 def _positive(k: facts.Known, v: Value, *, strict: bool = True) -> bool:
     """Whether a number, or each of a vector, is above 0, or with strict False not below it."""
     low, n = k.low(v), k.sizes.sum(v)
-    return low > 0 or low == 0 and not strict or n is not None and k.proves(Atom(n, strict))
+    return low > 0 or low == 0 and not strict or n is not None and k.proves(Inequality(n, strict))
 
 
 def _less(k: facts.Known, v: Value) -> facts.Row | facts.CellRows | None:

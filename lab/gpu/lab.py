@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from decgraph.bench.machine import facts
-from decgraph.bench.weights import Weights, paired
+from decgraph.bench.weights import BenchWeights, paired
 from decgraph.runtime.models.decoder.make import net_of_module
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import Vocab
@@ -59,7 +59,7 @@ class Lab:
     def __init__(self, device: torch.device, sizes: Any) -> None:
         self.device, self.sizes, self.cuda = device, sizes, device.type == "cuda"
         self.agreement = 0.0
-        self._large: Weights | None = None
+        self._large: BenchWeights | None = None
 
     def sync(self) -> None:
         """Wait for the device."""
@@ -123,14 +123,14 @@ class Lab:
         told = f"a copy {gbs:.0f} GB/s; an operation {issue:.1f} us, a node {node:.2f} us, one value {read:.1f} us"
         return {**row, "says": f"{told}; {row['gpu']}; torch {torch.__version__}, triton {triton.__version__}"}
 
-    def weights(self) -> Weights:
+    def weights(self) -> BenchWeights:
         """The target, the drafter, which is its first layers, and an EAGLE head. What the layers above add is scaled down until
         target and drafter agree on three tokens of four. Random weights cost what any do."""
         if self._large is None:
             target, drafter = (self.made(LlamaConfig, LlamaForCausalLM, layers) for layers in (None, self.sizes.below))
             self.agreement = paired(target, drafter, self.sizes.below)
             parts = {"features": self.made(EagleConfig, EagleHead, 1)}
-            self._large = Weights("llama", target, drafter, target.config.vocab_size, parts=parts)
+            self._large = BenchWeights("llama", target, drafter, target.config.vocab_size, parts=parts)
         return self._large
 
     def masked(self) -> Any:

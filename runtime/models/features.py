@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.interface import Cell, Memory, Model, Path, Row, Scores, Soft, check_family, check_path
+from decgraph.runtime.models.interface import Cell, Memory, Model, Path, Row, Scores, SoftCell, check_family, check_path
 
 
 class Features(Model):
@@ -36,7 +36,7 @@ class Features(Model):
     def target_or_self(self) -> Model:
         return self.target
 
-    def _feature(self, pairs: Sequence[tuple[Row, int | Soft]]) -> Row:
+    def _feature(self, pairs: Sequence[tuple[Row, int | SoftCell]]) -> Row:
         """The feature at the last of `pairs` (feature or None, token), which attends to all of them."""
         raise NotImplementedError
 
@@ -61,7 +61,7 @@ class Features(Model):
         if known and known - 1 not in memory.features:
             raise DecError(f"{self.name!r} needs the target's feature of position {known - 1}, which was evicted")
         own: dict[int, Row] = {}
-        pairs: list[tuple[Row, int | Soft]] = [] if known else [(None, path[0])]
+        pairs: list[tuple[Row, int | SoftCell]] = [] if known else [(None, path[0])]
         for j in range(1, known + 1):
             if j - 1 in memory.features:
                 pairs.append((memory.features[j - 1], path[j]))
@@ -76,7 +76,7 @@ class Features(Model):
         the root, by position. Raises DecError if the memory lost the feature that the root's slot reads."""
         path = check_path(self, path)
         check_known(self, memory, known := min(memory.length, len(path) - 1))
-        pairs: list[tuple[Row, int | Soft]] = [] if known else [(None, path[0])]
+        pairs: list[tuple[Row, int | SoftCell]] = [] if known else [(None, path[0])]
         pairs += [(memory.features[j - 1], path[j]) for j in range(1, known + 1) if j - 1 in memory.features]
         pairs += [(own[j - 1], path[j]) for j in range(known + 1, len(path))]
         return self._feature(pairs)

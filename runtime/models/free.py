@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from decgraph.runtime.models.features import Features
-from decgraph.runtime.models.interface import Cell, Model, Row, Scores, Soft, Visibility, Vocab
+from decgraph.runtime.models.interface import Cell, Model, Row, Scores, SoftCell, Visibility, Vocab
 from decgraph.runtime.models.layered import Layered
 
 
@@ -127,7 +127,7 @@ class FreeFeatures(Features):
         super().__init__(target, name or f"{target.name}.features{seed}")
         self.seed = seed
 
-    def _feature(self, pairs: Sequence[tuple[Row, int | Soft]]) -> Row:
+    def _feature(self, pairs: Sequence[tuple[Row, int | SoftCell]]) -> Row:
         return digest("feature", self.seed, tuple(pairs))
 
 

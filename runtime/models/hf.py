@@ -14,10 +14,10 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.config import mapping, whole
 from decgraph.runtime.models.decoder.compared import Different, refuse_different
 from decgraph.runtime.models.decoder.families import STATES, WITHOUT
-from decgraph.runtime.models.decoder.shape import Unknown
+from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.folders import Folder, adapted_from, context_of, read
-from decgraph.runtime.models.forwards import Forward, note
+from decgraph.runtime.models.forwards import ForwardChoice, note
 from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
 from decgraph.runtime.placement import AUTO, BLOCKS, Placement
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.heads.layout import Part
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads, HFReading, HFRooted, HFStaged
-    from decgraph.runtime.models.hf_live import Live
+    from decgraph.runtime.models.hf_live import LiveModel
 
 
 _LOG = logging.getLogger("decgraph.engine")
 
 
-def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | None = None) -> HFCausal | Live:
+def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | None = None) -> HFCausal | LiveModel:
     """A causal language model of a folder or a GGUF file. With `reuse` calls share earlier calls' cached nodes (see
     `HFCausal`). placed: its device and dtype; None: `auto` for both.
 
     The decoder runs it where it has an entry for the family. Else transformers' module does, by layers; and where its layers do
-    not hand on what `HFCausal` needs, as a `Live` model: that is evaluated and decoded with like any other, and has no exits,
+    not hand on what `HFCausal` needs, as a `LiveModel`: that is evaluated and decoded with like any other, and has no exits,
     heads or memories.
 
     Raises DecError if the folder, its configuration or its architecture cannot be used, and for a device that is not there.
@@ -75,7 +75,7 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
         except (DecError, TypeError) as refused:  # TypeError: a forward that takes no keyword arguments but its own
             return _live(folder, vocab, refused, placed)
         if differs is not None:
-            note(net.base, Forward("module", reason=str(differs)))
+            note(net.base, ForwardChoice("module", reason=str(differs)))
     from decgraph.runtime.models.hf_causal import HFCausal
 
     return HFCausal(net, name=folder.name, vocab=vocab, context=folder.context, family=str(folder.path), reuse=reuse)
@@ -119,7 +119,7 @@ def _adapted(at: Path, base: Path, reuse: bool, placed: Placement) -> HFCausal:
     try:
         refuse_different(folder.config)
         net = net_of_folder(folder.path, folder.config, dtype, device, source)
-    except Unknown as unknown:
+    except UnknownToDecoder as unknown:
         why = f"{at} adds to {folder.path}, which runs as transformers' own module: {unknown}"
         raise DecError(why, hint=MERGE) from None
     source.check_used()
@@ -143,7 +143,7 @@ def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
     return HFCausal(net, name=path.stem, vocab=vocab, context=context_of(config), family=str(path), reuse=reuse)
 
 
-def decoder_net(folder: Folder, placed: Placement) -> Net | Unknown:
+def decoder_net(folder: Folder, placed: Placement) -> Net | UnknownToDecoder:
     """The decoder's net of a folder; or why transformers' module is to run, which the log says. Raises DecError where weights
     in blocks are asked for and the decoder does not run the folder."""
     from decgraph.runtime.models.decoder.folder import net_of_folder
@@ -152,7 +152,7 @@ def decoder_net(folder: Folder, placed: Placement) -> Net | Unknown:
         refuse_different(folder.config)
         made = net_of_folder(folder.path, folder.config, placed.precision(folder.dtype), placed.device)
         return made if placed.dtype not in BLOCKS else made.in_blocks(placed.dtype)
-    except Unknown as unknown:
+    except UnknownToDecoder as unknown:
         if placed.dtype in BLOCKS:
             raise DecError(
                 f"{folder.path} has no weights in {placed.dtype}: transformers' own module runs it ({unknown})",
@@ -162,7 +162,9 @@ def decoder_net(folder: Folder, placed: Placement) -> Net | Unknown:
         return unknown
 
 
-def _live(folder: Folder, vocab: Vocab, refused: Exception, placed: Placement, loader: str = "AutoModelForCausalLM") -> Live:
+def _live(
+    folder: Folder, vocab: Vocab, refused: Exception, placed: Placement, loader: str = "AutoModelForCausalLM"
+) -> LiveModel:
     """The model as the library runs it, if the engine can run it too; else what was in the way first."""
     import transformers
 

@@ -22,7 +22,7 @@ from decgraph.runtime.models.interface import (
     Path,
     Row,
     Scores,
-    Soft,
+    SoftCell,
     Value,
     check_family,
     check_path,
@@ -159,7 +159,7 @@ class HFFeatures(_Head):
             return torch.cat([self._forward([p], given) for p in paths])
         root = paths[0][: known + 1]
         features: list[Tensor] = []
-        tokens: list[int | Soft] = []
+        tokens: list[int | SoftCell] = []
         positions: list[int] = []
         for j in range(1, known + 1):
             feature = self._feature(given, j - 1)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 2048  # rows of scores kept
 
 
-class Live(Model):
+class LiveModel(Model):
     """A live causal language model. Rows are float64 logits of what the module computes in its own dtype. Calls
     are pure, so the rows of recent paths are remembered."""
 
@@ -67,7 +67,7 @@ class Live(Model):
         return out
 
 
-def from_module(module: nn.Module, *, name: str, vocab: Vocab | None = None) -> Live:
+def from_module(module: nn.Module, *, name: str, vocab: Vocab | None = None) -> LiveModel:
     """A live `AutoModelForCausalLM` (any: gpt2, gpt_neox, opt, phi3, gemma3, ...) as a model. The module is put in
     evaluation mode and otherwise left as it is. Without `vocab` the tokens are the ids of its output matrix.
 
@@ -81,7 +81,7 @@ def from_module(module: nn.Module, *, name: str, vocab: Vocab | None = None) -> 
         raise DecError(f"{name!r} is an encoder and a decoder, not a causal language model")
     module.eval()
     limit = getattr(text, "max_position_embeddings", None)
-    return Live(
+    return LiveModel(
         module,
         name=name,
         vocab=vocab or Vocab("ids", int(text.vocab_size)),

@@ -21,7 +21,7 @@ from decgraph.runtime.models.interface import (
     Memory,
     Model,
     Scores,
-    Soft,
+    SoftCell,
     Visibility,
     Vocab,
     check_cells,
@@ -29,7 +29,7 @@ from decgraph.runtime.models.interface import (
     check_scores,
     sees,
 )
-from decgraph.runtime.models.masked_settings import LEGAL, Reading
+from decgraph.runtime.models.masked_settings import LEGAL, ResolvedSettings
 from decgraph.runtime.models.rotary import bounded
 from decgraph.runtime.models.tape import Tape
 
@@ -191,11 +191,11 @@ def inputs_of(table: Tensor, cells: Sequence[Cell], mask: object) -> Tensor:
     """Token ids int64[n] of cells, the mask's where one is masked; embeddings [n, width] where a cell is soft. table: [V,
     width]."""
     ids = torch.tensor([c if isinstance(c, int) else mask for c in cells], device=table.device)
-    if not any(isinstance(c, Soft) for c in cells):
+    if not any(isinstance(c, SoftCell) for c in cells):
         return ids
     rows = table[ids].clone()
     for n, cell in enumerate(cells):
-        if isinstance(cell, Soft):
+        if isinstance(cell, SoftCell):
             weights = torch.tensor([float(w) for w in cell.weights], dtype=table.dtype, device=table.device)
             rows[n] = weights @ table[: len(weights)] + float(cell.mask) * table[mask]
     return rows
@@ -241,7 +241,15 @@ class CalledMasked(_Masked[Tensor]):
     """
 
     def __init__(
-        self, module: nn.Module, reading: Reading, *, name: str, vocab: Vocab, context: int | None, family: str, why: str
+        self,
+        module: nn.Module,
+        reading: ResolvedSettings,
+        *,
+        name: str,
+        vocab: Vocab,
+        context: int | None,
+        family: str,
+        why: str,
     ) -> None:
         self._read(name, vocab, context, family, getattr(module, "config", None))
         self.mask, self.shift, self.visibility = reading.mask, reading.shift, reading.visibility
@@ -259,7 +267,7 @@ class CalledMasked(_Masked[Tensor]):
 
     def _scored(self, cells: tuple[Cell, ...]) -> Tensor:
         """float64[length, at least vocabulary]."""
-        if any(isinstance(c, Soft) for c in cells):
+        if any(isinstance(c, SoftCell) for c in cells):
             self.check_mixes()
         read = inputs_of(self.embedding, cells, self.mask)[None]
         ids = torch.tensor([[c if isinstance(c, int) else self.mask for c in cells]], device=self.device)

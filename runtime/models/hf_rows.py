@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.decoder.net import Net
-from decgraph.runtime.models.interface import Cell, LayerMemory, Memory, Path, Soft
+from decgraph.runtime.models.interface import Cell, LayerMemory, Memory, Path, SoftCell
 from decgraph.runtime.models.soft_inputs import inputs
 from decgraph.runtime.models.tape import SeenRows, Tape
 
@@ -21,10 +21,10 @@ class Forest:
     `start` on; what lies before comes from a held memory and is no node."""
 
     def __init__(self) -> None:
-        self._ids: dict[tuple[int, int, int | Soft], int] = {}  # (start, or -1 below a node; parent; token) -> node
+        self._ids: dict[tuple[int, int, int | SoftCell], int] = {}  # (start, or -1 below a node; parent; token) -> node
         self._sees = np.zeros((0, 0), bool)
         self.positions: list[int] = []
-        self.tokens: list[int | Soft] = []
+        self.tokens: list[int | SoftCell] = []
         self._done = 0
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.hf_live import Live, from_module
+from decgraph.runtime.models.hf_live import LiveModel, from_module
 from decgraph.runtime.models.interface import Vocab
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 KINDS = ("PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING")
 
 
-class SoftPrompted(Live):
+class SoftPrompted(LiveModel):
     """The model inside a PeftModel, read after its virtual tokens. wrapper: the PeftModel. prefix: their keys and values by
     layer, each [1, heads, count, dim]."""
 
-    def __init__(self, wrapper: nn.Module, inner: Live) -> None:
+    def __init__(self, wrapper: nn.Module, inner: LiveModel) -> None:
         context = None if inner.context is None else inner.context - wrapper.active_peft_config.num_virtual_tokens
         super().__init__(inner.module, name=inner.name, vocab=inner.vocab, context=context, family=inner.family)
         self.wrapper = wrapper

@@ -70,7 +70,7 @@ MASK: Final = _Mask()
 
 
 @dataclass(frozen=True, repr=False)
-class Soft:
+class SoftCell:
     """A cell that is a mixture of embeddings: `weights[v]` of token v's, `mask` of the mask's (LRD)."""
 
     weights: tuple[Number, ...]
@@ -81,8 +81,8 @@ class Soft:
         return f"Soft({', '.join(f'{float(w) + 0.0:.6f}' for w in (*self.weights, self.mask))})"
 
 
-Cell = int | _Mask | Soft
-Path = tuple[int | Soft, ...]
+Cell = int | _Mask | SoftCell
+Path = tuple[int | SoftCell, ...]
 
 
 def mixture(coordinates: Sequence[Number]) -> Cell:
@@ -94,7 +94,7 @@ def mixture(coordinates: Sequence[Number]) -> Cell:
         return MASK
     if len(used) == 1 and weights[used[0]] == 1 and mask == 0:
         return used[0]
-    return Soft(tuple(weights), mask)
+    return SoftCell(tuple(weights), mask)
 
 
 @dataclass(frozen=True, eq=False)
@@ -515,8 +515,8 @@ def check_cells(model: Model, cells: Sequence[Cell]) -> tuple[Cell, ...]:
         raise ContextFullError(f"{len(cells)} positions are past the context length of {model.name!r} ({model.context})")
     size, same = model.vocab.size, isinstance(cells, tuple)
     for i, cell in enumerate(cells):
-        if isinstance(cell, (_Mask, Soft)):  # several times faster than a union type here
-            if model.kind != "masked" and not (model.kind == "causal" and isinstance(cell, Soft)):
+        if isinstance(cell, (_Mask, SoftCell)):  # several times faster than a union type here
+            if model.kind != "masked" and not (model.kind == "causal" and isinstance(cell, SoftCell)):
                 raise DecError(f"{model.name!r} is causal: position {i} must hold a token, not {cell!r}")
         elif not 0 <= cell < size:
             raise DecError(f"token {cell} at position {i} is not in the vocabulary of {model.name!r}, which has {size} tokens")
@@ -524,7 +524,7 @@ def check_cells(model: Model, cells: Sequence[Cell]) -> tuple[Cell, ...]:
             same = False  # a NumPy integer: equal to an int, but written and hashed into free models otherwise
     if same:
         return cells  # type: ignore[return-value]  # it is a tuple, see above
-    return tuple(c if isinstance(c, (_Mask, Soft)) else index(c) for c in cells)
+    return tuple(c if isinstance(c, (_Mask, SoftCell)) else index(c) for c in cells)
 
 
 def check_path(model: Model, path: Sequence[Cell]) -> Path:

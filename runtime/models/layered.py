@@ -29,13 +29,13 @@ from decgraph.runtime.models.interface import (
     check_family,
     sees,
 )
-from decgraph.runtime.models.parts import Use, check_layers, grouped, no_such, skip_name, without
+from decgraph.runtime.models.parts import LayerUse, check_layers, grouped, no_such, skip_name, without
 
 _REMEMBERED = 50_000  # columns kept for causal prefixes before the memo starts afresh
 
 
 @dataclass(frozen=True)
-class Column:
+class LayerStates:
     """The results at one position: the state entering each layer and the last one, and each layer's
     K/V. A layer that the model does not use has no row.
     """
@@ -48,12 +48,12 @@ class Column:
 class Layered(Model):
     """A model of `layers` layers of which it uses `uses`. Set in a subclass's constructor by `_setup`."""
 
-    uses: tuple[Use, ...]
+    uses: tuple[LayerUse, ...]
     heads_count: int = 0
 
     def _setup(self) -> None:
-        self.uses = tuple(map(Use, range(self.layers)))
-        self._memo: dict[tuple[Cell, ...], Column] = {}
+        self.uses = tuple(map(LayerUse, range(self.layers)))
+        self._memo: dict[tuple[Cell, ...], LayerStates] = {}
         self.trunks: dict[int, Layered] = {}
 
     # A subclass implements these.
@@ -147,7 +147,7 @@ class Layered(Model):
                     total[j] += w
         return [w / (len(queries) * max(1, len(reads))) for w in total]
 
-    def remember(self, cells: Sequence[Cell], columns: Mapping[int, Column]) -> Memory:
+    def remember(self, cells: Sequence[Cell], columns: Mapping[int, LayerStates]) -> Memory:
         """The memory with these columns of `cells`."""
         return Memory(
             self.family,
@@ -163,7 +163,7 @@ class Layered(Model):
             {i: cells[i] for i in columns},
         )
 
-    def cell(self, path: Sequence[Cell], before: Sequence[Column]) -> Column:
+    def cell(self, path: Sequence[Cell], before: Sequence[LayerStates]) -> LayerStates:
         """The column at the end of a causal path, computed from the columns before it, whatever they were computed from."""
         cells = check_cells(self, path)
         return self._column(cells, len(cells) - 1, dict(enumerate(before)))
@@ -201,7 +201,7 @@ class Layered(Model):
             state = {i: self._next(use, i, s, [rows[j] for j in sorted(rows) if j <= i], s) for i, s in state.items()}
         return self.read_out(state[max(state)])
 
-    def _path(self, path: Sequence[Cell], given: Memory | None, at: Sequence[int] | None = None) -> dict[int, Column]:
+    def _path(self, path: Sequence[Cell], given: Memory | None, at: Sequence[int] | None = None) -> dict[int, LayerStates]:
         """The columns that a causal call computes."""
         cells = check_cells(self, path)
         check_family(self, given)
@@ -211,7 +211,7 @@ class Layered(Model):
         fresh = at if at is not None else range(min(given.length, len(cells) - 1), len(cells))
         return self._compute(cells, fresh, given)
 
-    def _canvas(self, cells: tuple[Cell, ...], at: Iterable[int], given: Memory | None) -> dict[int, Column]:
+    def _canvas(self, cells: tuple[Cell, ...], at: Iterable[int], given: Memory | None) -> dict[int, LayerStates]:
         """The columns that a masked call computes, at least those of `at`."""
         cells = check_cells(self, cells)
         check_family(self, given)
@@ -233,9 +233,9 @@ class Layered(Model):
             if u.attention
         ]
 
-    def _prefixes(self, cells: tuple[Cell, ...]) -> dict[int, Column]:
+    def _prefixes(self, cells: tuple[Cell, ...]) -> dict[int, LayerStates]:
         """All columns of a causal path without a given memory, each remembered by its prefix."""
-        columns: dict[int, Column] = {}
+        columns: dict[int, LayerStates] = {}
         for i in range(len(cells)):
             prefix = cells[: i + 1]
             if prefix not in self._memo:
@@ -245,7 +245,7 @@ class Layered(Model):
             columns[i] = self._memo[prefix]
         return columns
 
-    def _column(self, cells: tuple[Cell, ...], i: int, before: Mapping[int, Column]) -> Column:
+    def _column(self, cells: tuple[Cell, ...], i: int, before: Mapping[int, LayerStates]) -> LayerStates:
         state, states, kv = self._embed(cells[i], i), {}, {}
         for use in self.uses:
             layer = use.layer
@@ -256,16 +256,16 @@ class Layered(Model):
                 kv[layer] = self._keys_values(layer, i, asks)
                 rows = [before[j].kv[layer] for j in range(i)] + [kv[layer]]
             state = self._next(use, i, state, rows, asks)
-        return Column(states, kv, state)
+        return LayerStates(states, kv, state)
 
-    def _next(self, use: Use, position: int, state: Row, rows: Sequence[Row], asks: Row) -> Row:
+    def _next(self, use: LayerUse, position: int, state: Row, rows: Sequence[Row], asks: Row) -> Row:
         """The state after a layer, or after the half of it that is used."""
         if not use.attention:
             return self._mlp(use.layer, position, state)
         attend = self._attend if use.mlp else self._attention
         return attend(use.layer, position, state, rows, None if asks is state else asks)
 
-    def _compute(self, cells: tuple[Cell, ...], fresh: Iterable[int], given: Memory | None) -> dict[int, Column]:
+    def _compute(self, cells: tuple[Cell, ...], fresh: Iterable[int], given: Memory | None) -> dict[int, LayerStates]:
         """Layer by layer: the fresh positions see each other and what `given` holds, as far as they see at
         all."""
         fresh = sorted(set(fresh))
@@ -289,7 +289,7 @@ class Layered(Model):
                 )
                 for i in fresh
             }
-        return {i: Column(states[i], kv[i], state[i]) for i in fresh}
+        return {i: LayerStates(states[i], kv[i], state[i]) for i in fresh}
 
     # Derived models: the same weights, the same family, other layers.
 
@@ -308,7 +308,7 @@ class Layered(Model):
                 return made
         raise no_such(self.name, self.layers, how, args)
 
-    def _using(self, how: str, uses: Sequence[Use]) -> Self:
+    def _using(self, how: str, uses: Sequence[LayerUse]) -> Self:
         made = self._copy(how)
         made.uses = tuple(uses)
         return made

@@ -47,10 +47,10 @@ def load_markov(path: FolderPath, named: Vocab | None, device: str) -> Markov:
     hidden states too, and for tensors that are not there or do not fit each other."""
     from decgraph.runtime.models.heads.eagle import draft_tokens
     from decgraph.runtime.models.heads.files import tensors
-    from decgraph.runtime.models.heads.layout import Source
+    from decgraph.runtime.models.heads.layout import HeadFolder
 
     at = path.expanduser().resolve()
-    source = Source(at, settings(at / "config.json"), tensors(at))
+    source = HeadFolder(at, settings(at / "config.json"), tensors(at))
     if source.config.get("markov_head_type", "vanilla") != "vanilla":
         raise DecError(
             f"{at} has a Markov head of the type {source.config['markov_head_type']}, which reads hidden states",

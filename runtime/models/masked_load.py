@@ -23,7 +23,7 @@ from decgraph.runtime.models.folders import Folder, context_of, read
 from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.models.masked_restored import RESTORED, restored
-from decgraph.runtime.models.masked_settings import OTHERWISE, MaskedSettings, Reading, reading_of
+from decgraph.runtime.models.masked_settings import OTHERWISE, MaskedSettings, ResolvedSettings, reading_of
 from decgraph.runtime.models.tape import Tape
 from decgraph.runtime.placement import Placement
 from decgraph.runtime.sources import home_of
@@ -119,7 +119,7 @@ def _at(home: Path | None, model: AnyMasked) -> AnyMasked:
     return model
 
 
-def _masked(net: Net, context: int | None, reading: Reading, name: str, vocab: Vocab, family: str) -> HFMasked:
+def _masked(net: Net, context: int | None, reading: ResolvedSettings, name: str, vocab: Vocab, family: str) -> HFMasked:
     seen = reading.visibility
     return HFMasked(
         net, name=name, vocab=vocab, context=context, family=family, mask=reading.mask, visibility=seen, shift=reading.shift
@@ -143,7 +143,7 @@ def _why(refused: Exception) -> str:
     return str(refused.diagnostics[0]) if isinstance(refused, DecError) else f"{type(refused).__name__}: {refused}"
 
 
-def _reading(name: str, kind: str, config: dict[str, object], asked: MaskedSettings, home: Path | None) -> Reading:
+def _reading(name: str, kind: str, config: dict[str, object], asked: MaskedSettings, home: Path | None) -> ResolvedSettings:
     """The settings of a model, with the mask that its folder's tokenizer names where its configuration names none."""
     if config.get("mask_token_id") is None:
         config = {**config, "mask_token_id": _mask_text(home)}

@@ -63,7 +63,7 @@ NAMES = tuple(f.name for f in fields(MaskedSettings))
 
 
 @dataclass(frozen=True)
-class Reading:
+class ResolvedSettings:
     """The settings of a model, all of them known."""
 
     mask: int
@@ -116,7 +116,7 @@ def said_by(name: str, config: Mapping[str, object]) -> MaskedSettings:
 
 def reading_of(
     name: str, kind: str, config: Mapping[str, object], asked: MaskedSettings, token_of: Callable[[str], int | None]
-) -> Reading:
+) -> ResolvedSettings:
     """The settings of a model: `name` is what messages call it, `kind` its class. token_of: the id of a special token's text,
     or None. Visibility that nobody says is "full", with a warning.
 
@@ -153,7 +153,7 @@ def reading_of(
             UserWarning,
             stacklevel=2,
         )
-    return Reading(token, found.shift, found.visibility or "full")
+    return ResolvedSettings(token, found.shift, found.visibility or "full")
 
 
 def _warn_of_other(name: str, asked: MaskedSettings, own: MaskedSettings, token_of: Callable[[str], int | None]) -> None:

@@ -14,7 +14,7 @@ from decgraph.errors import DecError
 
 
 @dataclass(frozen=True)
-class Use:
+class LayerUse:
     """A layer that runs, by its number, and which of its halves run. reads: the layer whose entering state its attention reads
     instead of its own, the first one of its group; None: there are no groups."""
 
@@ -24,7 +24,7 @@ class Use:
     reads: int | None = None
 
 
-def without(uses: Iterable[Use], attention: Iterable[int], mlp: Iterable[int]) -> tuple[Use, ...]:
+def without(uses: Iterable[LayerUse], attention: Iterable[int], mlp: Iterable[int]) -> tuple[LayerUse, ...]:
     """These layers without the attention of some and the MLPs of some. A layer with neither is left out."""
     attention, mlp = frozenset(attention), frozenset(mlp)
     kept = (
@@ -34,7 +34,7 @@ def without(uses: Iterable[Use], attention: Iterable[int], mlp: Iterable[int]) -
     return tuple(use for use in kept if use.attention or use.mlp)
 
 
-def grouped(uses: Sequence[Use], size: int) -> tuple[Use, ...]:
+def grouped(uses: Sequence[LayerUse], size: int) -> tuple[LayerUse, ...]:
     """These layers in groups of `size`, the attentions of each of which read the state that enters the group."""
     return tuple(replace(use, reads=uses[i - i % size].layer) for i, use in enumerate(uses)) if size > 1 else tuple(uses)
 
@@ -70,6 +70,6 @@ def check_layers(model: HasLayers, numbers: Iterable[int]) -> None:
         raise DecError(f"{model.name!r} has no layer {', '.join(map(str, odd))} to skip: its layers are 0..{model.layers - 1}")
 
 
-def untouched(uses: Sequence[Use]) -> int:
+def untouched(uses: Sequence[LayerUse]) -> int:
     """How many of the first layers are there, whole and in order."""
-    return next((n for n, use in enumerate(uses) if use != Use(n)), len(uses))
+    return next((n for n, use in enumerate(uses) if use != LayerUse(n)), len(uses))

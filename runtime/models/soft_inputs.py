@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.interface import Soft
+from decgraph.runtime.models.interface import SoftCell
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def mixture(embed: nn.Module, soft: Soft) -> Tensor:
+def mixture(embed: nn.Module, soft: SoftCell) -> Tensor:
     """The mixture of a module's embeddings [width], as the module looks them up (some scale them)."""
     weights = torch.tensor([float(w) for w in soft.weights])
     used = weights.nonzero()[:, 0]
@@ -23,7 +23,7 @@ def mixture(embed: nn.Module, soft: Soft) -> Tensor:
     return weights[used].to(at, rows.dtype) @ rows
 
 
-def replaced(embed: nn.Module, ids: Tensor, soft: Mapping[int, Soft]) -> Tensor:
+def replaced(embed: nn.Module, ids: Tensor, soft: Mapping[int, SoftCell]) -> Tensor:
     """The embeddings [n, width] of token ids int64[n], and of mixtures at some of their places."""
     rows: Tensor = embed(ids).clone()
     for place, cell in soft.items():
@@ -31,10 +31,10 @@ def replaced(embed: nn.Module, ids: Tensor, soft: Mapping[int, Soft]) -> Tensor:
     return rows
 
 
-def inputs(embed: nn.Module, cells: Sequence[int | Soft]) -> Tensor:
+def inputs(embed: nn.Module, cells: Sequence[int | SoftCell]) -> Tensor:
     """Token ids int64[n]; embeddings [n, width] where a cell is soft."""
-    ids = torch.tensor([0 if isinstance(c, Soft) else c for c in cells], device=device_of(embed))
-    soft = {n: c for n, c in enumerate(cells) if isinstance(c, Soft)}
+    ids = torch.tensor([0 if isinstance(c, SoftCell) else c for c in cells], device=device_of(embed))
+    soft = {n: c for n, c in enumerate(cells) if isinstance(c, SoftCell)}
     return replaced(embed, ids, soft) if soft else ids
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.interface import Memory, Model, Path, Scores, Soft, check_path
+from decgraph.runtime.models.interface import Memory, Model, Path, Scores, SoftCell, check_path
 from decgraph.runtime.models.spelling import retokenized, shared
 from decgraph.runtime.models.vocabularies import spelling_of
 
@@ -38,7 +38,7 @@ class Speaking(Model):
 
     def translated(self, path: Path) -> tuple[int, ...]:
         """The text of a path in the model's own tokens."""
-        tokens = [token for token in path if not isinstance(token, Soft)]
+        tokens = [token for token in path if not isinstance(token, SoftCell)]
         if len(tokens) < len(path):
             raise self._cannot("read mixtures of another model's embeddings")
         own = retokenized(tokens, self.source, self.own, whole=True)

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from decgraph.runtime.models.features import Features
-from decgraph.runtime.models.interface import Cell, Row, Scores, Soft, Visibility, Vocab
+from decgraph.runtime.models.interface import Cell, Row, Scores, SoftCell, Visibility, Vocab
 from decgraph.runtime.models.layered import Layered
 from decgraph.runtime.models.rounding import rounded
 
@@ -68,7 +68,7 @@ class TinyModel(Layered):
         self._setup()
 
     def _embed(self, cell: Cell, position: int) -> Row:
-        if isinstance(cell, Soft):
+        if isinstance(cell, SoftCell):
             mix = np.array([float(w) for w in cell.weights] + [float(cell.mask)])
             return mix @ self._table
         return self._table[cell if isinstance(cell, int) else -1]
@@ -130,7 +130,7 @@ class TinyFeatures(Features):
         self._mix = rng.normal(size=(dim, dim)) / np.sqrt(dim)
         self._dim = dim
 
-    def _feature(self, pairs: Sequence[tuple[Row, int | Soft]]) -> Row:
+    def _feature(self, pairs: Sequence[tuple[Row, int | SoftCell]]) -> Row:
         zero = np.zeros(self._dim)
         x = np.stack([np.concatenate([zero if f is None else f, self._embed(t, 0)]) for f, t in pairs]) @ self._in
         scores = x @ x[-1] / np.sqrt(self._dim)

@@ -10,7 +10,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.native.decoder import native
-from decgraph.runtime.native.formats import Blocks
+from decgraph.runtime.native.formats import QuantizedBlocks
 from decgraph.runtime.native.library import library
 from decgraph.runtime.native.products import NativeProduct
 
@@ -36,7 +36,7 @@ def in_blocks(decoder: Decoder, precision: str) -> Decoder:
     return native(decoder.copied(products=products))
 
 
-def rounded(matrix: Tensor, form: str) -> Blocks:
+def rounded(matrix: Tensor, form: str) -> QuantizedBlocks:
     """A matrix float32[out, in] in blocks of a format, each number to the nearest that its block has."""
     x = matrix.detach().float().reshape(matrix.shape[0], -1, 32)
     if form == "Q8_0":
@@ -49,7 +49,7 @@ def rounded(matrix: Tensor, form: str) -> Blocks:
         levels = _levels(x - low.float(), step, 0, 15).to(torch.uint8)
         parts = [step.view(torch.uint8), low.view(torch.uint8), levels[..., :16] | levels[..., 16:] << 4]
     data = torch.cat(parts, -1).reshape(len(x), -1).contiguous()
-    return Blocks(data, form, (int(matrix.shape[0]), int(matrix.shape[1])))
+    return QuantizedBlocks(data, form, (int(matrix.shape[0]), int(matrix.shape[1])))
 
 
 def _levels(x: Tensor, step: Tensor, low: int, high: int) -> Tensor:

@@ -15,7 +15,7 @@ PART = 1 << 20
 
 
 @dataclass(frozen=True)
-class Blocks:
+class QuantizedBlocks:
     """A matrix [outputs, inputs] in blocks of `format`: data uint8, its bytes, mapped or not, aligned or not."""
 
     data: Tensor

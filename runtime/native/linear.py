@@ -44,7 +44,7 @@ def product_of(linear: nn.Linear) -> Head:
     return product
 
 
-class Linear(nn.Linear):
+class NativeLinear(nn.Linear):
     """A linear module by the native product where no gradient is wanted: for the matrices of drafting heads. Parameters, names
     and the product of training are those of `nn.Linear`."""
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.products import Product
-from decgraph.runtime.native.formats import PART, Blocks
+from decgraph.runtime.native.formats import PART, QuantizedBlocks
 from decgraph.runtime.native.library import library, threads
 from decgraph.runtime.native.sizes import FORMATS
 
@@ -37,9 +37,9 @@ class BlockProduct(Product):
 
     matrices: float32 [out, in] or blocks, of the same `in`."""
 
-    def __init__(self, *matrices: Tensor | Blocks, biases: tuple[Tensor | None, ...] = ()) -> None:
+    def __init__(self, *matrices: Tensor | QuantizedBlocks, biases: tuple[Tensor | None, ...] = ()) -> None:
         super().__init__(*(m for m in matrices if isinstance(m, Tensor)), biases=biases or (None,) * len(matrices))
-        self.matrices: tuple[Tensor | Blocks, ...] = matrices
+        self.matrices: tuple[Tensor | QuantizedBlocks, ...] = matrices
 
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """[n, out]; with `added` [n, out], the sum of both."""
@@ -61,7 +61,7 @@ class BlockProduct(Product):
 
     def _reals(self, part: int, first: int, last: int) -> Tensor:
         matrix = self.matrices[part]
-        assert isinstance(matrix, Blocks)
+        assert isinstance(matrix, QuantizedBlocks)
         return matrix.reals(slice(first, last))
 
     def dequantised(self) -> list[Tensor]:
@@ -69,9 +69,9 @@ class BlockProduct(Product):
         return [m if isinstance(m, Tensor) else self._reals(n, 0, len(m)) for n, m in enumerate(self.matrices)]
 
 
-def product(*matrices: Tensor | Blocks, biases: tuple[Tensor | None, ...] = ()) -> Product:
+def product(*matrices: Tensor | QuantizedBlocks, biases: tuple[Tensor | None, ...] = ()) -> Product:
     """The product with matrices [out, in] by torch."""
-    if any(isinstance(m, Blocks) for m in matrices):
+    if any(isinstance(m, QuantizedBlocks) for m in matrices):
         return BlockProduct(*matrices, biases=biases)
     return Product(*(m for m in matrices if isinstance(m, Tensor)), biases=biases)
 
@@ -84,7 +84,7 @@ class NativeProduct(BlockProduct):
     Raises DecError where the library is not there or a matrix is not such."""
 
     def __init__(
-        self, *matrices: Tensor | Blocks, biases: tuple[Tensor | None, ...] = (), activations: Activations = "int16"
+        self, *matrices: Tensor | QuantizedBlocks, biases: tuple[Tensor | None, ...] = (), activations: Activations = "int16"
     ) -> None:
         super().__init__(*matrices, biases=biases)
         self.activations = activations
@@ -95,14 +95,14 @@ class NativeProduct(BlockProduct):
             raise DecError("a product has at most three matrices, of the same inputs")
         self.parts = Parts(len(matrices), sum(int(m.shape[0]) for m in matrices), inputs)
         for n, (matrix, bias) in enumerate(zip(matrices, self.biases, strict=True)):
-            data = matrix.data if isinstance(matrix, Blocks) else matrix
+            data = matrix.data if isinstance(matrix, QuantizedBlocks) else matrix
             tensors = [data] if bias is None else [data, bias]
             float32 = all(t.dtype == torch.float32 for t in tensors if t is not data or data is matrix)
             if not float32 or any(t.device.type != "cpu" or not t.is_contiguous() for t in tensors):
                 raise DecError("matrices are float32 or blocks on the CPU, as they lie in a file")
             if bias is not None and bias.shape != (len(matrix),):
                 raise DecError(f"a matrix {list(matrix.shape)} has a bias {list(bias.shape)}")
-            form = FORMATS[matrix.format][0] if isinstance(matrix, Blocks) else 0
+            form = FORMATS[matrix.format][0] if isinstance(matrix, QuantizedBlocks) else 0
             at = None if bias is None else bias.data_ptr()
             self.parts.part[n] = _Matrix(data.data_ptr(), at, matrix.shape[0], inputs, form, DOTS[activations])
         self._library, self._at = found, ctypes.addressof(self.parts)

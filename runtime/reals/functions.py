@@ -21,7 +21,7 @@ from decgraph.runtime.reals.polynomials import (
     raise_to,
     times,
 )
-from decgraph.runtime.reals.real import CONSTANT, TAKEN_APART, Exp, Log, Number, Power, Real, Share, factor, make, plain
+from decgraph.runtime.reals.real import CONSTANT, TAKEN_APART, Exp, LogAtom, Number, Power, Real, Share, factor, make, plain
 
 
 def key_of(x: Number) -> Hashable:
@@ -29,7 +29,7 @@ def key_of(x: Number) -> Hashable:
     return x.key if isinstance(x, Real) else Fraction(x)
 
 
-def _number(kind: str, key: Hashable, parts: Share | Log | Exp | Power, *made_of: Number) -> Real:
+def _number(kind: str, key: Hashable, parts: Share | LogAtom | Exp | Power, *made_of: Number) -> Real:
     """The number that is an atom."""
     inner = (p for x in made_of if isinstance(x, Real) for p in (x.num, *(f.poly for f in x.den)))
     return Real({((atom(kind, key, parts, inner), 1),): Fraction(1)}, {})
@@ -109,7 +109,7 @@ def exp(x: Number) -> Number:
     for m, c in x.num.items():
         if m == ():
             out = out * exp(c)
-        elif len(m) == 1 and isinstance(made := m[0][0].parts, Log) and m[0][1] == 1:
+        elif len(m) == 1 and isinstance(made := m[0][0].parts, LogAtom) and m[0][1] == 1:
             out = out * power(made.of, c)
         else:
             rest[m] = c
@@ -166,7 +166,7 @@ def _size(x: Number) -> Number:
 
 
 def _log_atom(x: Number) -> Number:
-    return _number("log", key_of(x), Log(x), x)
+    return _number("log", key_of(x), LogAtom(x), x)
 
 
 def shares(weights: Sequence[Number]) -> list[Number]:
@@ -259,7 +259,7 @@ def _open_atom(a: Atom, seen: dict[Atom, Number]) -> Number:
             case Share(weights, token):
                 opened = [_open(w, seen) for w in weights]
                 seen[a] = opened[token] / sum(opened, Fraction(0))
-            case Log(of):
+            case LogAtom(of):
                 seen[a] = log(_open(of, seen)) if isinstance(of, Real) else Real({((a, 1),): Fraction(1)}, {})
             case Exp(of):
                 seen[a] = exp(_open(of, seen))

@@ -45,7 +45,7 @@ class Share(NamedTuple):
     token: int
 
 
-class Log(NamedTuple):
+class LogAtom(NamedTuple):
     of: Number
 
 
@@ -58,7 +58,7 @@ class Power(NamedTuple):
     exponent: Fraction
 
 
-class Factor:
+class Divisor:
     """A polynomial of several terms that numbers are divided by; made once."""
 
     __slots__ = ("__weakref__", "cache", "poly")
@@ -73,15 +73,15 @@ class Factor:
         return self.cache[digits]
 
 
-_factors: WeakValueDictionary[frozenset[tuple[Monomial, Fraction]], Factor] = WeakValueDictionary()
+_factors: WeakValueDictionary[frozenset[tuple[Monomial, Fraction]], Divisor] = WeakValueDictionary()
 
 
-def factor(poly: Polynomial) -> Factor:
+def factor(poly: Polynomial) -> Divisor:
     """The factor of a polynomial."""
     key = frozenset(poly.items())
     found = _factors.get(key)
     if found is None:
-        found = _factors[key] = Factor(poly)
+        found = _factors[key] = Divisor(poly)
     return found
 
 
@@ -105,7 +105,7 @@ class Real:
 
     __slots__ = ("__weakref__", "_bounds", "_key", "_sign", "den", "num")
 
-    def __init__(self, num: Polynomial, den: dict[Factor, int]) -> None:
+    def __init__(self, num: Polynomial, den: dict[Divisor, int]) -> None:
         self.num, self.den = num, den
         self._sign: int | None = None
         self._key: Hashable = None
@@ -341,7 +341,7 @@ def _single(p: Polynomial) -> tuple[Fraction, Monomial]:
     return c, m
 
 
-def _over(x: Real, den: dict[Factor, int]) -> Polynomial:
+def _over(x: Real, den: dict[Divisor, int]) -> Polynomial:
     """The numerator of x over a multiple of its denominator."""
     out = x.num
     for f, n in den.items():
@@ -351,7 +351,7 @@ def _over(x: Real, den: dict[Factor, int]) -> Polynomial:
     return out
 
 
-def make(num: Polynomial, den: dict[Factor, int]) -> Number:
+def make(num: Polynomial, den: dict[Divisor, int]) -> Number:
     """The number num / den, cancelled where that is easy, as a Fraction where it is one."""
     if not num:
         return Fraction(0)
@@ -393,7 +393,7 @@ def worth(a: Atom, digits: int) -> intervals.Interval:
                 for w in weights:
                     total = intervals.add(total, interval_of(w, more), more)
                 found = intervals.multiply(interval_of(weights[token], more), intervals.inverse(total, more), digits)
-            case Log(of):
+            case LogAtom(of):
                 found = intervals.log(interval_of(of, more), digits)
             case Exp(of):
                 found = intervals.exp(interval_of(of, more + 20), digits)
@@ -410,4 +410,4 @@ def interval_of(x: Number, digits: int) -> intervals.Interval:
     return x.around(digits) if isinstance(x, Real) else intervals.rational(plain(x) or Fraction(x), digits)
 
 
-__all__ = ["CONSTANT", "TAKEN_APART", "Factor", "Real", "atom_around", "interval_of", "factor", "make", "plain", "raised"]
+__all__ = ["CONSTANT", "TAKEN_APART", "Divisor", "Real", "atom_around", "interval_of", "factor", "make", "plain", "raised"]

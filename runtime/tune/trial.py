@@ -31,7 +31,7 @@ SESSIONS = 64  # kept open at most: each has generated code, the models are shar
 
 
 @dataclass(frozen=True)
-class Done:
+class TrialRun:
     """One run by one setting: seconds by the chosen clock. tokens: of all of its requests, one after the other; each: those
     of every request of a batch."""
 
@@ -72,7 +72,7 @@ class Runner:
         """Collects garbage before runs that are compared, so that no run pays for another's."""
         gc.collect()
 
-    def run(self, chosen: Setting, number: int, *, max_tokens: int | None = None) -> Done:
+    def run(self, chosen: Setting, number: int, *, max_tokens: int | None = None) -> TrialRun:
         """Run one request or batch, of at most `limit` tokens each if it is given. Raises what ended it early: a DecError,
         `Interrupted`."""
         session = self.session(chosen)
@@ -93,7 +93,7 @@ class Runner:
                 raise result.error
         each = tuple(result.tokens for result in results)
         stats = results[0].stats if self.batch == 1 else _summed([result.stats for result in results])
-        return Done(tuple(t for tokens in each for t in tokens), max(seconds, 1e-9), stats, each)
+        return TrialRun(tuple(t for tokens in each for t in tokens), max(seconds, 1e-9), stats, each)
 
 
 def _summed(all_stats: Sequence[Stats]) -> Stats:
@@ -196,7 +196,7 @@ class Trials:
         names = [s for s in dict.fromkeys([self.default, *settings]) if not self.of(s).failed]
         self.order.shuffle(names)
         self.runner.settle()
-        done: dict[Setting, Done] = {}
+        done: dict[Setting, TrialRun] = {}
         for chosen in names:
             made = self.run(chosen, number)
             if made is not None:
@@ -211,7 +211,7 @@ class Trials:
                 for n, (ours, theirs) in enumerate(pairs, number):
                     self.compare(chosen, n % len(self.runner.requests), ours, theirs)
 
-    def run(self, chosen: Setting, number: int, *, max_tokens: int | None = None) -> Done | None:
+    def run(self, chosen: Setting, number: int, *, max_tokens: int | None = None) -> TrialRun | None:
         """One run; None for a setting that cannot. Raises DecError where that is the default."""
         started = time.monotonic()
         try:
@@ -237,7 +237,7 @@ class Trials:
                 self.run(chosen, self.turn % len(self.runner.requests), max_tokens=FEW)
 
     @staticmethod
-    def _count(figures: Figures, made: Done) -> None:
+    def _count(figures: Figures, made: TrialRun) -> None:
         figures.seconds += made.seconds
         figures.tokens += len(made.tokens)
         figures.calls += made.stats.target_calls

@@ -21,7 +21,7 @@ PAIRS = 40  # pairs of a finalist and the default after which more would say lit
 
 
 @dataclass
-class Outcome:
+class TuningOutcome:
     """What tuning found. `chosen` is the default where nothing beat it. `finals`: figures of the last rounds, `searched` of
     what came before."""
 
@@ -78,7 +78,7 @@ class Tuner:
 
         return left
 
-    def tune(self) -> Outcome:
+    def tune(self) -> TuningOutcome:
         """All phases. Raises DecError for a default that cannot run and for tokens that a claim rules out."""
         began = time.monotonic()
         self.left = search.until(self.seconds)
@@ -96,7 +96,7 @@ class Tuner:
         rivals = [s for s, f in judged.figures.items() if s != default and f.ratios and not f.failed]
         ahead = [s for s in rivals if judged.of(s).surely_above(GAIN, len(rivals))]
         chosen = max(ahead, key=lambda s: judged.of(s).ratio, default=default)
-        return Outcome(default, chosen, finals.figures, self.trials.figures, interrupted, time.monotonic() - began)
+        return TuningOutcome(default, chosen, finals.figures, self.trials.figures, interrupted, time.monotonic() - began)
 
     def candidates(self) -> list[Setting]:
         """The settings worth the final rounds. The search begins at the default, or at the setting that drafts least where one

@@ -13,25 +13,25 @@ import decgraph
 from decgraph.bench import baselines, compare, measure, shares, weights
 from decgraph.bench.agreement import Agreement
 from decgraph.bench.compare import asked
-from decgraph.bench.contenders import Ran, Theirs, greedy_is_exact, params_for, request_of, run, session_on
-from decgraph.bench.measure import Settings
-from decgraph.bench.prompts import Prompt, of_ids
+from decgraph.bench.contenders import ContenderRun, Theirs, greedy_is_exact, params_for, request_of, run, session_on
+from decgraph.bench.measure import MeasureSettings
+from decgraph.bench.prompts import BenchPrompt, of_ids
 from decgraph.errors import DecError
 
-TINY = Settings(limit=8, rounds=2)
+TINY = MeasureSettings(limit=8, rounds=2)
 GENERATE, ASSISTED = "transformers generate", "transformers assisted"
 
 
 @pytest.fixture(scope="module")
-def small() -> weights.Weights:
+def small() -> weights.BenchWeights:
     """A random Llama far smaller than the benchmark's own, made in the same way."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(weights.SIZES, "tiny", weights.LlamaSize(32, 3, 1, 4, 64))
         return weights.random_llama("tiny")
 
 
-def prompts_for(small: weights.Weights, count: int = 2, kinds: tuple[str, ...] = ("random",)) -> list[Prompt]:
-    return [Prompt(kinds[n % len(kinds)], tokens) for n, tokens in enumerate(of_ids(small.size, count))]
+def prompts_for(small: weights.BenchWeights, count: int = 2, kinds: tuple[str, ...] = ("random",)) -> list[BenchPrompt]:
+    return [BenchPrompt(kinds[n % len(kinds)], tokens) for n, tokens in enumerate(of_ids(small.size, count))]
 
 
 def rows_by(run: dict[str, Any], kind: str | None = None) -> dict[str, dict[str, Any]]:
@@ -41,21 +41,21 @@ def rows_by(run: dict[str, Any], kind: str | None = None) -> dict[str, dict[str,
 
 
 @pytest.fixture(scope="module")
-def whole(small: weights.Weights) -> dict[str, Any]:
+def whole(small: weights.BenchWeights) -> dict[str, Any]:
     """Three algorithms against the usual baselines, on prompts of two kinds; eagle2 has no head."""
     names = ["autoregressive", "speculative:gamma=2", "eagle2", "prompt_lookup"]
     with pytest.warns(UserWarning, match="eagle2 is not measured"):
         return compare.against_transformers(asked(names, {}), small, prompts_for(small, 3, ("a", "b")), TINY)
 
 
-def test_the_drafter_is_the_targets_first_layers(small: weights.Weights) -> None:
+def test_the_drafter_is_the_targets_first_layers(small: weights.BenchWeights) -> None:
     below, above = small.drafter.state_dict(), small.target.state_dict()
     assert all(torch.equal(below[key], above[key]) for key in below)
     assert small.facts()["layers"] == 3 and small.facts()["dtype"] == "float32"
     assert weights.count(small.drafter) < weights.count(small.target)
 
 
-def test_each_side_has_its_own_copy(small: weights.Weights) -> None:
+def test_each_side_has_its_own_copy(small: weights.BenchWeights) -> None:
     other = small.copied()
     assert other.target.lm_head.weight.data_ptr() != small.target.lm_head.weight.data_ptr()
     assert torch.equal(other.target.lm_head.weight, small.target.lm_head.weight)
@@ -125,7 +125,7 @@ def test_ratios_are_of_the_times_in_the_file(whole: dict[str, Any]) -> None:
     assert rows_by(whole)["autoregressive"]["ratios"][GENERATE]["cpu"]["value"] == pytest.approx(figure, rel=2e-3)
 
 
-def test_two_settings_of_a_loop_are_two_baselines(small: weights.Weights) -> None:
+def test_two_settings_of_a_loop_are_two_baselines(small: weights.BenchWeights) -> None:
     algorithms = asked(["speculative", "speculative:gamma=2", "sequoia"], {})
     run = compare.against_transformers(algorithms, small, prompts_for(small, 1), replace(TINY, rounds=1))
     assert [name for name in run["contenders"] if "assisted" in name] == [ASSISTED, f"{ASSISTED}:tokens=2"]
@@ -134,7 +134,7 @@ def test_two_settings_of_a_loop_are_two_baselines(small: weights.Weights) -> Non
     assert ASSISTED in rows["speculative"]["ratios"] and ASSISTED in rows["sequoia"]["ratios"]
 
 
-def test_another_algorithm_as_the_baseline(small: weights.Weights) -> None:
+def test_another_algorithm_as_the_baseline(small: weights.BenchWeights) -> None:
     run = compare.against_transformers(
         asked(["speculative"], {}), small, prompts_for(small, 1), TINY, wanted=["autoregressive", "assisted_default"]
     )
@@ -144,8 +144,8 @@ def test_another_algorithm_as_the_baseline(small: weights.Weights) -> None:
     assert run["contenders"]["transformers assisted_default"]["num_assistant_tokens"] == 20
 
 
-def test_a_batch_is_compared_with_generates_own(small: weights.Weights) -> None:
-    prompts = [Prompt("random", tokens[: 20 + 9 * n]) for n, tokens in enumerate(of_ids(small.size, 3))]
+def test_a_batch_is_compared_with_generates_own(small: weights.BenchWeights) -> None:
+    prompts = [BenchPrompt("random", tokens[: 20 + 9 * n]) for n, tokens in enumerate(of_ids(small.size, 3))]
     run = compare.against_transformers(asked(["autoregressive", "speculative"], {}), small, prompts, replace(TINY, batch=3))
     rows = rows_by(run)
     assert set(rows) == {GENERATE, "autoregressive", "speculative"}  # the other loops take one prompt at a time
@@ -153,7 +153,7 @@ def test_a_batch_is_compared_with_generates_own(small: weights.Weights) -> None:
     assert rows["speculative"]["tokens_equal"]["same"] + rows["speculative"]["tokens_equal"]["near_ties"] == 3
 
 
-def test_sampled_runs_compare_no_tokens(small: weights.Weights) -> None:
+def test_sampled_runs_compare_no_tokens(small: weights.BenchWeights) -> None:
     run = compare.against_transformers(
         asked(["autoregressive"], {}), small, prompts_for(small, 1), replace(TINY, temperature=0.7)
     )
@@ -161,7 +161,7 @@ def test_sampled_runs_compare_no_tokens(small: weights.Weights) -> None:
     assert "tokens_equal" not in row and row["ratios"][GENERATE]["wall"]["value"] > 0
 
 
-def test_texts_end_at_the_models_end_of_text(small: weights.Weights) -> None:
+def test_texts_end_at_the_models_end_of_text(small: weights.BenchWeights) -> None:
     """Both sides stop at the same token, alone and in a padded batch."""
     prompts = prompts_for(small, 2)
     full = baselines.baseline("generate", small.copied(), {})([prompts[0].tokens], 8)[0]
@@ -173,13 +173,13 @@ def test_texts_end_at_the_models_end_of_text(small: weights.Weights) -> None:
         assert row["tokens"] == rows_by(run)[GENERATE]["tokens"]
 
 
-def test_padding_does_not_change_the_baselines_tokens(small: weights.Weights) -> None:
+def test_padding_does_not_change_the_baselines_tokens(small: weights.BenchWeights) -> None:
     theirs = baselines.baseline("generate", small, {})
     prompts = [p[: 20 + 9 * n] for n, p in enumerate(of_ids(small.size, 3))]
     assert theirs(prompts, 6) == [theirs([p], 6)[0] for p in prompts]
 
 
-def test_a_models_own_generation_settings_do_not_slow_the_baseline_alone(small: weights.Weights) -> None:
+def test_a_models_own_generation_settings_do_not_slow_the_baseline_alone(small: weights.BenchWeights) -> None:
     """A penalty in the model's folder would be transformers' work and not ours, and other tokens."""
     (prompt,) = of_ids(small.size, 1)
     plain = baselines.baseline("generate", small.copied(), {})([prompt], 8)
@@ -188,7 +188,7 @@ def test_a_models_own_generation_settings_do_not_slow_the_baseline_alone(small: 
     assert baselines.baseline("generate", other, {})([prompt], 8) == plain
 
 
-def test_other_tokens_are_noticed(small: weights.Weights) -> None:
+def test_other_tokens_are_noticed(small: weights.BenchWeights) -> None:
     (prompt,) = of_ids(small.size, 1)
     tokens = baselines.baseline("generate", small, {})([prompt], 6)[0]
     agreement = Agreement(small.target)
@@ -205,7 +205,7 @@ def test_other_tokens_are_noticed(small: weights.Weights) -> None:
     assert agreement.to_json()["near_ties"] == 1
 
 
-def test_a_near_tie_is_wider_in_half_precision(small: weights.Weights) -> None:
+def test_a_near_tie_is_wider_in_half_precision(small: weights.BenchWeights) -> None:
     (prompt,) = of_ids(small.size, 1)
     assert Agreement(small.target).gap(prompt, 5, 6)[1] == 1e-3
     half = Agreement(small.copied().target.to(torch.bfloat16))
@@ -241,29 +241,29 @@ def test_a_contender_that_breaks_is_left_out() -> None:
             self.observed(n)
             return 4
 
-        def observed(self, n: int) -> Ran:
+        def observed(self, n: int) -> ContenderRun:
             self.left -= 1
             if self.left == 0:
                 raise DecError("out of memory")
-            return Ran([(1, 2, 3, 4)], 2)
+            return ContenderRun([(1, 2, 3, 4)], 2)
 
-    work = compare.work_of([Prompt("a", (1,)), Prompt("b", (2,))], 1)
-    found = measure.measured([Fixed("early", 1), Fixed("late", 4), Fixed("never", -1)], work, Settings(rounds=2))
+    work = compare.work_of([BenchPrompt("a", (1,)), BenchPrompt("b", (2,))], 1)
+    found = measure.measured([Fixed("early", 1), Fixed("late", 4), Fixed("never", -1)], work, MeasureSettings(rounds=2))
     assert set(found.failed) == {"early", "late"} and set(found.times.wall) == {"never"}
-    rows = measure.rows_of(found, {"early": [], "late": [], "never": ["early"]}, Settings(), None)
+    rows = measure.rows_of(found, {"early": [], "late": [], "never": ["early"]}, MeasureSettings(), None)
     assert [(row["algorithm"], row["kind"], row["tokens_per_call"]) for row in rows] == [
         ("never", k, 2.0) for k in ("all", "a", "b")
     ]
     assert all(row["ratios"] == {} for row in rows)
 
 
-def test_what_transformers_cannot_do_is_an_error_of_its_row(small: weights.Weights) -> None:
+def test_what_transformers_cannot_do_is_an_error_of_its_row(small: weights.BenchWeights) -> None:
     loop = Theirs("x", baselines.baseline("assisted", small.copied(), {}), (of_ids(small.size, 2),), 4)
     with pytest.raises(DecError, match="transformers' assisted raised ValueError"):
         loop(0)
 
 
-def test_time_outside_models_is_the_rest(small: weights.Weights) -> None:
+def test_time_outside_models_is_the_rest(small: weights.BenchWeights) -> None:
     algorithm = decgraph.load("speculative")
     session = session_on(algorithm, small, params_for(algorithm, {"gamma": 2}))
     request = request_of(of_ids(small.size, 1)[0], 6)
@@ -306,7 +306,7 @@ def test_what_is_no_spec(specs: list[str], common: dict[str, str], message: str)
         asked(specs, common)
 
 
-def test_what_is_no_baseline(small: weights.Weights) -> None:
+def test_what_is_no_baseline(small: weights.BenchWeights) -> None:
     with pytest.raises(DecError, match="no baseline 'nothing'"):
         compare.against_transformers(asked(["autoregressive"], {}), small, prompts_for(small, 1), TINY, wanted=["nothing"])
     alone = replace(small.copied(), drafter=None)
@@ -342,13 +342,13 @@ def test_a_contender_that_takes_many_times_as_long_is_left_out_after_one_group(m
         def __call__(self, n: int) -> int:
             return 1
 
-        def observed(self, n: int) -> Ran:
+        def observed(self, n: int) -> ContenderRun:
             self.groups += 1
             clock[0] += self.seconds
-            return Ran([(1,)], 1)
+            return ContenderRun([(1,)], 1)
 
-    work = compare.work_of([Prompt("a", (1,)), Prompt("b", (2,))], 1)
+    work = compare.work_of([BenchPrompt("a", (1,)), BenchPrompt("b", (2,))], 1)
     contenders = [Takes("first", 2.0), Takes("slow", 7.9), Takes("slower", 8.1)]
-    found = measure.measured(contenders, work, Settings(rounds=1, slowest=4))
+    found = measure.measured(contenders, work, MeasureSettings(rounds=1, slowest=4))
     assert set(found.failed) == {"slower"} and [c.groups for c in contenders] == [2, 2, 1]
     assert "8 s of processor time for 2.0 s" in str(found.failed["slower"])

@@ -64,7 +64,7 @@ def test_sampled_runs_agree() -> None:
     algorithm, task = decgraph.load("eb_sampler"), TASKS["shuffle"]
     params: dict[str, Any] = {n: v for n, v in {"length": 3, "block": 3, "gamma": 1}.items() if n in algorithm.params}
     exact = lists.exactly(algorithm, task, {"gamma": 1})
-    session = algorithm.session({"model": lists.Known(task)}, backend="reference", **params)
+    session = algorithm.session({"model": lists.KnownTask(task)}, backend="reference", **params)
     runs = [session.run(Request(task.prompt, max_tokens=3, temperature=1, seed=n)) for n in range(150)]
     share = sum(tuple(r.tokens) in task.answers for r in runs) / len(runs)
     assert abs(share - float(exact.right)) < 4 * (0.25 / len(runs)) ** 0.5

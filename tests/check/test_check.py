@@ -8,7 +8,7 @@ import pytest
 
 from decgraph.check import check_algorithm, exploration
 from decgraph.check.algorithm import find
-from decgraph.check.distributions import Tally
+from decgraph.check.distributions import RunTally
 from decgraph.errors import DecError
 
 WIDE = """
@@ -145,7 +145,7 @@ def test_an_interruption_keeps_what_is_known() -> None:
 def test_without_a_step_from_any_value_there_is_no_induction(text: str, carries: bool) -> None:
     """Where something is carried and no world from arbitrary values was decided, only real starts count."""
     module, _ = find(text)
-    seen = exploration.Exploration(module, module.entry.claims[0], Tally(), None, exploration.DecidedSettings())
+    seen = exploration.Exploration(module, module.entry.claims[0], RunTally(), None, exploration.DecidedSettings())
     assert seen.inductive is not carries
     seen.arbitrary = 1
     assert seen.inductive

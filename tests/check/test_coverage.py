@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.coverage import CoveredRun
 from decgraph.check import check_algorithm
 from decgraph.check.coverage import demanded, marked, missing
 from decgraph.dsl.lower import load_text
@@ -108,7 +108,7 @@ def test_the_same_side_is_refuted_where_a_world_can_be_made_for_it() -> None:
 
 def test_conditions_that_lowering_made_are_not_demanded() -> None:
     module = load_text(program("n = 1"))
-    ran = Ran.of(module, module.entry)
+    ran = CoveredRun.of(module, module.entry)
     said = {str(m) for m in missing(module.entry, ran, module.path)}
     ifs = [op for op, _ in demanded(module.entry, ran) if op.opcode == "if"]
     assert {op.loc.line for op in ifs} == {5}  # of `if bernoulli(...)` in stdlib/rules.dec

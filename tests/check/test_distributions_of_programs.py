@@ -11,7 +11,7 @@ from decgraph.backends.exact.world import World
 from decgraph.check.distributions import (
     AdversaryWins,
     CheckedProgram,
-    Tally,
+    RunTally,
     continued_distribution,
     distribution_of,
     execute,
@@ -57,7 +57,7 @@ def test_a_draft_is_accepted_with_one_minus_the_total_variation() -> None:
 
 
 def test_the_distribution_of_independent_tokens() -> None:
-    distribution = whole_distribution(program("autoregressive"), Request((0,), max_tokens=2), 100, Tally())
+    distribution = whole_distribution(program("autoregressive"), Request((0,), max_tokens=2), 100, RunTally())
     assert distribution == {((i, j), True): P[i] * P[j] for i in range(3) for j in range(3)}
 
 
@@ -65,9 +65,9 @@ def test_whole_runs_and_steps_agree() -> None:
     """The distribution of a whole run, and of one step that the specification continues."""
     a, b = program("speculative", gamma=2), program("autoregressive")
     request = Request((0,), max_tokens=2)
-    whole = whole_distribution(a, request, 5000, Tally())
-    step = continued_distribution(a, Spec(b, request, 1000, Tally()), request, 1, 2, 5000, Tally())
-    assert whole == step == whole_distribution(b, request, 1000, Tally())
+    whole = whole_distribution(a, request, 5000, RunTally())
+    step = continued_distribution(a, Spec(b, request, 1000, RunTally()), request, 1, 2, 5000, RunTally())
+    assert whole == step == whole_distribution(b, request, 1000, RunTally())
 
 
 @pytest.mark.parametrize("name", ["speculative", "sequoia"])
@@ -77,8 +77,8 @@ def test_distributions_sum_to_one(name: str) -> None:
 
     module, _ = find(name)
     for case in cases(module, module.entry.claims[0], vocab=3, models=3, params=None):
-        spec = Spec(case.spec(), case.request, 1000, Tally())
-        distribution = continued_distribution(case.program(), spec, case.request, 1, 2, 5000, Tally())
+        spec = Spec(case.spec(), case.request, 1000, RunTally())
+        distribution = continued_distribution(case.program(), spec, case.request, 1, 2, 5000, RunTally())
         assert sum(distribution.values()) == 1
 
 
@@ -104,7 +104,7 @@ def test_an_adversary_wins_where_an_answer_matters() -> None:
         return {"a": F(1)}
 
     with pytest.raises(AdversaryWins) as caught:
-        distribution_of(asked, 10, Tally())
+        distribution_of(asked, 10, RunTally())
     assert caught.value.laws == [{"a": F(1)}, {"a": F(1, 2), "b": F(1, 2)}]
 
 
@@ -114,7 +114,7 @@ def test_an_adversary_that_cannot_change_the_distribution() -> None:
         names = ["a", "b"] if choices.choose([F(0), F(0)], [False, True], "which?", "adversary") else ["b", "a"]
         return {choices.choose(weights, names, "coin"): F(1)}
 
-    assert distribution_of(asked, 10, Tally()) == {"a": F(1, 2), "b": F(1, 2)}
+    assert distribution_of(asked, 10, RunTally()) == {"a": F(1, 2), "b": F(1, 2)}
     assert combine([([], {"c": F(1)})]) == {"c": F(1)}
 
 

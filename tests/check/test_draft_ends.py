@@ -13,7 +13,7 @@ from lib.stdlib.table_models import module
 
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.reference.machine import ReferenceMachine
-from decgraph.check.distributions import CheckedProgram, Distribution, Tally, whole_distribution
+from decgraph.check.distributions import CheckedProgram, Distribution, RunTally, whole_distribution
 from decgraph.runtime.models.table import TableFeatures, TableModel
 from decgraph.runtime.request import Request
 
@@ -83,5 +83,5 @@ def test_laws_with_and_without_the_cut(name: str, eos: tuple[int, ...], temperat
         wanted = by_hand(1, request)
         assert sum(wanted.values()) == 1
         for engine in (ExactMachine, Cut):
-            assert whole_distribution(program(name, 1, engine), request, 200_000, Tally()) == wanted, (engine, limit)
+            assert whole_distribution(program(name, 1, engine), request, 200_000, RunTally()) == wanted, (engine, limit)
     assert Cut.cuts or eos, "nothing was cut"  # texts that end with their first token are drafted by no greedy step

@@ -12,7 +12,7 @@ import decgraph
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely
 from decgraph.check.faults import internal
-from decgraph.check.profile import Probe
+from decgraph.check.profile import ProfilingMachine
 from decgraph.cli import output
 from decgraph.cli.main import main
 from decgraph.errors import DecError
@@ -55,7 +55,7 @@ def test_an_error_of_ours_is_no_undecided_world(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("error", [NotSeparated("too long to follow"), Unlikely("not computed"), DecError("no mass")])
 def test_a_run_for_the_mutants_that_is_given_up_ends_no_check(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    monkeypatch.setattr(Probe, "commit", broken(error))
+    monkeypatch.setattr(ProfilingMachine, "commit", broken(error))
     report = decgraph.parse(PLAIN).check(models=1, seconds=60, derive=False)
     assert report.verdict == "holds" and not report.faults
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from decgraph.check import check_algorithm
-from decgraph.check.functions import Drawn, answers
+from decgraph.check.functions import DrawnFunction, answers
 from decgraph.ir.types import BOOL, INT, PROB, Type
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -80,7 +80,7 @@ def test_answers_stand_on_both_sides_of_what_the_program_names() -> None:
 
 
 def test_a_drawn_function_answers_equal_questions_equally() -> None:
-    f = Drawn("f", [False, True], 3)
+    f = DrawnFunction("f", [False, True], 3)
     first = [f(n, "a") for n in range(20)]
     assert first == [f(n, "a") for n in range(20)] and set(first) == {False, True}
     assert len(f.asked) == 20

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from decgraph.check.algorithm import find
 from decgraph.check.claims import decide
-from decgraph.check.distributions import Tally
+from decgraph.check.distributions import RunTally
 from decgraph.check.report import cases
 from decgraph.check.worlds import models_for
 from decgraph.runtime.models.free import FreeModel
@@ -76,7 +76,7 @@ def changed(model: str, policy: str, worlds: int = 12) -> int:
     count = 0
     for i, case in enumerate(c for c in made if c.request.greedy):
         free = replace(case, models=models_for(module.entry, 3, i, free=True), request=replace(case.request, prompt=(0, 1)))
-        count += decide(free, Tally()) is not None
+        count += decide(free, RunTally()) is not None
     return count
 
 
@@ -96,4 +96,4 @@ def test_claims_of_what_reads_memories_are_decided_on_free_models_too(name: str)
     made = cases(module, module.entry.claims[0], vocab=3, models=6, params=None)
     free = [c for c in made if isinstance(c.models["target"], FreeModel)]
     assert len(free) == 2
-    assert [decide(c, Tally()) for c in free] == [None, None]
+    assert [decide(c, RunTally()) for c in free] == [None, None]

@@ -8,14 +8,14 @@ from fractions import Fraction as F
 import pytest
 
 from decgraph.backends.exact.choices import Choices, Point, TooMany, hopeless, runs
-from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.coverage import CoveredRun
 from decgraph.backends.exact.states import Signer, Unknown
 from decgraph.backends.exact.world import World
 from decgraph.check import claims
 from decgraph.check.algorithm import find
 from decgraph.check.case import Case
 from decgraph.check.claims import Failure, in_tokens, mergeable
-from decgraph.check.distributions import Tally
+from decgraph.check.distributions import RunTally
 from decgraph.check.report import cases
 from decgraph.ir.data.dist import value_row
 from decgraph.ir.ops.draws import NoiseKey
@@ -48,11 +48,11 @@ algorithm unsure(model: masked, length: int in 1..8 = 3):
 def outcome(text: str, merge: bool, monkeypatch: pytest.MonkeyPatch, world: int = 0) -> tuple[Failure | None, int, set]:
     module, _ = find(text)
     case = cases(module, module.entry.claims[0], vocab=3, models=world + 1, params=None)[world]
-    case = replace(case, ran=Ran.of(module, module.entry), limit=5000, request=replace(case.request, max_tokens=2))
+    case = replace(case, ran=CoveredRun.of(module, module.entry), limit=5000, request=replace(case.request, max_tokens=2))
     with monkeypatch.context() as patch:
         if not merge:
             patch.setattr(claims, "mergeable", lambda case: False)
-        tally = Tally()
+        tally = RunTally()
         found = in_tokens(case, tally) if case.claim.kind == "refines" else claims.every_token(case, tally)
     return found, tally.runs, {(op.opcode, what) for key, what in case.ran.seen if (op := case.ran.watched[key]) is not None}
 

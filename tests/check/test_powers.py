@@ -12,7 +12,7 @@ import pytest
 from decgraph.check import check_algorithm
 from decgraph.check.algorithm import find
 from decgraph.check.claims import decide
-from decgraph.check.distributions import Tally
+from decgraph.check.distributions import RunTally
 from decgraph.check.report import cases
 
 # The machine of backends/exact/run.py draws from weights that are reals (`real`), which is not this file's to see to.
@@ -123,7 +123,7 @@ def test_requests_beyond_the_rationals_are_decided(fields: dict[str, Any], right
     if not right:
         module, _ = find(FORGETS + text.replace("by rejection", "by forgets"))
     for case in cases(module, module.entry.claims[0], vocab=3, models=2, params={"gamma": 2}):
-        failure = decide(replace(case, request=replace(case.request, **fields)), Tally())
+        failure = decide(replace(case, request=replace(case.request, **fields)), RunTally())
         assert (failure is None) == right
         if failure is not None:
             assert failure.kind == "distribution" and failure.distance > 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.coverage import CoveredRun
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.check import check_algorithm
-from decgraph.check.distributions import Tally
+from decgraph.check.distributions import RunTally
 from decgraph.check.exploration import DecidedSettings, Exploration
 from decgraph.check.probes import OPS, RUN_OPS, probed
 from decgraph.dsl.lower import load_text
@@ -171,7 +171,7 @@ def test_all_ops_of_probes_are_counted(text: str, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(ExactMachine, "apply", counted)
     claim = module.entry.claims[0]
-    probed(Exploration(module, claim, Tally(), Ran.of(module, module.entry), DecidedSettings()), models=1)
+    probed(Exploration(module, claim, RunTally(), CoveredRun.of(module, module.entry), DecidedSettings()), models=1)
     assert 500 < taken[0] <= OPS + RUN_OPS
 
 
@@ -195,5 +195,5 @@ def test_a_run_that_is_stopped_refutes_nothing_by_what_it_has_not_committed_yet(
     """Both commit the whole text at once."""
     module = load_text(AT_ONCE)
     monkeypatch.setattr("decgraph.check.probes.Counting.most", 40)
-    explored = Exploration(module, module.entry.claims[0], Tally(), Ran.of(module, module.entry), DecidedSettings())
+    explored = Exploration(module, module.entry.claims[0], RunTally(), CoveredRun.of(module, module.entry), DecidedSettings())
     assert probed(explored, models=4) is None and explored.seen.probes > 5

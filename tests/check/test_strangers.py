@@ -9,7 +9,7 @@ import pytest
 import decgraph
 from decgraph.backends.exact.run import folds_of
 from decgraph.check.mutants.walks import MUTANTS
-from decgraph.check.profile import Profile
+from decgraph.check.profile import AlgorithmProfile
 from decgraph.ir.intervals import FALSE, Interval
 
 CHAIN = """
@@ -150,7 +150,7 @@ def test_a_claim_of_support_says_nothing_of_where_a_text_ends() -> None:
     """Mutants of ends are not planted in a program that claims no more: none of its worlds could show them."""
     seen = {"many": True, "walks": True, "ends": True}
     names = {
-        mode: {m.name for m in MUTANTS if m.applies(Profile(modes=frozenset({mode}), **seen))}
+        mode: {m.name for m in MUTANTS if m.applies(AlgorithmProfile(modes=frozenset({mode}), **seen))}
         for mode in ("keeps_support", "tokens")
     }
     assert names["keeps_support"] == {"ended-by-a-draft"} and "limit-overshoot" in names["tokens"]

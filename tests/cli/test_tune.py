@@ -290,11 +290,11 @@ def test_sampled_requests_and_the_reference(letters: None, here: Path, capsys: C
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_near_ties_are_judged_by_what_the_token_was_chosen_by(temperature: float, tables: None) -> None:
     """The committed token has the largest score at its place, logits or race."""
-    from decgraph.cli.tuning import Job
+    from decgraph.cli.tuning import TuningJob
     from decgraph.models import bind, request_for
 
     algorithm = decgraph.load("gs_jacobi")  # in tokens: the target's own draw is what is committed
-    job = Job(algorithm, ["ab", "cab"], {}, [], {}, {"max_tokens": 20, "temperature": temperature, "seed": 5})
+    job = TuningJob(algorithm, ["ab", "cab"], {}, [], {}, {"max_tokens": 20, "temperature": temperature, "seed": 5})
     bound = bind(algorithm.function, {})
     job.models = bound.models
     session = algorithm.session(bound.models, tokenizer=bound.tokenizer)

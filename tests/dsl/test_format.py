@@ -11,7 +11,7 @@ from lib.programs.corpus import NAMES, program
 
 from decgraph.dsl.format import WIDTH, format_source, wrap
 from decgraph.dsl.grammar import literals
-from decgraph.dsl.lexer import Token, lex
+from decgraph.dsl.lexer import Lexeme, lex
 from decgraph.dsl.parse import parse_text
 from decgraph.dsl.source import Source
 from decgraph.errors import DecError
@@ -100,7 +100,7 @@ def test_comments_anywhere_stay(data: st.DataObject) -> None:
     assert sorted(comments(once)) == sorted(comments(text))
 
 
-def by_place(tokens: list[Token]) -> list[Token]:
+def by_place(tokens: list[Lexeme]) -> list[Lexeme]:
     return sorted(tokens, key=lambda t: t.span.start)
 
 

@@ -16,7 +16,7 @@ from fidelity.forced import Law, laws, near
 from fidelity.watched import run
 
 from decgraph import stdlib
-from decgraph.hf.processors import Reading, shaping_of
+from decgraph.hf.processors import BatchReading, shaping_of
 from decgraph.hf.prompts import PaddedPrompt
 from decgraph.runtime.automaton import Automaton
 
@@ -44,7 +44,7 @@ def settings(
 ) -> dict[str, Any]:
     """What a request becomes of a list of processors, as `generate(custom_generate=decgraph.hf(...))` makes it: fields for what
     decgraph has itself, a hook for the rest. adjusts: whether the program adds up scores that are not normalised again."""
-    reading = Reading(greedy, len(prompt), 1, frozenset(eos), SIZE, SIZE, torch.device("cpu"), adjusts=adjusts)
+    reading = BatchReading(greedy, len(prompt), 1, frozenset(eos), SIZE, SIZE, torch.device("cpu"), adjusts=adjusts)
     made = shaping_of(processors, reading, PaddedPrompt(0, (), tuple(prompt)))
     return {**made.fields, "processors": () if made.hook is None else (made.hook,)}
 

@@ -19,7 +19,7 @@ from transformers import GenerationConfig
 
 import decgraph
 from decgraph.backends.torch.rows import Rows
-from decgraph.hf.processors import Reading, shaping_of
+from decgraph.hf.processors import BatchReading, shaping_of
 from decgraph.hf.prompts import rows_of
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.request import Request
@@ -86,7 +86,7 @@ def test_processed_probabilities_are_equal(fields: dict[str, Any], prompt: list[
         sums = np.cumsum(np.sort(left[0].softmax(-1).numpy())[::-1])
         assume((np.abs(sums - fields["top_p"]) > 1e-9).all())
     (row,) = rows_of(ids, None)
-    reading = Reading(greedy=False, length=len(prompt), copies=1, eos=frozenset({2}), width=SIZE, size=SIZE, device="cpu")
+    reading = BatchReading(greedy=False, length=len(prompt), copies=1, eos=frozenset({2}), width=SIZE, size=SIZE, device="cpu")
     shaping = shaping_of(processors, reading, row)
     hooks = (shaping.hook,) if shaping.hook is not None else ()
     request = Request(row.prompt, max_tokens=9, eos=frozenset({2}), processors=hooks, **{"temperature": 1.0, **shaping.fields})

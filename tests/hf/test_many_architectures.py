@@ -13,7 +13,7 @@ from lib.models.hf_models import noisy
 
 import decgraph
 from decgraph.runtime.models.engine.hybrid import HybridEngine
-from decgraph.runtime.models.forwards import Forward
+from decgraph.runtime.models.forwards import ForwardChoice
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "architectures.md"
 ALONE = torch.tensor([[5, 9, 50, 5, 9, 50, 5, 9]])
@@ -78,7 +78,7 @@ def test_hybrids_verify_a_draft_in_one_forward(name: str, monkeypatch: pytest.Mo
             # Prompts of several lengths may be read in forwards of their own.
             assert min(forwards.values()) <= max(calls) + len(ids) - 1, (forwards, calls)  # the drafter's are more
             assert not two or all(n < 20 for n in calls)
-            assert door.last[0].forwards["target"] == Forward("module", KEPT)
+            assert door.last[0].forwards["target"] == ForwardChoice("module", KEPT)
 
 
 def test_the_page_says_what_is_tested() -> None:

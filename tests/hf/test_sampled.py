@@ -15,7 +15,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 from transformers.generation import logits_process as theirs
 
 import decgraph
-from decgraph.hf.processors import Reading, shaping_of
+from decgraph.hf.processors import BatchReading, shaping_of
 from decgraph.hf.prompts import rows_of
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.request import Request
@@ -135,7 +135,7 @@ def test_a_list_of_processors_gives_their_law(name: str) -> None:
     scores = torch.randn(3, V) * 2
     law = processors(ids, scores.clone()).softmax(-1).double().numpy()
     for row in rows_of(RAGGED, MASK):
-        reading = Reading(greedy=False, length=RAGGED.shape[1], copies=1, eos=frozenset({2, 5}), width=V, size=V,
+        reading = BatchReading(greedy=False, length=RAGGED.shape[1], copies=1, eos=frozenset({2, 5}), width=V, size=V,
                           device=ids.device)  # fmt: skip
         shaping = shaping_of(processors, reading, row)
         hooks = (shaping.hook,) if shaping.hook is not None else ()
@@ -148,7 +148,7 @@ def test_a_list_of_processors_gives_their_law(name: str) -> None:
 def test_what_a_request_can_do_is_left_to_it() -> None:
     """The hook asks Python for every row of scores, so it stays empty where fields do."""
     (row,) = rows_of(PROMPT, None)
-    reading = Reading(greedy=False, length=6, copies=1, eos=frozenset({2}), width=V, size=V, device=PROMPT.device)
+    reading = BatchReading(greedy=False, length=6, copies=1, eos=frozenset({2}), width=V, size=V, device=PROMPT.device)
     shaping = shaping_of(LISTS["all fields"], reading, row)
     assert shaping.hook is None
     filters = {"top_k": 12, "top_p": 0.8, "min_p": 0.05}

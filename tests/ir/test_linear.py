@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from decgraph.ir.linear import Atom, Condition, Linear, compared, condition_of, contradiction, negated
+from decgraph.ir.linear import Condition, Inequality, Linear, compared, condition_of, contradiction, negated
 
 NAMES = ("a", "b", "c")
 FIRST, LAST = -2, 4
@@ -18,7 +18,7 @@ def value(linear: Linear, at: dict[str, Any]) -> Any:
 
 
 def true(condition: Condition, at: dict[str, Any]) -> bool:
-    if isinstance(condition, Atom):
+    if isinstance(condition, Inequality):
         x = value(condition.sum, at)
         return bool(x > 0 or x == 0 and not condition.strict)
     if isinstance(condition, tuple):
@@ -35,8 +35,8 @@ def random_condition(r: random.Random, depth: int = 2) -> Condition:
     return compared(r.choice(("lt", "le", "gt", "ge", "eq", "ne")), x, y)
 
 
-def ends(s: object) -> tuple[Atom, Atom]:
-    return Atom(Linear.of(str(s)) - FIRST), Atom(Linear.of(LAST) - Linear.of(str(s)))
+def ends(s: object) -> tuple[Inequality, Inequality]:
+    return Inequality(Linear.of(str(s)) - FIRST), Inequality(Linear.of(LAST) - Linear.of(str(s)))
 
 
 def test_contradictions_are_those_of_whole_numbers() -> None:
@@ -76,10 +76,10 @@ def test_a_negated_condition_is_its_opposite() -> None:
 def test_of_what_is_not_known_nothing_follows() -> None:
     a = Linear.of("a")
     assert not contradiction([None], lambda s: True, ends)
-    assert not contradiction([("and", None, Atom(a))], lambda s: True, ends)
-    assert not contradiction([negated(None), Atom(a)], lambda s: True, ends)
+    assert not contradiction([("and", None, Inequality(a))], lambda s: True, ends)
+    assert not contradiction([negated(None), Inequality(a)], lambda s: True, ends)
     assert contradiction([("and", None, False)], lambda s: True, ends)
-    assert contradiction([("or", False, Atom(a - 5))], lambda s: True, ends)
+    assert contradiction([("or", False, Inequality(a - 5))], lambda s: True, ends)
 
 
 def test_conditions_of_claims() -> None:
@@ -87,8 +87,8 @@ def test_conditions_of_claims() -> None:
         return name if name in NAMES else None
 
     more = (">=", ("param", "a"), ("+", ("request", "b"), ("const", 2)))
-    assert condition_of(more, symbol, {}) == Atom(Linear.of("a") - Linear.of("b") - 2)
-    assert condition_of(more, symbol, {"a": 7}) == Atom(Linear.of(5) - Linear.of("b"))
+    assert condition_of(more, symbol, {}) == Inequality(Linear.of("a") - Linear.of("b") - 2)
+    assert condition_of(more, symbol, {"a": 7}) == Inequality(Linear.of(5) - Linear.of("b"))
     assert condition_of(("not", more), symbol, {}) == negated(condition_of(more, symbol, {}))
     unknown = ("and", ("==", ("param", "text"), ("const", "x")), more)
     assert condition_of(unknown, symbol, {}) == ("and", None, condition_of(more, symbol, {}))

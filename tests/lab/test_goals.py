@@ -85,10 +85,10 @@ def test_a_part_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     import json
     from dataclasses import replace
 
-    from decgraph.bench.measure import Settings
+    from decgraph.bench.measure import MeasureSettings
 
     small = replace(
-        PARTS["shipped"], settings=Settings(limit=6), algorithms=("autoregressive", "speculative"), prompts=goals.code(1)
+        PARTS["shipped"], settings=MeasureSettings(limit=6), algorithms=("autoregressive", "speculative"), prompts=goals.code(1)
     )
     monkeypatch.setitem(PARTS, "shipped", small)
     goals.main(["--only", "shipped", "--rounds", "1", "--out", str(tmp_path / "out.json")])

@@ -8,7 +8,7 @@ import pytest
 from lib.stdlib.table_models import FEW, NAMES
 
 import decgraph
-from decgraph.check.validation import Seen, Validation, World, batch_differences, compared, observe, worlds
+from decgraph.check.validation import ComparedWorld, SessionRecord, Validation, batch_differences, compared, observe, worlds
 from decgraph.ir.text import print_module
 from decgraph.ir.values import Module
 from decgraph.passes.manager import ORDER, optimise
@@ -17,7 +17,7 @@ WORLDS_EACH = 2  # a table world and a free one; `--validate` looks at more
 
 
 @cache
-def seen(name: str) -> list[tuple[World, Seen]]:
+def seen(name: str) -> list[tuple[ComparedWorld, SessionRecord]]:
     before = decgraph.load(name).module
     return [(w, observe(before, w)) for w in worlds(before.entry, WORLDS_EACH)]
 

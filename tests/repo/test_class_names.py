@@ -21,11 +21,7 @@ SAME = {
     "Memory": "what ops ask of one, its form on the device, and the class that is one",
 }
 SEVERAL = frozenset(
-    """Applied Atom Batch Block Blocks Bound Canvases Cells Column Decoder Done Drafted Drafter Drawn Emit Enough
-    Entry Exact Factor File Form Forward Function Index Item Job Known Layer Layout Linear Lines Live Log Lookup
-    Lowered Memo Named Names Outcome Output Piece Place Places Prefixes Probe Profile Prompt Pruned Ran Reading
-    Recorder Request Room Rows Rule Seen Server Settings Share Shown Slots Soft Source Span Stopped Store Tally Task
-    Text Token Tokens TooLarge Unknown Use Verdict Walker Wanted Weights Work World Writer""".split()  # noqa: SIM905
+    """Decoder Pruned Room Slots Walker""".split()  # noqa: SIM905
 )
 """Names that still have several meanings. None may be added; whoever gives one of the things a name of its own takes it out."""
 

@@ -13,8 +13,8 @@ import decgraph
 from decgraph.cli.main import main
 from decgraph.runtime.models import hf, sharing
 from decgraph.runtime.models.decoder import decoder, make
-from decgraph.runtime.models.decoder.shape import Unknown
-from decgraph.runtime.models.forwards import Forward
+from decgraph.runtime.models.decoder.shape import UnknownToDecoder
+from decgraph.runtime.models.forwards import ForwardChoice
 from decgraph.runtime.native import decoder as native_decoder
 
 
@@ -29,13 +29,13 @@ class Doubling(torch.nn.Module):
         return self.inner(x) * 2
 
 
-def ran(model: Any, **options: Any) -> dict[str, Forward]:
+def ran(model: Any, **options: Any) -> dict[str, ForwardChoice]:
     return decgraph.load("autoregressive").session(target=model, **options).run(decgraph.Request((1, 5), max_tokens=3)).forwards
 
 
 def test_by_the_decoder_and_not_run_yet() -> None:
     model = hf_models.llama(1)
-    assert ran(model) == {"target": Forward("decoder")}
+    assert ran(model) == {"target": ForwardChoice("decoder")}
     assert ran(model, backend="reference") == {}
 
 
@@ -76,7 +76,7 @@ def test_a_run_in_json_and_in_its_summary(monkeypatch: pytest.MonkeyPatch, capsy
     assert main(arguments) == 0
     assert "forwards" not in capsys.readouterr().out  # nothing unusual
     sharing.forget()
-    monkeypatch.setattr(hf, "decoder_net", lambda *_: Unknown("a reason"))
+    monkeypatch.setattr(hf, "decoder_net", lambda *_: UnknownToDecoder("a reason"))
     monkeypatch.setattr(make, "different", lambda *_: 1 / 0)
     assert main(arguments) == 0
     assert "as a module: ZeroDivisionError" in " ".join(capsys.readouterr().out.split())
@@ -89,4 +89,4 @@ def test_what_compile_does_not_take() -> None:
 def test_the_door_keeps_it() -> None:
     model, door = hf_models.llama(2), decgraph.hf("prompt_lookup")
     model.generate(torch.tensor([[1, 5, 9]]), max_new_tokens=3, do_sample=False, custom_generate=door)
-    assert door.last[0].forwards == {"target": Forward("decoder")}
+    assert door.last[0].forwards == {"target": ForwardChoice("decoder")}

@@ -16,7 +16,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.interface import MASK, Scores, Soft
+from decgraph.runtime.models.interface import MASK, Scores, SoftCell
 from decgraph.runtime.models.masked_load import load_masked
 from decgraph.runtime.models.table import TableModel
 from decgraph.zoo import modeling
@@ -248,10 +248,10 @@ def test_memory_of_a_canvas(folders: dict[str, Path], name: str) -> None:
 
 def test_a_soft_cell_is_a_mixture_of_embeddings(folders: dict[str, Path]) -> None:
     model = load_masked(folders["eurobert"])
-    point = Soft(tuple(float(v == 7) for v in range(V)))
+    point = SoftCell(tuple(float(v == 7) for v in range(V)))
     assert alike(model.eval_canvas((3, point, MASK), [2]), model.eval_canvas((3, 7, MASK), [2]))
-    assert alike(model.eval_canvas((3, Soft((0.0,) * V, 1.0), MASK), [2]), model.eval_canvas((3, MASK, MASK), [2]))
-    half = Soft(tuple(0.5 * (v == 7) for v in range(V)), 0.5)
+    assert alike(model.eval_canvas((3, SoftCell((0.0,) * V, 1.0), MASK), [2]), model.eval_canvas((3, MASK, MASK), [2]))
+    half = SoftCell(tuple(0.5 * (v == 7) for v in range(V)), 0.5)
     assert not alike(model.eval_canvas((3, half, MASK), [2]), model.eval_canvas((3, 7, MASK), [2]))
 
 

@@ -16,7 +16,7 @@ from decgraph.runtime.models.decoder.module_parts import Entering, reading
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.hf_heads import reading_model
-from decgraph.runtime.models.parts import Use
+from decgraph.runtime.models.parts import LayerUse
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.models.tiny import TinyModel
 
@@ -107,7 +107,7 @@ def test_groups_of_one_layer_are_the_model(model: Any) -> None:
 
 def test_a_layer_without_a_norm_before_its_attention_is_refused() -> None:
     with pytest.raises(DecError, match="no norm before its attention"):
-        reading(torch.nn.Linear(2, 2), Use(0, reads=0), {0: Entering()})
+        reading(torch.nn.Linear(2, 2), LayerUse(0, reads=0), {0: Entering()})
 
 
 def test_a_router_has_a_part_for_each_layer(both: tuple[Any, Any]) -> None:

@@ -23,7 +23,7 @@ from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.engine.taps import tap
 from decgraph.runtime.models.hf import load_causal
 from decgraph.runtime.models.hf_live import from_module
-from decgraph.runtime.models.interface import Model, Soft
+from decgraph.runtime.models.interface import Model, SoftCell
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
 
@@ -50,9 +50,9 @@ algorithm drafted(target: causal, drafter: causal, gamma: int in 1..8 = 3, k: in
 PATH: tuple[Any, ...] = (1, 5, 9)
 
 
-def mixed(*parts: tuple[int, float]) -> Soft:
+def mixed(*parts: tuple[int, float]) -> SoftCell:
     weights = dict(parts)
-    return Soft(tuple(weights.get(v, 0.0) for v in range(V)))
+    return SoftCell(tuple(weights.get(v, 0.0) for v in range(V)))
 
 
 def gemma() -> Any:
@@ -79,7 +79,7 @@ def theirs(module: Any, path: tuple[Any, ...]) -> torch.Tensor:
     embed = module.get_input_embeddings()
     rows = []
     for cell in path:
-        if isinstance(cell, Soft):
+        if isinstance(cell, SoftCell):
             rows.append(sum(w * embed(torch.tensor(v)) for v, w in enumerate(cell.weights) if w))
         else:
             rows.append(embed(torch.tensor(cell)))

@@ -15,7 +15,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.prompt_files import Text
 from decgraph.scale import local, on_ray
 from decgraph.scale.decoder import Decoder
-from decgraph.scale.output import Output
+from decgraph.scale.output import JsonLinesOutput
 from decgraph.scale.rows import PromptLine
 
 pytestmark = [
@@ -71,7 +71,7 @@ def test_a_killed_worker_loses_nothing_and_doubles_nothing(ray: Any, tmp_path: P
     expected: dict[Any, Any] = {}
     local.run(plain, ROWS, lambda record: expected.update({record["id"]: record}))
     records: list[dict[str, Any]] = []
-    with Output(tmp_path / "out.jsonl", {}) as out:
+    with JsonLinesOutput(tmp_path / "out.jsonl", {}) as out:
         on_ray.run(killed, ROWS, lambda record: records.append(record) if out.write(record) else None, on_ray.Pool(2))
     assert (tmp_path / "killed").exists()
     assert len(records) == len(ROWS) and {record["id"]: record for record in records} == expected

@@ -14,7 +14,7 @@ from decgraph.runtime.request import Request
 from decgraph.runtime.trace import Stats
 from decgraph.runtime.tune import search
 from decgraph.runtime.tune.space import Axis, Setting, smallest
-from decgraph.runtime.tune.trial import LEAST_PAIRS, Done, Figures, Interrupted, Trials
+from decgraph.runtime.tune.trial import LEAST_PAIRS, Figures, Interrupted, TrialRun, Trials
 from decgraph.runtime.tune.tuner import Tuner
 
 DEPTH = Axis("depth", "int", tuple(range(1, 13)), 6)
@@ -38,12 +38,12 @@ class Machine:
     def settle(self) -> None:
         pass
 
-    def run(self, chosen: Setting, number: int, *, max_tokens: int | None = None) -> Done:
+    def run(self, chosen: Setting, number: int, *, max_tokens: int | None = None) -> TrialRun:
         if max_tokens is None:
             self.ran.append(chosen)
         self.drift *= self.rng.lognormvariate(0, 0.02)
         took = self.seconds(dict(chosen)) * self.drift * self.rng.lognormvariate(0, self.noise) * (1 + number)
-        return Done(self.tokens(chosen, number), took, Stats(tokens=32, target_calls=8))
+        return TrialRun(self.tokens(chosen, number), took, Stats(tokens=32, target_calls=8))
 
 
 def bowl(values: dict[str, Any]) -> float:
@@ -166,7 +166,7 @@ def test_a_default_that_is_best_stays() -> None:
 
 def test_ctrl_c_keeps_what_is_measured() -> None:
     class Stopped(Machine):
-        def run(self, chosen: Setting, number: int, **options: Any) -> Done:
+        def run(self, chosen: Setting, number: int, **options: Any) -> TrialRun:
             if len(self.ran) == 300:
                 raise Interrupted
             return super().run(chosen, number, **options)
@@ -175,7 +175,7 @@ def test_ctrl_c_keeps_what_is_measured() -> None:
     assert found.interrupted and not found.kept and bowl(dict(found.chosen)) < bowl(dict(DEFAULT))
 
     class AtOnce(Machine):
-        def run(self, chosen: Setting, number: int, **options: Any) -> Done:
+        def run(self, chosen: Setting, number: int, **options: Any) -> TrialRun:
             raise KeyboardInterrupt
 
     found = tune(AtOnce(bowl))

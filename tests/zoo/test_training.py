@@ -18,8 +18,8 @@ from decgraph.runtime.models import hf
 from decgraph.zoo import data, loop
 from decgraph.zoo.training import acceptance, eagle, run, selfmade, teacher, texts
 from decgraph.zoo.training.batches import padded
-from decgraph.zoo.training.rows import Rows
-from decgraph.zoo.training.store import Store, Text
+from decgraph.zoo.training.rows import TrainingRows
+from decgraph.zoo.training.store import StoredRow, TokenStore
 from decgraph.zoo.training.template import template_of
 
 GOLDEN = Path(__file__).parents[1] / "fidelity" / "golden" / "heads" / "checkpoints"
@@ -64,13 +64,13 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def job(kind: str, chat: Path, lines: Path, out: Path, **more: Any) -> run.Job:
+def job(kind: str, chat: Path, lines: Path, out: Path, **more: Any) -> run.TrainingJob:
     settings = {"steps": 6, "batch_tokens": 256, "answer": 12, "checkpoint_minutes": 1e9, "prompts": lines / "prompts.txt"}
     if kind == "drafter":
         settings["options"] = {"width": 32, "depth": 1}
     if kind == "eagle":
         settings["options"] = {"vocabulary": 64}
-    return run.Job(kind, chat, out, **{"data": (lines / "data.jsonl",), **settings, **more})
+    return run.TrainingJob(kind, chat, out, **{"data": (lines / "data.jsonl",), **settings, **more})
 
 
 @pytest.mark.parametrize("chunk", [1, 60, 4096])
@@ -139,7 +139,7 @@ def test_more_steps_bring_a_lower_loss(kind: str, chat: Path, lines: Path, tmp_p
     for steps in (1, 40):
         run.train(job(kind, chat, lines, tmp_path / kind, steps=steps, work=work), quiet)
         model, _, _ = teacher.load(chat)
-        learnt = Store(work / "text", _origin(work / "text")).texts()
+        learnt = TokenStore(work / "text", _origin(work / "text")).texts()
         student = run.STUDENTS[kind](model, texts=learnt, **job(kind, chat, lines, tmp_path).options)
         student.module.load_state_dict(torch.load(work / f"{kind}.pt", weights_only=True)["model"])
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
@@ -156,7 +156,7 @@ def test_the_folder_is_as_good_as_its_card_says(kind: str, chat: Path, lines: Pa
     assert told["acceptance"] == report.acceptance.record()
     assert f"{report.acceptance.tokens_per_call:.2f} tokens per target call" in (tmp_path / kind / "README.md").read_text()
     model, _, _ = teacher.load(chat)
-    held = Store(tmp_path / f"{kind}.work" / "held-out", _origin(tmp_path / f"{kind}.work" / "held-out")).texts()
+    held = TokenStore(tmp_path / f"{kind}.work" / "held-out", _origin(tmp_path / f"{kind}.work" / "held-out")).texts()
     weights = load_file(tmp_path / kind / "model.safetensors")
     ids = weights["d2t"] + torch.arange(len(weights["d2t"])) if kind == "eagle" else None
     student = run.STUDENTS[kind](
@@ -259,7 +259,7 @@ def test_a_loop_is_seen_at_any_period() -> None:
 
 
 def test_a_batch_counts_answers_in_full_and_never_what_follows_the_last_token() -> None:
-    rows = [Text(torch.arange(9), 6, torch.zeros(9, 4)), Text(torch.arange(12), 0, torch.zeros(12, 4))]
+    rows = [StoredRow(torch.arange(9), 6, torch.zeros(9, 4)), StoredRow(torch.arange(12), 0, torch.zeros(12, 4))]
     counts = padded(rows).counts
     assert counts[0].tolist() == pytest.approx([0, 0, 0, 0, 0.3, 1, 1, 1, 0, 0, 0, 0])
     assert counts[1].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0]
@@ -273,7 +273,7 @@ class Scripted:
     def __init__(self, right: list[int]) -> None:
         self.module, self.right = torch.nn.Identity(), right
 
-    def guesses(self, text: Text) -> list[torch.Tensor]:
+    def guesses(self, text: StoredRow) -> list[torch.Tensor]:
         """Token p + 1 + s is guessed right when p + s is among the right places."""
         places = range(len(text.ids) - 1)
         chain = torch.tensor([int(text.ids[p + 1]) if p in self.right else -1 for p in places])
@@ -281,7 +281,7 @@ class Scripted:
 
 
 def test_tokens_per_call_by_hand() -> None:
-    text = Text(torch.arange(10, 20), 2, torch.zeros(10, 1))
+    text = StoredRow(torch.arange(10, 20), 2, torch.zeros(10, 1))
     # From place 2: 2 and 3 right, 4 wrong -> 3 tokens; from 5: wrong -> 1; from 6: 6, 7 and 8 right -> the end.
     found = acceptance.measure(Scripted([2, 3, 6, 7, 8]), [text], gamma=3)  # type: ignore[arg-type]
     assert found.tokens_per_call == pytest.approx(7 / 3)
@@ -378,7 +378,7 @@ def test_rows_refuse_a_model_whose_attention_they_would_change() -> None:
         )
     )
     with pytest.raises(DecError, match="attention"):
-        Rows(small, [1, 2], 2, 16, None)
+        TrainingRows(small, [1, 2], 2, 16, None)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from decgraph.zoo.training.store import Text
+from decgraph.zoo.training.store import StoredRow
 from decgraph.zoo.training.students import Student
 
 # Prompts of usual kinds, written for this and never trained on.
@@ -51,7 +51,7 @@ def prompts() -> list[str]:
 
 
 @torch.no_grad()
-def measure(student: Student, texts: list[Text], *, gamma: int = 5) -> Acceptance:
+def measure(student: Student, texts: list[StoredRow], *, gamma: int = 5) -> Acceptance:
     """Acceptance on texts whose answers the target wrote greedily; the module is put in evaluation mode meanwhile."""
     was = student.module.training
     student.module.eval()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from decgraph.zoo import loop
-from decgraph.zoo.training.store import Text
-from decgraph.zoo.training.students import Batch
+from decgraph.zoo.training.store import StoredRow
+from decgraph.zoo.training.students import PaddedRows
 
 # What a place before the answer counts: a head meets such text only as context, but it teaches too.
 BEFORE = 0.3
@@ -17,11 +17,11 @@ FROM = 4
 class Batches:
     """Batches of about `tokens` places, padding included."""
 
-    def __init__(self, texts: list[Text], *, tokens: int, seed: int) -> None:
+    def __init__(self, texts: list[StoredRow], *, tokens: int, seed: int) -> None:
         self.texts = sorted(texts, key=lambda text: len(text.ids))
         self.tokens, self.seed = tokens, seed
 
-    def __call__(self, step: int) -> Batch:
+    def __call__(self, step: int) -> PaddedRows:
         """The batch of one step: a random row, and its neighbours by length."""
         first = int(torch.randint(0, len(self.texts), (), generator=loop.rng(self.seed, step)))
         size = max(1, self.tokens // len(self.texts[first].ids))
@@ -29,7 +29,7 @@ class Batches:
         return padded(self.texts[first : first + size])
 
 
-def padded(texts: list[Text]) -> Batch:
+def padded(texts: list[StoredRow]) -> PaddedRows:
     """Rows as one batch; the token after a row's last place is unknown, so that place does not count."""
     length = max(len(text.ids) for text in texts)
     ids = torch.zeros(len(texts), length, dtype=torch.long)
@@ -40,4 +40,4 @@ def padded(texts: list[Text]) -> Batch:
         ids[row, :size], states[row, :size] = text.ids, text.states
         counts[row, FROM : size - 1] = BEFORE
         counts[row, max(FROM, text.answer - 1) : size - 1] = 1.0
-    return Batch(ids, states, counts)
+    return PaddedRows(ids, states, counts)

@@ -10,8 +10,8 @@ import torch
 
 from decgraph.errors import DecError
 from decgraph.zoo.training import eagle
-from decgraph.zoo.training.store import Text
-from decgraph.zoo.training.students import FALLING, Batch, Student
+from decgraph.zoo.training.store import StoredRow
+from decgraph.zoo.training.students import FALLING, PaddedRows, Student
 
 # How many times the head is unrolled on its own outputs.
 UNROLLED = 4
@@ -46,7 +46,7 @@ class Eagle(Student):
         self,
         target: Any,
         *,
-        texts: list[Text] | None = None,
+        texts: list[StoredRow] | None = None,
         vocabulary: int = 16384,
         ids: torch.Tensor | None = None,
         output_matrix: bool = False,
@@ -62,7 +62,7 @@ class Eagle(Student):
         self.module = eagle.new_head(target, chosen.cpu())
         self.embedding = target.get_input_embeddings().weight
 
-    def loss(self, batch: Batch) -> torch.Tensor:
+    def loss(self, batch: PaddedRows) -> torch.Tensor:
         """Cross entropy against the target's distribution over some tokens, all unrolled steps, a scalar."""
         with torch.no_grad():
             rows = self.output[torch.cat((self.common, batch.ids.flatten())).unique()]
@@ -80,7 +80,7 @@ class Eagle(Student):
             falling=FALLING,
         )
 
-    def guesses(self, text: Text) -> list[torch.Tensor]:
+    def guesses(self, text: StoredRow) -> list[torch.Tensor]:
         """int64[places] for each depth, as in `Student`; the newest pair is (state of p - 1, token p)."""
         text = text.to(self.target.device)
         states = text.states[None, :-1, : -self.width].float()
@@ -102,7 +102,7 @@ class Eagle(Student):
         (folder / "config.json").write_text(text, encoding="utf-8")
 
 
-def by_frequency(texts: list[Text], output: torch.Tensor) -> torch.Tensor:
+def by_frequency(texts: list[StoredRow], output: torch.Tensor) -> torch.Tensor:
     """All tokens, those that the target writes most first, int64[vocabulary]; `output` [vocabulary, width] is its matrix.
 
     A token counts as often as it stands in the texts, and as often as the target's distributions there let one expect:

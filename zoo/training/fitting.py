@@ -10,7 +10,7 @@ import torch
 from decgraph.zoo import loop
 from decgraph.zoo.optim import Optimizer
 from decgraph.zoo.training.batches import Batches
-from decgraph.zoo.training.store import Text
+from decgraph.zoo.training.store import StoredRow
 from decgraph.zoo.training.students import Student
 
 # (matrices by Muon, everything else by Adam), by kind; what begins with the target's weights is moved more gently.
@@ -19,13 +19,13 @@ RATES = {"drafter": (0.02, 6e-3), "eagle": (0.01, 1e-3), "medusa": (0.02, 2e-3),
 
 def fit(
     student: Student,
-    texts: list[Text],
-    export: Callable[[dict[str, torch.Tensor], loop.Outcome], None],
+    texts: list[StoredRow],
+    export: Callable[[dict[str, torch.Tensor], loop.TrainingOutcome], None],
     *,
     budget: loop.Budget,
     batch_tokens: int,
     settings: dict[str, Any],
-) -> loop.Outcome:
+) -> loop.TrainingOutcome:
     """Train a student in place; `export` is called with its weights, of the module's shapes, now and then and at the end."""
     batches = Batches(texts, tokens=batch_tokens, seed=budget.seed)
 

@@ -91,7 +91,7 @@ def check(model: Any, longest: int) -> None:
         )
 
 
-class Rows:
+class TrainingRows:
     """`size` rows of a model. `features` names the layers whose inputs are stored for a head; None stores none."""
 
     def __init__(self, model: Any, prefix: list[int], size: int, capacity: int, features: tuple[int, ...] | None) -> None:

@@ -17,11 +17,11 @@ from decgraph.runtime.placement import AUTO, Placement
 from decgraph.zoo import loop
 from decgraph.zoo.training import acceptance, card, fitting, selfmade, teacher, texts
 from decgraph.zoo.training.eagle_student import Eagle
-from decgraph.zoo.training.store import Store, Text, digest
-from decgraph.zoo.training.students import Drafter, Exit, Medusa, Student
+from decgraph.zoo.training.store import StoredRow, TokenStore, digest
+from decgraph.zoo.training.students import DrafterStudent, Exit, Medusa, Student
 from decgraph.zoo.training.template import template_of
 
-STUDENTS: dict[str, Any] = {kind.kind: kind for kind in (Drafter, Eagle, Medusa, Exit)}
+STUDENTS: dict[str, Any] = {kind.kind: kind for kind in (DrafterStudent, Eagle, Medusa, Exit)}
 HELD_OUT = 32
 LEAST = 0.25
 """The share of the time, where it is given in minutes, that is kept for training itself. Answers to measure on take a
@@ -31,7 +31,7 @@ SLICE = 8
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """What to train, on what, for how long. `placed`: where the target is loaded and in which dtype; what is trained lies
     beside it, in float32. `data` and `self_made` exclude each other; see docs/heads.md."""
 
@@ -62,11 +62,11 @@ class TrainingReport:
     """What came out: the folder, how the run went, and the acceptance of what lies in the folder."""
 
     folder: Path
-    outcome: loop.Outcome
+    outcome: loop.TrainingOutcome
     acceptance: acceptance.Acceptance
 
 
-def train(job: Job, say: Callable[[str], None] = print) -> TrainingReport:
+def train(job: TrainingJob, say: Callable[[str], None] = print) -> TrainingReport:
     """Run a job to its end or to Ctrl-C. Raises DecError for a kind, model, file or option that cannot be trained with."""
     if job.kind not in STUDENTS:
         raise DecError(f"{job.kind!r} cannot be trained", hint=f"one of {', '.join(STUDENTS)}")
@@ -113,7 +113,9 @@ def train(job: Job, say: Callable[[str], None] = print) -> TrainingReport:
 class _Best:
     """Exports weights when their held-out acceptance is at least that of this run's weights in the folder."""
 
-    def __init__(self, job: Job, student: Student, held: list[Text], tokenizer: Any, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, job: TrainingJob, student: Student, held: list[StoredRow], tokenizer: Any, say: Callable[[str], None]
+    ) -> None:
         self.job, self.student, self.held, self.tokenizer, self.say = job, student, held, tokenizer, say
         self.measured: acceptance.Acceptance | None = None
         file = job.out / "training.json"
@@ -124,7 +126,7 @@ class _Best:
                 shares = tuple(told["by_depth"])
                 self.measured = acceptance.Acceptance(told["gamma"], told["tokens_per_call"], shares, gammas, told["places"])
 
-    def export(self, weights: dict[str, torch.Tensor], outcome: loop.Outcome) -> None:
+    def export(self, weights: dict[str, torch.Tensor], outcome: loop.TrainingOutcome) -> None:
         """Measure these weights, and write them where they are the best so far."""
         student, own = self.student, {n: v.clone() for n, v in self.student.module.state_dict().items()}
         student.module.load_state_dict(weights)
@@ -147,7 +149,7 @@ class _Best:
         (self.job.out / "README.md").write_text(card.text(self.job.kind, told), encoding="utf-8")
 
 
-def _told(job: Job) -> str:
+def _told(job: TrainingJob) -> str:
     if job.self_made:
         return "written by the target itself: its own questions and answers"
     names = ", ".join(path.name for path in job.data)
@@ -155,7 +157,7 @@ def _told(job: Job) -> str:
 
 
 def _texts(
-    job: Job,
+    job: TrainingJob,
     model: Any,
     tokenizer: Any,
     layers: tuple[int, ...],
@@ -163,7 +165,7 @@ def _texts(
     origin: dict[str, Any],
     say: Callable[[str], None],
     ends: float | None,
-) -> tuple[list[Text], list[Text]]:
+) -> tuple[list[StoredRow], list[StoredRow]]:
     """(held-out answers, training texts), from the work folder where they are there already."""
     brought = texts.read(list(job.data), tokenizer, length=job.length) if job.data else []
     asked = _held_prompts(job, tokenizer, brought)
@@ -172,7 +174,7 @@ def _texts(
     if job.data and not brought:
         raise DecError("too little text: all of it is held out to measure with", hint="give more, or --prompts FILE")
     files = [digest(path) for path in job.data]
-    held = Store(work / "held-out", {**origin, "prompts": [list(ids) for ids in asked[0]], "answer": job.answer})
+    held = TokenStore(work / "held-out", {**origin, "prompts": [list(ids) for ids in asked[0]], "answer": job.answer})
     if not held.done:
         say(f"held-out answers: {len(asked[0])} prompts")
         with progress.shown("train: held-out answers") as told:
@@ -189,7 +191,7 @@ def _texts(
     source |= {"length": job.length, "prompts": digest(job.prompts) if job.prompts else None}
     if job.self_made or job.regenerate:
         source["recipe"] = asdict(selfmade.Recipe())
-    store = Store(work / "text", {**origin, **source})
+    store = TokenStore(work / "text", {**origin, **source})
     if job.self_made or job.regenerate:
         _write(job, model, tokenizer, layers, store, brought, say, ends)
     elif not store.done:
@@ -204,7 +206,7 @@ def _texts(
     return held.texts(), found
 
 
-def _held_prompts(job: Job, tokenizer: Any, brought: list[Any]) -> tuple[list[tuple[int, ...]], set[tuple[int, ...]]]:
+def _held_prompts(job: TrainingJob, tokenizer: Any, brought: list[Any]) -> tuple[list[tuple[int, ...]], set[tuple[int, ...]]]:
     """Prompts as token ids, and those of them that come out of the training data: a file's, ours, or one text in twenty."""
     if job.prompts is not None:
         rows = texts.read_prompts(job.prompts)
@@ -217,7 +219,9 @@ def _held_prompts(job: Job, tokenizer: Any, brought: list[Any]) -> tuple[list[tu
     return [tuple(texts.prompt_ids(tokenizer, row)) for row in rows], set()
 
 
-def _greedy(model: Any, tokenizer: Any, prompts: list[tuple[int, ...]], layers: tuple[int, ...], count: int) -> Iterator[Text]:
+def _greedy(
+    model: Any, tokenizer: Any, prompts: list[tuple[int, ...]], layers: tuple[int, ...], count: int
+) -> Iterator[StoredRow]:
     """The target's greedy answers of at most `count` tokens, with its states, in the prompts' order."""
     yield from teacher.view(model, teacher.answers(model, prompts, count, pad=tokenizer.pad_token_id), layers)
 
@@ -228,9 +232,15 @@ def _over(ends: float | None, minutes: float) -> bool:
 
 
 def _write(
-    job: Job, model: Any, tokenizer: Any, layers: tuple[int, ...], store: Store, brought: list[Any], say: Callable[[str], None],
+    job: TrainingJob,
+    model: Any,
+    tokenizer: Any,
+    layers: tuple[int, ...],
+    store: TokenStore,
+    brought: list[Any],
+    say: Callable[[str], None],
     ends: float | None,
-) -> None:  # fmt: skip
+) -> None:
     """Let the target write until there are `job.tokens` tokens, or its share of the time is over; goes on where an earlier run
     stopped."""
     if store.tokens >= job.tokens or store.done:
@@ -261,7 +271,7 @@ def _write(
         )
         for row in written:
             states = torch.cat((row.features, row.features[:1] * 0)) if row.features is not None else torch.empty(0)
-            store.add(Text(torch.tensor(row.ids), row.answer, states))
+            store.add(StoredRow(torch.tensor(row.ids), row.answer, states))
             rate = (store.tokens - before) / (time.monotonic() - begun)
             shown(f"{store.tokens:,} tokens, {rate:.0f} a second", store.tokens, job.tokens)
         store.flush(done=job.regenerate and not stop.is_set() and not _over(ends, LEAST * job.minutes))

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from decgraph.zoo.training.openers import OPENERS
-from decgraph.zoo.training.rows import Rows
+from decgraph.zoo.training.rows import TrainingRows
 from decgraph.zoo.training.template import Template
 
 # Tokens likelier than this share of the likeliest may be sampled ("min-p", Nguyen et al., 2024).
@@ -96,7 +96,7 @@ def write(
 
     with torch.inference_mode():
         # The last token of the opening is fed by each row itself, so that a row's first token needs no case of its own.
-        batch = Rows(model, template.opening[:-1], rows, longest + SPARE, features)
+        batch = TrainingRows(model, template.opening[:-1], rows, longest + SPARE, features)
         live: list[TrainingText | None] = [fresh() for _ in range(rows)]
         start = len(template.opening) - 1
         kept = None

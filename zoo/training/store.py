@@ -25,7 +25,7 @@ PART = 16_384
 
 
 @dataclass(frozen=True)
-class Text:
+class StoredRow:
     """One row: token ids int64[n], the place where the answer begins, states bfloat16[n, layers * width] of all tokens.
 
     The state of the last token is zero in text that a model wrote, since it was never fed; nothing is learnt there.
@@ -35,12 +35,12 @@ class Text:
     answer: int
     states: torch.Tensor
 
-    def to(self, device: torch.device) -> Text:
+    def to(self, device: torch.device) -> StoredRow:
         """The same text on a device."""
-        return Text(self.ids.to(device), self.answer, self.states.to(device))
+        return StoredRow(self.ids.to(device), self.answer, self.states.to(device))
 
 
-class Store:
+class TokenStore:
     """The token files in a folder, and `manifest.json` with their digests and what they were made from."""
 
     def __init__(self, folder: Path, origin: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ class Store:
             if kept != json.loads(json.dumps(origin)):
                 raise DecError(f"the text in {folder} was made from something else", hint="give another --work folder")
         self.origin = origin
-        self.waiting: list[Text] = []
+        self.waiting: list[StoredRow] = []
 
     @property
     def tokens(self) -> int:
@@ -68,7 +68,7 @@ class Store:
         """Rows in the files."""
         return sum(part["rows"] for part in self.parts)
 
-    def add(self, text: Text) -> None:
+    def add(self, text: StoredRow) -> None:
         """Take one row; a file is written whenever enough have come."""
         self.waiting.append(text)
         if sum(len(text.ids) for text in self.waiting) >= PART:
@@ -96,9 +96,9 @@ class Store:
         aside.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
         os.replace(aside, self.file)
 
-    def texts(self) -> list[Text]:
+    def texts(self) -> list[StoredRow]:
         """Every row of the files. Raises DecError for a file that was changed or is missing."""
-        found: list[Text] = []
+        found: list[StoredRow] = []
         for part in self.parts:
             path = self.folder / part["file"]
             if not path.exists() or digest(path) != part["sha256"]:
@@ -114,11 +114,11 @@ class Store:
         return hashlib.sha256("".join(part["sha256"] for part in self.parts).encode()).hexdigest()
 
 
-def split(tensors: dict[str, torch.Tensor]) -> Iterable[Text]:
+def split(tensors: dict[str, torch.Tensor]) -> Iterable[StoredRow]:
     """The rows of one file's tensors: `ids` [tokens], `states` [tokens, width], `lengths` and `answers` [rows]."""
     ends = tensors["lengths"].cumsum(0).tolist()
     for start, end, answer in zip([0, *ends], ends, tensors["answers"].tolist(), strict=False):
-        yield Text(tensors["ids"][start:end].long(), answer, tensors["states"][start:end])
+        yield StoredRow(tensors["ids"][start:end].long(), answer, tensors["states"][start:end])
 
 
 def digest(path: Path) -> str:

@@ -10,7 +10,7 @@ import torch
 
 from decgraph.errors import DecError
 from decgraph.zoo.training import teacher
-from decgraph.zoo.training.store import Text
+from decgraph.zoo.training.store import StoredRow
 
 # The share of the label on the target's first choice: at temperature 0 only that one is accepted.
 HARD = 0.5
@@ -19,7 +19,7 @@ FALLING = 0.8
 
 
 @dataclass(frozen=True)
-class Batch:
+class PaddedRows:
     """Rows padded on the right: `ids` int64[rows, length], `states` bfloat16[rows, length, layers * width].
 
     `counts` float32[rows, length] is how much a guess of the token after each place counts; 0 at the padding.
@@ -29,9 +29,9 @@ class Batch:
     states: torch.Tensor
     counts: torch.Tensor
 
-    def to(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device) -> PaddedRows:
         """The same rows on a device."""
-        return Batch(self.ids.to(device), self.states.to(device), self.counts.to(device))
+        return PaddedRows(self.ids.to(device), self.states.to(device), self.counts.to(device))
 
 
 class Student:
@@ -56,18 +56,18 @@ class Student:
         index %= len(self.layers)
         return states[..., index * self.width : (index + 1) * self.width]
 
-    def labels(self, batch: Batch, where: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def labels(self, batch: PaddedRows, where: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The target's likeliest tokens and their weights at the places `where`: both [places, TOP]."""
         with torch.no_grad():
             logits = self.state(batch.states, -1)[where] @ self.output.to(batch.states.dtype).T
             logp, top = logits.float().log_softmax(-1).topk(min(teacher.TOP, logits.shape[-1]))
         return top, teacher.soft_labels(logp, HARD)
 
-    def loss(self, batch: Batch) -> torch.Tensor:
+    def loss(self, batch: PaddedRows) -> torch.Tensor:
         """What is to fall, a scalar."""
         raise NotImplementedError
 
-    def guesses(self, text: Text) -> list[torch.Tensor]:
+    def guesses(self, text: StoredRow) -> list[torch.Tensor]:
         """The tokens of a greedy chain, int64[places] for each depth, on the text as it is.
 
         Row p of depth s is the guess of token p + 1 + s when tokens 0..p are committed. Where a draft's earlier tokens agree
@@ -82,7 +82,7 @@ class Student:
         copy.to(torch.bfloat16).save_pretrained(folder)
 
 
-class Drafter(Student):
+class DrafterStudent(Student):
     """A small Llama with the target's tokenizer; the embedding is the output matrix too."""
 
     kind = "drafter"
@@ -117,14 +117,14 @@ class Drafter(Student):
             torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
             torch.nn.init.zeros_(layer.mlp.down_proj.weight)
 
-    def loss(self, batch: Batch) -> torch.Tensor:
+    def loss(self, batch: PaddedRows) -> torch.Tensor:
         """Cross entropy against the target's view of the token after each place, a scalar."""
         where = batch.counts > 0
         states = self.module.model(batch.ids, use_cache=False).last_hidden_state
         said = teacher.imitation(self.module.lm_head(states[where]), *self.labels(batch, where))
         return mean(said, batch.counts[where])
 
-    def guesses(self, text: Text) -> list[torch.Tensor]:
+    def guesses(self, text: StoredRow) -> list[torch.Tensor]:
         """int64[places] for each depth, as in `Student`."""
         chosen = self.module(text.ids[None].to(self.target.device), use_cache=False).logits[0].argmax(-1)
         return [chosen[step:] for step in range(self.gamma)]
@@ -166,14 +166,14 @@ class Exit(Student):
             # The adapter starts as the target's last layer, which already knows how to end in the final norm.
             self.module.layer.load_state_dict(last)
 
-    def loss(self, batch: Batch) -> torch.Tensor:
+    def loss(self, batch: PaddedRows) -> torch.Tensor:
         """Cross entropy of the adapter's view against the target's, a scalar."""
         where = batch.counts > 0
         states = self.norm(self.module(self.state(batch.states, 0)))[where]
         said = teacher.imitation(states @ self.output.to(states.dtype).T, *self.labels(batch, where))
         return mean(said, batch.counts[where])
 
-    def guesses(self, text: Text) -> list[torch.Tensor]:
+    def guesses(self, text: StoredRow) -> list[torch.Tensor]:
         """int64[places] for each depth, as in `Student`."""
         text = text.to(self.target.device)
         states = self.norm(self.module(self.state(text.states, 0).float()[None]))[0]
@@ -199,7 +199,7 @@ class Medusa(Student):
         config = modeling.MedusaConfig(hidden_size=self.width, inner_size=2 * self.width, heads=heads)
         self.module = modeling.MedusaHeads(config)
 
-    def loss(self, batch: Batch) -> torch.Tensor:
+    def loss(self, batch: PaddedRows) -> torch.Tensor:
         """Head i at place t against the target's view of token t + i + 2: a scalar."""
         total = torch.zeros(())
         for index, states in enumerate(self.module(self.state(batch.states, -1))):
@@ -210,7 +210,7 @@ class Medusa(Student):
             total = total + FALLING**index * mean(said, batch.counts[where])
         return total
 
-    def guesses(self, text: Text) -> list[torch.Tensor]:
+    def guesses(self, text: StoredRow) -> list[torch.Tensor]:
         """int64[places] for each depth, as in `Student`; the newest state is that of the token before the last."""
         text = text.to(self.target.device)
         heads = self.module(self.state(text.states, -1).float()[None])

@@ -11,7 +11,7 @@ import torch
 from decgraph.errors import DecError
 from decgraph.runtime.placement import Placement
 from decgraph.zoo import folder_of
-from decgraph.zoo.training.store import Text, digest
+from decgraph.zoo.training.store import StoredRow, digest
 
 # The likeliest tokens that carry the soft labels where the whole vocabulary would be too wide.
 TOP = 12
@@ -87,7 +87,7 @@ def answers(model: Any, prompts: list[tuple[int, ...]], count: int, *, pad: int 
     return [rows[n] for n in range(len(prompts))]
 
 
-def view(model: Any, rows: list[tuple[list[int], int]], layers: tuple[int, ...]) -> Iterator[Text]:
+def view(model: Any, rows: list[tuple[list[int], int]], layers: tuple[int, ...]) -> Iterator[StoredRow]:
     """Texts with their states from rows of (token ids, answer), in the rows' order.
 
     `layers` are indices into transformers' `hidden_states`: i is the input of layer i, the number of layers is the last
@@ -111,7 +111,7 @@ def view(model: Any, rows: list[tuple[list[int], int]], layers: tuple[int, ...])
             hidden = model(input_ids=padded, attention_mask=mask, output_hidden_states=True, use_cache=False, logits_to_keep=1)
             states = torch.cat([hidden.hidden_states[layer] for layer in layers], -1).bfloat16().cpu()
         for index, (ids, answer) in enumerate(part):
-            yield Text(torch.tensor(ids), answer, states[index, : len(ids)].clone())
+            yield StoredRow(torch.tensor(ids), answer, states[index, : len(ids)].clone())
         place += count
 
 

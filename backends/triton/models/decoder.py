@@ -31,7 +31,7 @@ from decgraph.runtime.models.engine.exits import adapted_head, normed
 from decgraph.runtime.models.engine.nets import net_of
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter
-from decgraph.runtime.models.hf_live import Live
+from decgraph.runtime.models.hf_live import LiveModel
 from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
 from decgraph.runtime.models.interface import Model
 
@@ -272,15 +272,15 @@ def weights_of(model: Model) -> Weights:
     match model:
         case SoftPrompted():
             raise NotSteppable(f"{model.name!r} reads a soft prompt before every text")
-        case Live() if is_recurrent(model.module):
+        case LiveModel() if is_recurrent(model.module):
             raise NotSteppable(f"{model.name!r} has recurrent layers, whose states are no slots")
-        case Live() if model.boundary is not None:
+        case LiveModel() if model.boundary is not None:
             raise NotSteppable(f"{model.name!r} has rotary frequencies that change where a text grows past a length")
         case HFCausal() if model.net.decoder.recurrent:
             raise NotSteppable(f"{model.name!r} has recurrent layers, whose states are no slots")
         case HFCausal(attached=heads) if heads is not None:
             return replace(of_net(net_of(model), model.name), guesses=heads.module)
-        case HFCausal() | Live():
+        case HFCausal() | LiveModel():
             return of_net(net_of(model), model.name)
         case Headed(target=HFCausal() as target, inner=inner) if not target.net.decoder.recurrent:
             return _headed(model, target, inner)

@@ -14,7 +14,7 @@ from decgraph.backends.triton.ops.distributions import as_dist, dist_of, every_r
 from decgraph.backends.triton.ops.nodes import reachable
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Array, Dist, Draws, NodeSet, Noise, Number, Operand, Source, Tree, is_static
+from decgraph.backends.triton.values import Array, Dist, Draws, NodeSet, Noise, Number, Operand, RowSource, Tree, is_static
 from decgraph.backends.triton.vectors import alike, count_of, flat, lifted, live_of, made
 from decgraph.ir.values import Op
 
@@ -51,7 +51,7 @@ def drawn(
     for n in more:
         shape = (*row.shape, n)
         row = row[..., None].expand(shape) if isinstance(row, Tensor) else np.broadcast_to(row[..., None], shape)
-    source = Source(q.rows, q.face, members)
+    source = RowSource(q.rows, q.face, members)
     shaped = tokens.reshape(len(tokens), *q.shape, *more)
     return Draws(shaped, (source,), row, rank, point, race, q.at, q.live, inner)
 
@@ -219,7 +219,7 @@ def draw_stated(s: Step, op: Op, tokens: Operand, q: Operand) -> Draws:
     if not q.shape and t.ndim > 1:  # one for all of them
         n = int(t.shape[1])
         row = row[:, None].expand(-1, n) if isinstance(row, Tensor) else np.broadcast_to(row, n)
-    return Draws(t, (Source(q.rows, q.face),), row, live=live_of(tokens))
+    return Draws(t, (RowSource(q.rows, q.face),), row, live=live_of(tokens))
 
 
 @step("draw.get")

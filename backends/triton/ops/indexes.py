@@ -17,7 +17,7 @@ from decgraph.ir.values import Op
 
 
 @dataclass(frozen=True)
-class Index(Shared):
+class TokenIndex(Shared):
     """An index of the lane's committed tokens, from the prompt's first one on, or (prompt False) of those behind the prompt.
     depth: the most tokens that are looked up."""
 
@@ -26,22 +26,22 @@ class Index(Shared):
 
 
 @step("index.new")
-def new(s: Step, op: Op, *sizes: int) -> Index:
+def new(s: Step, op: Op, *sizes: int) -> TokenIndex:
     """An empty index."""
     if op.attrs["kind"] == "lru":
         raise NotSteppable("a table of entries", op)
     room = int(sizes[1]) if len(sizes) > 1 else ROOM
     if s.frame.capacity > room:
         raise NotSteppable(f"an index that forgets all but {room} tokens", op)
-    return Index(int(sizes[0]) if sizes and int(sizes[0]) else 64)
+    return TokenIndex(int(sizes[0]) if sizes and int(sizes[0]) else 64)
 
 
 @step("index.learn")
-def learn(s: Step, op: Op, index: Index, tokens: Operand, *more: Operand) -> Index:
+def learn(s: Step, op: Op, index: TokenIndex, tokens: Operand, *more: Operand) -> TokenIndex:
     """An index of the text from the prompt on."""
-    if not isinstance(index, Index) or index.prompt or not (isinstance(tokens, Vec) and tokens.data is s.tokens):
+    if not isinstance(index, TokenIndex) or index.prompt or not (isinstance(tokens, Vec) and tokens.data is s.tokens):
         raise NotSteppable("an index of other texts than the request's", op)
-    return Index(index.depth, True)
+    return TokenIndex(index.depth, True)
 
 
 def end_of(s: Step, place: Operand, depth: int) -> tuple[Tensor, Tensor]:
@@ -61,7 +61,7 @@ def end_of(s: Step, place: Operand, depth: int) -> tuple[Tensor, Tensor]:
     return t.gather(1, at.clamp(0, int(t.shape[1]) - 1)), at >= 0
 
 
-def matches(s: Step, index: Index, key: Tensor, there: Tensor) -> Tensor:
+def matches(s: Step, index: TokenIndex, key: Tensor, there: Tensor) -> Tensor:
     """int64[B, S]: how many of the last tokens of a key stand before every place of the text behind which something follows."""
     text = s.tokens[:, :-1]
     size = int(text.shape[1])
@@ -79,7 +79,7 @@ def matches(s: Step, index: Index, key: Tensor, there: Tensor) -> Tensor:
 @step("index.ask")
 def ask(s: Step, op: Op, index: Operand, *args: Operand) -> Operand:
     """What followed the end of a text."""
-    if not isinstance(index, Index):
+    if not isinstance(index, TokenIndex):
         raise NotSteppable("an index of other texts than the request's", op)
     what, named = op.attrs["what"], op.attrs.get("named", ())
     options = dict(zip(named, args[len(args) - len(named) :], strict=True))
@@ -108,7 +108,7 @@ def ask(s: Step, op: Op, index: Operand, *args: Operand) -> Operand:
     return Draws(s.tokens.gather(1, where.clamp(max=size)), point=True, live=live)
 
 
-def likeliest(s: Step, index: Index, key: Tensor, there: Tensor, least: Operand, most: int) -> Draws:
+def likeliest(s: Step, index: TokenIndex, key: Tensor, there: Tensor, least: Operand, most: int) -> Draws:
     """Token by token what followed most often, the smaller of equals. key: int64[B, n]; there: bool[B, n]."""
     tokens, lives = [], []
     going = torch.ones_like(s.done)

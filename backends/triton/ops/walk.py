@@ -16,7 +16,7 @@ from decgraph.backends.triton.ops.nodes import children, node_path, reachable
 from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Canvas, Dist, Draws, Operand, Path, Source, Tree, is_static
+from decgraph.backends.triton.values import Canvas, Dist, Draws, Operand, Path, RowSource, Tree, is_static
 from decgraph.backends.triton.vectors import both, count_of, live_of
 from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.values import Op
@@ -112,7 +112,7 @@ def _full(t: Tree, among: np.ndarray) -> bool:
 
 def _fewer(edges: Draws, row: np.ndarray, among: np.ndarray) -> Draws:
     """The same draws with the sources of some nodes alone: the tables of the others need not be joined."""
-    some: list[Source] = []
+    some: list[RowSource] = []
     start, out = 0, np.full_like(row, -1)
     wanted = np.isin(np.arange(len(row)), among - 1)
     for source in edges.sources:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from decgraph import cache
-from decgraph.runtime.models.decoder.shape import Unknown
+from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 
 LAYERS, HEADS, SIZE, WIDE, TOKENS, VOCABULARY = 4, 4, 16, 48, 20, 64
 TOLERANCE = 1e-5
@@ -42,12 +42,12 @@ _FORGOTTEN = ("dtype", "torch_dtype", "auto_map", "architectures", "_name_or_pat
 _TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
-class Different(Unknown):
+class Different(UnknownToDecoder):
     """Why a shape that has an entry runs as transformers' module all the same."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ForwardVerdict:
     """What a comparison found. found: "equal", "different", or "not compared". gap: how far logits are from each other, over
     the largest one. reason: why there is no comparison, or what differs. version: of transformers."""
 
@@ -65,12 +65,12 @@ class Verdict:
         return f"not compared with transformers {self.version}: {self.reason}"
 
 
-def known(config: Mapping[str, object]) -> Verdict | None:
+def known(config: Mapping[str, object]) -> ForwardVerdict | None:
     """The verdict that was kept for configs of this shape with this version of transformers; None where there is none."""
     if not _file().is_file():
         return None
     found = cache.read(_file()).get(_key(config))
-    return Verdict(**found) if isinstance(found, dict) else None
+    return ForwardVerdict(**found) if isinstance(found, dict) else None
 
 
 def refuse_different(config: Mapping[str, object]) -> None:
@@ -80,20 +80,22 @@ def refuse_different(config: Mapping[str, object]) -> None:
         raise Different(verdict.text())
 
 
-def compare(config: Mapping[str, object]) -> Verdict:
+def compare(config: Mapping[str, object]) -> ForwardVerdict:
     """The verdict on a config, which is kept."""
     version = _version()
     try:
         gap = _gap(small(config))
-    except Unknown as unknown:
+    except UnknownToDecoder as unknown:
         reason = f"transformers reads folders of this shape, and what it reads is compared each time ({unknown})"
-        verdict = Verdict("not compared", version, reason=reason)
+        verdict = ForwardVerdict("not compared", version, reason=reason)
     except Exception as error:  # transformers raises what it likes for a config that it does not take
-        verdict = Verdict("not compared", version, reason=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+        verdict = ForwardVerdict(
+            "not compared", version, reason=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        )
     else:
         differs = not gap <= TOLERANCE
         reason = f"logits of a small random model of its shape differ by {gap:.1e}" if differs else ""
-        verdict = Verdict("different" if differs else "equal", version, gap, reason)
+        verdict = ForwardVerdict("different" if differs else "equal", version, gap, reason)
     cache.add(_file(), {_key(config): asdict(verdict)})
     return verdict
 

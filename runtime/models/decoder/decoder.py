@@ -20,8 +20,8 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.experts import mixture
 from decgraph.runtime.models.decoder.products import Product
-from decgraph.runtime.models.decoder.shape import Layer, Shape, Unknown
-from decgraph.runtime.models.parts import Use
+from decgraph.runtime.models.decoder.shape import Layer, Shape, UnknownToDecoder
+from decgraph.runtime.models.parts import LayerUse
 from decgraph.runtime.models.rounding import rounded
 
 Masks = Mapping[str | int, Tensor | None]
@@ -55,14 +55,14 @@ class DecoderPart:
     states in place of tokens. norm: the final norm follows. taps: the layers whose entering states are wanted beside the
     result."""
 
-    uses: tuple[Use, ...] | None = None
+    uses: tuple[LayerUse, ...] | None = None
     embedded: bool = False
     norm: bool = True
     taps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class Lookup:
+class EmbeddingLookup:
     """The embeddings [n, width] of tokens int64[n], as a decoder's matrix has them."""
 
     decoder: Decoder
@@ -97,7 +97,7 @@ class Decoder:
     ) -> None:
         self.shape, self.weights, self.products, self.ropes = shape, weights, products, ropes
         self.part, self.layers = part or DecoderPart(), len(shape.layers)
-        self.uses = tuple(map(Use, range(self.layers))) if self.part.uses is None else self.part.uses
+        self.uses = tuple(map(LayerUse, range(self.layers))) if self.part.uses is None else self.part.uses
         attending = [shape.layers[use.layer] for use in self.uses if use.attention]
         self.kinds = tuple(layer.kind for layer in attending)
         self.windows = tuple(layer.window for layer in attending)
@@ -107,7 +107,7 @@ class Decoder:
         self.wide = torch.float64 if self.dtype == torch.float64 else torch.float32
         self.gathers = self.device.type != "cpu"  # whether a mixture gathers its experts, and reads nothing on the host
         if shape.activation not in ACTIVATIONS:
-            raise Unknown(f"the activation {shape.activation}")
+            raise UnknownToDecoder(f"the activation {shape.activation}")
         self._activation = ACTIVATIONS[shape.activation]
         self._scale = shape.scale or shape.head**-0.5
         self._groups = 1 if shape.latent else shape.heads // shape.kv_heads
@@ -130,9 +130,9 @@ class Decoder:
         return self.weights["embed"]
 
     @property
-    def lookup(self) -> Lookup:
+    def lookup(self) -> EmbeddingLookup:
         """Embeddings of tokens."""
-        return Lookup(self)
+        return EmbeddingLookup(self)
 
     @property
     def caches(self) -> tuple[tuple[int, int, int], ...]:
@@ -189,7 +189,7 @@ class Decoder:
         own = self.products if products is None else products
         return Decoder(shape or self.shape, self.weights if weights is None else weights, own, self.ropes, self.part)
 
-    def using(self, uses: Sequence[Use]) -> Decoder:
+    def using(self, uses: Sequence[LayerUse]) -> Decoder:
         """These layers, or halves of layers, alone."""
         return self._like(replace(self.part, uses=tuple(uses)))
 

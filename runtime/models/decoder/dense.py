@@ -23,7 +23,7 @@ from decgraph.runtime.models.decoder.llama import (
     without,
 )
 from decgraph.runtime.models.decoder.settings import Settings
-from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Shape, Unknown
+from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Shape, UnknownToDecoder
 
 
 @family("llama", "seed_oss", "internlm3", "eurobert")
@@ -99,7 +99,7 @@ def granite(c: Settings) -> Entry:
 def granite_swa(c: Settings) -> Entry:
     s, seen, thetas = granite(c)[0], windows(c, lambda i: i % 4), c.get("layer_rope_theta")
     if set(thetas or ()) - {0, s.rope[FULL]["rope_theta"]}:
-        raise Unknown("layers with several rotary frequencies")
+        raise UnknownToDecoder("layers with several rotary frequencies")
     return each(s, window=lambda i: seen[i], rope=lambda i: None if thetas and not thetas[i] else FULL), {
         **LLAMA,
         "sinks": A + "sinks",
@@ -340,7 +340,7 @@ def gptj(c: Settings) -> Entry:
     rope = {FULL: {"rope_type": "default", "rope_theta": 10000.0}}
     s = replace(each(s, rope=FULL), rope=rope, rotary=c.get("rotary_dim", s.width), pairs="kept", parallel=True)
     if s.rotary > s.head:
-        raise Unknown("rotary positions of more numbers than a head has")
+        raise UnknownToDecoder("rotary positions of more numbers than a head has")
     return s, {
         "embed": "wte.weight", "norm": "ln_f", "attn_in": x + "ln_1", "wq": x + "attn.q_proj", "wk": x + "attn.k_proj",
         "wv": x + "attn.v_proj", "o": x + "attn.out_proj", "up": x + "mlp.fc_in", "down": x + "mlp.fc_out"}  # fmt: skip
@@ -368,14 +368,14 @@ def biogpt(c: Settings, at: str = "", norm: str = "layer_norm", **more: Any) -> 
 @family("opt")
 def opt(c: Settings) -> Entry:
     if not c.get("do_layer_norm_before", True) or not c.get("layer_norm_elementwise_affine", True):
-        raise Unknown("norms without weights, or after the branches and over the sum")
+        raise UnknownToDecoder("norms without weights, or after the branches and over the sum")
     return biogpt(c, "decoder.", "final_layer_norm", activation=c.activation_function)
 
 
 @family("falcon")
 def falcon(c: Settings) -> Entry:
     if c.get("alibi", False):
-        raise Unknown("ALiBi")
+        raise UnknownToDecoder("ALiBi")
     x, new, heads = "h.{i}.", c.get("new_decoder_architecture", False), c.num_attention_heads
     many, given, beside = c.multi_query, c.get("num_kv_heads", heads), c.get("parallel_attn", False)
     kv = given if new else 1 if many else heads

@@ -12,7 +12,7 @@ from decgraph.runtime.models.decoder import mixtures as mixtures
 from decgraph.runtime.models.decoder.llama import FAMILIES as FAMILIES
 from decgraph.runtime.models.decoder.llama import Entry
 from decgraph.runtime.models.decoder.settings import Settings
-from decgraph.runtime.models.decoder.shape import Unknown
+from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 
 STATES = "recurrent layers keep states"
 WITHOUT = {
@@ -38,15 +38,15 @@ WITHOUT = {
 
 
 def shape_of(config: Mapping[str, object]) -> Entry:
-    """The shape of a config (as a dictionary) and the names of its tensors. Raises Unknown for a family without an entry, and
-    for a setting that the entry does not know."""
+    """The shape of a config (as a dictionary) and the names of its tensors. Raises UnknownToDecoder for a family without an
+    entry, and for a setting that the entry does not know."""
     kind = str(config.get("model_type"))
     if kind not in FAMILIES:
-        raise Unknown(WITHOUT.get(kind) or f"there is no entry for {kind}")
+        raise UnknownToDecoder(WITHOUT.get(kind) or f"there is no entry for {kind}")
     if config.get("is_causal") is False:  # what is off says nothing, but for this
-        raise Unknown("setting is_causal = False")
+        raise UnknownToDecoder("setting is_causal = False")
     settings = Settings(config)
     entry = FAMILIES[kind](settings)
     for name in settings.unread():
-        raise Unknown(f"setting {name} = {config[name]!r}")
+        raise UnknownToDecoder(f"setting {name} = {config[name]!r}")
     return entry

@@ -15,7 +15,7 @@ from decgraph.runtime.models.decoder.families import shape_of
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.rotary import frequencies
-from decgraph.runtime.models.decoder.shape import Shape, Unknown
+from decgraph.runtime.models.decoder.shape import Shape, UnknownToDecoder
 from decgraph.runtime.models.decoder.weights import canonical
 from decgraph.runtime.native.decoder import native
 
@@ -46,14 +46,14 @@ class FolderSource:
         self._taken: set[str] = set()
 
     def begin(self, embedding: str) -> None:
-        """Finds the prefix of the base model's names. Raises Unknown where no tensor is the embedding."""
+        """Finds the prefix of the base model's names. Raises UnknownToDecoder where no tensor is the embedding."""
         found = [name for name in self._files if name == embedding or name.endswith("." + embedding)]
         if len(found) != 1:
-            raise Unknown(f"there is no {embedding}" if not found else f"there are several {embedding}")
+            raise UnknownToDecoder(f"there is no {embedding}" if not found else f"there are several {embedding}")
         self.prefix = found[0][: -len(embedding)]
 
     def take(self, name: str) -> Tensor | None:
-        """See `weights.Source`; "/" begins a name that has no prefix."""
+        """See `weights.TensorSource`; "/" begins a name that has no prefix."""
         whole = name[1:] if name.startswith("/") else self.prefix + name
         if whole in self._files:
             return self._read(whole)
@@ -81,23 +81,23 @@ class FolderSource:
         return found.to(self._device, self._dtype if found.is_floating_point() else None)
 
     def rest(self) -> list[str]:
-        """See `weights.Source`."""
+        """See `weights.TensorSource`."""
         return sorted(name for name in set(self._files) - self._taken if not UNREAD.search(name))
 
     def joined(self, parts: list[Tensor]) -> list[Tensor]:
-        """See `weights.Source`, matrices [n, in]: on a CPU mapped ones stay where they lie."""
+        """See `weights.TensorSource`, matrices [n, in]: on a CPU mapped ones stay where they lie."""
         return parts if len(parts) == 1 or self._device == "cpu" else [torch.cat(parts)]
 
 
 def net_of_folder(
     folder: Path, config: Mapping[str, object], dtype: torch.dtype, device: str, source: FolderSource | None = None
 ) -> Net:
-    """The net of a folder. source: of its tensors, if they are not read as they are. Raises Unknown where it has something that
-    the decoder does not know."""
+    """The net of a folder. source: of its tensors, if they are not read as they are. Raises UnknownToDecoder where it has
+    something that the decoder does not know."""
     if (folder / "adapter_config.json").is_file():
-        raise Unknown("an adapter of PEFT lies beside its weights")
+        raise UnknownToDecoder("an adapter of PEFT lies beside its weights")
     if config.get("quantization_config"):
-        raise Unknown("its weights are quantised")
+        raise UnknownToDecoder("its weights are quantised")
     shape, names = shape_of({key: value for key, value in config.items() if key != "auto_map"})
     source = source or FolderSource(folder, dtype, device)
     source.begin(names["embed"])
@@ -106,7 +106,7 @@ def net_of_folder(
     if shape.tied:
         names["out"] = "/"  # the embedding, whatever the file has beside it
     elif output is None:
-        raise Unknown("there is no output matrix")
+        raise UnknownToDecoder("there is no output matrix")
     else:
         names["out"] = f"/{output}"
     with torch.no_grad():
@@ -119,7 +119,8 @@ def net_of_folder(
 def check_shapes(
     shape: Shape, weights: Mapping[str, Tensor], products: Mapping[str, Product], config: Mapping[str, object]
 ) -> None:
-    """Raises Unknown for a tensor of another shape than the settings say; transformers then refuses the folder by name."""
+    """Raises UnknownToDecoder for a tensor of another shape than the settings say, which transformers then
+    refuses by name."""
     value, wide = shape.value or shape.head, shape.width
     inner, vocabulary = whole(config, "intermediate_size", 0), shape.vocabulary
     rows = {"o": wide, "down": wide, "shared_down": wide, "out": vocabulary}
@@ -132,25 +133,25 @@ def check_shapes(
         key = name.rsplit(".", 1)[-1]
         found = product.shape
         if any(b is not None and b.numel() != len(w) for b, w in zip(product.biases, product.matrices, strict=True)):
-            raise Unknown(f"{name} has a bias of another size")
+            raise UnknownToDecoder(f"{name} has a bias of another size")
         if found != (rows.get(key, found[0]), columns.get(key, found[1])):
-            raise Unknown(f"{name} has the shape {found}")
+            raise UnknownToDecoder(f"{name} has the shape {found}")
     table = products["embed"].shape if "embed" in products else tuple(weights["embed"].shape)
     if table != (vocabulary, wide):
-        raise Unknown(f"the embedding has the shape {table}")
+        raise UnknownToDecoder(f"the embedding has the shape {table}")
     for name, w in weights.items():
         normal = w.shape == (wide,) or (shape.unit_norms and w.numel() == 1)
         if name.rsplit(".", 1)[-1] in ("attn_in", "attn_out", "mlp_in", "mlp_out", "norm") and not normal:
-            raise Unknown(f"{name} has the shape {tuple(w.shape)}")
+            raise UnknownToDecoder(f"{name} has the shape {tuple(w.shape)}")
         _check_vector(shape, name, w, weights)
 
 
 def _check_vector(shape: Shape, name: str, w: Tensor, weights: Mapping[str, Tensor]) -> None:
-    """Raises Unknown for a norm of heads, or a bias of a norm, of another size than it has by the settings."""
+    """Raises UnknownToDecoder for a norm of heads, or a bias of a norm, of another size than it has by the settings."""
     key = name.rsplit(".", 1)[-1]
     if key in ("q", "k") and w.numel() != 1:
         count = shape.heads if key == "q" else shape.kv_heads
         if w.numel() != (count * shape.head if shape.joined_norms or w.dim() > 1 else shape.head):
-            raise Unknown(f"{name} has the shape {tuple(w.shape)}")
+            raise UnknownToDecoder(f"{name} has the shape {tuple(w.shape)}")
     if key == "b" and (normed := weights.get(name.removesuffix(".b"))) is not None and w.shape != normed.shape:
-        raise Unknown(f"{name} has the shape {tuple(w.shape)}")
+        raise UnknownToDecoder(f"{name} has the shape {tuple(w.shape)}")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import Cache, DynamicCache
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.module import _CALL, _TOLERANCE, ModuleDecoder, Probe, Written, _Found, attending
+from decgraph.runtime.models.decoder.module import _CALL, _TOLERANCE, ModuleDecoder, ShapeProbe, Written, _Found, attending
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING
 from decgraph.runtime.models.decoder.states import Work, Works
 from decgraph.runtime.models.tape import Tape
@@ -50,7 +50,7 @@ class Mixer(nn.Module):
         going = _CALL.get(None)
         call = None if going is None else going.works
         if call is None:
-            if isinstance(going, Probe):
+            if isinstance(going, ShapeProbe):
                 more, args = {name: value for name, value in more.items() if value is not going}, ()
             return self.inner(hidden_states, *args, **more)
         out, m = torch.zeros_like(hidden_states), self.number
@@ -212,10 +212,10 @@ class HybridDecoder(ModuleDecoder):
     def _given(self, cache: Cache, positions: Tensor) -> dict[str, object]:
         return {self._cache: cache, "use_cache": True} | ({"position_ids": positions} if self._positions else {})
 
-    def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: Probe) -> BaseModelOutputWithPast:
+    def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: ShapeProbe) -> BaseModelOutputWithPast:
         return self.base(input_ids=ids, **self._given(seen, torch.arange(ids.shape[1], device=self.device)[None]))
 
-    def _kind(self, layer: int, masks: Mapping[str, Tensor], seen: Probe) -> tuple[str, int | None]:
+    def _kind(self, layer: int, masks: Mapping[str, Tensor], seen: ShapeProbe) -> tuple[str, int | None]:
         window = seen.windows.get(layer)
         return (FULL, None) if window is None else (SLIDING, int(window))
 

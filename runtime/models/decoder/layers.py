@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from decgraph.runtime.models.decoder.decoder import Decoder, DecoderPart
 from decgraph.runtime.models.decoder.families import FAMILIES, shape_of
-from decgraph.runtime.models.decoder.shape import FULL, Shape, Unknown
+from decgraph.runtime.models.decoder.shape import FULL, Shape, UnknownToDecoder
 from decgraph.runtime.models.decoder.weights import ModuleSource, canonical
 from decgraph.runtime.models.heads.base import LayerConfig
 from decgraph.runtime.models.heads.parts import PairLayer
@@ -28,7 +28,7 @@ def decoder_of_layers(module: nn.Module) -> Decoder | None:
         config = module.config.to_dict()
         made_of = type(module.layers[0]).__module__
         if config["model_type"] not in FAMILIES and made_of.startswith("transformers.") and ".llama." not in made_of:
-            raise Unknown(f"there is no entry for {config['model_type']}")
+            raise UnknownToDecoder(f"there is no entry for {config['model_type']}")
         if config["model_type"] not in FAMILIES:  # of a class of its own, whose layers read Llama's settings
             config = {key: value for key, value in config.items() if key in LayerConfig.SETTINGS} | {"model_type": "llama"}
         shape, names = shape_of(config)
@@ -42,14 +42,14 @@ def decoder_of_layers(module: nn.Module) -> Decoder | None:
             weights, products = canonical(shape, names, ModuleSource(base, owned=True))
         part = DecoderPart(embedded=True, norm=False)
         return native(Decoder(shape, weights, products, frequencies(base, shape), part))
-    except Unknown as unknown:
+    except UnknownToDecoder as unknown:
         _log.warning("the layers of %s run as they are: %s", type(module).__name__, unknown)
         return None
 
 
 def frequencies(base: nn.Module, shape: Shape) -> dict[str, tuple[Tensor, float]]:
     """The frequencies [r / 2] that a module's rotary positions have, by kind of layer, and the factor of their cosines and
-    sines: its own buffers, whichever way it computed them. Raises Unknown where one is not found."""
+    sines: its own buffers, whichever way it computed them. Raises UnknownToDecoder where one is not found."""
     wanted = {layer.rope for layer in shape.layers if layer.rope}
     found: dict[str, tuple[Tensor, float]] = {}
     for module in base.modules():
@@ -66,5 +66,5 @@ def frequencies(base: nn.Module, shape: Shape) -> dict[str, tuple[Tensor, float]
                 1.0,
             )
     if wanted - set(found):
-        raise Unknown(f"its rotary frequencies of {', '.join(sorted(wanted - set(found)))} were not found")
+        raise UnknownToDecoder(f"its rotary frequencies of {', '.join(sorted(wanted - set(found)))} were not found")
     return found

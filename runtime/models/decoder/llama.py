@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from decgraph.runtime.models.decoder.settings import Settings
-from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Rope, Shape, Unknown
+from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Rope, Shape, UnknownToDecoder
 
 Entry = tuple[Shape, dict[str, str]]
 A, M = "layers.{i}.self_attn.", "layers.{i}.mlp."
@@ -66,10 +66,10 @@ def ropes(c: Settings) -> dict[str, Rope]:
 
 
 def rotary(c: Settings, r: Rope) -> Rope:
-    """Rotary settings in the form of new configs. Raises Unknown for frequencies that change with the length of a text."""
+    """Rotary settings in the form of new configs. Raises UnknownToDecoder for frequencies that change with a text's length."""
     kind, original = r.get("rope_type") or r.get("type") or "default", c.get("original_max_position_embeddings")
     if kind == "longrope" or kind == "dynamic" and not r.get("alpha"):
-        raise Unknown(f"rotary frequencies of kind {kind}, which change with the length of a text")
+        raise UnknownToDecoder(f"rotary frequencies of kind {kind}, which change with the length of a text")
     if kind in ("llama3", "yarn"):
         original = original or r.get("original_max_position_embeddings") or c.max_position_embeddings
         r = r | {"original_max_position_embeddings": original}
@@ -81,7 +81,7 @@ def windows(c: Settings, sliding: Callable[[int], object]) -> tuple[int | None, 
     window, count = c.get("sliding_window") or None, c.num_hidden_layers
     kinds = (c.get("layer_types") or [SLIDING if sliding(i) else FULL for i in range(count)])[:count]
     if set(kinds) - {FULL, SLIDING}:
-        raise Unknown(f"layers of kind {', '.join(sorted(set(kinds) - {FULL, SLIDING}))}")
+        raise UnknownToDecoder(f"layers of kind {', '.join(sorted(set(kinds) - {FULL, SLIDING}))}")
     return tuple(window if kind == SLIDING else None for kind in kinds)
 
 

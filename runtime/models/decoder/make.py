@@ -19,10 +19,10 @@ from decgraph.runtime.models.decoder.module import ATTENTION, ModuleDecoder, att
 from decgraph.runtime.models.decoder.module_parts import layer_list
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
-from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Unknown
+from decgraph.runtime.models.decoder.shape import FULL, SLIDING, UnknownToDecoder
 from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.decoder.weights import ModuleSource, canonical
-from decgraph.runtime.models.forwards import Forward, note
+from decgraph.runtime.models.forwards import ForwardChoice, note
 from decgraph.runtime.models.rotary import boundary_of
 from decgraph.runtime.models.shadow import borrows
 from decgraph.runtime.models.tape import Tape
@@ -72,7 +72,7 @@ def net_of_module(module: nn.Module, name: str = "", *, entry: bool = True) -> N
         if found is None:
             whole.check_taped()
         if recurrent:
-            note(base, Forward("module", reason=STATES))
+            note(base, ForwardChoice("module", reason=STATES))
         if out is None or (whole.norm is None and not encoder):
             raise DecError(f"{kind} is not supported: no final norm or no output matrix was found")
         if read is None:
@@ -92,7 +92,7 @@ def net_of_live(module: nn.Module, name: str) -> Net:
     whole = (HybridDecoder if recurrent else ModuleDecoder)(base, name).probed()
     head = read_out(module, name)
     if recurrent:
-        note(base, Forward("module", reason=STATES))
+        note(base, ForwardChoice("module", reason=STATES))
     found = None if recurrent else decoder_of(base, whole.plain)
     used = whole if found is None or found.caches != whole.caches else found
     return Net(used, base.config.get_text_config().to_dict(), base=base, read=head)
@@ -150,44 +150,46 @@ def decoder_of(base: nn.Module, plain: Callable[[Tensor], Tensor]) -> Decoder | 
         with uncollected(), torch.no_grad():
             made = of_module(base)
             different(made, plain)
-    except Unknown as unknown:
+    except UnknownToDecoder as unknown:
         reason = str(unknown)
     except Exception as error:  # a config's or a module's that is not what its family's are
         reason = f"{type(error).__name__}: {error}"
     else:
-        note(base, Forward("decoder"))
+        note(base, ForwardChoice("decoder"))
         return made
-    note(base, Forward("module", reason=reason))
+    note(base, ForwardChoice("module", reason=reason))
     _log.warning("%s runs as transformers' own module: %s", type(base).__name__, reason)
     return None
 
 
 def of_module(base: nn.Module) -> Decoder:
-    """The decoder of a base module. Raises Unknown where it has something that the decoder does not know."""
+    """The decoder of a base module. Raises UnknownToDecoder where it has something that the decoder does not know."""
     if base.training:
-        raise Unknown("it is in training mode")
+        raise UnknownToDecoder("it is in training mode")
     for part in base.modules():
         kind = type(part)
         if runs_others(part):
-            raise Unknown("it has hooks, or a `forward` of an object's own, whose code may do something else in every call")
+            raise UnknownToDecoder(
+                "it has hooks, or a `forward` of an object's own, whose code may do something else in every call"
+            )
         if not kind.__module__.startswith(_OURS):
-            raise Unknown(f"{kind.__qualname__} is no class of transformers' models")
+            raise UnknownToDecoder(f"{kind.__qualname__} is no class of transformers' models")
     shape, names = shape_of(base.config.get_text_config().to_dict())
     weights, products = canonical(shape, names, ModuleSource(base, owned=not borrows(base)))
     if len({t.device for t in weights.values()}) != 1:
-        raise Unknown("it lies on several devices")
+        raise UnknownToDecoder("it lies on several devices")
     return native(Decoder(shape, weights, products, frequencies(base, shape)))
 
 
 def different(decoder: Decoder, plain: Callable[[Tensor], Tensor]) -> None:
-    """Raises Unknown where a decoder's states of 20 tokens, in two parts, are not the module's. plain: from tokens int64[1, n]
-    to states [1, n, width]."""
+    """Raises UnknownToDecoder where a decoder's states of 20 tokens, in two parts, are not the module's. plain: from tokens
+    int64[1, n] to states [1, n, width]."""
     shape, device = decoder.shape, decoder.device
     count, first = 20, 13
     ids = (torch.arange(count, device=device)[None] * 7 + 1) % shape.vocabulary
     theirs = plain(ids)
     if not bool(torch.isfinite(theirs).all()):
-        raise Unknown("its states are not numbers")
+        raise UnknownToDecoder("its states are not numbers")
     keys, values = caches(decoder, 1, count)
     at = torch.arange(count, device=device)[None]
     row = at[0, :, None]
@@ -201,7 +203,7 @@ def different(decoder: Decoder, plain: Callable[[Tensor], Tensor]) -> None:
         assert isinstance(mine, Tensor), "nothing is tapped"
         gap = float((mine.double() - theirs[:, begin:end].double()).abs().max() / theirs.double().abs().max().clamp_min(1e-9))
         if not gap <= TOLERANCE.get(decoder.dtype, 0.1):
-            raise Unknown(f"the decoder's states differ from the module's by {gap:.1e}")
+            raise UnknownToDecoder(f"the decoder's states differ from the module's by {gap:.1e}")
 
 
 def caches(decoder: Decoder, batch: int, rows: int) -> tuple[list[Tensor], list[Tensor]]:

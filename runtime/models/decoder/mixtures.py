@@ -21,17 +21,17 @@ from decgraph.runtime.models.decoder.llama import (
     without,
 )
 from decgraph.runtime.models.decoder.settings import Settings
-from decgraph.runtime.models.decoder.shape import FULL, Experts, Unknown
+from decgraph.runtime.models.decoder.shape import FULL, Experts, UnknownToDecoder
 
 COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
 def experts(c: Settings, *names: str) -> int:
-    """How many experts there are, by the family's names of it. Raises Unknown where layers differ in it, and where another
-    family's name of it says something else."""
+    """How many experts there are, by the family's names of it. Raises UnknownToDecoder where layers differ in it, and where
+    another family's name of it says something else."""
     count = c.one_of(*names)
     if not isinstance(count, int) or count != c.one_of(*COUNTS):
-        raise Unknown("several numbers of experts")
+        raise UnknownToDecoder("several numbers of experts")
     return count
 
 
@@ -129,7 +129,7 @@ def ernie4_5_moe(c: Settings) -> Entry:
 def hunyuan_moe(c: Settings) -> Entry:
     top = c.one_of("moe_topk", "num_experts_per_tok") if isinstance(c.get("moe_topk", 1), int) else None
     if top is None:
-        raise Unknown("layers with several numbers of chosen experts")
+        raise UnknownToDecoder("layers with several numbers of chosen experts")
     shared = {key: name.replace("shared_experts", "shared_mlp") for key, name in SHARED.items() if key != "router_bias"}
     return each(hunyuan(c)[0], experts=Experts(experts(c, "num_experts"), top)), {
         **hunyuan(c)[1],
@@ -194,7 +194,7 @@ def afmoe(c: Settings) -> Entry:
 def laguna(c: Settings) -> Entry:
     heads, s = c.get("num_attention_heads_per_layer") or (), llama(c, windows(c, lambda i: False), gate="softplus")
     if set(heads) - {s.heads}:
-        raise Unknown("layers with several numbers of heads")
+        raise UnknownToDecoder("layers with several numbers of heads")
     e = replace(sigmoids(c, "num_experts", scale=c.get("moe_routed_scaling_factor", 1.0)), renormalised=True, epsilon=0.0)
     return each(s, experts=e), {**LLAMA, **MOE, **SHARED, "head_gate": A + "g_proj"}
 
@@ -217,7 +217,7 @@ def deepseek_v2(c: Settings) -> Entry:
     c.only(scoring_func="softmax")
     (s, names), grouped = latent(c), c.topk_method == "group_limited_greedy"
     if not grouped and c.topk_method != "greedy":
-        raise Unknown(f"experts chosen by {c.topk_method}")
+        raise UnknownToDecoder(f"experts chosen by {c.topk_method}")
     groups, best = c.get("n_group", 1), c.get("topk_group", 1)
     c.get("norm_topk_prob")  # the module does not read it
     e = Experts(experts(c, "n_routed_experts", "num_experts"), c.num_experts_per_tok, renormalised=False, scores="one",
@@ -233,7 +233,7 @@ def cohere2_moe(c: Settings) -> Entry:
     s, names = cohere(c, windows(c, lambda i: every(dense)(i) if i < first else every(pattern)(i - first)))
     plain = c.get("mlp_layer_types") or ["dense"] * first
     if c.shared_expert_combination_strategy != "sum" and c.get("num_shared_experts"):
-        raise Unknown("its shared experts are averaged with the others")
+        raise UnknownToDecoder("its shared experts are averaged with the others")
     soft = c.expert_selection_fn == "softmax"
     e = Experts(
         experts(c, "num_experts"),

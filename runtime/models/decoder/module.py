@@ -25,7 +25,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import DecoderPart
 from decgraph.runtime.models.decoder.module_parts import Entering, OfRank, asked, layer_list, part_of, reading, with_layers
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING
-from decgraph.runtime.models.parts import Use
+from decgraph.runtime.models.parts import LayerUse
 from decgraph.runtime.models.rounding import rounded
 from decgraph.runtime.models.tape import Tape
 
@@ -188,7 +188,7 @@ class Written(Cache):
         return len(self._keys)
 
 
-class Probe(Written):
+class ShapeProbe(Written):
     """A cache that stores nothing: attention sees the new tokens only. Notes each layer's shapes, window and mask."""
 
     def __init__(self, *, reuses: bool = False) -> None:
@@ -269,9 +269,9 @@ class ModuleDecoder:
         return int(self.config.num_hidden_layers)
 
     @property
-    def uses(self) -> tuple[Use, ...]:
+    def uses(self) -> tuple[LayerUse, ...]:
         """The layers, or halves of layers, that run."""
-        return tuple(map(Use, range(self.layers))) if self.part.uses is None else self.part.uses
+        return tuple(map(LayerUse, range(self.layers))) if self.part.uses is None else self.part.uses
 
     def probed(self) -> ModuleDecoder:
         """Itself, found to run over caches. Raises DecError for a module that cannot."""
@@ -326,7 +326,7 @@ class ModuleDecoder:
         out: Tensor = self.norm(states)
         return out
 
-    def using(self, uses: Sequence[Use]) -> ModuleDecoder:
+    def using(self, uses: Sequence[LayerUse]) -> ModuleDecoder:
         """These layers, or halves of layers, alone."""
         return self._like(replace(self.part, uses=tuple(uses)))
 
@@ -524,7 +524,7 @@ class ModuleDecoder:
         """Runs two tokens without a cache and notes the arguments of every layer's attention."""
         dtype, device, kind = next(self.base.parameters()).dtype, self.device, type(self.base).__name__
         masks = {kind: torch.zeros(1, 1, 2, 2, dtype=dtype, device=device) for kind in self._types}
-        seen = Probe(reuses=not self.encoder)
+        seen = ShapeProbe(reuses=not self.encoder)
         hooks = _listen(self.base, seen)
         try:
             with attending(self.config, seen):
@@ -555,7 +555,7 @@ class ModuleDecoder:
             last.shape[-1],
         )
 
-    def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: Probe) -> BaseModelOutputWithPast:
+    def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: ShapeProbe) -> BaseModelOutputWithPast:
         """The module's output of tokens int64[1, n], with masks and a cache that notes."""
         given: dict[str, object] = {}
         if not self.encoder:
@@ -563,7 +563,7 @@ class ModuleDecoder:
             given = {"attention_mask": mask, "past_key_values": seen, "use_cache": True}
         return self.base(input_ids=ids, position_ids=torch.arange(ids.shape[1], device=self.device)[None], **given)
 
-    def _kind(self, layer: int, masks: Mapping[str, Tensor], seen: Probe) -> tuple[str, int | None]:
+    def _kind(self, layer: int, masks: Mapping[str, Tensor], seen: ShapeProbe) -> tuple[str, int | None]:
         """The kind of a layer, and its window. Raises DecError where its mask or window is not what the config says."""
         window, mask, name = seen.windows.get(layer), seen.masks.get(layer), type(self.base).__name__
         if self.encoder:
@@ -621,7 +621,7 @@ def _same_rows(mask: Tensor, given: Tensor) -> bool:
     return mask is given or (mask.data_ptr() == given.data_ptr() and mask.shape == given.shape)
 
 
-def _listen(base: nn.Module, seen: Probe) -> list[RemovableHandle]:
+def _listen(base: nn.Module, seen: ShapeProbe) -> list[RemovableHandle]:
     """Notes the arguments of attention modules (those with a layer index)."""
 
     def note(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:

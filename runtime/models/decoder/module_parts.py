@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.parts import Use
+from decgraph.runtime.models.parts import LayerUse
 
 _PERCEPTRONS = ("mlp", "feed_forward", "ffn", "block_sparse_moe")
 
 
-def part_of(layer: nn.Module, use: Use) -> nn.Module:
+def part_of(layer: nn.Module, use: LayerUse) -> nn.Module:
     """The layer, or the half of it that runs. Raises DecError for a layer whose halves are not sums on its state."""
     if use.attention and use.mlp:
         return layer
@@ -39,7 +39,7 @@ class Entering:
     state: Tensor
 
 
-def reading(layer: nn.Module, use: Use, groups: dict[int, Entering]) -> nn.Module:
+def reading(layer: nn.Module, use: LayerUse, groups: dict[int, Entering]) -> nn.Module:
     """The layer with an attention that reads the state which enters its group. Raises DecError for a layer without a norm
     before its attention (`input_layernorm`)."""
     if use.reads is None or not use.attention:

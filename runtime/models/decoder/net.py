@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Lookup, Turn
+from decgraph.runtime.models.decoder.decoder import Cache, Decoder, EmbeddingLookup, Turn
 from decgraph.runtime.models.decoder.shape import Layer
-from decgraph.runtime.models.parts import Use
+from decgraph.runtime.models.parts import LayerUse
 from decgraph.runtime.models.tape import Tape
 from decgraph.runtime.native.linear import output_of
 
@@ -37,7 +37,7 @@ class Net:
         self._eager: _Eager | ModuleDecoder = _Eager(decoder) if isinstance(decoder, Decoder) else decoder
 
     @property
-    def uses(self) -> tuple[Use, ...]:
+    def uses(self) -> tuple[LayerUse, ...]:
         """The layers, or halves of layers, that run."""
         return self.decoder.uses
 
@@ -57,7 +57,7 @@ class Net:
         return self.decoder.embedding
 
     @property
-    def lookup(self) -> nn.Module | Lookup:
+    def lookup(self) -> nn.Module | EmbeddingLookup:
         """Embeddings of tokens."""
         return self.decoder.lookup
 
@@ -117,9 +117,9 @@ class Net:
         """The final norm of states [n, width] that have not been through it. Raises DecError for a model without one."""
         return self.decoder.final(states)
 
-    def using(self, uses: Sequence[Use | int]) -> Net:
+    def using(self, uses: Sequence[LayerUse | int]) -> Net:
         """The same weights with only these layers, or parts of layers."""
-        return self._with(self.decoder.using([use if isinstance(use, Use) else Use(use) for use in uses]))
+        return self._with(self.decoder.using([use if isinstance(use, LayerUse) else LayerUse(use) for use in uses]))
 
     def without_norm(self) -> Net:
         """The same layers, whose last states have not been through the final norm."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.config import number, whole
-from decgraph.runtime.models.decoder.shape import Shape, Unknown
+from decgraph.runtime.models.decoder.shape import Shape, UnknownToDecoder
 
 
 def frequencies(shape: Shape, device: str) -> dict[str, tuple[Tensor, float]]:
@@ -24,7 +24,7 @@ def frequencies(shape: Shape, device: str) -> dict[str, tuple[Tensor, float]]:
 
 def inverse_frequencies(r: Mapping[str, object], size: int) -> tuple[Tensor, float]:
     """The frequencies float32[size / 2] of heads of which `size` numbers are turned, and the factor of their cosines and sines.
-    r: settings as `llama.rotary` gives them. Raises Unknown for kinds that transformers alone computes."""
+    r: settings as `llama.rotary` gives them. Raises UnknownToDecoder for kinds that transformers alone computes."""
     inverse = 1.0 / (r["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size))
     match r["rope_type"]:
         case "default":
@@ -36,7 +36,7 @@ def inverse_frequencies(r: Mapping[str, object], size: int) -> tuple[Tensor, flo
         case "yarn":
             return _yarn(inverse, r, size)
         case other:
-            raise Unknown(f"rotary frequencies of kind {other}")
+            raise UnknownToDecoder(f"rotary frequencies of kind {other}")
 
 
 def _llama3(inverse: Tensor, r: Mapping[str, object]) -> Tensor:
@@ -55,7 +55,7 @@ def _yarn(inverse: Tensor, r: Mapping[str, object], size: int) -> tuple[Tensor, 
     """Pairs that turn fewer than `beta_slow` times over the first length are slowed down, those that turn more than `beta_fast`
     times are not, and those between in part."""
     if r.get("factor") is None:
-        raise Unknown("rotary frequencies of kind yarn without a factor")
+        raise UnknownToDecoder("rotary frequencies of kind yarn without a factor")
     factor, length = number(r, "factor", 1.0), whole(r, "original_max_position_embeddings")
     place = lambda turns: size * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(number(r, "rope_theta", 10000.0)))
     low, high = place(number(r, "beta_fast", 0) or 32), place(number(r, "beta_slow", 0) or 1)

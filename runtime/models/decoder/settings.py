@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from decgraph.runtime.models.decoder.defaults import defaults
-from decgraph.runtime.models.decoder.shape import Unknown
+from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 
 SILENT = """
     model_type architectures transformers_version _name_or_path name_or_path dtype torch_dtype use_cache return_dict id2label
@@ -49,7 +49,7 @@ class Settings(Mapping[str, object]):
             raise AttributeError(name)
         self._read.add(name)
         if name not in self._config:
-            raise Unknown(f"its config has no {name}")
+            raise UnknownToDecoder(f"its config has no {name}")
         return self._config[name]
 
     def get(self, name: str, default: object = None) -> Any:
@@ -59,17 +59,17 @@ class Settings(Mapping[str, object]):
         return default if found is None else found
 
     def one_of(self, *names: str) -> Any:
-        """What a setting of several names is. Raises Unknown where it is absent, or its names say different things."""
+        """What a setting of several names is. Raises UnknownToDecoder where it is absent, or its names say different things."""
         found = [value for name in names if (value := self.get(name)) is not None]
         if not found or any(value != found[0] for value in found):
-            raise Unknown(f"its config has {'several values' if found else 'no value'} of {', '.join(names)}")
+            raise UnknownToDecoder(f"its config has {'several values' if found else 'no value'} of {', '.join(names)}")
         return found[0]
 
     def only(self, **values: object) -> None:
-        """Raises Unknown where a setting is there and is not this."""
+        """Raises UnknownToDecoder where a setting is there and is not this."""
         for name, value in values.items():
             if self.get(name, value) != value:
-                raise Unknown(f"setting {name} = {self.get(name)!r}")
+                raise UnknownToDecoder(f"setting {name} = {self.get(name)!r}")
 
     def unread(self) -> list[str]:
         """The settings that say something and that nothing read."""

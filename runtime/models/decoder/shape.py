@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-class Unknown(Exception):
+class UnknownToDecoder(Exception):
     """A family, a setting or a tensor that the decoder has no entry for: transformers' own module runs instead."""
 
 

@@ -25,7 +25,7 @@ def is_recurrent(module: nn.Module) -> bool:
 
 
 @dataclass
-class Drafted:
+class DraftedStates:
     """A draft token: what entered each recurrent layer [width], and the states after it where they were kept."""
 
     entered: dict[int, Tensor]
@@ -40,16 +40,16 @@ class Work:
     forward leaves."""
 
     state: State | None
-    pending: Sequence[Drafted]
+    pending: Sequence[DraftedStates]
     chain: int
-    known: Sequence[Drafted]
+    known: Sequence[DraftedStates]
     above: Sequence[int]
     parents: Sequence[int]
     after: State = field(default_factory=dict)
-    drafted: list[Drafted] = field(default_factory=list)
+    drafted: list[DraftedStates] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.drafted = [Drafted({}) for _ in self.parents]
+        self.drafted = [DraftedStates({}) for _ in self.parents]
 
     def paths(self) -> list[tuple[int, list[int]]]:
         """The place whose state each path begins with (-1: the chain's end), and the path's places down to a leaf."""

@@ -1,8 +1,8 @@
 """A model's weights by the decoder's names, from a live module or from a folder, as they lie there: nothing is copied but small
 vectors, and where several matrices of one input become one.
 
-A parameter or tensor that no part of the decoder reads is an error (`Unknown`): then the model has something that the decoder
-does not know.
+A parameter or tensor that no part of the decoder reads is an error (`UnknownToDecoder`): then the model has something that the
+decoder does not know.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.decoder.products import Product
-from decgraph.runtime.models.decoder.shape import Shape, Unknown
-from decgraph.runtime.native.formats import Blocks
+from decgraph.runtime.models.decoder.shape import Shape, UnknownToDecoder
+from decgraph.runtime.native.formats import QuantizedBlocks
 from decgraph.runtime.native.products import BlockProduct, product
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 Names = Mapping[str, str]
 
 
-class Source(Protocol):
+class TensorSource(Protocol):
     """Where tensors come from. Each name is taken once or more; `rest` are the names that never were."""
 
-    def take(self, name: str) -> Tensor | Blocks | None:
+    def take(self, name: str) -> Tensor | QuantizedBlocks | None:
         """The tensor of this name, if there is one; a matrix may be blocks."""
         ...
 
@@ -36,7 +36,7 @@ class Source(Protocol):
         """The names that nobody took."""
         ...
 
-    def joined(self, parts: list[Tensor | Blocks]) -> list[Tensor | Blocks]:
+    def joined(self, parts: list[Tensor | QuantizedBlocks]) -> list[Tensor | QuantizedBlocks]:
         """Matrices [n_i, in] of one input as one [sum n_i, in], where their owner allows it; else as they are."""
         ...
 
@@ -57,7 +57,7 @@ class ModuleSource:
         self._taken: set[str] = set()
 
     def take(self, name: str) -> Tensor | None:
-        """See `Source`."""
+        """See `TensorSource`."""
         found = self._named.get(name)
         if found is None:
             return None
@@ -65,11 +65,11 @@ class ModuleSource:
         return found
 
     def rest(self) -> list[str]:
-        """See `Source`."""
+        """See `TensorSource`."""
         return sorted(set(self._named) - self._taken)
 
     def joined(self, parts: list[Tensor]) -> list[Tensor]:
-        """See `Source`. The parameters become views of the joined matrix [sum n_i, in]; one that is another's too stays."""
+        """See `TensorSource`. The parameters become views of the joined matrix [sum n_i, in]; a shared one stays."""
         if len(parts) == 1 or any(p.is_inference() or type(p) is not torch.nn.Parameter for p in parts):
             return parts
         if (whole := _side_by_side(parts)) is not None:  # an earlier decoder's
@@ -101,10 +101,10 @@ MATRICES = ("o", "head_gate", "down", "shared_down", "q_down", "q_up", "kv_down"
 JOINED = {"qkv": ("wq", "wk", "wv"), "up": ("gate", "up"), "shared_up": ("shared_gate_proj", "shared_up_proj")}
 
 
-def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Tensor], dict[str, Product]]:
+def canonical(shape: Shape, names: Names, source: TensorSource) -> tuple[dict[str, Tensor], dict[str, Product]]:
     """The tensors and products [out, in] of a model by the decoder's names. names: from these to the source's, `{i}` for the
-    layer's number; "0.attn_in" says that layer 0 has none; see `llama.LLAMA`. Raises Unknown for a tensor that is missing or
-    that nobody reads."""
+    layer's number; "0.attn_in" says that layer 0 has none; see `llama.LLAMA`. Raises UnknownToDecoder for a tensor that is
+    missing or that nobody reads."""
     weights: dict[str, Tensor] = {}
     products: dict[str, Product] = {}
     turned = "transposed" in names
@@ -112,7 +112,7 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
     def vector(to: str, name: str) -> None:
         found = source.take(name)
         if found is not None:
-            weights[to] = found.reals() if isinstance(found, Blocks) else found.detach()
+            weights[to] = found.reals() if isinstance(found, QuantizedBlocks) else found.detach()
 
     def matrix(to: str, *from_: str, bias: str | None = None) -> bool:
         found = [source.take(f"{name}.weight") for name in from_]
@@ -120,10 +120,10 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
             return False
         parts = [f for f in found if f is not None]
         if len(parts) < len(from_):
-            raise Unknown(f"{to} has no {from_[found.index(None)]}")
+            raise UnknownToDecoder(f"{to} has no {from_[found.index(None)]}")
         biases = [source.take(f"{name}.bias") if bias is None else source.take(bias) for name in from_]
-        if turned and any(isinstance(p, Blocks) for p in parts):
-            raise Unknown(f"{to} is turned, and stands in blocks")
+        if turned and any(isinstance(p, QuantizedBlocks) for p in parts):
+            raise UnknownToDecoder(f"{to} is turned, and stands in blocks")
         whole = [p.t() for p in parts] if turned else source.joined(parts)  # type: ignore[union-attr]  # no blocks
         some = [b for b in biases if isinstance(b, Tensor)]
         if some and len(some) < len(biases):
@@ -133,15 +133,15 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
             products[to] = Product(whole[0].detach(), biases=(torch.cat(some) if some else None,))
         else:
             given = tuple(b.detach() for b in some) if some else ()
-            products[to] = product(*(w if isinstance(w, Blocks) else w.detach() for w in whole), biases=given)
+            products[to] = product(*(w if isinstance(w, QuantizedBlocks) else w.detach() for w in whole), biases=given)
         return True
 
     for key in ("embed", "positions"):
         if key in names:
             found = source.take(names[key])
             if found is None:
-                raise Unknown(f"there is no {names[key]}")
-            if isinstance(found, Blocks) and key == "embed":
+                raise UnknownToDecoder(f"there is no {names[key]}")
+            if isinstance(found, QuantizedBlocks) and key == "embed":
                 products[key] = BlockProduct(found)
             else:
                 vector(key, names[key])
@@ -199,15 +199,15 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
         )
         for key in needed:
             if key in names and f"{i}.{key}" not in names and f"{i}.{key}" not in weights and f"{i}.{key}" not in products:
-                raise Unknown(f"there is no {names[key].format(i=i)}")
+                raise UnknownToDecoder(f"there is no {names[key].format(i=i)}")
     if "norm" in names and "norm" not in weights:
-        raise Unknown(f"there is no {names['norm']}")
+        raise UnknownToDecoder(f"there is no {names['norm']}")
     if source.rest():
-        raise Unknown(f"nothing reads {', '.join(source.rest()[:3])}")
+        raise UnknownToDecoder(f"nothing reads {', '.join(source.rest()[:3])}")
     return weights, products
 
 
-def _per_head(to: str, name: str, source: Source, weights: dict[str, Tensor]) -> None:
+def _per_head(to: str, name: str, source: TensorSource, weights: dict[str, Tensor]) -> None:
     """Norms with a weight a head, in a list of modules."""
     found: list[Tensor] = []
     while (one := source.take(f"{name}.norms.{len(found)}.weight")) is not None:

@@ -21,7 +21,7 @@ _CPU_BUDGET = 4 << 30
 _GPU_SHARE = 0.8  # of the memory free when the store is created
 
 
-class TooLarge(Exception):
+class CacheTooLarge(Exception):
     """The budget does not allow that many slots of that many rows."""
 
     def __init__(self, slots: int, rows: int, needed: int, budget: int) -> None:
@@ -38,7 +38,7 @@ class SlotStates:
     last: Tensor
 
 
-class Store:
+class SlotStore:
     """Keys, values and last states by slot and row. `slots` and `rows` say how many there are.
 
     budget: the most bytes to allocate; None takes 4 GiB on the CPU and 80 % of the free memory of a GPU.
@@ -75,7 +75,7 @@ class Store:
             if self._bytes(*wanted) <= self.budget:
                 break
         else:
-            raise TooLarge(slots, rows, self._bytes(slots, rows), self.budget)
+            raise CacheTooLarge(slots, rows, self._bytes(slots, rows), self.budget)
         kept = (min(self.slots, wanted[0]), min(self.rows, wanted[1]))
         # If the allocator fails half way, the blocks already enlarged do no harm: `slots` and `rows` say what is used.
         self._parts = {}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
-from decgraph.runtime.models.engine.cache import LENGTH, ROWS, SlotStates, Store, TooLarge
+from decgraph.runtime.models.engine.cache import LENGTH, ROWS, CacheTooLarge, SlotStates, SlotStore
 from decgraph.runtime.models.engine.draft_loop import draft
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, OnMemories, Output
 from decgraph.runtime.models.engine.layout import FULL, MOST, SLIDING, ForwardStep, Layout, NetStep, StraightMasks, Tapped
@@ -52,7 +52,7 @@ class CausalEngine:
     ) -> None:
         self.step, self.layout, self.head = step, layout, head
         self.name, self.size, self.context, self.chunk = name, size, context, chunk
-        self.store = Store(layout, budget)
+        self.store = SlotStore(layout, budget)
         self.counted = Counted()
         self.below = below
         self.width = layout.width  # of last states; rows are wider where others are kept beside them (taps.py)
@@ -210,7 +210,7 @@ class CausalEngine:
         for sequence in list(self._slots):
             self._drop(sequence)
         self.below, self.step, self.layout = below, step, layout
-        self.store = Store(layout, self.store.budget)
+        self.store = SlotStore(layout, self.store.budget)
         self._straight = StraightMasks(layout)
 
     # Slots and memory.
@@ -235,7 +235,7 @@ class CausalEngine:
             try:
                 self.store.need(1 + max(s.number for s in self._slots.values()), rows)
                 break
-            except TooLarge:
+            except CacheTooLarge:
                 others = [(s.stamp, key) for key, s in self._slots.items() if id(s) not in mine]
                 if not others:
                     raise
@@ -270,7 +270,7 @@ class CausalEngine:
                 self._compute_plans([p for _, p in plans])
                 for n, made in plans:
                     out[n] = self._wanted(made)
-        except (TooLarge, MemoryError, RuntimeError) as error:
+        except (CacheTooLarge, MemoryError, RuntimeError) as error:
             if not _no_memory(error):
                 raise
             left = [(n, p.call) for n, p in plans if out[n] is None]
@@ -280,7 +280,7 @@ class CausalEngine:
                 return
             n, call = left[0]
             self.close(call.sequence)
-            why = str(error) if isinstance(error, TooLarge) else "the device has no memory left"
+            why = str(error) if isinstance(error, CacheTooLarge) else "the device has no memory left"
             out[n] = DecError(
                 f"{self.name!r} has no room for {call.request}: {why}", hint="a larger cache budget, or a shorter prompt"
             )
@@ -498,6 +498,6 @@ def _position(call: ForwardCall, row: int) -> int:
 
 def _no_memory(error: Exception) -> bool:
     """Whether the error is the allocator's."""
-    if isinstance(error, TooLarge | MemoryError | torch.OutOfMemoryError):
+    if isinstance(error, CacheTooLarge | MemoryError | torch.OutOfMemoryError):
         return True
     return "can't allocate memory" in str(error) or "out of memory" in str(error).lower()

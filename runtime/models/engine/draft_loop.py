@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.engine.cache import LENGTH, Store
+from decgraph.runtime.models.engine.cache import LENGTH, SlotStore
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, Output
 from decgraph.runtime.models.engine.layout import ForwardStep, Layout
 from decgraph.runtime.models.engine.slots import Slot
@@ -26,7 +26,7 @@ class DraftEngine(Protocol):
     counted: Counted
     layout: Layout
     step: ForwardStep
-    store: Store
+    store: SlotStore
 
     @property
     def below(self) -> DraftEngine | None: ...

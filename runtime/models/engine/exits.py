@@ -24,7 +24,7 @@ from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, On
 from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.nets import layout_of
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.parts import Use, untouched
+from decgraph.runtime.models.parts import LayerUse, untouched
 
 if TYPE_CHECKING:
     from torch import nn
@@ -76,7 +76,7 @@ def exit_engine(target: HFCausal, engine: CausalEngine, layer: int, *, bare: boo
     return ReadEngine(lower(target, engine, layer), head)
 
 
-def part_engine(target: HFCausal, engine: CausalEngine, uses: Sequence[Use], name: str) -> CausalEngine | ReadEngine:
+def part_engine(target: HFCausal, engine: CausalEngine, uses: Sequence[LayerUse], name: str) -> CausalEngine | ReadEngine:
     """A model of some of the target's layers, or of halves of them: shares the layers before the first that is not whole."""
     first = untouched(uses)
     if first == len(uses):

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.interface import Memory, Model, Path, Soft
+from decgraph.runtime.models.interface import Memory, Model, Path, SoftCell
 from decgraph.runtime.models.rounding import Bits
 
 Part: TypeAlias = Literal["logits", "heads"]
@@ -105,7 +105,7 @@ class ForwardCall:
     part: Part = "logits"
     given: Remembered | None = None
     name: str = ""
-    soft: Mapping[int, Soft] = field(default_factory=dict)
+    soft: Mapping[int, SoftCell] = field(default_factory=dict)
 
     @property
     def request(self) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.derive import Applied, Headed, Upto
-from decgraph.runtime.models.engine.cache import TooLarge
+from decgraph.runtime.models.engine.cache import CacheTooLarge
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, Remembered
 from decgraph.runtime.models.engine.plain import PlainEngine
@@ -216,7 +216,7 @@ class GivenEngine(CausalEngine):
                 ready.append((n, call))
             except DecError as error:
                 out[n] = error
-            except TooLarge as error:
+            except CacheTooLarge as error:
                 if len(calls) > 1:
                     half = len(calls) // 2
                     self._group(calls[:half], out)

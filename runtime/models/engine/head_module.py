@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.decoder.module import Probe, Written, additive, attending
+from decgraph.runtime.models.decoder.module import ShapeProbe, Written, additive, attending
 from decgraph.runtime.models.engine.layout import FULL, Layout
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class LayerStep:
 def _kept(module: nn.Module, weight: Tensor) -> tuple[tuple[int, int, int], ...]:
     """Heads and sizes of keys and values of each layer, from a forward of one state: latent attention (an MTP layer of
     DeepSeek) has others than the configuration's head_dim."""
-    seen, width = Probe(), int(getattr(module, "entering", module.config.hidden_size))
+    seen, width = ShapeProbe(), int(getattr(module, "entering", module.config.hidden_size))
     states = torch.zeros(1, 1, width, dtype=weight.dtype, device=weight.device)
     rotary = module.rotary(states, position_ids=torch.zeros(1, 1, dtype=torch.long, device=weight.device))
     mask = torch.zeros(1, 1, 1, 1, dtype=weight.dtype, device=weight.device)

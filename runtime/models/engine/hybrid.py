@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from decgraph.runtime.models.decoder.states import Drafted, State, Work
+from decgraph.runtime.models.decoder.states import DraftedStates, State, Work
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.cache import SlotStates
 from decgraph.runtime.models.engine.causal import CausalEngine
@@ -23,12 +23,12 @@ class HybridSlot(Slot):
     def forget(self) -> None:
         super().forget()
         self.state: State | None = None
-        self.pending: list[Drafted] = []
+        self.pending: list[DraftedStates] = []
         self.earlier: dict[int, State] = {}
 
     def drop_tail(self) -> None:
         super().drop_tail()
-        self.drafted: list[Drafted] = []
+        self.drafted: list[DraftedStates] = []
 
     def rewind(self, context: Sequence[int]) -> None:
         at = len(self.chain) - len(self.pending)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.cache import TooLarge
+from decgraph.runtime.models.engine.cache import CacheTooLarge
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall
 from decgraph.runtime.models.engine.layout import Layout
@@ -59,7 +59,7 @@ def put_back(engine: CausalEngine, sequence: Hashable, kept: KeptRows, length: i
     slot = engine._slot(sequence)
     try:
         engine._room([slot], length)
-    except (TooLarge, MemoryError, RuntimeError):
+    except (CacheTooLarge, MemoryError, RuntimeError):
         engine.close(sequence)
         return False
     engine.store.put(slot.number, kept.blocks, kept.last, length)

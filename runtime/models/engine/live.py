@@ -18,7 +18,7 @@ from decgraph.runtime.models.engine.lengths import LengthsEngine
 from decgraph.runtime.models.engine.nets import fresh_engine
 from decgraph.runtime.models.engine.recurrent import recurrent_engine
 from decgraph.runtime.models.forwards import forward_of, note
-from decgraph.runtime.models.hf_live import Live
+from decgraph.runtime.models.hf_live import LiveModel
 from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
 from decgraph.runtime.models.rotary import Boundary, at_length
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.decoder import Masks, Out
 
 
-def live_engine(model: Live) -> Engine:
+def live_engine(model: LiveModel) -> Engine:
     """The engine of a live module. Raises DecError, by name, for one that it cannot run."""
     if not isinstance(model, SoftPrompted):
         if is_recurrent(model.module):
@@ -40,7 +40,7 @@ def live_engine(model: Live) -> Engine:
     return made
 
 
-def _lengths_engine(model: Live, boundary: Boundary) -> LengthsEngine:
+def _lengths_engine(model: LiveModel, boundary: Boundary) -> LengthsEngine:
     """The engine of a module whose rotary frequencies change at a boundary."""
 
     def make(past: bool) -> CausalEngine:

@@ -19,7 +19,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.engine import masked_forward as batch
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, MaskedEngine
 from decgraph.runtime.models.engine.forward_call import Counted
-from decgraph.runtime.models.engine.masked_memory import CachedMemory, Entry, Key, Memo, empty
+from decgraph.runtime.models.engine.masked_memory import CachedMemory, CanvasEntry, CanvasMemo, Key, empty
 from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import Model, check_size
 
@@ -62,7 +62,7 @@ class HFMaskedEngine:
         self.device = self.step.blank.device
         free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 2 * _CPU_BUDGET
         self.budget = free // 2 if budget is None else budget
-        self.memo = Memo(free // 8 if remembered is None else remembered)
+        self.memo = CanvasMemo(free // 8 if remembered is None else remembered)
         self._tables = batch.Tables(self.device)
         self._by_prompt = model.visibility[0] == "prompt+block"
 
@@ -76,7 +76,7 @@ class HFMaskedEngine:
                 plans[n] = self._plan(call, cells)
             except DecError as error:
                 outputs[n] = error
-        known: dict[Key, Entry | DecError] = {}
+        known: dict[Key, CanvasEntry | DecError] = {}
         missing: dict[Key, batch.Unit] = {}
         for plan in plans.values():
             self.counted.sequence_calls += 1
@@ -102,7 +102,7 @@ class HFMaskedEngine:
                 new = {key: unit.width for key, unit in zip(plan.keys, plan.units, strict=True) if key in missing}
                 outputs[n] = self._output(plan, known, sum(new.values()))
                 entries = [(key, known[key]) for key in plan.keys]
-                self.memo.put(plan.call.sequence, [(key, entry) for key, entry in entries if isinstance(entry, Entry)])
+                self.memo.put(plan.call.sequence, [(key, entry) for key, entry in entries if isinstance(entry, CanvasEntry)])
             except DecError as error:
                 outputs[n] = error
         return [a for a in outputs if a is not None]
@@ -219,7 +219,7 @@ class HFMaskedEngine:
             raise DecError(f"{self.model.name!r} was asked for a position outside 0..{length - 1}")
 
     def _check_consumed(
-        self, missing: dict[Key, batch.Unit], plans: dict[int, _Plan], known: Mapping[Key, Entry | DecError]
+        self, missing: dict[Key, batch.Unit], plans: dict[int, _Plan], known: Mapping[Key, CanvasEntry | DecError]
     ) -> None:
         """A memory is consumed only if a single call of this batch uses its rows and no other memory refers to them."""
         uses: Counter[tuple[int, int]] = Counter()
@@ -228,7 +228,7 @@ class HFMaskedEngine:
                 assert isinstance(plan.call.given, CachedMemory), "checked in `_plan`"
                 uses[id(plan.call.given.store), plan.call.given.slot] += max(1, len(plan.units))
             for entry in (known.get(key) for key in plan.keys if plan.call.keep):
-                if isinstance(entry, Entry) and entry.kept is not None:
+                if isinstance(entry, CanvasEntry) and entry.kept is not None:
                     uses[id(entry.kept.store), entry.kept.slot] += 1
         for unit in missing.values():
             if unit.consumed and unit.given is not None:
@@ -256,7 +256,7 @@ class HFMaskedEngine:
         kept = copied + unit.width
         return unit.width * self._cell_bytes + kept * self.step.blank.nbytes + 8 * len(unit.rows) * self.model.vocab.size
 
-    def _computed(self, units: list[batch.Unit]) -> list[Entry]:
+    def _computed(self, units: list[batch.Unit]) -> list[CanvasEntry]:
         """One forward: the entries of its units."""
         if units[0].given is None:
             ids, part = batch.whole_part(units, self._tables, self.mask, self.model.visibility)
@@ -282,7 +282,7 @@ class HFMaskedEngine:
             mine = slice(unit.start, unit.start + unit.width)
             own = hidden[mine] if self.model.shift and not self.step.whole else None
             wrong = None if good is None else good[first : first + len(unit.rows)]
-            entries.append(Entry(predicting[mine], unit.rows, block, first, unit.kept, wrong, unit.soft, own))
+            entries.append(CanvasEntry(predicting[mine], unit.rows, block, first, unit.kept, wrong, unit.soft, own))
             first += len(unit.rows)
         return entries
 
@@ -323,7 +323,7 @@ class HFMaskedEngine:
 
     # -- outputs
 
-    def _output(self, plan: _Plan, known: dict[Key, Entry | DecError], computed: int) -> CanvasOutput:
+    def _output(self, plan: _Plan, known: dict[Key, CanvasEntry | DecError], computed: int) -> CanvasOutput:
         """computed: how many positions of its canvases were not remembered. Raises DecError for NaN scores."""
         call = plan.call
         entries = []
@@ -348,7 +348,7 @@ class HFMaskedEngine:
         memory = self._memory(plan, entries) if call.keep else None
         return CanvasOutput(logits if call.cells.dim() == 2 else logits[0], memory, computed)
 
-    def _with_rows(self, entry: Entry, rows: np.ndarray) -> Entry:
+    def _with_rows(self, entry: CanvasEntry, rows: np.ndarray) -> CanvasEntry:
         """The entry with these rows' scores; scores it lacks are computed from its states."""
         if entry.rows is rows or np.array_equal(entry.rows, rows):
             return entry
@@ -361,7 +361,7 @@ class HFMaskedEngine:
             block, good = self._logits(entry.hidden, rows)
         return replace(entry, rows=rows, block=block, start=0, good=good)
 
-    def _memory(self, plan: _Plan, entries: list[Entry]) -> CachedMemory:
+    def _memory(self, plan: _Plan, entries: list[CanvasEntry]) -> CachedMemory:
         call = plan.call
         length = call.cells.shape[-1]
         if not entries:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.masked_memory import CachedMemory, Store, gathered, saved
+from decgraph.runtime.models.engine.masked_memory import CachedMemory, CanvasStore, gathered, saved
 from decgraph.runtime.models.hf_masked import no_state
 from decgraph.runtime.models.interface import Visibility
 
@@ -43,7 +43,7 @@ class FreshPositions:
         self,
         positions: Tensor,
         *,
-        store: Store | None = None,
+        store: CanvasStore | None = None,
         span: int = 0,
         seen: Tensor | None = None,
         layers: dict[int, Tensor] | None = None,
@@ -110,7 +110,7 @@ class CanvasStep:
         store = part.store
         if store is None:
             layers, two, _, heads, _, dim = self.blank.shape
-            store = Store(self.blank.new_empty(layers, two, part.batch, heads, part.width, dim))
+            store = CanvasStore(self.blank.new_empty(layers, two, part.batch, heads, part.width, dim))
             if part.record:
                 part.store = store
         pairs = [store.rows(layer) for layer in range(len(self.decoder.caches))]
@@ -297,7 +297,7 @@ def _seen(group: list[Unit], span: int, layer: int | None) -> np.ndarray:
     return seen
 
 
-def _store(group: list[Unit], width: int, span: int, where: slice | Tensor, blank: Tensor) -> Store:
+def _store(group: list[Unit], width: int, span: int, where: slice | Tensor, blank: Tensor) -> CanvasStore:
     """The store that a part writes: the memories' own if their slots are consecutive in it, else a copy. Sets the
     units' `kept`."""
     given = [u.given for u in group if u.given is not None]
@@ -316,7 +316,7 @@ def _store(group: list[Unit], width: int, span: int, where: slice | Tensor, blan
         fresh = _fresh(unit)
         store.overwrite(k.slot, None if old is None or unit.consumed else (fresh, old[:, :, n, :, : len(fresh)]))
         unit.kept = k.overwritten(fresh, len(unit.cells), store, k.slot)
-    return store if len(given) == store.slots else Store(block)
+    return store if len(given) == store.slots else CanvasStore(block)
 
 
 def _fresh(unit: Unit) -> np.ndarray:

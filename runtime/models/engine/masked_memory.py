@@ -1,6 +1,6 @@
 """A masked model's memory on its device: keys and values by layer and position, as an immutable value.
 
-The rows of a sequence are in one preallocated tensor (a slot of a `Store`), where a row's index is its position.
+The rows of a sequence are in one preallocated tensor (a slot of a `CanvasStore`), where a row's index is its position.
 A mask says which of them are cached, so cutting a memory copies nothing. A call overwrites a few rows of a memory and
 returns the result. To make that cheap it writes in place and saves the old rows with the old value (Baker's persistent
 arrays, 1978): the newest value reads its slot directly, an older one is rebuilt if it is read again. The saved rows
@@ -38,7 +38,7 @@ class Version:
         self.serial = next(_SERIAL)
 
 
-class Store:
+class CanvasStore:
     """Keys and values of some sequences, `block` [layers, 2, slots, heads, room, dim] with room for positions
     0..room-1, or None: room for none. By slot: `newest`, its present state, and `handed`, how many memories of that
     state were returned to callers. nbytes: of one slot."""
@@ -83,7 +83,7 @@ class CachedMemory:
     def __init__(
         self,
         family: str,
-        store: Store,
+        store: CanvasStore,
         slot: int,
         cached: np.ndarray,
         parts: dict[int, np.ndarray] | None = None,
@@ -202,7 +202,7 @@ class CachedMemory:
         keys, values = self.block()[layer]
         return {int(i): (keys[:, i], values[:, i]) for i in np.flatnonzero(self.mask(layer))}
 
-    def overwritten(self, fresh: np.ndarray, length: int, store: Store, slot: int) -> CachedMemory:
+    def overwritten(self, fresh: np.ndarray, length: int, store: CanvasStore, slot: int) -> CachedMemory:
         """This memory after a call of `length` positions that computed `fresh` int64[n]: the newest state of a slot."""
         length = max(length, self.length)
         marks = _marks(fresh, length)
@@ -241,10 +241,10 @@ class KeptLayer:
 
 def empty(family: str, length: int) -> CachedMemory:
     """A memory of `length` positions with no row cached."""
-    return CachedMemory(family, Store(None), 0, np.zeros(length, bool))
+    return CachedMemory(family, CanvasStore(None), 0, np.zeros(length, bool))
 
 
-def gathered(kept: Sequence[CachedMemory], room: int, like: Tensor | None = None) -> Store:
+def gathered(kept: Sequence[CachedMemory], room: int, like: Tensor | None = None) -> CanvasStore:
     """A new store with a slot for each memory, in order, and room for positions 0..room-1 (at least each one's cached ones).
 
     Rows that are not cached stay finite, so that a weight of zero hides them. `like`: a block
@@ -254,7 +254,7 @@ def gathered(kept: Sequence[CachedMemory], room: int, like: Tensor | None = None
         k.check()
     old = next((k.store.block for k in kept if k.store.block is not None), like)
     if old is None:
-        return Store(None)
+        return CanvasStore(None)
     store, slots = kept[0].store, [k.slot for k in kept]
     if all(k.store is store for k in kept) and store.block is not None and store.room == room:
         if slots == list(range(slots[0], slots[0] + len(slots))):
@@ -272,7 +272,7 @@ def gathered(kept: Sequence[CachedMemory], room: int, like: Tensor | None = None
             assert version.undo is not None
             where, rows = version.undo
             made[:, :, n].index_copy_(3, torch.from_numpy(where).to(made.device), rows)
-    return Store(made)
+    return CanvasStore(made)
 
 
 def saved(block: Tensor, where: slice | Tensor) -> Tensor:
@@ -327,7 +327,7 @@ Key = tuple[Hashable, ...]  # bytes and numbers that say what was computed from
 
 
 @dataclass
-class Entry:
+class CanvasEntry:
     """The result of one canvas's forward.
 
     hidden: [n, width], the states that its fresh positions are predicted from. rows: int64, the fresh positions whose scores
@@ -357,24 +357,24 @@ class Entry:
         return self.hidden.nbytes + self.block[:1].nbytes * len(self.rows) + kept
 
 
-class Memo:
+class CanvasMemo:
     """The entries of every sequence's last calls, `limit` bytes at most."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.nbytes = limit, 0
-        self._entries: OrderedDict[Key, Entry] = OrderedDict()
+        self._entries: OrderedDict[Key, CanvasEntry] = OrderedDict()
         self._sizes: dict[Key, int] = {}
         self._users: dict[Key, int] = {}
         self._calls: dict[Hashable, deque[tuple[Key, ...]]] = {}
 
-    def get(self, key: Key) -> Entry | None:
+    def get(self, key: Key) -> CanvasEntry | None:
         """The entry of a key, if it is still there."""
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
         return entry
 
-    def put(self, sequence: Hashable, entries: Sequence[tuple[Key, Entry]]) -> None:
+    def put(self, sequence: Hashable, entries: Sequence[tuple[Key, CanvasEntry]]) -> None:
         """Remembers a call of a sequence, and evicts old entries above the limit."""
         keys, last = tuple(key for key, _ in entries), self._calls.setdefault(sequence, deque())
         for key, entry in entries:

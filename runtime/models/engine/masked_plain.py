@@ -15,7 +15,7 @@ import torch
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput
 from decgraph.runtime.models.engine.forward_call import Counted, Uncached
-from decgraph.runtime.models.interface import MASK, Cell, LayerMemory, Memory, Model, Soft, check_scores
+from decgraph.runtime.models.interface import MASK, Cell, LayerMemory, Memory, Model, SoftCell, check_scores
 
 _CALLS = 2  # a sequence's last calls that are remembered, as by the reference and by `masked_memo`
 _Known = dict[tuple[Cell, ...], dict[int, np.ndarray]]  # a call's rows, by canvas and position
@@ -163,11 +163,11 @@ class PlainMaskedEngine(Uncached):
             return self.empty(len(cells))
         return PlainKept(self.model.memory(cells, fresh, given))
 
-    def _soft(self, call: CanvasCall) -> dict[int, Soft]:
+    def _soft(self, call: CanvasCall) -> dict[int, SoftCell]:
         if call.soft is None:
             return {}
         positions, weights, masked = call.soft
         return {
-            int(i): Soft(tuple(w), m)
+            int(i): SoftCell(tuple(w), m)
             for i, w, m in zip(positions, weights.double().cpu().tolist(), masked.double().cpu().tolist(), strict=True)
         }

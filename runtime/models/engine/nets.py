@@ -11,7 +11,7 @@ from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.hybrid import HybridEngine
 from decgraph.runtime.models.engine.layout import Layout
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hf_live import Live
+from decgraph.runtime.models.hf_live import LiveModel
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.decoder import Decoder
@@ -30,7 +30,7 @@ def net_engine(model: HFCausal) -> CausalEngine:
     return made
 
 
-def fresh_engine(model: HFCausal | Live) -> CausalEngine:
+def fresh_engine(model: HFCausal | LiveModel) -> CausalEngine:
     """A new engine of a model's weights, with a cache of its own. Raises DecError for a module that cannot be run on a mask,
     positions and a cache from outside."""
     net = net_of(model)
@@ -39,7 +39,7 @@ def fresh_engine(model: HFCausal | Live) -> CausalEngine:
     return kind(net.decoder, layout, net.head, name=model.name, size=model.vocab.size, context=model.context)
 
 
-def net_of(model: HFCausal | Live) -> Net:
+def net_of(model: HFCausal | LiveModel) -> Net:
     """The net of a model; of a live one it is made when it is first wanted. Raises DecError for a module that has none."""
     if isinstance(model, HFCausal):
         return model.net

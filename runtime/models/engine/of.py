@@ -58,9 +58,9 @@ def _make(model: Model) -> Engine:
             return net_engine(model)  # without transformers
     if "decgraph.runtime.models.hf_live" in modules:
         from decgraph.runtime.models.engine.live import live_engine
-        from decgraph.runtime.models.hf_live import Live
+        from decgraph.runtime.models.hf_live import LiveModel
 
-        assert isinstance(model, Live)
+        assert isinstance(model, LiveModel)
         return live_engine(model)
     base = model.target_or_self()
     if any(kind.__module__.startswith("decgraph.runtime.models.hf_") for kind in type(base).__mro__):

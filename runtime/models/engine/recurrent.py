@@ -22,9 +22,9 @@ from decgraph.runtime.models.engine.forward_call import Counted, Engine, Forward
 from decgraph.runtime.models.engine.given import Memories
 from decgraph.runtime.models.engine.nets import fresh_engine
 from decgraph.runtime.models.engine.plain import PlainEngine, stacked
-from decgraph.runtime.models.forwards import Forward, note
-from decgraph.runtime.models.hf_live import Live
-from decgraph.runtime.models.interface import Path, Soft, check_path, check_size
+from decgraph.runtime.models.forwards import ForwardChoice, note
+from decgraph.runtime.models.hf_live import LiveModel
+from decgraph.runtime.models.interface import Path, SoftCell, check_path, check_size
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,7 +35,7 @@ _KEPT = 40  # states of one sequence: its text and a round of drafts
 _SAMPLE = 6
 
 
-def recurrent_engine(model: Live) -> Engine:
+def recurrent_engine(model: LiveModel) -> Engine:
     """The engine of a model with recurrent layers. What cannot be verified in one call, or not even continued, is said to the
     log."""
     try:
@@ -55,11 +55,11 @@ def recurrent_engine(model: Live) -> Engine:
                 model.name,
                 refused,
             )
-            note(model.module.base_model, Forward("module", reason="its recurrent layers compute tokens one at a time"))
+            note(model.module.base_model, ForwardChoice("module", reason="its recurrent layers compute tokens one at a time"))
             return RecurrentEngine(model)
         reason = f"its state continues a text otherwise than a whole forward, by {gap:.1e}"
     _log.warning("%r has recurrent layers, and computes whole texts in every call: %s", model.name, reason)
-    note(model.module.base_model, Forward("module", reason=f"its recurrent layers compute whole texts: {reason}"))
+    note(model.module.base_model, ForwardChoice("module", reason=f"its recurrent layers compute whole texts: {reason}"))
     return PlainEngine(model)
 
 
@@ -80,7 +80,7 @@ class _State:
 class RecurrentEngine(PlainEngine):
     """See the top of the file. Rows are float64 of the module's own; a token that was computed for a sequence is not again."""
 
-    def __init__(self, model: Live) -> None:
+    def __init__(self, model: LiveModel) -> None:
         super().__init__(model)
         self.module, self.counted = model.module, Counted()
         self.device = next(model.module.parameters()).device
@@ -129,7 +129,7 @@ class RecurrentEngine(PlainEngine):
             states.popitem(last=False)
         return states[path]
 
-    def _ids(self, tokens: Sequence[int | Soft]) -> Tensor:
+    def _ids(self, tokens: Sequence[int | SoftCell]) -> Tensor:
         return torch.tensor([tokens], device=self.device)
 
     def close(self, sequence: Hashable) -> None:
@@ -144,7 +144,7 @@ class RecurrentEngine(PlainEngine):
 
 
 @torch.no_grad()
-def _gap(model: Live) -> float:
+def _gap(model: LiveModel) -> float:
     """How far the scores after single tokens are from those of a whole forward, relative to the largest."""
     ids = torch.arange(_SAMPLE, device=next(model.module.parameters()).device) * 5 % model.vocab.size
     whole = model.module(input_ids=ids[None], use_cache=False).logits[0].double()

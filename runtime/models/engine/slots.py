@@ -15,7 +15,7 @@ from torch import Tensor
 
 from decgraph.errors import ContextFullError, DecError
 from decgraph.runtime.models.engine.forward_call import ForwardCall
-from decgraph.runtime.models.interface import Soft
+from decgraph.runtime.models.interface import SoftCell
 
 Move = Callable[[int, Sequence[int], int], None]  # slot, rows, where they go
 
@@ -160,7 +160,7 @@ class SlotPlan:
     rows: int
     done: int = 0
     below: SlotPlan | None = None
-    soft: dict[int, Soft] = field(default_factory=dict)  # places in `ids` that are mixtures
+    soft: dict[int, SoftCell] = field(default_factory=dict)  # places in `ids` that are mixtures
     total: int = field(init=False)  # how many tokens are new
     base: int = field(init=False)  # the first row of the tail: the context's length
     _sees: np.ndarray | None = field(default=None, repr=False)
@@ -242,7 +242,7 @@ def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: in
     ids = list(fresh)
     if nodes:
         ids += [tokens[n] for n in nodes] if tokens is not None else [0] * len(nodes)
-    soft: dict[int, Soft] = {}
+    soft: dict[int, SoftCell] = {}
     if call.soft:
         soft = {len(fresh) + i: call.soft[n] for i, n in enumerate(nodes) if n in call.soft}
         for i in soft:

@@ -35,7 +35,7 @@ _OTHERS = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """A tensor: the form of its blocks, its shape (the fastest dimension last), and its bytes in the file."""
 
     form: str
@@ -49,12 +49,12 @@ Value: TypeAlias = "str | int | float | list[str | int | float] | memoryview[int
 
 
 @dataclass(frozen=True)
-class File:
+class GgufFile:
     """What a file says. settings: by whole name ("llama.block_count"). data: the mapped file, private to this process."""
 
     path: Path
     settings: dict[str, Value]
-    tensors: dict[str, Entry]
+    tensors: dict[str, TensorEntry]
     data: mmap.mmap
 
     @property
@@ -76,7 +76,7 @@ def is_file(path: str | Path) -> bool:
     return Path(path).suffix == SUFFIX and Path(path).is_file()
 
 
-def read(path: Path) -> File:
+def read(path: Path) -> GgufFile:
     """The file at a path. Raises DecError for one that is no GGUF, is cut off or spoilt, is a part of a model, or has blocks of
     a kind that is not read."""
     try:
@@ -87,7 +87,7 @@ def read(path: Path) -> File:
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, state: tuple[int, int, int]) -> File:
+def _read(path: Path, state: tuple[int, int, int]) -> GgufFile:
     """The file in this state."""
     with path.open("rb") as stream:
         if stream.read(4) != b"GGUF":
@@ -112,7 +112,7 @@ def _read(path: Path, state: tuple[int, int, int]) -> File:
     if type(unit) is not int or unit < 1 or unit & (unit - 1):
         raise ValueError(f"general.alignment is {unit!r}")
     begin = -(-reader.at // unit) * unit
-    tensors: dict[str, Entry] = {}
+    tensors: dict[str, TensorEntry] = {}
     for name, shape, kind, offset in entries:
         if kind not in KINDS:
             raise DecError(
@@ -121,14 +121,14 @@ def _read(path: Path, state: tuple[int, int, int]) -> File:
             )
         form, count = KINDS[kind], prod(shape)
         _, numbers, size = FORMATS.get(form, (0, 1, 4))
-        entry = tensors[name] = Entry(form, shape, begin + offset, count // numbers * size)
+        entry = tensors[name] = TensorEntry(form, shape, begin + offset, count // numbers * size)
         if not count or shape[-1] % numbers or offset % unit or name in settings:
             raise ValueError(f"{name} of shape {list(shape)} at {offset} is no tensor of {form}")
         if entry.at + entry.size > len(data):
             raise ValueError(f"it has {len(data)} bytes, and {name} ends at {entry.at + entry.size}")
     if len(tensors) != len(entries):
         raise ValueError("it has two tensors of one name")
-    return File(path, settings, tensors, data)
+    return GgufFile(path, settings, tensors, data)
 
 
 class _Reader:

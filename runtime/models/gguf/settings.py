@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole
-from decgraph.runtime.models.gguf.file import File, Value
+from decgraph.runtime.models.gguf.file import GgufFile, Value
 from decgraph.runtime.models.gguf.tokens import bounds
 
 NAMES = {
@@ -81,7 +81,7 @@ ARCHITECTURES = {
 }  # fmt: skip
 
 
-def config_of(file: File) -> dict[str, object]:
+def config_of(file: GgufFile) -> dict[str, object]:
     """The config of a file. Raises DecError for an architecture or a setting that is not known."""
     name = file.architecture
     known = ARCHITECTURES.get(name)
@@ -118,20 +118,20 @@ def config_of(file: File) -> dict[str, object]:
     return config | {"bos_token_id": begin}
 
 
-def _most(file: File) -> dict[str, int]:
+def _most(file: GgufFile) -> dict[str, int]:
     """How great sizes can be in a file: what is made of them is bounded by what it holds."""
     longest = max((max(entry.shape) for entry in file.tensors.values()), default=0)
     sizes = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim")
     return {**dict.fromkeys(sizes, longest), "num_hidden_layers": len(file.tensors), "max_position_embeddings": 1 << 31}
 
 
-def _number(file: File, key: str, value: Value) -> int | float:
+def _number(file: GgufFile, key: str, value: Value) -> int | float:
     if isinstance(value, bool | int | float):
         return value
     raise DecError(f"{file.path} has {key} by layer or in words, which is not read from GGUF", hint=INSTEAD)
 
 
-def _rotary(file: File, config: dict[str, object], given: dict[str, Value]) -> None:
+def _rotary(file: GgufFile, config: dict[str, object], given: dict[str, Value]) -> None:
     """Rotary settings in the config's words."""
     head = whole(config, "head_dim")
     count = given.pop("rope.dimension_count", head)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.gguf.file import File
+from decgraph.runtime.models.gguf.file import GgufFile
 
 Part = dict[str, object]  # of a tokenizer.json
 _LEVEL: Part = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -39,7 +39,7 @@ _ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>")
 _SPACE = "\u2581"
 
 
-def tokenizer_of(file: File) -> Part | None:
+def tokenizer_of(file: GgufFile) -> Part | None:
     """What a tokenizer.json would hold; None for a file without a tokenizer. Raises DecError for a kind that is not known."""
     said = file.settings
     kind = said.get("tokenizer.ggml.model", "none")
@@ -64,7 +64,7 @@ def tokenizer_of(file: File) -> Part | None:
 _INSTEAD = "the folder that the file was made from has a tokenizer.json"
 
 
-def bounds(file: File) -> tuple[int | None, list[int]]:
+def bounds(file: GgufFile) -> tuple[int | None, list[int]]:
     """The tokens that a text begins and ends with. Raises DecError for numbers that are no tokens."""
     ids = _special(file)
     ends = {one for key, one in ids.items() if key != "bos"}
@@ -74,7 +74,7 @@ def bounds(file: File) -> tuple[int | None, list[int]]:
     return ids.get("bos"), sorted(ends)
 
 
-def _special(file: File) -> dict[str, int]:
+def _special(file: GgufFile) -> dict[str, int]:
     """The tokens that a text begins and ends with, by their names. Raises DecError for numbers that are no tokens."""
     listed = file.settings.get("tokenizer.ggml.tokens")
     count, found = len(listed) if isinstance(listed, list) else 0, dict[str, int]()
@@ -88,7 +88,7 @@ def _special(file: File) -> dict[str, int]:
     return found
 
 
-def templates_of(file: File) -> dict[str, str]:
+def templates_of(file: GgufFile) -> dict[str, str]:
     """The chat template of a file and the special tokens that it may name, as a tokenizer of transformers takes them."""
     tokens, _ = _tokens(file)
     made = {f"{key}_token": tokens[n] for key, n in _special(file).items() if key in ("bos", "eos")}
@@ -96,7 +96,7 @@ def templates_of(file: File) -> dict[str, str]:
     return made if not isinstance(template, str) else {**made, "chat_template": template}
 
 
-def _tokens(file: File) -> tuple[list[str], Sequence[int]]:
+def _tokens(file: GgufFile) -> tuple[list[str], Sequence[int]]:
     listed = file.settings.get("tokenizer.ggml.tokens")
     tokens = [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
     if not isinstance(listed, list) or len(tokens) != len(listed):
@@ -108,7 +108,7 @@ def _tokens(file: File) -> tuple[list[str], Sequence[int]]:
     return tokens, kinds
 
 
-def _numbers(file: File, name: str) -> list[int | float] | None:
+def _numbers(file: GgufFile, name: str) -> list[int | float] | None:
     """The numbers of a setting by token; None where it is not there."""
     found = file.settings.get(f"tokenizer.ggml.{name}")
     if found is None:
@@ -116,7 +116,7 @@ def _numbers(file: File, name: str) -> list[int | float] | None:
     return [n for n in found if isinstance(n, int | float)] if isinstance(found, list | memoryview) else []
 
 
-def _byte_level(file: File, tokens: list[str]) -> Part:
+def _byte_level(file: GgufFile, tokens: list[str]) -> Part:
     pre, merges = str(file.settings.get("tokenizer.ggml.pre", "")), file.settings.get("tokenizer.ggml.merges", [])
     if pre not in PRE_TOKENIZERS:
         known = ", ".join(name for name in PRE_TOKENIZERS if name)
@@ -136,7 +136,7 @@ def _byte_level(file: File, tokens: list[str]) -> Part:
     }
 
 
-def _pieces(file: File, tokens: list[str], kinds: Sequence[int], special: list[int]) -> Part:
+def _pieces(file: GgufFile, tokens: list[str], kinds: Sequence[int], special: list[int]) -> Part:
     """SentencePiece's: two pieces become the piece with the best score that they make."""
     scores = _numbers(file, "scores") or []
     if len(scores) != len(tokens):
@@ -167,7 +167,7 @@ def _pieces(file: File, tokens: list[str], kinds: Sequence[int], special: list[i
     }
 
 
-def _around(file: File, tokens: list[str], kind: str) -> Part | None:
+def _around(file: GgufFile, tokens: list[str], kind: str) -> Part | None:
     """What stands around a text: the tokens that begin and end it, where the file adds them."""
     usual = {
         "bos": kind == "llama" or PRE_TOKENIZERS.get(str(file.settings.get("tokenizer.ggml.pre", ""))) is _LLAMA3,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import mapping, whole
-from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source
+from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead
 from decgraph.runtime.models.heads.rooted import Before, Rooted
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _is_assistant(config: Config, names: Collection[str]) -> bool:
     return config.get("model_type") in _KINDS
 
 
-def _assistant(source: Source) -> ReadHead:
+def _assistant(source: HeadFolder) -> ReadHead:
     of = source.config
     tensors = {name: source.tensors[name] for name in source.tensors}
     if (table := tensors.pop("model.embed_tokens.weight", None)) is not None:
@@ -133,4 +133,4 @@ def _assistant(source: Source) -> ReadHead:
     return ReadHead("Gemma 4 assistant", "features", "decgraph_assistant", config, tensors)
 
 
-LAYOUTS = (Layout("Gemma 4 assistant", "model_type gemma4_assistant in config.json", _is_assistant, _assistant),)
+LAYOUTS = (HeadLayout("Gemma 4 assistant", "model_type gemma4_assistant in config.json", _is_assistant, _assistant),)

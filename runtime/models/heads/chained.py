@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole, wholes
 from decgraph.runtime.models.heads.base import DraftOutput, Head, causal_mask
-from decgraph.runtime.models.heads.parts import Layer, Norm, PairLayer, rotary_of
-from decgraph.runtime.native.linear import Linear
+from decgraph.runtime.models.heads.parts import HeadLayer, Norm, PairLayer, rotary_of
+from decgraph.runtime.native.linear import NativeLinear
 
 
 class Chained(Head):
@@ -84,13 +84,13 @@ class Eagle(Chained):
         shape, options = self.config, self.options
         width = self.entering = int(shape.hidden_size)
         self.embed_tokens = nn.Embedding(self.vocab, width) if options.get("embedding", True) else None
-        self.fc = Linear(2 * width, width, bias=bool(options.get("fc_bias")))
+        self.fc = NativeLinear(2 * width, width, bias=bool(options.get("fc_bias")))
         normed = bool(options.get("joined_norms"))
         self.embedding_norm = Norm(width, shape.rms_norm_eps) if normed else None
         self.feature_norm = Norm(width, shape.rms_norm_eps) if normed else None
         first = {**options, "input_norm": bool(options.get("input_norm"))}
         self.layers = nn.ModuleList(
-            Layer(shape, n, first if n == 0 else {**options, "input_norm": True}) for n in range(shape.num_hidden_layers)
+            HeadLayer(shape, n, first if n == 0 else {**options, "input_norm": True}) for n in range(shape.num_hidden_layers)
         )
         self.norm = Norm(width, shape.rms_norm_eps) if options.get("final_norm") else None
         self.rotary = rotary_of(shape)
@@ -141,9 +141,9 @@ class Eagle3(Chained):
         self.embed_tokens = nn.Embedding(self.vocab, width) if options.get("embedding") else None
         self.input_norm = Norm(total, eps) if options.get("norm_before_fc") else None
         self.fc_norm = nn.ModuleList(Norm(each, eps) for _ in range(count)) if options.get("fc_norm") else None
-        self.fc = Linear(total, width, bias=bool(options.get("fc_bias")))
+        self.fc = NativeLinear(total, width, bias=bool(options.get("fc_bias")))
         first = PairLayer(shape, 0, options)
-        self.layers = nn.ModuleList([first, *(Layer(shape, n, options) for n in range(1, shape.num_hidden_layers))])
+        self.layers = nn.ModuleList([first, *(HeadLayer(shape, n, options) for n in range(1, shape.num_hidden_layers))])
         self.norm = Norm(width, eps)
         self.rotary = rotary_of(shape)
         self.own_output = True

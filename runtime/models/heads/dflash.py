@@ -15,10 +15,10 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole, wholes
 from decgraph.runtime.models.heads.base import DraftOutput
 from decgraph.runtime.models.heads.eagle import draft_tokens
-from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, count_of, layer_settings, renamed
-from decgraph.runtime.models.heads.parts import Layer, Norm, rotary_of, rotated
+from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead, count_of, layer_settings, renamed
+from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of, rotated
 from decgraph.runtime.models.heads.rooted import Before, Grown, Rooted
-from decgraph.runtime.native.linear import Linear
+from decgraph.runtime.native.linear import NativeLinear
 
 
 class DFlash(Rooted):
@@ -33,9 +33,11 @@ class DFlash(Rooted):
         width = int(shape.hidden_size)
         self.reads = wholes(options, "reads")
         self.mask, self.block = whole(options, "mask_token_id"), whole(options, "block")
-        self.fc = Linear(len(self.reads) * whole(options, "target_width", width), width, bias=bool(options.get("fc_bias")))
+        self.fc = NativeLinear(
+            len(self.reads) * whole(options, "target_width", width), width, bias=bool(options.get("fc_bias"))
+        )
         self.hidden_norm = Norm(width, shape.rms_norm_eps)
-        self.layers = nn.ModuleList(Layer(shape, n, options) for n in range(shape.num_hidden_layers))
+        self.layers = nn.ModuleList(HeadLayer(shape, n, options) for n in range(shape.num_hidden_layers))
         windows = options.get("windows")
         self.windows: list[int | None] = list(windows) if isinstance(windows, list) else [None] * len(self.layers)
         self.norm = Norm(width, shape.rms_norm_eps)
@@ -125,7 +127,14 @@ OTHERS = ("markov_head.", "confidence_head.")
 
 
 def dflash_like(
-    source: Source, of: Config, reads: object, mask: object, layout: str, *, anchor: bool = False, drop: Collection[str] = ()
+    source: HeadFolder,
+    of: Config,
+    reads: object,
+    mask: object,
+    layout: str,
+    *,
+    anchor: bool = False,
+    drop: Collection[str] = (),
 ) -> ReadHead:
     """A DFlash head. of: the configuration of its layers; reads: the layers whose inputs it reads; mask: the token; anchor: see
     `DFlash`, where the configuration does not say it; drop: tensors of other parts. Raises DecError for a configuration that
@@ -171,7 +180,7 @@ def _is_transformers(config: Config, names: Collection[str]) -> bool:
     return "encoder.fc.weight" in names and "encoder.output_norm_enc.weight" in names
 
 
-def _transformers(source: Source) -> ReadHead:
+def _transformers(source: HeadFolder) -> ReadHead:
     """The assistant models of transformers (`MuseGlimmerAssistantModel`): z-lab's layout under other names, perhaps with
     sliding windows."""
     of = source.config
@@ -205,7 +214,7 @@ def _is_dflash(config: Config, names: Collection[str]) -> bool:
     return "dflash_config" in config or ("fc.weight" in names and "hidden_norm.weight" in names)
 
 
-def _dflash(source: Source) -> ReadHead:
+def _dflash(source: HeadFolder) -> ReadHead:
     spark = bool(source.config.get("markov_rank"))  # DSpark's, of DeepSpec and SpecForge
     said = source.config.get("dflash_config") or source.config.get("dspark_config") or {}
     said = said if isinstance(said, dict) else {}
@@ -218,8 +227,8 @@ def _dflash(source: Source) -> ReadHead:
 
 
 LAYOUTS = (
-    Layout(
+    HeadLayout(
         "DFlash of transformers", "`encoder.fc.weight` with `encoder.output_norm_enc.weight`", _is_transformers, _transformers
     ),
-    Layout("DFlash", "`fc.weight` with `hidden_norm.weight` and `dflash_config` in config.json", _is_dflash, _dflash),
+    HeadLayout("DFlash", "`fc.weight` with `hidden_norm.weight` and `dflash_config` in config.json", _is_dflash, _dflash),
 )

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import mapping, whole
-from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, count_of, layer_settings, renamed
+from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead, count_of, layer_settings, renamed
 
 
 def _is_eagle(config: Config, names: Collection[str]) -> bool:
     return "fc.weight" in names and "layers.0.self_attn.q_proj.weight" in names and "hidden_norm.weight" not in names
 
 
-def _eagle(source: Source) -> ReadHead:
+def _eagle(source: HeadFolder) -> ReadHead:
     shape, options = layer_settings(source, "layers.0.")
     rows, width = source.shape("fc.weight"), whole(shape, "hidden_size")
     if rows != (width, 2 * width):
@@ -42,7 +42,7 @@ def _is_trained(config: Config, names: Collection[str]) -> bool:
     return config.get("model_type") == "decgraph_eagle"
 
 
-def _trained(source: Source) -> ReadHead:
+def _trained(source: HeadFolder) -> ReadHead:
     shape, options = layer_settings(source, "layer.")
     config = {**shape, **options, "num_hidden_layers": 1, "vocab_size": source.shape("embed_tokens.weight")[0]}
     found, stored = renamed(source, {"layer.": "layers.0."})
@@ -53,11 +53,11 @@ def _is_eagle3(config: Config, names: Collection[str]) -> bool:
     return "fc.weight" in names and any(name.startswith("midlayer.") for name in names)
 
 
-def _eagle3(source: Source) -> ReadHead:
+def _eagle3(source: HeadFolder) -> ReadHead:
     return eagle3_like(source, "midlayer.", source.config, "EAGLE-3")
 
 
-def eagle3_like(source: Source, first: str, of: Config, layout: str) -> ReadHead:
+def eagle3_like(source: HeadFolder, first: str, of: Config, layout: str) -> ReadHead:
     """An EAGLE-3 head. first: the beginning of the names of its first layer's tensors; of: the configuration of its layers.
     Raises DecError for one that the tensors contradict."""
     shape, options = layer_settings(source, first, of, entering=2)
@@ -102,7 +102,7 @@ def eagle3_like(source: Source, first: str, of: Config, layout: str) -> ReadHead
     return ReadHead(layout, "features", "decgraph_eagle3", config, found, stored)
 
 
-def _rows(source: Source, said: Config, vocab: int) -> int:
+def _rows(source: HeadFolder, said: Config, vocab: int) -> int:
     """How many tokens the head can draft. Raises DecError where config.json says a part of the vocabulary and no tensor says
     which."""
     for name in ("lm_head.weight", "d2t"):
@@ -117,7 +117,7 @@ def _rows(source: Source, said: Config, vocab: int) -> int:
     return vocab
 
 
-def draft_tokens(source: Source, rows: int, vocab: int) -> Tensor | None:
+def draft_tokens(source: HeadFolder, rows: int, vocab: int) -> Tensor | None:
     """The ids int64[rows] of the output matrix's rows; None where its rows are the vocabulary in its order. Raises DecError for
     maps that are missing, contradict each other or lead out of the vocabulary."""
     if "d2t" not in source.tensors:
@@ -138,7 +138,7 @@ def draft_tokens(source: Source, rows: int, vocab: int) -> Tensor | None:
 
 
 LAYOUTS = (
-    Layout("a head trained by decgraph", "`fc.*` and `layer.*`, and the model_type decgraph_eagle", _is_trained, _trained),
-    Layout("EAGLE-1/2", "`fc.weight` with `layers.0.*`, in pytorch_model.bin or model.safetensors", _is_eagle, _eagle),
-    Layout("EAGLE-3", "`fc.weight` with `midlayer.*`, perhaps `d2t` and `t2d`", _is_eagle3, _eagle3),
+    HeadLayout("a head trained by decgraph", "`fc.*` and `layer.*`, and the model_type decgraph_eagle", _is_trained, _trained),
+    HeadLayout("EAGLE-1/2", "`fc.weight` with `layers.0.*`, in pytorch_model.bin or model.safetensors", _is_eagle, _eagle),
+    HeadLayout("EAGLE-3", "`fc.weight` with `midlayer.*`, perhaps `d2t` and `t2d`", _is_eagle3, _eagle3),
 )

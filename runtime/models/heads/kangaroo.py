@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.heads.base import Head, causal_mask
-from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, count_of, layer_settings, renamed
-from decgraph.runtime.models.heads.parts import Layer, Norm, rotary_of
+from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead, count_of, layer_settings, renamed
+from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of
 
 
 class Adapter(Head):
@@ -25,7 +25,7 @@ class Adapter(Head):
         super().__init__(config)
         shape, options = self.config, self.options
         self.exit_layer: int | None = None if options.get("exit_layer") is None else whole(options, "exit_layer")
-        self.layers = nn.ModuleList(Layer(shape, n, options) for n in range(shape.num_hidden_layers))
+        self.layers = nn.ModuleList(HeadLayer(shape, n, options) for n in range(shape.num_hidden_layers))
         self.norm = Norm(shape.hidden_size, shape.rms_norm_eps) if options.get("final_norm", True) else None
         self.rotary = rotary_of(shape)
 
@@ -44,7 +44,7 @@ def _is_adapter(config: Config, names: Collection[str]) -> bool:
     return "norm.weight" in names and all(name == "norm.weight" or name.startswith("layers.") for name in names)
 
 
-def _adapter(source: Source) -> ReadHead:
+def _adapter(source: HeadFolder) -> ReadHead:
     shape, options = layer_settings(source, "layers.0.")
     if shape["intermediate_size"] is None:
         shape["intermediate_size"] = 1  # there is no MLP
@@ -64,7 +64,7 @@ def _is_trained(config: Config, names: Collection[str]) -> bool:
     return config.get("model_type") == "decgraph_exit"
 
 
-def _trained(source: Source) -> ReadHead:
+def _trained(source: HeadFolder) -> ReadHead:
     shape, options = layer_settings(source, "layer.")
     config = {**shape, **options, "num_hidden_layers": 1, "exit_layer": source.number("exit_layer"), "final_norm": False}
     found, stored = renamed(source, {"layer.": "layers.0."})
@@ -72,6 +72,6 @@ def _trained(source: Source) -> ReadHead:
 
 
 LAYOUTS = (
-    Layout("an exit trained by decgraph", "`layer.*` and the model_type decgraph_exit", _is_trained, _trained),
-    Layout("Kangaroo", "`layers.0.self_attn.*` with `norm.weight` and nothing else", _is_adapter, _adapter),
+    HeadLayout("an exit trained by decgraph", "`layer.*` and the model_type decgraph_exit", _is_trained, _trained),
+    HeadLayout("Kangaroo", "`layers.0.self_attn.*` with `norm.weight` and nothing else", _is_adapter, _adapter),
 )

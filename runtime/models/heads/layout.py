@@ -23,7 +23,7 @@ _USELESS = ("rotary_emb.inv_freq",)  # what old versions of transformers stored 
 
 
 @dataclass(frozen=True)
-class Source:
+class HeadFolder:
     """A folder: its configuration and its tensors."""
 
     folder: Path
@@ -65,17 +65,19 @@ class ReadHead:
 
 
 @dataclass(frozen=True)
-class Layout:
+class HeadLayout:
     """A published layout. looks: whether a configuration and tensors' names are of this layout. read: reads it. what: which
     files and tensors it has, for messages."""
 
     name: str
     what: str
     looks: Callable[[Config, Collection[str]], bool]
-    read: Callable[[Source], ReadHead]
+    read: Callable[[HeadFolder], ReadHead]
 
 
-def renamed(source: Source, rules: Mapping[str, str], *, drop: Iterable[str] = ()) -> tuple[dict[str, Tensor], dict[str, str]]:
+def renamed(
+    source: HeadFolder, rules: Mapping[str, str], *, drop: Iterable[str] = ()
+) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The source's tensors, of any shapes, by our names, and how to get back. rules: beginnings in the file -> ours, the
     longest first; a name without a rule stays. drop: names that are not part of the head."""
     out, left = {}, set(drop)
@@ -87,7 +89,7 @@ def renamed(source: Source, rules: Mapping[str, str], *, drop: Iterable[str] = (
     return out, {ours: published for published, ours in rules.items()}
 
 
-def layer_settings(source: Source, prefix: str, of: Config | None = None, *, entering: int = 1) -> tuple[Config, Config]:
+def layer_settings(source: HeadFolder, prefix: str, of: Config | None = None, *, entering: int = 1) -> tuple[Config, Config]:
     """(shape, options) of decoder layers from a configuration and the tensors of the first one, whose names begin so.
 
     entering: how many states its attention reads side by side. Raises DecError for a configuration that does not say the number
@@ -140,5 +142,5 @@ def some(names: Collection[str], most: int = 4) -> str:
     return ", ".join(first) + (f" and {len(names) - most} more" if len(names) > most else "") if first else "no tensors"
 
 
-def _contradicted(source: Source, name: str, shape: Sequence[int], what: str) -> DecError:
+def _contradicted(source: HeadFolder, name: str, shape: Sequence[int], what: str) -> DecError:
     return DecError(f"{source.folder}: {name} has the shape {'x'.join(map(str, shape))}, and config.json says {what}")

@@ -26,10 +26,10 @@ from decgraph.runtime.models.heads import (
     staged,
 )
 from decgraph.runtime.models.heads.files import tensors
-from decgraph.runtime.models.heads.layout import Config, Layout, Part, ReadHead, Source, some
+from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, Part, ReadHead, some
 from decgraph.runtime.models.hf_heads import Mlp
 
-LAYOUTS: tuple[Layout, ...] = (
+LAYOUTS: tuple[HeadLayout, ...] = (
     *speculators.LAYOUTS,
     *dflash.LAYOUTS,
     *eagle.LAYOUTS,
@@ -68,7 +68,7 @@ def read(folder: Path) -> ReadHead:
     kind = str(config.get("model_type"))
     if kind in MODULES:
         return ReadHead("decgraph", MODULES[kind][0], kind, config, dict(tensors(folder)))
-    source = Source(folder, config, tensors(folder))
+    source = HeadFolder(folder, config, tensors(folder))
     for layout in LAYOUTS:
         if layout.looks(config, source.tensors.keys()):
             return layout.read(source)

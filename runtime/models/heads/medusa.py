@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.heads.base import Head
-from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source
-from decgraph.runtime.native.linear import Linear
+from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead
+from decgraph.runtime.native.linear import NativeLinear
 
 _BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.(weight|bias)")
 _MATRIX = re.compile(r"(\d+)\.(\d+)\.(weight|bias)")
@@ -22,12 +22,12 @@ _VLLM = ((re.compile(r"blocks\.(\d+)\.layers\.(\d+)\.(weight|bias)"), "{}.{}.lin
          (re.compile(r"lm_heads\.(\d+)\.(weight|bias)"), "{}.last.{}"))  # fmt: skip
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """x + silu(A x + a)."""
 
     def __init__(self, width: int, *, bias: bool = True) -> None:
         super().__init__()
-        self.linear = Linear(width, width, bias=bias)
+        self.linear = NativeLinear(width, width, bias=bias)
 
     def forward(self, states: Tensor) -> Tensor:
         """[..., width] -> [..., width]."""
@@ -49,8 +49,8 @@ class Medusa(Head):
         width, options = whole(config, "hidden_size"), self.options
         self.heads = nn.ModuleList(
             nn.Sequential(
-                *(Block(width, bias=bool(options.get("block_bias", True))) for _ in range(whole(options, "blocks"))),
-                Linear(width, self.vocab, bias=bool(options.get("output_bias"))),
+                *(ResidualBlock(width, bias=bool(options.get("block_bias", True))) for _ in range(whole(options, "blocks"))),
+                NativeLinear(width, self.vocab, bias=bool(options.get("output_bias"))),
             )
             for _ in range(whole(options, "heads"))
         )
@@ -67,8 +67,8 @@ class Residual(Head):
     def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
         width, inner, heads = (whole(config, key) for key in ("hidden_size", "inner_size", "heads"))
-        self.rise = nn.ModuleList(Linear(width, inner) for _ in range(heads))
-        self.fall = nn.ModuleList(Linear(inner, width, bias=False) for _ in range(heads))
+        self.rise = nn.ModuleList(NativeLinear(width, inner) for _ in range(heads))
+        self.fall = nn.ModuleList(NativeLinear(inner, width, bias=False) for _ in range(heads))
 
     def forward(self, hidden: Tensor) -> list[Tensor]:
         """[batch, length, hidden] -> [batch, length, hidden] per head."""
@@ -87,7 +87,7 @@ def _is_vllm(names: Collection[str]) -> bool:
     return any(n.startswith("blocks.0.layers.") for n in names) and any(n.startswith("lm_heads.") for n in names)
 
 
-def _medusa(source: Source) -> ReadHead:
+def _medusa(source: HeadFolder) -> ReadHead:
     merged = _merged(source.tensors.keys())
     prefix = "medusa_head." if merged else ""
     found: dict[str, Tensor] = {}
@@ -143,7 +143,7 @@ def _counts(names: Collection[str]) -> tuple[int, int]:
 
 
 LAYOUTS = (
-    Layout(
+    HeadLayout(
         "Medusa",
         "`0.0.linear.weight` and `0.1.weight` in medusa_lm_head.pt (v0.1), `medusa_head.*` beside the target's weights (v1.0), "
         "or `blocks.0.layers.0.weight` with `lm_heads.0.weight` (vLLM)",

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import mapping, whole
 from decgraph.runtime.models.heads.chained import Chained
-from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, layer_settings, some
+from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead, layer_settings, some
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -98,7 +98,7 @@ def _is_mtp(config: Config, names: Collection[str]) -> bool:
     return _begin(config, names) is not None
 
 
-def _mtp(source: Source) -> ReadHead:
+def _mtp(source: HeadFolder) -> ReadHead:
     """The MTP layer of a checkpoint, or its layers as the stages of one head (staged.py). Of a model of images and text it is
     the text model's."""
     if isinstance(source.config.get("text_config"), dict):
@@ -128,7 +128,7 @@ def _mtp(source: Source) -> ReadHead:
     )
 
 
-def speculators_mtp(source: Source, of: Config) -> ReadHead:
+def speculators_mtp(source: HeadFolder, of: Config) -> ReadHead:
     """vLLM's own folder of one MTP layer. of: the target's family and its sizes, without those that are defaults. Raises
     DecError for an output in two levels."""
     import transformers
@@ -143,7 +143,7 @@ def speculators_mtp(source: Source, of: Config) -> ReadHead:
     return replace(read, layout="speculators MTP")
 
 
-def _stage(source: Source, begin: str, block: str, parts: dict[str, str]) -> ReadHead:
+def _stage(source: HeadFolder, begin: str, block: str, parts: dict[str, str]) -> ReadHead:
     """One MTP layer, whose tensors begin so and whose decoder layer's so."""
     rules = {begin + name: ours for name, ours in parts.items()}
     tensors: dict[str, Tensor] = {}
@@ -174,7 +174,9 @@ def _following(block: str) -> str:
     return f"{stem}.{int(number) + 1}."
 
 
-def _mimo(source: Source, block: str, tensors: dict[str, Tensor], inner: dict[str, Tensor], stored: dict[str, str]) -> ReadHead:
+def _mimo(
+    source: HeadFolder, block: str, tensors: dict[str, Tensor], inner: dict[str, Tensor], stored: dict[str, str]
+) -> ReadHead:
     """MiMo's: a layer of Qwen 2, and the state before the embedding where they are joined."""
     shape, options = layer_settings(source, block)
     config = {
@@ -196,7 +198,7 @@ def _mimo(source: Source, block: str, tensors: dict[str, Tensor], inner: dict[st
     return ReadHead("MTP (MiMo)", "features", "decgraph_eagle2", config, found, stored)
 
 
-def _one_layer(source: Source, inner: Collection[str]) -> PretrainedConfig:
+def _one_layer(source: HeadFolder, inner: Collection[str]) -> PretrainedConfig:
     """The target's configuration with the MTP layer as its only layer. Raises DecError for a target that transformers does not
     know, and for a layer that attends to a window only."""
     import transformers
@@ -231,7 +233,7 @@ def _one_layer(source: Source, inner: Collection[str]) -> PretrainedConfig:
 
 
 def _fitted(
-    source: Source, of: PretrainedConfig, block: str, inner: dict[str, Tensor], like: Tensor | None
+    source: HeadFolder, of: PretrainedConfig, block: str, inner: dict[str, Tensor], like: Tensor | None
 ) -> dict[str, Tensor]:
     """The decoder layer's tensors by the names of transformers' class, which joins those of experts; `like` has their dtype.
     Raises DecError, by their published names, for those that are missing or too many."""
@@ -286,7 +288,7 @@ def _quietly() -> Iterator[None]:
 
 
 LAYOUTS = (
-    Layout(
+    HeadLayout(
         "MTP",
         "a checkpoint with `model.layers.N.eh_proj` (N: the number of layers), `mtp.fc` or `model.mtp_layers.0.input_proj`",
         _is_mtp,

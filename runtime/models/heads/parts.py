@@ -17,7 +17,7 @@ from decgraph.runtime.models.decoder.decoder import ACTIVATIONS
 from decgraph.runtime.models.decoder.llama import ropes
 from decgraph.runtime.models.decoder.rotary import inverse_frequencies
 from decgraph.runtime.models.decoder.settings import Settings
-from decgraph.runtime.models.decoder.shape import FULL, Unknown
+from decgraph.runtime.models.decoder.shape import FULL, UnknownToDecoder
 from decgraph.runtime.models.heads.base import LayerConfig
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def rotary_of(config: LayerConfig) -> nn.Module:
     """The rotary positions of a head's layers; of kinds that transformers alone computes its module."""
     try:
         return Rotary(config)
-    except Unknown:
+    except UnknownToDecoder:
         from transformers import LlamaConfig
         from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -143,7 +143,7 @@ class MLP(nn.Module):
         return made
 
 
-class Layer(nn.Module):
+class HeadLayer(nn.Module):
     """A decoder layer on one state: attention, then perhaps an MLP. Options: `input_norm`, `mlp`, and those of its parts."""
 
     def __init__(self, config: LayerConfig, index: int, options: Mapping[str, object]) -> None:

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.heads.base import Head, outside
-from decgraph.runtime.models.heads.medusa import Block
-from decgraph.runtime.models.heads.parts import Layer, Norm, rotary_of
-from decgraph.runtime.native.linear import Linear
+from decgraph.runtime.models.heads.medusa import ResidualBlock
+from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of
+from decgraph.runtime.native.linear import NativeLinear
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -74,8 +74,8 @@ class Conditioned(nn.Module):
 
     def __init__(self, entering: int, width: int) -> None:
         super().__init__()
-        self.linear = Linear(entering, width)
-        self.residual = Linear(entering, width)
+        self.linear = NativeLinear(entering, width)
+        self.residual = NativeLinear(entering, width)
 
     def forward(self, states: Tensor) -> Tensor:
         """[..., entering] -> [..., width]."""
@@ -88,9 +88,9 @@ class HydraHead(nn.Module):
 
     def __init__(self, states: int, width: int, vocab: int, blocks: int, *, bias: bool) -> None:
         super().__init__()
-        first = Conditioned(states * width, width) if states > 1 else Block(width)
-        self.blocks = nn.Sequential(first, *(Block(width) for _ in range(blocks - 1)))
-        self.output = Linear(width, vocab, bias=bias)
+        first = Conditioned(states * width, width) if states > 1 else ResidualBlock(width)
+        self.blocks = nn.Sequential(first, *(ResidualBlock(width) for _ in range(blocks - 1)))
+        self.output = NativeLinear(width, vocab, bias=bias)
 
     def forward(self, states: Tensor) -> Tensor:
         """[m, states * width] -> logits [m, V]."""
@@ -143,7 +143,7 @@ class _Prefix(nn.Module):
     def __init__(self, config: PretrainedConfig, options: Mapping[str, object]) -> None:
         super().__init__()
         self.config = config
-        self.layers = nn.ModuleList([Layer(config, 0, dict(options))])
+        self.layers = nn.ModuleList([HeadLayer(config, 0, dict(options))])
         self.norm = Norm(config.hidden_size, config.rms_norm_eps)
         self.rotary = rotary_of(config)
 
@@ -190,11 +190,11 @@ class Recurrent(Rooted):
         super().__init__(config)
         width, options = whole(config, "hidden_size"), self.options
         inner = whole(options, "exit_width")
-        self.input_proj = Linear(2 * width, inner) if options.get("project") else None
-        blocks = (Block(inner) for _ in range(whole(options, "blocks")))
-        self.lm_head = nn.Sequential(*blocks, Linear(inner, self.vocab, bias=False))
-        self.rnn_u = Linear(width, width) if options.get("rnn") else None
-        self.rnn_w = Linear(width, width, bias=False) if options.get("rnn") else None
+        self.input_proj = NativeLinear(2 * width, inner) if options.get("project") else None
+        blocks = (ResidualBlock(inner) for _ in range(whole(options, "blocks")))
+        self.lm_head = nn.Sequential(*blocks, NativeLinear(inner, self.vocab, bias=False))
+        self.rnn_u = NativeLinear(width, width) if options.get("rnn") else None
+        self.rnn_w = NativeLinear(width, width, bias=False) if options.get("rnn") else None
 
     def read(self, before: Before, tokens: Tensor, position: int) -> Tensor:
         assert before.state is not None

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source
+from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead
 
 _PREFIX = "prefix_embeding_layer."  # so spelt upstream
 
@@ -17,7 +17,7 @@ def _is_hydra(config: Config, names: Collection[str]) -> bool:
     return any(n.startswith("hydra_mlp.") for n in names) and any(n.startswith("hydra_lm_head.") for n in names)
 
 
-def _hydra(source: Source) -> ReadHead:
+def _hydra(source: HeadFolder) -> ReadHead:
     arch = source.config.get("hydra_head_arch", "mlp")
     if arch not in ("mlp", "prefix-mlp"):
         raise DecError(f"{source.folder} holds Hydra heads of the architecture {arch!r}", hint="known are mlp and prefix-mlp")
@@ -92,7 +92,7 @@ def _is_redrafter(config: Config, names: Collection[str]) -> bool:
     return named and any(re.fullmatch(r"lm_head\.\d+\.weight", n) for n in names)
 
 
-def _redrafter(source: Source) -> ReadHead:
+def _redrafter(source: HeadFolder) -> ReadHead:
     last = max(int(n.split(".")[1]) for n in source.tensors if re.fullmatch(r"lm_head\.\d+\.weight", n))
     vocab, inner = source.shape(f"lm_head.{last}.weight")
     rnn = "rnn_w.weight" in source.tensors or "rnn_u.weight" in source.tensors
@@ -115,6 +115,8 @@ def _redrafter(source: Source) -> ReadHead:
 
 
 LAYOUTS = (
-    Layout("Hydra", "`hydra_mlp.*` and `hydra_lm_head.*` in hydra_lm_head.pt", _is_hydra, _hydra),
-    Layout("ReDrafter", "`lm_head.0.linear.weight`, perhaps `rnn_w.weight` and `input_proj.weight`", _is_redrafter, _redrafter),
+    HeadLayout("Hydra", "`hydra_mlp.*` and `hydra_lm_head.*` in hydra_lm_head.pt", _is_hydra, _hydra),
+    HeadLayout(
+        "ReDrafter", "`lm_head.0.linear.weight`, perhaps `rnn_w.weight` and `input_proj.weight`", _is_redrafter, _redrafter
+    ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from decgraph.errors import DecError
 from decgraph.runtime.models.heads.dflash import OTHERS, dflash_like
 from decgraph.runtime.models.heads.eagle import eagle3_like
-from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source
+from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead
 from decgraph.runtime.models.heads.mtp import speculators_mtp
 
 _KNOWN = "eagle3, peagle, dflash, dspark and mtp"
@@ -17,7 +17,7 @@ def _is_speculators(config: Config, names: Collection[str]) -> bool:
     return "speculators_model_type" in config
 
 
-def _speculators(source: Source) -> ReadHead:
+def _speculators(source: HeadFolder) -> ReadHead:
     kind, of = source.config["speculators_model_type"], source.config.get("transformer_layer_config")
     if not isinstance(of, dict):
         raise DecError(f"{source.folder / 'config.json'} has no transformer_layer_config, which says the shape of the layers")
@@ -38,7 +38,7 @@ def _speculators(source: Source) -> ReadHead:
     raise DecError(f"{source.folder} is a speculators folder of the kind {kind!r}", hint=f"known are {_KNOWN}")
 
 
-def _peagle(source: Source, of: Config) -> ReadHead:
+def _peagle(source: HeadFolder, of: Config) -> ReadHead:
     read = eagle3_like(source, "layers.0.", of, "speculators P-EAGLE")
     if "mask_hidden" not in source.tensors:
         raise DecError(f"{source.folder} has no tensor mask_hidden")
@@ -53,7 +53,7 @@ def _peagle(source: Source, of: Config) -> ReadHead:
 
 
 LAYOUTS = (
-    Layout(
+    HeadLayout(
         "speculators",
         "`speculators_model_type` eagle3, peagle, dflash, dspark or mtp in config.json",
         _is_speculators,

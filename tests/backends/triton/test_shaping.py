@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from decgraph.backends.triton.shaping import RowPlace, Settings, covers, need, shape
+from decgraph.backends.triton.shaping import LaneSettings, RowPlace, covers, need, shape
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import ConstraintError
 from decgraph.runtime.automaton import Automaton
@@ -67,7 +67,9 @@ def lanes(draw: st.DrawFn, rows: int = 3, depth: int = 3) -> tuple[Any, ...]:
     return some, texts, paths, np.array([[draw(row) for _ in range(rows)] for _ in some], dtype=np.float64)
 
 
-def made(some: list[Request], texts: list[list[int]], features: frozenset[str] | None = None) -> tuple[Settings, torch.Tensor]:
+def made(
+    some: list[Request], texts: list[list[int]], features: frozenset[str] | None = None
+) -> tuple[LaneSettings, torch.Tensor]:
     """Settings with a lane for each request, and the lengths of their committed texts."""
     text = torch.zeros(len(some), ROOM, dtype=torch.int64)
     for b, (request, new) in enumerate(zip(some, texts, strict=True)):
@@ -75,7 +77,7 @@ def made(some: list[Request], texts: list[list[int]], features: frozenset[str] |
         text[b, : len(whole)] = torch.tensor(whole)
         text[b, len(whole) :] = b % V  # what was dropped, or another request's
     wanted = frozenset().union(*(need(r, V) for r in some)) if features is None else features
-    out = Settings(wanted, len(some), V, "cpu", text)
+    out = LaneSettings(wanted, len(some), V, "cpu", text)
     for b, (request, new) in enumerate(zip(some, texts, strict=True)):
         out.admit(b, request, new)
     return out, torch.tensor([len(r.prompt) + len(t) for r, t in zip(some, texts, strict=True)])
@@ -222,12 +224,12 @@ def test_a_program_refuses_a_request_with_features_that_it_lacks() -> None:
     plain, biased = Request((1,)), Request((1,), bias={2: 1.0}, eos=frozenset(range(6)))
     assert covers(need(biased, V), need(plain, V)) and not covers(need(plain, V), need(biased, V))
     with pytest.raises(NotSteppable, match="settings"):
-        Settings(need(plain, V), 1, V, "cpu").admit(0, biased)
+        LaneSettings(need(plain, V), 1, V, "cpu").admit(0, biased)
 
 
 def test_the_rows_trace_without_a_read_of_what_they_hold() -> None:
     with FakeTensorMode(allow_non_fake_inputs=True):
-        rows = Settings(EVERYTHING, 2, V, "cpu", torch.zeros(2, ROOM, dtype=torch.int64))
+        rows = LaneSettings(EVERYTHING, 2, V, "cpu", torch.zeros(2, ROOM, dtype=torch.int64))
         where = RowPlace(*(torch.zeros(n, dtype=torch.int64) for n in ((2, 3), (2,), (2, 3, 4))))
 
         def step(logits: torch.Tensor, place: RowPlace) -> torch.Tensor:

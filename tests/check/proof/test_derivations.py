@@ -13,7 +13,7 @@ import decgraph
 from decgraph import stdlib
 from decgraph.check.proof.claims import Open, prove
 from decgraph.check.proof.derive import Derivation
-from decgraph.check.proof.invariants import Invariant, NotKept, Stopped
+from decgraph.check.proof.invariants import DerivationStopped, Invariant, NotKept
 from decgraph.check.proof.judgments import LEMMAS, digest, judge
 from decgraph.check.proof.kernel import Kernel
 from decgraph.dsl.lower import load_text
@@ -249,7 +249,7 @@ def test_the_kernel_refuses_what_was_changed(name: str) -> None:
             for fact in (Row(proof.model, 0), Accepted(proof.model, 0, "own"), Drafts(frozenset())):
                 facts = (*kept.facts[:n], fact, *kept.facts[n + 1 :])
                 changed = {**proof.invariants, op: replace(kept, facts=facts)}
-                with pytest.raises((NotKept, Stopped)):
+                with pytest.raises((NotKept, DerivationStopped)):
                     Kernel(
                         module, module.entry, proof.model, proof.mode, judge, changed, proof.greedy, dict(proof.settings)
                     ).run()

@@ -12,7 +12,7 @@ import decgraph
 from decgraph import stdlib
 from decgraph.check.case import Case
 from decgraph.check.claims import in_distribution, in_tokens
-from decgraph.check.distributions import Tally
+from decgraph.check.distributions import RunTally
 from decgraph.ir.settings import holds_for, of_request, settings
 from decgraph.ir.values import Claim, Module
 from decgraph.runtime.models.table import TableModel
@@ -63,4 +63,4 @@ def compares(module: Module, claim: Claim) -> None:
     params = values(module, claim)
     case = Case(module, module.entry, claim, {"model": model}, params, request, steps=None, length=ROOM, limit=3000)
     compare = in_tokens if claim.mode == "tokens" else in_distribution
-    assert compare(case, Tally()) is None
+    assert compare(case, RunTally()) is None

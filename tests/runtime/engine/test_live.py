@@ -17,7 +17,7 @@ from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hf_live import Live, from_module
+from decgraph.runtime.models.hf_live import LiveModel, from_module
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableFeatures, TableModel
 from decgraph.runtime.models.tiny import TinyFeatures, TinyModel
@@ -28,7 +28,7 @@ def test_folders_of_every_architecture(kind: str, tmp_path: Path) -> None:
     of = module(kind)
     of.save_pretrained(tmp_path / "model")
     model = hf.load_causal(tmp_path / "model")
-    assert isinstance(model, HFCausal if kind in ("llama", "qwen2", "qwen3", "mistral") else (HFCausal, Live))
+    assert isinstance(model, HFCausal if kind in ("llama", "qwen2", "qwen3", "mistral") else (HFCausal, LiveModel))
     path = (5, 1, 7, 3, 3, 9, 2, 8, 4, 4)
     want = logits(of, [path])
     got = torch.from_numpy(model.eval([path])[0].logits)[None].float()

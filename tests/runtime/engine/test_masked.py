@@ -22,7 +22,7 @@ from decgraph.runtime.models.engine.masked_plain import PlainMaskedEngine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.hf_masked import HFMasked
-from decgraph.runtime.models.interface import MASK, Memory, Model, Scores, Soft, Visibility, Vocab
+from decgraph.runtime.models.interface import MASK, Memory, Model, Scores, SoftCell, Visibility, Vocab
 from decgraph.runtime.models.masked_load import load_masked
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.models.tiny import TinyModel
@@ -240,7 +240,7 @@ class Player:
         weights = torch.tensor([[self.rng.random() / 4 for _ in range(self.model.vocab.size)] for _ in at])
         shares = torch.tensor([self.rng.random() for _ in at])
         for i, w, m in zip(at, weights.tolist(), shares.tolist(), strict=True):
-            cells[i] = Soft(tuple(w), m)
+            cells[i] = SoftCell(tuple(w), m)
         return at, weights, shares
 
     def check(self, output: CanvasOutput | DecError, exact: bool) -> None:

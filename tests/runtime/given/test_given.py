@@ -21,7 +21,7 @@ from lib.models.plain_transformer import Half, Plain, Rows, fresh_of, of_module,
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.decoder import make
-from decgraph.runtime.models.decoder.shape import Unknown
+from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.engine import heads
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
@@ -58,7 +58,7 @@ def plain() -> Plain:
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With decoders, and with the unmodified modules."""
     if request.param == "module":
-        monkeypatch.setattr(hf, "decoder_net", lambda *_: Unknown("a reason"))
+        monkeypatch.setattr(hf, "decoder_net", lambda *_: UnknownToDecoder("a reason"))
         monkeypatch.setattr(make, "decoder_of", lambda *_: None)
         monkeypatch.setattr(heads, "decoder_of_layers", lambda *_: None)
     return str(request.param)

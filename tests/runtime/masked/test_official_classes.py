@@ -24,7 +24,7 @@ from decgraph.runtime.models.engine.canvas_call import CanvasCall
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import MASK as MASKED
-from decgraph.runtime.models.interface import Model, Soft, Visibility, sees
+from decgraph.runtime.models.interface import Model, SoftCell, Visibility, sees
 from decgraph.runtime.prompts import request_for
 
 VISIBILITIES: list[Visibility] = ["full", "causal", ("block", 4), ("prompt+block", 4), ("window", 3)]
@@ -234,7 +234,7 @@ def test_mixtures_go_in_as_embeddings() -> None:
     (hard,) = engine.compute([CanvasCall(1, torch.tensor([3, 4, 7, 9]), rows=[0, 2])])
     assert torch.allclose(soft.logits, hard.logits, atol=1e-5)
     model = engine.model
-    shared = (3, 4, Soft(tuple([0.0] * 7 + [1.0] + [0.0] * 120)), 9)
+    shared = (3, 4, SoftCell(tuple([0.0] * 7 + [1.0] + [0.0] * 120)), 9)
     assert np.allclose(model.eval_canvas(shared, [0])[0].logits[:127], hard.logits[0, :127], atol=1e-4)
 
 

@@ -17,7 +17,7 @@ import decgraph
 from decgraph.cli.main import main
 from decgraph.errors import DecError
 from decgraph.runtime.models.masked_load import load_masked
-from decgraph.runtime.models.masked_settings import MaskedSettings, Reading, reading_of, visibility_of
+from decgraph.runtime.models.masked_settings import MaskedSettings, ResolvedSettings, reading_of, visibility_of
 
 LLAMA, QWEN = GOLDEN / "llama_bidir", GOLDEN / "qwen2_bidir_shift"
 
@@ -27,7 +27,7 @@ def encoder() -> Any:
     return transformers.BertForMaskedLM(transformers.BertConfig(**sizes))
 
 
-def read(kind: str, config: dict[str, Any], **asked: Any) -> Reading:
+def read(kind: str, config: dict[str, Any], **asked: Any) -> ResolvedSettings:
     return reading_of("x", kind, {"vocab_size": 200000, **config}, MaskedSettings.of(**asked), {"<m>": 7}.get)
 
 
@@ -48,14 +48,14 @@ def test_another_visibility_is_refused_with_the_legal_ones(wrong: Any) -> None:
 
 
 def test_the_caller_comes_before_the_configuration_and_that_before_what_is_published() -> None:
-    assert read("LLaDAModelLM", {}) == Reading(126336, False, "full")
-    assert read("DreamModel", {"mask_token_id": 5}) == Reading(5, True, "full")
-    assert read("Fast_dLLM_QwenForCausalLM", {"bd_size": 16}) == Reading(151665, True, ("block", 16))
-    assert read("SDARForCausalLM", {"block_size": 4}) == Reading(151669, False, ("block", 4))
-    assert read("BertForMaskedLM", {"mask_token_id": 103, "block_size": 64}) == Reading(103, False, "full")
-    assert read("BertForMaskedLM", {"mask_token_id": "<m>", "decgraph_block": 4}) == Reading(7, False, ("block", 4))
+    assert read("LLaDAModelLM", {}) == ResolvedSettings(126336, False, "full")
+    assert read("DreamModel", {"mask_token_id": 5}) == ResolvedSettings(5, True, "full")
+    assert read("Fast_dLLM_QwenForCausalLM", {"bd_size": 16}) == ResolvedSettings(151665, True, ("block", 16))
+    assert read("SDARForCausalLM", {"block_size": 4}) == ResolvedSettings(151669, False, ("block", 4))
+    assert read("BertForMaskedLM", {"mask_token_id": 103, "block_size": 64}) == ResolvedSettings(103, False, "full")
+    assert read("BertForMaskedLM", {"mask_token_id": "<m>", "decgraph_block": 4}) == ResolvedSettings(7, False, ("block", 4))
     config = {"mask_token_id": 3, "decgraph_shift": True, "decgraph_visibility": "window:4"}
-    assert read("LlamaForCausalLM", config) == Reading(3, True, ("window", 4))
+    assert read("LlamaForCausalLM", config) == ResolvedSettings(3, True, ("window", 4))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_the_caller_comes_before_the_configuration_with_a_warning(asked: dict[st
     config = {"mask_token_id": 5, "decgraph_visibility": "window:4"}
     with pytest.warns(UserWarning, match=said):
         found = read("DreamModel", config, **asked)
-    assert found == Reading(
+    assert found == ResolvedSettings(
         {"6": 6, "<m>": 7}.get(asked.get("mask_token", ""), 5),
         "shift" not in asked,
         "causal" if "visibility" in asked else ("window", 4),

@@ -16,7 +16,7 @@ from decgraph.cli.main import main
 from decgraph.runtime.models import sharing
 from decgraph.runtime.models.decoder import compared, decoder
 from decgraph.runtime.models.decoder.families import FAMILIES
-from decgraph.runtime.models.forwards import Forward
+from decgraph.runtime.models.forwards import ForwardChoice
 from decgraph.runtime.native import decoder as native_decoder
 
 NOT_COMPARED = (
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def ran(folder: Path) -> tuple[Forward, tuple[int, ...]]:
+def ran(folder: Path) -> tuple[ForwardChoice, tuple[int, ...]]:
     """The way that a new session's model ran, and its tokens."""
     sharing.forget()
     result = decgraph.load("autoregressive").session(target=folder).run(decgraph.Request((1, 5), max_tokens=4, temperature=0))
@@ -65,7 +65,7 @@ def test_equal_is_said_and_kept(cache: Path, folder: Path, capsys: pytest.Captur
     assert main(["zoo", "verify", str(folder)]) == 0
     assert "the decoder equals the module of transformers" in capsys.readouterr().out
     assert len(json.loads((cache / "compared.json").read_text("utf-8"))) == 1
-    assert ran(folder)[0] == Forward("decoder")
+    assert ran(folder)[0] == ForwardChoice("decoder")
 
 
 def test_a_difference_means_the_module(
@@ -79,14 +79,14 @@ def test_a_difference_means_the_module(
         assert main(["zoo", "verify", str(folder)]) == 1
         assert "the decoder differs from the module of transformers" in capsys.readouterr().out
     way, tokens = ran(folder)
-    assert right[0] == Forward("decoder") and way.way == "module" and tokens == right[1]
+    assert right[0] == ForwardChoice("decoder") and way.way == "module" and tokens == right[1]
     assert "small random model of its shape differ" in way.reason
     assert main(["run", "autoregressive", "--model", str(folder), "--ids", "1 5", "-n", "2"]) == 0
     assert "as a module: the decoder differs" in " ".join(capsys.readouterr().out.split())
     with pytest.raises(decgraph.DecError, match="has no weights in int8"):
         decgraph.load("autoregressive").session(target=folder, dtype="int8")
     monkeypatch.setattr(compared, "_version", lambda: "99.0")  # a verdict is of one version
-    assert ran(folder)[0] == Forward("decoder")
+    assert ran(folder)[0] == ForwardChoice("decoder")
 
 
 def test_other_switches_are_another_shape_and_other_sizes_are_not(cache: Path) -> None:

@@ -16,7 +16,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.make import of_module
 from decgraph.runtime.models.decoder.products import Product
-from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Unknown
+from decgraph.runtime.models.decoder.shape import FULL, SLIDING, UnknownToDecoder
 
 ROWS, LENGTH, BATCH = 48, 20, 2
 CHUNKS = (5, 1, 1, 8, 5)
@@ -190,7 +190,7 @@ def test_float32_is_as_near_as_the_module(name: str) -> None:
 def test_a_tensor_that_nothing_reads_is_refused(where: str) -> None:
     base = random_model("llama").base_model
     base.get_submodule(where).register_parameter("more", torch.nn.Parameter(torch.ones(2)))
-    with pytest.raises(Unknown, match=f"nothing reads {f'{where}.' if where else ''}more"):
+    with pytest.raises(UnknownToDecoder, match=f"nothing reads {f'{where}.' if where else ''}more"):
         of_module(base)
 
 
@@ -199,7 +199,7 @@ def test_a_buffer_that_files_have_and_nothing_reads_is_refused() -> None:
     base.layers[1].register_buffer("scalar", torch.ones(1), persistent=False)
     of_module(base)  # files have no such thing: it is the module's own
     base.layers[1].register_buffer("factor", torch.ones(1))
-    with pytest.raises(Unknown, match=r"nothing reads layers\.1\.factor"):
+    with pytest.raises(UnknownToDecoder, match=r"nothing reads layers\.1\.factor"):
         of_module(base)
 
 
@@ -217,7 +217,7 @@ def test_a_tensor_that_is_missing_is_named(gone: str) -> None:
     base = random_model("llama").base_model
     at, _, last = gone.rpartition(".")
     setattr(base.get_submodule(at), last, torch.nn.Identity())
-    with pytest.raises(Unknown, match=gone.replace(".", r"\.")):
+    with pytest.raises(UnknownToDecoder, match=gone.replace(".", r"\.")):
         of_module(base)
 
 

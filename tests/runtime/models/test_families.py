@@ -11,7 +11,7 @@ from lib.models.architecture_table import ROWS, T
 from lib.models.family_configs import CONFIGS
 
 from decgraph.runtime.models.decoder.families import FAMILIES, WITHOUT, shape_of
-from decgraph.runtime.models.decoder.shape import Shape, Unknown
+from decgraph.runtime.models.decoder.shape import Shape, UnknownToDecoder
 
 SIZES = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"}
 
@@ -26,7 +26,7 @@ def shape(config: dict[str, Any]) -> Shape | str:
     """A config's shape, or that there is none."""
     try:
         return shape_of(config)[0]
-    except Unknown:
+    except UnknownToDecoder:
         return "unknown"
 
 
@@ -84,7 +84,7 @@ def test_what_a_config_leaves_out_is_as_in_transformers(name: str) -> None:
 def test_a_setting_that_no_entry_reads_is_refused(kind: str, key: str, value: Any) -> None:
     config = made(kind, ROWS[kind].config).to_dict()
     shape_of(config)
-    with pytest.raises(Unknown, match=f"setting {key} = " if key != "do_layer_norm_before" else "norms"):
+    with pytest.raises(UnknownToDecoder, match=f"setting {key} = " if key != "do_layer_norm_before" else "norms"):
         shape_of({**config, key: value})
     if key != "do_layer_norm_before":  # a switch that is off says nothing
         assert shape_of({**config, key: None}) == shape_of(config)
@@ -107,7 +107,7 @@ def test_a_setting_that_no_entry_reads_is_refused(kind: str, key: str, value: An
     ],
 )
 def test_what_an_entry_does_not_do_is_refused_by_name(kind: str, changed: dict[str, Any], word: str) -> None:
-    with pytest.raises(Unknown, match=word):
+    with pytest.raises(UnknownToDecoder, match=word):
         shape_of({**made(kind, ROWS[kind].config).to_dict(), **changed})
 
 
@@ -131,19 +131,19 @@ def test_what_published_configs_have_besides(kind: str, published: dict[str, Any
     """Settings of files on the hub that transformers' classes do not know; with other values they are refused."""
     config = made(kind, ROWS[kind].config).to_dict()
     assert shape_of({**config, **published}) == shape_of(config)
-    with pytest.raises(Unknown, match="setting"):
+    with pytest.raises(UnknownToDecoder, match="setting"):
         shape_of({**config, **published, **changed})
 
 
 def test_a_family_without_an_entry_says_why() -> None:
-    with pytest.raises(Unknown, match="ALiBi"):
+    with pytest.raises(UnknownToDecoder, match="ALiBi"):
         shape_of({"model_type": "bloom"})
-    with pytest.raises(Unknown, match="setting is_causal = False"):
+    with pytest.raises(UnknownToDecoder, match="setting is_causal = False"):
         shape_of({**made("llama", T).to_dict(), "is_causal": False})
-    with pytest.raises(Unknown, match="no entry for t5"):
+    with pytest.raises(UnknownToDecoder, match="no entry for t5"):
         shape_of({"model_type": "t5"})
 
 
 def test_a_size_that_is_missing_is_named() -> None:
-    with pytest.raises(Unknown, match="hidden_size"):
+    with pytest.raises(UnknownToDecoder, match="hidden_size"):
         shape_of({"model_type": "llama", **{key: value for key, value in T.items() if key != "hidden_size"}})

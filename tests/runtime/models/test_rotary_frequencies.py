@@ -12,7 +12,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from decgraph.runtime.models.decoder.rotary import inverse_frequencies
-from decgraph.runtime.models.decoder.shape import Unknown
+from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 
 FACTORS = some.floats(0.5, 64)
 
@@ -49,5 +49,5 @@ def test_the_same_frequencies(kind: str, theta: float, factor: float, first: int
 
 
 def test_other_kinds_are_not_guessed() -> None:
-    with pytest.raises(Unknown, match="longrope"):
+    with pytest.raises(UnknownToDecoder, match="longrope"):
         inverse_frequencies({"rope_type": "longrope", "rope_theta": 1e4}, 8)

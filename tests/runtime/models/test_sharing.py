@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from decgraph.runtime.models.decoder.make import caches, decoder_of, of_module
 from decgraph.runtime.models.decoder.module import ModuleDecoder
-from decgraph.runtime.models.decoder.shape import Unknown
-from decgraph.runtime.models.forwards import Forward
+from decgraph.runtime.models.decoder.shape import UnknownToDecoder
+from decgraph.runtime.models.forwards import ForwardChoice
 
 
 def storages(model: Any) -> dict[int, int]:
@@ -95,21 +95,21 @@ def with_forward(part: Any, forward: Callable[..., Any]) -> None:
 def test_a_part_of_somebody_elses_class_is_refused(where: str) -> None:
     base = random_model("llama").base_model
     with_forward(base.get_submodule(where), lambda forward, *a, **k: forward(*a, **k))
-    with pytest.raises(Unknown, match="Changed is no class of transformers' models"):
+    with pytest.raises(UnknownToDecoder, match="Changed is no class of transformers' models"):
         of_module(base)
 
 
 def test_hooks_and_forwards_of_objects_are_refused() -> None:
     base = random_model("llama").base_model
     handle = base.layers[1].mlp.register_forward_hook(lambda module, given, out: out * 2)
-    with pytest.raises(Unknown, match="hooks"):
+    with pytest.raises(UnknownToDecoder, match="hooks"):
         of_module(base)
     handle.remove()
     of_module(base)
     base.norm.forward = lambda states: states
-    with pytest.raises(Unknown, match="hooks, or a `forward`"):
+    with pytest.raises(UnknownToDecoder, match="hooks, or a `forward`"):
         of_module(base)
-    with pytest.raises(Unknown, match="training mode"):
+    with pytest.raises(UnknownToDecoder, match="training mode"):
         of_module(random_model("llama").train().base_model)
 
 
@@ -118,7 +118,7 @@ def test_a_module_that_runs_as_it_is_is_told_of(caplog: pytest.LogCaptureFixture
     base = random_model("llama", torch.float32).train().base_model
     assert decoder_of(base, ModuleDecoder(base, "llama").plain) is None
     assert [(r.levelname, "training mode" in r.message) for r in caplog.records] == [("WARNING", True)]
-    assert Forward("module", reason="why").text() == "as a module: why"
+    assert ForwardChoice("module", reason="why").text() == "as a module: why"
 
 
 def test_no_mask_where_nothing_is_hidden() -> None:

@@ -11,7 +11,7 @@ from decgraph.runtime.models.decoder.make import caches
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Shape
 from decgraph.runtime.native.decoder import NativeDecoder, native
-from decgraph.runtime.native.formats import Blocks
+from decgraph.runtime.native.formats import QuantizedBlocks
 from decgraph.runtime.native.library import library
 from decgraph.runtime.native.linear import output_of
 from decgraph.runtime.native.products import NativeProduct
@@ -168,7 +168,9 @@ def test_blocks_are_their_float32_model(isa):
         kind = gguf.GGMLQuantizationType[form]
         raw = [gguf.quants.quantize(w.numpy(), kind) for w in product.weights]
         shapes = [tuple(w.shape) for w in product.weights]
-        products[name] = NativeProduct(*(Blocks(torch.from_numpy(r), form, s) for r, s in zip(raw, shapes, strict=True)))
+        products[name] = NativeProduct(
+            *(QuantizedBlocks(torch.from_numpy(r), form, s) for r, s in zip(raw, shapes, strict=True))
+        )
         real[name] = Product(*(torch.from_numpy(gguf.quants.dequantize(r, kind)) for r in raw))
     mine = NativeDecoder(decoder.shape, decoder.weights, products, decoder.ropes)
     theirs = Decoder(decoder.shape, decoder.weights, real, decoder.ropes)

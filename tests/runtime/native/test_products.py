@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from decgraph.errors import DecError
-from decgraph.runtime.native.formats import Blocks
+from decgraph.runtime.native.formats import QuantizedBlocks
 from decgraph.runtime.native.library import library
 from decgraph.runtime.native.products import DOTS, BlockProduct, NativeProduct
 from decgraph.runtime.native.sizes import FORMATS
@@ -57,7 +57,7 @@ def off(mine, x, w):
 @pytest.mark.parametrize("form", BLOCKS)
 def test_weights_are_those_of_gguf(form, isa):
     raw, real = blocks(form, 7, 512)
-    matrix, ids = Blocks(unaligned(raw), form, (7, 512)), torch.tensor([6, 0, 6, 3])
+    matrix, ids = QuantizedBlocks(unaligned(raw), form, (7, 512)), torch.tensor([6, 0, 6, 3])
     for product in (NativeProduct(matrix), BlockProduct(matrix)):
         assert torch.equal(product.dequantised()[0], real)
         assert torch.equal(product.rows(ids), real[ids])
@@ -72,7 +72,7 @@ def test_blocks(form, activations, threads, isa):
     try:
         for outputs, inputs in ((1, 256), (6, 768), (93, 512), (200, 256)):
             raw, real = blocks(form, outputs, inputs, outputs)
-            product = NativeProduct(Blocks(unaligned(raw), form, (outputs, inputs)), activations=activations)
+            product = NativeProduct(QuantizedBlocks(unaligned(raw), form, (outputs, inputs)), activations=activations)
             for rows in ROWS:
                 x = torch.randn(rows, inputs) * torch.logspace(-2, 1, inputs)
                 assert off(product(x), x, real) < TOLERANCE[activations], (outputs, inputs, rows)
@@ -85,7 +85,7 @@ def test_blocks_without_the_library(form, monkeypatch):
     monkeypatch.setattr("decgraph.runtime.native.products.PART", 1024)  # of a few rows
     raw, real = blocks(form, 93, 512)
     w, b, x, added = torch.randn(5, 512), torch.randn(93), torch.randn(3, 512), torch.randn(3, 98)
-    product = BlockProduct(Blocks(unaligned(raw), form, (93, 512)), w, biases=(b, None))
+    product = BlockProduct(QuantizedBlocks(unaligned(raw), form, (93, 512)), w, biases=(b, None))
     want = torch.cat([x @ real.T + b, x @ w.T], 1)
     assert torch.allclose(product(x), want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
     assert torch.allclose(product(x, added), want + added, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
@@ -112,7 +112,10 @@ def test_parts_stand_side_by_side_with_biases_and_sums(isa):
     other, there = blocks("Q4_K", 6, 256)
     w, b = torch.randn(9, 256), torch.randn(9)
     product = NativeProduct(
-        Blocks(unaligned(raw), "Q6_K", (10, 256)), w, Blocks(unaligned(other), "Q4_K", (6, 256)), biases=(None, b, None)
+        QuantizedBlocks(unaligned(raw), "Q6_K", (10, 256)),
+        w,
+        QuantizedBlocks(unaligned(other), "Q4_K", (6, 256)),
+        biases=(None, b, None),
     )
     for rows in ROWS:
         x, added = torch.randn(rows, 256), torch.randn(rows, 25)
@@ -139,8 +142,8 @@ def test_numbers_of_the_file_that_are_not_finite_stay_so(isa):
 def test_what_is_no_matrix_is_refused():
     raw, _ = blocks("Q8_0", 4, 64)
     for made in (
-        lambda: Blocks(torch.from_numpy(raw), "Q8_0", (4, 96)),
-        lambda: Blocks(torch.from_numpy(raw), "Q3_K", (4, 64)),
+        lambda: QuantizedBlocks(torch.from_numpy(raw), "Q8_0", (4, 96)),
+        lambda: QuantizedBlocks(torch.from_numpy(raw), "Q3_K", (4, 64)),
         lambda: NativeProduct(torch.randn(8, 4).t()),
         lambda: NativeProduct(torch.randn(8, 4).double()),
         lambda: NativeProduct(torch.randn(8, 4), torch.randn(8, 5)),
