@@ -138,9 +138,8 @@ def entries(s: Step, v: Operand, ix: Sequence[Operand], types: Sequence[Type]) -
     else:
         at = [lined(s.tensor(i), t.dims, want) for i, t in zip(ix, types, strict=True)]
     sizes = (v.shape if isinstance(v, Dist | Draws) else tuple(s.tensor(v).shape[1:]))[: len(ix)]
-    place: Array | int = 0  # NumPy's zeros would not take a Tensor on the right of |
-    wrong: Array | bool = False
-    for i, n in zip(at, sizes, strict=True):
+    place, wrong = at[0], (at[0] < 0) | (at[0] >= sizes[0])
+    for i, n in zip(at[1:], sizes[1:], strict=True):
         place, wrong = place * n + i, wrong | (i < 0) | (i >= n)
     if isinstance(wrong, Tensor) and isinstance(place, Tensor):
         s.flag(wrong)
