@@ -59,9 +59,11 @@ lint: $(READY)  ## ruff: rules and format
 	exit $$failed
 
 types: $(READY)  ## mypy over the package and lab/, pyright over the package
-	@failed=0; \
+	@failed=0; mkdir -p build; \
+	$(BIN)/pyright --level error --pythonpath $(BIN)/python $(TYPED) >build/pyright.txt 2>&1 & pyright=$$!; \
 	echo "types: mypy -p decgraph -p lab"; $(BIN)/mypy -p decgraph -p lab || failed=1; \
-	echo "types: pyright"; $(BIN)/pyright --level error --pythonpath $(BIN)/python $(TYPED) || failed=1; \
+	wait $$pyright || failed=1; \
+	echo "types: pyright"; cat build/pyright.txt; \
 	exit $$failed
 
 check: $(READY)  ## prove every claim of stdlib/ and refute every planted mutant
