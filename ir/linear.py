@@ -3,7 +3,8 @@ contradict each other.
 
 A symbol is anything hashable that stands for one number: a value of a function, the length of the prompt, the length of the
 context at some point. What `contradiction` says holds for all numbers that symbols may stand for; where it gives up it says
-False. Conditions are data: an `Atom`, ("and", ...) or ("or", ...) of conditions, True, False, or None where nothing is known.
+False. Conditions are data: an `Inequality`, ("and", ...) or ("or", ...) of conditions, True, False, or None where nothing is
+known.
 """
 
 from __future__ import annotations

@@ -158,6 +158,8 @@ class Request:
             object.__setattr__(self, name, value)
 
         if limit is not None:
+            if self.max_tokens not in (limit, Request.max_tokens):
+                raise DecError("a request has `max_tokens` and `limit`, which are one thing", hint="leave `limit` out")
             put("max_tokens", limit)
         put("prompt", tuple(_token("prompt", t) for t in self.prompt))
         put("eos", frozenset(_token("eos", t) for t in _several(self.eos)))

@@ -58,6 +58,8 @@ def test_limit_is_read_as_max_tokens() -> None:
     assert (changed.max_tokens, changed.seed) == (3, 1)
     with pytest.raises(decgraph.DecError, match="which are one thing"):
         session.generate(["ab"], limit=3, max_tokens=4)
+    with pytest.raises(decgraph.DecError, match="which are one thing"):
+        decgraph.Request(ids, limit=3, max_tokens=4)
 
 
 def test_a_thing_has_one_name_at_every_verb() -> None:
