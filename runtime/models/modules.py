@@ -18,8 +18,8 @@ from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.interface import Model, Vocab
-from decgraph.runtime.models.locks import making
 from decgraph.runtime.models.masked_settings import MaskedSettings, refuse_masked
+from decgraph.runtime.models.sharing import making
 
 if TYPE_CHECKING:
     from torch import nn
