@@ -1,14 +1,13 @@
 """Autoregressive draft loops (chains.py) as one model call.
 
 Run iteration by iteration, each creates a request, rows, draws and a tree. Instead the driver calls `m.draft_loop` once, and an
-engine that can (`RollEngine`) computes the loop token after token with a callback that chooses each token. Tokens,
+engine with a KV cache (`CausalEngine`) computes the loop token after token with a callback that chooses each token. Tokens,
 distributions, noise, statistics and events are those of the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -25,7 +24,7 @@ from decgraph.backends.torch.pending import DraftLoopCall, PendingCall, Steps
 from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows
-from decgraph.backends.torch.trees import TorchTree
+from decgraph.backends.torch.trees import TorchTree, filled
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.runtime.models.engine.forward_call import DraftLoop, ForwardCall
 from decgraph.runtime.models.interface import Model
@@ -108,8 +107,8 @@ def drafted(
         path=Prefixes(m.text, length, lambda i: (*root, *chosen[:i])),
     )
     draws = TorchDraws(tokens, rows, np.arange(count))
-    tree = t.grow(draws, np.arange(count), tokens, nodes, depths, uids, np.full(count, np.nan), {}, [])
-    last = np.array([size + count - 1])
+    last = np.array([size + count - 1])  # what the last iteration grew
+    tree = t.grow(draws, np.arange(count), tokens, nodes, depths, uids, filled(count, np.nan, np.float64), {}, [], new=last)
     m.tally.drafted += count
     heard = m.recorder is not None or m.listener is not None
     for j in range(count):
@@ -122,6 +121,5 @@ def drafted(
             at(m, "tree.grow")
         if m.listener is not None:
             grew(m, tree, np.array([size + j]), draws, np.array([j]))
-    tree = replace(tree, new=last, frontier=last)  # what the last iteration grew
     m.now(tree)
     return tree
