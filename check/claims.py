@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-from decgraph.backends.drafting import CALLS
 from decgraph.backends.exact.choices import Arrived, Choices, Point, TooMany, runs
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
+from decgraph.backends.run import CALLS
 from decgraph.check.case import Case, begun
 from decgraph.check.chances import ByChance, attempts
 from decgraph.check.constants import loop_of, masked
