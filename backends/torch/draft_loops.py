@@ -24,10 +24,30 @@ from decgraph.backends.torch.pending import DraftLoopCall, PendingCall, Steps
 from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows
+from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchTree, filled
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.runtime.models.engine.forward_call import DraftLoop, ForwardCall
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.noise import Key
+
+
+class Ahead:
+    """The noise of draws that are made one after the other, with keys that do not depend on the draws: where the vocabulary is
+    small it is computed for several at once, when the first of them is drawn. keys: a function of a draw's number; count: of
+    them."""
+
+    def __init__(self, keys: Callable[[int], Key], count: int) -> None:
+        self._keys, self._count = keys, count
+        self._made, self._first = np.empty((0, 0)), 0
+
+    def times(self, draw: int, n: int) -> np.ndarray:
+        """The arrival times of a draw, float64[1, n], for the caller to write to."""
+        place = draw - self._first
+        if not 0 <= place < len(self._made) or self._made.shape[1] != n:
+            end = min(self._count, draw + max(1, 4 * stream.BLOCKS // max(n, 1)))
+            self._made, self._first, place = stream.exponentials([self._keys(j) for j in range(draw, end)], n), draw, 0
+        return self._made[place : place + 1].copy()
 
 
 def at(m: Machine, part: str) -> None:
@@ -76,7 +96,7 @@ def drafted(
     chosen: list[int] = []
     nodes = np.concatenate(([leaf], np.arange(size, size + count - 1)))
     root = below(t, leaf)
-    ahead = stream.Ahead(lambda j: m.key(key_of(lo + j), (0,), length + depth + j, int(nodes[j])), count)
+    ahead = Ahead(lambda j: m.key(key_of(lo + j), (0,), length + depth + j, int(nodes[j])), count)
 
     def choose(scores: Tensor) -> int:
         """The token of the next draw, from its row's scores [1, V]."""
@@ -84,7 +104,7 @@ def drafted(
         rows = Rows(scores, m.request, label=model.name, path=Prefixes(m.text, length, lambda _: (*root, *chosen[:j])))
         points = rows.points("shaped")
         if points is None:
-            q = stream.fetched(rows.face("shaped"))
+            q = fetched(rows.face("shaped"))
             rows.require_mass(0, "shaped")
             points = stream.races(q, (), partial(ahead.times, j))
         else:
