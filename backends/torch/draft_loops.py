@@ -1,4 +1,4 @@
-"""Autoregressive draft loops (chains.py) as one model call.
+"""Autoregressive draft loops (`control_flow.chain_of`) as one model call.
 
 Run iteration by iteration, each creates a request, rows, draws and a tree. Instead the driver calls `m.draft_loop` once, and an
 engine with a KV cache (`CausalEngine`) computes the loop token after token with a callback that chooses each token. Tokens,

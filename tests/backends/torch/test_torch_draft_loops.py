@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import decgraph
-from decgraph.backends.torch.chains import chain_of
+from decgraph.backends.torch.control_flow import chain_of
 from decgraph.backends.torch.engines import Engines
 from decgraph.models import request_for
 from decgraph.runtime.models.engine.of import engine_of
