@@ -22,8 +22,7 @@ from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.models.derivations import check_derivations
 from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.models.interface import Model, bounded_by
-from decgraph.runtime.models.renewal import renewed_all
-from decgraph.runtime.models.sharing import alone, distinct, making
+from decgraph.runtime.models.sharing import alone, distinct, making, renewed_all
 from decgraph.runtime.parameters import check_value, is_text
 from decgraph.runtime.placement import Placement, placement_of_all, refuse_autocast
 from decgraph.runtime.prompts import end_of_text, request_for

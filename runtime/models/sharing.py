@@ -106,3 +106,22 @@ def alone(models: Iterable[Model]) -> Iterator[None]:
 def _lock_of(model: Model) -> _Lock:
     model = original_of(model)
     return memo_of(model.holder() if isinstance(model, Model) else model).once("lock", _Lock)
+
+
+Made = TypeVar("Made", bound=Model)
+
+
+def renewed(model: Made) -> Made:
+    """The model as what it was made of is now: itself where nothing has changed."""
+    renew: Callable[[], Made] | None = getattr(model, "renew", None)
+    return model if renew is None else renew()
+
+
+def renewed_all(models: Mapping[str, Model]) -> dict[str, Model]:
+    """The models by name, each `renewed`; what they were made of is looked at once."""
+    if all(getattr(model, "renew", None) is None for model in models.values()):
+        return dict(models)
+    from decgraph.runtime.models.watch import one_look
+
+    with one_look():
+        return {name: renewed(model) for name, model in models.items()}
