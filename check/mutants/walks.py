@@ -21,7 +21,7 @@ from decgraph.runtime.noise import Key
 from decgraph.runtime.stop import StopMachine, StopState
 
 
-class Walker(ExactMachine):
+class TokenTreeWalk(ExactMachine):
     """The walk of the reference over trees of tokens, in steps that a mutant overrides."""
 
     def order(self, t: Tree, node: int, children: list[int]) -> list[int]:
@@ -83,14 +83,14 @@ def score(t: Tree, node: int) -> Number | Fraction:
     return d.source.face("raw")[d.token] if isinstance(d, Draw) else 1
 
 
-class Resorted(Walker):
+class Resorted(TokenTreeWalk):
     """Siblings are tested in the order of their scores, not as they were drawn."""
 
     def order(self, t: Tree, node: int, children: list[int]) -> list[int]:
         return sorted(children, key=lambda c: -score(t, c))
 
 
-class Merged(Walker):
+class Merged(TokenTreeWalk):
     """Equal drafts of one node are tested once."""
 
     def order(self, t: Tree, node: int, children: list[int]) -> list[int]:
@@ -100,7 +100,7 @@ class Merged(Walker):
         return list(seen.values())
 
 
-class Pruned(Walker):
+class PrunedByProbability(TokenTreeWalk):
     """A sampled draft is cut because of its own probability."""
 
     def order(self, t: Tree, node: int, children: list[int]) -> list[int]:
@@ -166,14 +166,14 @@ def tested(f: AlgorithmProfile) -> bool:
     return f.law and f.sampled and "distribution" in f.modes
 
 
-class AtParent(Walker):
+class AtParent(TokenTreeWalk):
     """A draft is judged by what the target says before its parent, one position early."""
 
     def row(self, t: Tree, evidence: Datum, node: int) -> Datum:
         return self.evidence_at(evidence, t.nodes[node].parent)
 
 
-class BonusOfTheRoot(Walker):
+class BonusOfTheRoot(TokenTreeWalk):
     """The token after a fully accepted path is drawn from the row of the root."""
 
     def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Symbol | None) -> list[Symbol]:
@@ -182,7 +182,7 @@ class BonusOfTheRoot(Walker):
         return [self.redraw(self.evidence_at(evidence, 0), "bonus", node)]
 
 
-class NextRow(Walker):
+class NextRow(TokenTreeWalk):
     """After a rejection the token is drawn from the next row, which knows the rejected draft."""
 
     def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Symbol | None) -> list[Symbol]:
@@ -194,7 +194,7 @@ class NextRow(Walker):
             return [token]
 
 
-class Padded(Walker):
+class Padded(TokenTreeWalk):
     """A padded slot reads as token 0, and token 0 matches it."""
 
     def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Symbol | None) -> list[Symbol]:
@@ -203,7 +203,7 @@ class Padded(Walker):
         return [token, self.redraw(self.evidence_at(evidence, node), "padded", node)]
 
 
-class Zeroed(Walker):
+class Zeroed(TokenTreeWalk):
     """An accepted token is taken out of the rows below it."""
 
     def row(self, t: Tree, evidence: Datum, node: int) -> Datum:
@@ -220,7 +220,7 @@ class Zeroed(Walker):
         return Dist(box0(value_row(self.vector([x / total for x in v]), like=old)), row.face, row.at)
 
 
-class Dropped(Walker):
+class Dropped(TokenTreeWalk):
     """After accepted drafts the replacement of a rejected one is thrown away: the next is drawn from p, not the residual."""
 
     def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Symbol | None) -> list[Symbol]:
@@ -273,7 +273,7 @@ class Overshoot(OncePerStep):
         return whole if isinstance(x, list) and len(whole) == len(x) else super().commit_tokens(x, tree)
 
 
-class EndedByDraft(Walker):
+class EndedByDraft(TokenTreeWalk):
     """A drafted end of text ends the text although the target rejects it."""
 
     def taken(self, t: Tree, node: int, children: list[int], child: int | None) -> int | None:
@@ -296,7 +296,7 @@ MUTANTS = (
     ),
     # Without replacement no two are equal.
     Mutant.of(Merged, "siblings-merged", lambda f: tested(f) and f.doubled, "V = 3, two siblings", "M14"),
-    Mutant.of(Pruned, "pruned-by-own-score", tested, "V = 2, one draft", "M34"),
+    Mutant.of(PrunedByProbability, "pruned-by-own-score", tested, "V = 2, one draft", "M34"),
     Mutant.of(Unconditional, "distribution-with-replacement", lambda f: tested(f) and f.emptied, "V = 3, two siblings", "M13"),
     Mutant.of(
         PointsAsDrawn,
