@@ -76,7 +76,7 @@ class OutputShifted(ExactMachine):
 
 def sampled(f: AlgorithmProfile) -> bool:
     """Whether a program claims `in distribution` and a rule reads the distributions of its sampled drafts."""
-    return f.law and f.sampled and "distribution" in f.modes
+    return f.reads_rows and f.sampled and "distribution" in f.modes
 
 
 class SlotCache(ExactMachine):

@@ -163,7 +163,7 @@ class StatedLate(ExactMachine):
 
 def tested(f: AlgorithmProfile) -> bool:
     """Sampled drafts are tested by their distributions."""
-    return f.law and f.sampled and "distribution" in f.modes
+    return f.reads_rows and f.sampled and "distribution" in f.modes
 
 
 class AtParent(TokenTreeWalk):
@@ -301,7 +301,7 @@ MUTANTS = (
     Mutant.of(
         PointsAsDrawn,
         "points-as-drawn",
-        lambda f: f.law and f.points and "distribution" in f.modes,
+        lambda f: f.reads_rows and f.points and "distribution" in f.modes,
         "V = 2, one draft",
         "M03, M13",
     ),
@@ -322,7 +322,7 @@ MUTANTS = (
     Mutant.of(Padded, "padded-slot", lambda f: f.lossless and f.bonus and not f.counted, "V = 2", "M15, M29; ar.md L1, L8"),
     Mutant.of(Zeroed, "zeroed-in-place", lambda f: f.lossless and f.depth >= 1, "V = 2, one draft", "M05"),
     # A rule that reads `output` draws the same token again in the next step: dropping it costs a call and nothing else.
-    Mutant.of(Dropped, "replacement-dropped", lambda f: f.lossless and f.law and f.rejected_deep, "V = 2, two drafts"),
+    Mutant.of(Dropped, "replacement-dropped", lambda f: f.lossless and f.reads_rows and f.rejected_deep, "V = 2, two drafts"),
     Mutant.of(OncePerStep, "end-inside-a-path", several, "V = 2, one draft, eos", "M46, M47", worlds=(1, 17)),
     Mutant.of(Overshoot, "limit-overshoot", several, "V = 2, one draft, limit 1 or 2", "M49; ar.md L10", worlds=(15, 7)),
     Mutant.of(EndedByDraft, "ended-by-a-draft", lambda f: f.walks and f.ends, "V = 2, one draft, eos", "M48", worlds=(1, 17)),
