@@ -23,7 +23,7 @@ from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.masked_settings import MaskedSettings
 from decgraph.runtime.models.reading import Confidence
 from decgraph.runtime.models.sharing import renewed, shared
-from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
+from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement, own_modes
 from decgraph.runtime.sources import HEADS, PARTS, Given, ModelSource, source_of
 from decgraph.runtime.text import Tokenizer, tokenizer_of, vocabulary
 
@@ -41,6 +41,7 @@ class Bound:
     tokenizer: Tokenizing | None
 
 
+@own_modes()
 def bind(
     function: Function,
     given: Given,
