@@ -24,7 +24,6 @@ from decgraph.ir.opdef import OpError
 from decgraph.ir.values import Loc, Module, Op, Param
 from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import is_outside, noted_outside, title_of
-from decgraph.runtime.idle import idle
 from decgraph.runtime.logprobs import ROWS, Logprobs, logprobs_of
 from decgraph.runtime.models.interface import Model, Scores, bounded_by
 from decgraph.runtime.recording import Timing
@@ -33,6 +32,28 @@ from decgraph.runtime.shaping import shaped_probs
 from decgraph.runtime.stop import StopMachine, StopState
 from decgraph.runtime.text import Detokenizer
 from decgraph.runtime.trace import DraftEnded, Event, ModelCall, Stopped
+
+Seen = Mapping[str, tuple[tuple[int, int], int]]
+"""By a loop's place its progress, and the iteration that made it."""
+MOST_IDLE = 100
+"""Consecutive iterations that may decide nothing: a schedule may skip some, a draw may miss a threshold."""
+
+
+def idle(seen: Seen, where: str, iteration: int, now: tuple[int, int]) -> Seen:
+    """Each loop's state before an iteration of the loop at `where`.
+
+    Raises DecError after too many iterations without progress.
+    """
+    before = seen.get(where)
+    if not iteration or before is None or before[0] != now:
+        return {**seen, where: (now, iteration)}
+    if iteration - before[1] >= MOST_IDLE:
+        raise DecError(
+            f"{where}: {MOST_IDLE} consecutive iterations of this loop decided no cell",
+            hint="let the surest be chosen too: where sure(s, tau); or bound it: while condition at most n:",
+        )
+    return dict(seen)
+
 
 WHERE = re.compile(r"^(\S+:\d+):\d+: (?:\w+(?:\.\w+)? cannot go on: )?")
 """The place that an error names, and its op: backends differ in the column and in how they divide a line into ops."""

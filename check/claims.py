@@ -39,7 +39,7 @@ from decgraph.ir.data.dist import Dist, Draw, Row, Soft, value_row
 from decgraph.ir.failing import Failing
 from decgraph.ir.values import Function
 from decgraph.runtime.models import interface
-from decgraph.runtime.models.derivations import check_derivations
+from decgraph.runtime.models.derive import check_derivations
 from decgraph.runtime.models.interface import Model, Scores
 from decgraph.runtime.shapes import check_shapes
 

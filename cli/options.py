@@ -172,8 +172,8 @@ class RequestOptions:
     def fields(self, chosen: Algorithm, **more: Any) -> dict[str, Any]:
         """The fields of the runtime's `Request`. Raises DecError, before models are read, for what is out of range, what the
         algorithm does not read, and a grammar that cannot be used."""
+        from decgraph.runtime.refused import refuse_unread, unread
         from decgraph.runtime.request import Request as Checked
-        from decgraph.runtime.unshaped import refuse_unread, unread
 
         written = ("max_tokens", "regex", "json_schema", "grammar")
         out = {name: value for name, value in vars(self).items() if name not in written and value is not None}

@@ -21,10 +21,10 @@ from decgraph.runtime.binding import text_side
 from decgraph.runtime.keywords import keywords_of
 from decgraph.runtime.models.modules import width_of
 from decgraph.runtime.models.sharing import making
+from decgraph.runtime.refused import adjusts
 from decgraph.runtime.session import Result
 from decgraph.runtime.sources import home_of, main_parameter
 from decgraph.runtime.text import tokenizer_of
-from decgraph.runtime.unshaped import adjusts
 
 Tensor = Any  # torch loads when it is used
 

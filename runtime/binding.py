@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from decgraph.errors import DecError
 from decgraph.ir.values import Function
 from decgraph.runtime.models import hf, modules
-from decgraph.runtime.models.derivations import unreached
+from decgraph.runtime.models.derive import unreached
 from decgraph.runtime.models.folders import holds_markov
 from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.masked_settings import MaskedSettings

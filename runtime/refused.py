@@ -1,11 +1,67 @@
-"""Operations that no model supports, on any backend: refused at their place before a run begins."""
+"""What is refused before a run: operations that no model supports, on any backend, at their place; and what a request asks
+for and a program never reads, since the answer would look as if it had been heeded.
+
+`q` of a call is shaped by the request (processors, penalties, bias, temperature, top-k, top-p, min-p); `q.raw` and `q.logits`
+are not, and `adjust(scores, at = n)` goes as far as the bias. A search that adds up `log(q.raw)` decodes the same text whatever
+the penalty, one that adds up `adjust(log(q.raw), at = n)` the same text whatever the truncation. Constraints (bans, grammars,
+the minimum length) hold in every view.
+"""
 
 from __future__ import annotations
 
 from decgraph.errors import DecError
 from decgraph.ir.table import lookup
-from decgraph.ir.values import Module
+from decgraph.ir.values import Function, Module
 from decgraph.ir.walk import functions_of
+from decgraph.runtime.request import Request
+
+ADJUSTING = ("processors", "bias", "presence_penalty", "frequency_penalty", "repetition_penalty")
+TRUNCATING = ("top_k", "top_p", "min_p")
+"""Fields of a request that shape distributions; of temperature, whose default depends on the door, nothing is said."""
+
+
+def adjusts(function: Function) -> bool:
+    """Whether a function reads scores with the request's processors, penalties and bias, not normalised."""
+    return any(op.opcode == "adjust" for op in function.body.walk())
+
+
+def unread(function: Function) -> tuple[str, ...]:
+    """The fields of a request that change nothing in a function; what other functions do (`run`), and what is handed through
+    loops, counts as reading."""
+    ops = list(function.body.walk())
+    if any(op.opcode in ("warp", "run") for op in ops):
+        return ()
+    given = {
+        v for op in ops if op.opcode in ("model.eval", "model.evals", "model.read") for v in op.results if v.type.elem == "dist"
+    }
+    if not given:
+        return ()
+    for op in ops:  # distributions at some of the places are read like those at all
+        if op.opcode == "gather" and op.operands[0] in given:
+            given.add(op.result)
+    reading = [op for op in ops if op.opcode != "segment"]  # a segment lists what the ops inside it read
+    taken = {
+        v
+        for op in reading
+        if not (op.opcode == "face" and op.attrs["face"] in ("raw", "logits") or op.opcode == "gather")
+        for v in op.operands
+    }
+    yielded = {v for op in ops for region in op.regions for v in region.yields}
+    if given & (taken | yielded):
+        return ()
+    return TRUNCATING if adjusts(function) else (*ADJUSTING, *TRUNCATING)
+
+
+def refuse_unread(function: Function, request: Request, fields: tuple[str, ...]) -> None:
+    """Raises DecError where a request asks for something by one of the fields that are `unread` in a function."""
+    plain = Request(prompt=request.prompt, max_tokens=request.max_tokens)
+    asked = [name for name in fields if getattr(request, name) != getattr(plain, name)]
+    if asked:
+        read = "scores before truncation" if adjusts(function) else "unshaped distributions (.raw, .logits)"
+        raise DecError(
+            f"{function.name} reads {read}: {', '.join(asked)} would change nothing",
+            hint="leave it out, or take an algorithm that draws from shaped distributions, such as autoregressive",
+        )
 
 
 def refuse_unavailable(module: Module) -> None:
@@ -16,6 +72,3 @@ def refuse_unavailable(module: Module) -> None:
             if reason:
                 where = f"{op.loc}: " if op.loc.line else ""
                 raise DecError(f"{where}{op.opcode}: {reason}", hint="models give distributions and memories")
-
-
-__all__ = ["refuse_unavailable"]

@@ -19,7 +19,7 @@ from decgraph.runtime.backend import Backend
 from decgraph.runtime.conversation import Conversation
 from decgraph.runtime.faults import fault, title_of
 from decgraph.runtime.grammars import Grammar
-from decgraph.runtime.models.derivations import check_derivations
+from decgraph.runtime.models.derive import check_derivations
 from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.models.interface import Model, bounded_by
 from decgraph.runtime.models.sharing import alone, distinct, making, renewed_all
@@ -27,13 +27,12 @@ from decgraph.runtime.parameters import check_value, is_text
 from decgraph.runtime.placement import Placement, own_modes, placement_of_all, refuse_autocast
 from decgraph.runtime.prompts import end_of_text, request_for
 from decgraph.runtime.recording import Recorder
-from decgraph.runtime.refused import refuse_unavailable
+from decgraph.runtime.refused import refuse_unavailable, refuse_unread, unread
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.result import Result as Result
 from decgraph.runtime.shapes import check_shapes
 from decgraph.runtime.text import pieces_of
 from decgraph.runtime.trace import Commits, Event, Stats
-from decgraph.runtime.unshaped import refuse_unread, unread
 
 Item = TypeVar("Item")
 AT_A_TIME = 8

@@ -15,7 +15,7 @@ from decgraph.runtime.models.config import mapping, whole
 from decgraph.runtime.models.decoder.compared import Different, refuse_different
 from decgraph.runtime.models.decoder.families import STATES, WITHOUT
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
-from decgraph.runtime.models.derivations import unreached
+from decgraph.runtime.models.derive import unreached
 from decgraph.runtime.models.folders import Folder, adapted_from, context_of, read
 from decgraph.runtime.models.forwards import ForwardChoice, note
 from decgraph.runtime.models.gguf import file as gguf

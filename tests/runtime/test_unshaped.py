@@ -15,9 +15,9 @@ from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
 from decgraph.cli.main import main
 from decgraph.errors import DecError
+from decgraph.runtime.refused import ADJUSTING, unread
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
-from decgraph.runtime.unshaped import ADJUSTING, unread
 
 V = 8
 

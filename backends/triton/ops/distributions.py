@@ -112,11 +112,6 @@ def see(s: Step, op: Op, q: Dist) -> Dist:
     return replace(q, face=op.attrs["face"])
 
 
-def _working(a: Tensor) -> Tensor:
-    """Scores in the type in which probabilities are computed."""
-    return a if a.dtype in (torch.float32, torch.float64) else a.float()
-
-
 @step("softmax", folded=True)
 def softmax(s: Step, op: Op, x: Operand) -> Operand:
     """Scores to a distribution."""

@@ -18,10 +18,10 @@ from decgraph.ir.values import Function, Module
 from decgraph.passes.batching import distribution_only, meets
 from decgraph.passes.plan import Plan
 from decgraph.runtime.automaton import Automaton
+from decgraph.runtime.refused import unread
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session, check_params
 from decgraph.runtime.trace import ModelCall
-from decgraph.runtime.unshaped import unread
 from lib.stdlib.letters import Letters
 
 V = 7
