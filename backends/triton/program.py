@@ -29,8 +29,8 @@ from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Vec, is_static
 from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Op
-from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.sharing import original_of
 from decgraph.runtime.placement import placement_of
 
 LEAST = 16
