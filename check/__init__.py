@@ -19,7 +19,7 @@ else:
     Base = ModuleType
 
 
-class Room(Base):
+class CheckModule(Base):
     """A module that is also its main function, since one name has to serve for both."""
 
     __call__ = staticmethod(check_algorithm)
@@ -27,4 +27,4 @@ class Room(Base):
     check_all = staticmethod(check_all)
 
 
-sys.modules[__name__].__class__ = Room  # type: ignore[assignment]
+sys.modules[__name__].__class__ = CheckModule  # type: ignore[assignment]

@@ -87,8 +87,9 @@ def decide(case: Case, tally: RunTally, *, far: bool = True) -> Failure | None:
 
 
 def ended(case: Case, error: DecError, tally: RunTally) -> Failure | None:
-    """That a run ends in an error where the specification goes on; None where it may not be the program's, or not real: of a
-    state of any kind, of an outcome that was imposed, of parameters that a session refuses."""
+    """The failure that a run ends in an error where the specification goes on. None where that error may not be the
+    program's or cannot happen: in a carried state of any kind, after an imposed outcome, with parameters that
+    a session refuses."""
     real = (
         case.speaks()
         and case.engine is ExactMachine

@@ -20,10 +20,10 @@ from decgraph.ir.walk import ops_of
 COMPARE = frozenset(
     {"eq", "ne", "lt", "le", "gt", "ge", "minimum", "maximum", "mod", "sub", "clamp", "div", "mul", "weigh", "contrast"}
 )
-LARGEST = 64  # contexts, vocabularies and texts of up to so many tokens are generated for a constant
+LARGEST = 64  # the most tokens of a context, vocabulary or text generated for a constant
 WHOLE: dict[str, Callable[..., int]] = {"add": sum, "mul": prod, "minimum": min, "maximum": max}
-MANY = 256  # vocabularies that hold tokens up to this id
-LONGEST = 1024  # contexts of up to so many tokens for a constant that texts or memories are cut at
+MANY = 256  # the highest token id for which a vocabulary is generated
+LONGEST = 1024  # the most tokens of a context for a constant at which texts or memories are cut
 
 
 MEMORIES = frozenset({"model.attention", "model.memory", "model.derive", "model.layers"})
@@ -133,7 +133,7 @@ def prompt_lengths(f: Function) -> set[Value]:
     """Values computed before the loop of an algorithm that are the length of the prompt: of the context before anything is
     committed."""
     out: set[Value] = set()
-    whole: set[Value] = set()  # contexts, not what precedes their last token
+    whole: set[Value] = set()  # whole contexts, not what precedes the last token
     for op in f.body.ops:
         if op.opcode in ("while", "commit") or any(o.opcode == "commit" for r in op.regions for o in r.walk()):
             break

@@ -48,8 +48,8 @@ DECISIONS = {
 }
 
 
-LONG, EDGE = 24, 8  # words of a text before it is shortened, and how many of either end are left then
-ROWS = 32  # of a table, and decisions
+LONG, EDGE = 24, 8  # a text of more words is shortened to this many at either end
+ROWS = 32  # rows of a table, and decisions, that are shown
 
 
 def short(text: str, between: str = " ") -> str:

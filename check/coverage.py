@@ -186,7 +186,7 @@ def missing(f: Function, ran: CoveredRun, path: str, harmless: Iterable[Outcome]
             continue
         value = ""
         if kind == "varies":
-            if numbers[id(op)] != 1:  # none: where it stands never ran, which other outcomes say
+            if numbers[id(op)] != 1:  # none, as the op never ran: other outcomes say so
                 continue
             value = next(kind for i, kind in known if i == id(op) and kind.startswith("= ")).removeprefix("= ")
         at = op.loc.called or op.loc

@@ -23,9 +23,9 @@ from decgraph.runtime.text import Detokenizer
 
 Tokens = tuple[int, ...]
 Distribution = dict[tuple[Tokens, bool], Fraction]
-"""Of what is committed, and whether the text ends there."""
+"""Probabilities by what is committed, and whether the text ends there."""
 TokenDistribution = dict[int | None, Fraction]
-"""Of the next token; None: the text ends."""
+"""Probabilities of the next token; None: the text ends."""
 Folds = tuple[Mapping[int, frozenset[End]], dict[int, set[End]]] | None
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -65,7 +65,7 @@ class CheckedProgram:
 
 
 class OutOfTime(Exception):
-    """The time that a check was given is over."""
+    """Raised when the time of a check is over."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class RunTally:
     until: float | None = None
 
     def count(self) -> None:
-        """One more run. Raises OutOfTime."""
+        """Counts one more run. Raises OutOfTime."""
         self.runs += 1
         self.check_time()
 
@@ -177,9 +177,9 @@ class Specification:
         out = Fraction(1)
         for n in range(len(text) + whole):
             x = text[n] if n < len(text) else None
-            law = self.memo[text[:n]] if text[:n] in self.memo else self.only(text[:n], x)
-            law = self.next(text[:n]) if law is UNKNOWN else law
-            out *= int(x is None) if law is None else law.get(x, Fraction(0))
+            row = self.memo[text[:n]] if text[:n] in self.memo else self.only(text[:n], x)
+            row = self.next(text[:n]) if row is UNKNOWN else row
+            out *= int(x is None) if row is None else row.get(x, Fraction(0))
             if not out:
                 break
         return out

@@ -33,8 +33,8 @@ WATCHED = frozenset(
     | {"tree.best_first", "tree.set", "canvas.put", "canvas.extend", "commit", "state.write", "return", "extern", "batch.fold"}
     | {"batch.top"}
 )
-SEEDS = 3  # runs of each world
-EFFECTS = 400  # written down of one run
+SEEDS = 3  # runs compared in each world
+EFFECTS = 400  # effects recorded of one run, at most
 
 
 class Plain(Signer):
@@ -56,7 +56,7 @@ class Plain(Signer):
 
 
 class EnoughRecorded(Exception):
-    """A run of which enough was written down."""
+    """Raised when enough effects of a run were recorded."""
 
 
 def effects(case: Case, seed: int, ran: CoveredRun | None = None, *, noise: bool = True) -> list[Hashable]:

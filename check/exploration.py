@@ -41,7 +41,7 @@ def reduced(case: Case, size: int) -> Case:
     return replace(small, request=replace(small.request, max_tokens=min(small.request.max_tokens, 1 if size == 3 else 2)))
 
 
-IN_VAIN = 2  # sizes of worlds that were too large so often are not tried any more
+IN_VAIN = 2  # a size of world that was too large this often is not tried any more
 
 
 @dataclass
@@ -69,7 +69,7 @@ class DecidedSettings:
         self.requests.update(plan.features)
 
     def words(self) -> list[str]:
-        """In a few lines."""
+        """A summary in a few lines."""
         out = []
         if self.params:
             out.append("parameters " + "; ".join(f"{k} {_some(v)}" for k, v in sorted(self.params.items())))
@@ -103,7 +103,7 @@ class DecidedSettings:
 
 
 def _some(values: set[str], most: int = 12) -> str:
-    if max(map(len, values), default=0) > 12:  # automata and vectors are told by example
+    if max(map(len, values), default=0) > 12:  # automata and vectors are described by an example
         most = 2
 
     def key(v: str) -> tuple[int, float, str]:
@@ -289,7 +289,7 @@ class Exploration:
                         self.errors.append(str(error).splitlines()[0].removeprefix("error: "))
                     break
                 continue
-            except Exception as error:  # ours: the world is not decided, and the report says it as what it is
+            except Exception as error:  # an error of decgraph: the world is not decided, and the report says so
                 self.fault(small, internal(error, self.externs))
                 return None, f"{type(error).__name__}: {error}", size
             if failure is None:

@@ -81,7 +81,7 @@ def functions_for(
             continue
         options = answers(returns, vocab, near, whole)
         if len(returns.dims) == 1 and returns.elem == "token" and returns.dims[0].kind == "k":
-            options = [[], [0], [vocab - 1], list(range(vocab))]  # any tokens: none, some, all
+            options = [[], [0], [vocab - 1], list(range(vocab))]  # no token, some, all of them
         elif returns.dims:
             options = []
         if options:

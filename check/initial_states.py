@@ -81,7 +81,7 @@ class Arbitrary:
         for n, v in enumerate(random_from_before(m.function)):
             if v in m.env and v in lengths:  # the context of the start has committed tokens besides
                 m.env[v] = len(m.request.prompt)
-            elif v in m.env and v.type.elem == "memory":  # never changed: it is of the prompt, whatever was committed since
+            elif v in m.env and v.type.elem == "memory":  # never changed: it describes the prompt alone
                 memory = m.env[v]
                 if not isinstance(memory, ReferenceMemory) or kept_of(m, memory, m.request.prompt) is None:
                     raise NoValue(f"{v.name or f'value {n} computed before the loop'} ({v.type})")
@@ -157,7 +157,7 @@ def part(r: random.Random, facts: Facts) -> Fraction:
 
 
 def _shape(value: object) -> tuple[int, ...]:
-    """What NumPy says of it: () of whatever is no array and no list."""
+    """The shape of an array or a list; () for anything else."""
     shape = getattr(value, "shape", None)
     return np.asarray(value).shape if shape is None else tuple(shape)
 
@@ -207,7 +207,7 @@ def _value(m: ExactMachine, name: str, t: Type, old: Datum, r: random.Random, fa
         shape = _shape(old)
         if not shape:
             if t.dims and all(d.kind == "k" for d in t.dims):
-                return old  # nothing yet: a list that is filled as the text grows
+                return old  # a list that is empty at first and filled as the text grows
             return make()
         out = np.empty(shape, dtype=object if t.elem in ("real", "prob") else bool if t.elem == "bool" else np.int64)
         for i in np.ndindex(shape):
@@ -215,7 +215,7 @@ def _value(m: ExactMachine, name: str, t: Type, old: Datum, r: random.Random, fa
         return out
     if t.elem == "list" and isinstance(old, np.ndarray) and old.dtype.kind == "i":  # a list of rows that stack
         return np.array([r.randrange(size) for _ in range(old.size)], dtype=np.int64).reshape(old.shape)
-    if isinstance(old, list) and old:  # rows of what is there, other ones
+    if isinstance(old, list) and old:  # other rows of the same shape
         element = t.of[0] if t.elem == "list" and t.of and isinstance(t.of[0], Type) else Type("any")
         return [_value(m, f"{name} {n}", element, x, r, facts) for n, x in enumerate(old)]
     if t.elem == "text":

@@ -66,7 +66,7 @@ class Mutant:
 
 @dataclass
 class Kill:
-    """What came of one mutant. by: how it was found (distribution, tokens, adversary, token, error, refused) and in which
+    """The result of one mutant. by: how it was found (distribution, tokens, adversary, token, error, refused) and in which
     world. outside: it changes nothing at the setting of the claim that it was planted for."""
 
     name: str
@@ -80,18 +80,18 @@ class Kill:
         return {"name": self.name, "why": self.why, "killed": self.killed, "by": self.by, **beside}
 
 
-WORLD_LIMIT = 400  # runs in one world; more than that, and it is tried with smaller parameters
+WORLD_LIMIT = 400  # a world with more runs is tried with smaller parameters
 
 
 def judge(case: Case, steps: int = 1) -> str | None:
     """How a mutant shows in one world; None where it does not, or where the world is too large."""
     case = replace(case, limit=WORLD_LIMIT, steps=None if case.steps is None else max(case.steps, steps))
     try:
-        if deep(case, RunTally()) is not None:  # the quickest
+        if deep(case, RunTally()) is not None:  # the quickest test
             return "tokens"
     except DecError:
         return "error"
-    later = case.plan.committed > 0  # what was done above began at the prompt
+    later = case.plan.committed > 0  # the runs above began at the prompt
     fewer = () if case.steps in (steps, None) else (replace(case, steps=steps),)
     for small in (case, *fewer, least(case)):
         try:
@@ -129,7 +129,7 @@ def applicable(
 Cases = Callable[[Module, type[ExactMachine], int], Sequence[Case]]
 Without = Callable[[Case], Case]
 ROUNDS = 3
-WANTED = 160  # worlds of the first kind in which a mutant is looked for before it counts as not found
+WANTED = 160  # a mutant counts as not found after this many base worlds
 
 
 def plant(

@@ -32,9 +32,9 @@ from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Function, Module
 from decgraph.runtime.arguments import ParamValue
 
-RUNS = {"parameter": 200, "deep": 300, "searched": 300}  # most runs in worlds of which there are many, or which are long
-FEWER_RUNS = 350  # ... of canvases, in a quick look
-QUICK = 10  # fewer worlds of the first kind than this, and of the others there are fewer too
+RUNS = {"parameter": 200, "deep": 300, "searched": 300}  # a limit of runs for sorts of worlds that are many or long
+FEWER_RUNS = 350  # the limit for canvases in a quick check
+QUICK = 10  # a check with fewer base worlds than this is a quick one
 
 BASE_SORTS = ("plain", "plain", "zeros", "plain", "peaked", "mixed", "tails", "plain", "ties", "sure")
 HALF, DOUBLE = Fraction(1, 2), Fraction(2)
@@ -79,11 +79,11 @@ def base(f: Function, known: Facts, claim: Claim, i: int, vocab: int) -> WorldPl
     )
 
 
-SWITCHED = 6  # worlds of one combination of switches
-MOST_SWITCHES = 3  # ... of so many parameters at most
-FAR = 64  # larger values of parameters are tried greedily
-DEEPEST = 32  # a place of a draft that a constant of the program names is tried up to here
-PLACES = 8  # so many of them
+SWITCHED = 6  # worlds for each combination of yes-or-no parameters
+MOST_SWITCHES = 3  # combinations are tried of at most this many such parameters
+FAR = 64  # parameters above this are tried by greedy requests
+DEEPEST = 32  # the last position of a draft that is tried for a constant of the program
+PLACES = 8  # how many such positions are tried
 
 
 def defaults(f: Function, known: Facts) -> Pinned:
@@ -522,7 +522,7 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
         *remembering(known, claim, vocab),
         *(chance_plan(module, claim, vocab, 700 + n) for n in range(16 * rounds)),
     ]
-    if models < QUICK:  # a quick look: some of each sort
+    if models < QUICK:  # a quick check takes some of each sort
         seen: Counter[str] = Counter()
         step, out, every = -(-QUICK // models), [], out
         for plan in every:

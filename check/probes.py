@@ -34,15 +34,15 @@ from decgraph.ir.values import Claim, Function, Op, Param
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.reals.limits import SPENT
 
-OPS = 12_000  # of all probes of a claim, for each world of the first kind that was asked for
-RUN_OPS = 34_000  # of one run, of which then the text so far is compared
-RUN_REALS, GIVEN_UP = 400_000, 50_000  # what a run may compute with reals, and what it counts for where it takes more
-SHORT = 220  # small probes
-EARLY = 80  # of them before the large ones, which take longer
-MANY = 1000  # tokens of vocabularies with which parameters are small, as runs take long
-ALWAYS = 10**9  # rows are certain after fewer tokens
+OPS = 12_000  # ops that all probes of a claim may take, per base world that was asked for
+RUN_OPS = 34_000  # ops of one run; a run that is cut off there is compared as far as it came
+RUN_REALS, GIVEN_UP = 400_000, 50_000  # ops on reals that a run may take, and the ops it is charged where it takes more
+SHORT = 220  # number of small probes
+EARLY = 80  # small probes tried before the large ones, which take longer
+MANY = 1000  # with a vocabulary of this size parameters stay small: its runs take long
+ALWAYS = 10**9  # a bound that no text reaches: every row is certain
 LONG, TEXT, SESSION, MIDDLE = 2100, 520, 60, 20
-ELEMENT = 12  # elements of a row that cost as much as an op
+ELEMENT = 12  # this many elements of a row cost as much as one op
 
 
 class Counting(ExactMachine):
@@ -63,7 +63,7 @@ class Counting(ExactMachine):
         cost += sum(len(t.nodes) // (2 * ELEMENT) for t in map(self.env.get, op.operands) if isinstance(t, Tree))
         self.taken += cost
         self.budget[0] -= cost
-        if SPENT[0] > self.reals_until:  # of which an op may take any time: few such runs are tried
+        if SPENT[0] > self.reals_until:  # one op on them may take any time, so few such runs are tried
             self.budget[0] -= GIVEN_UP
             raise TooMany("more arithmetic of reals than a probe may take")
         if self.budget[0] < 0:
@@ -139,7 +139,7 @@ def small(f: Function, known: Facts, claim: Claim, n: int) -> WorldPlan:
     features: tuple[str, ...] = ()
     sure = Style("plain", shared=seed, point_until=ALWAYS, strays=r.choice((1, 2, 4, 12)))
     style = sure
-    if n % 2:  # open in one place
+    if n % 2:  # all rows are certain but one
         features = (r.choice(FEATURES),) if n % 3 else ()
         sort = r.choice(("plain", "zeros", "peaked", "tails", "ties"))
         style = at(prompt + r.randrange(limit), replace(sure, sort=sort, strays=r.choice((0, 0, 2, 4))))
@@ -197,7 +197,7 @@ def wide(f: Function) -> bool:
         op.opcode in ("vocab_size", "renorm", "topk", "select.top", "scatter", "as_int")
         or (op.opcode == "map" and op.attrs["fn"] in ARITHMETIC and any(v.type.elem in ("token", "draw") for v in op.operands))
         for op in f.body.walk()
-        if op.loc.called is None  # rules of stdlib/ do so for every vocabulary alike
+        if op.loc.called is None  # the rules of stdlib/ do so too, but alike for every vocabulary
     )
 
 
@@ -276,7 +276,7 @@ def tried(case: Case, explored: Exploration) -> Failure | None:
     ran = None if explored.ran is None else explored.ran.fresh()
     try:
         failure = decide(replace(case, ran=ran), explored.tally)
-    except (TooMany, Unlikely, NotSeparated, NoValue, DecError, RecursionError):  # draws that wait for draws, too deep a chain
+    except (TooMany, Unlikely, NotSeparated, NoValue, DecError, RecursionError):  # a chain of draws is too deep
         return None
     if failure is None and ran is not None and explored.ran is not None and explored.tally.runs == before + 1:
         explored.ran.seen |= ran.seen
@@ -295,7 +295,7 @@ def smallest(explored: Exploration, failure: Failure) -> Failure:
     for name, low in sorted(sizes, key=lambda size: getattr(failure.case.plan, size[0]), reverse=True):
         plan = failure.case.plan
         high = getattr(plan, name)
-        while low < high - high // 16:  # near enough
+        while low < high - high // 16:  # bisecting further gains little
             middle = (low + high) // 2
             found = again(explored, replace(resized(plan, name, middle), params=pinned), left)
             low, high = (low, middle) if found is not None else (middle + 1, high)

@@ -29,39 +29,39 @@ from decgraph.runtime.reals.limits import NotSeparated
 class AlgorithmProfile:
     """Facts about one algorithm. Those about walks are about trees of tokens that a rule for nodes verifies."""
 
-    modes: frozenset[str] = frozenset()  # of its claims: tokens, distribution, greedy, ensures, keeps_support
+    modes: frozenset[str] = frozenset()  # the modes of its claims: tokens, distribution, greedy, ensures, keeps_support
     causal: bool = False  # its first model is causal
     walks: bool = False  # a tree of tokens is verified node by node
-    whole: bool = False  # a tree rule
+    whole: bool = False  # the rule takes a whole tree
     edits: bool = False  # a tree of canvases is verified
-    law: bool = False  # the rule reads the distributions of draws
+    reads_rows: bool = False  # the rule reads the distributions that drafts were drawn from
     output: bool = False  # something reads the output stream
-    output_rule: bool = False  # ... in a rule
-    depth: int = 0  # of the deepest accepted path
-    height: int = 0  # of the highest tree
-    width: int = 0  # most children of a node that was verified
+    output_rule: bool = False  # ... inside a rule
+    depth: int = 0  # the length of the longest accepted path
+    height: int = 0  # the height of the highest tree
+    width: int = 0  # the most children of a verified node
     sampled: bool = False  # a child with a distribution that is not one-hot was tested
     shaped: bool = False  # ... which a model returned, so that a request shapes it
     ordered: bool = False  # ... before another child of the same node
     doubled: bool = False  # two children with the same token, the second of them sampled
     points: bool = False  # a one-hot draw with a model's score was tested
     twice: bool = False  # a node has two children drawn with replacement at one site
-    stated: int = 0  # most tokens whose distribution was stated, of one growth
-    emptied: bool = False  # draws without replacement, two or more
-    rejected_deep: bool = False  # a rejection below the root
-    rejected: bool = False  # a rejection
-    spread: bool = False  # a tree with a node beside the path to another one
+    stated: int = 0  # the most tokens of one growth whose distribution the program gives
+    emptied: bool = False  # two or more tokens were drawn without replacement at a node
+    rejected_deep: bool = False  # a draft was rejected below the root
+    rejected: bool = False  # a draft was rejected
+    spread: bool = False  # a tree had a node beside the path to another one
     bonus: bool = False  # a token was emitted where there was no draft
     leaf: bool = False  # ... after an accepted path
-    counted: bool = False  # as many tokens of an accepted path are taken as the program says
-    unwalked: bool = False  # rows are known for a part of the tree only
-    many: bool = False  # a commit of several tokens
+    counted: bool = False  # the program takes a stated number of tokens of an accepted path
+    unwalked: bool = False  # evidence covers only a part of the tree
+    many: bool = False  # several tokens were committed at once
     ends: bool = False  # a draft that ends the text was rejected
-    rescored: bool = False  # a model scored a canvas again of which some cells had changed
+    rescored: bool = False  # a model scored a canvas again after some of its cells had changed
     zeroed: bool = False  # a token was drawn from a distribution in which another has no mass
-    allied: bool = False  # a claim of support names several models: what one of them allows may be committed
+    allied: bool = False  # a claim of support names several models, each of which may allow a token
     draws: frozenset[str] = field(default_factory=frozenset)  # opcodes that draw
-    drafting: frozenset[str] = field(default_factory=frozenset)  # those of them outside of rules
+    drafting: frozenset[str] = field(default_factory=frozenset)  # opcodes that draw outside of rules
 
     @property
     def lossless(self) -> bool:
@@ -88,7 +88,7 @@ class ProfilingMachine(ExactMachine):
         else:
             n.walks = True
             ops = list(op.regions[0].walk())
-            n.law = n.law or any(o.opcode == "draw.get" and o.attrs.get("field") == "law" for o in ops)
+            n.reads_rows = n.reads_rows or any(o.opcode == "draw.get" and o.attrs.get("field") == "law" for o in ops)
             n.output_rule = n.output_rule or any(o.opcode == "noise" and o.attrs.get("kind") == "output" for o in ops)
         out = super().walk(op, t, evidence, rest)
         if op.attrs["scope"] != "tree" and isinstance(out, Path):

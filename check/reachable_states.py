@@ -24,9 +24,9 @@ from decgraph.errors import DecError
 from decgraph.ir.machine import Datum
 from decgraph.ir.values import Op
 
-LATE = 10  # a carried value that comes up for the first time after so many steps was not followed
-TEXT = 40  # tokens of the sampled texts
-REQUESTS, EARLY = 12, 3  # of the sampled sessions; what a later one is the first to find was not followed
+LATE = 10  # a value first seen after this many steps may not have been followed
+TEXT = 40  # tokens of each sampled text
+REQUESTS, EARLY = 12, 3  # requests of a sampled session; a value first seen after the early ones may not have been followed
 
 
 def from_reached_states(explored: Exploration, vocab: int) -> tuple[Failure | None, str]:

@@ -17,8 +17,8 @@ from decgraph.ir.values import Claim, Constant, Function, Module
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.request import Request
 
-SMALL = 8  # whole numbers above are tried in every fourth world
-WORLDS = 8  # settings that have a world of their own
+SMALL = 8  # larger whole numbers are tried only in every fourth world
+WORLDS = 8  # how many settings get a world of their own
 
 
 @dataclass

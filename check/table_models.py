@@ -23,8 +23,8 @@ from decgraph.runtime.models.table import TableFeatures, TableModel, _Table
 from decgraph.runtime.noise import hash32
 
 NOTHING, ALL, SMALL = Fraction(0), Fraction(1), Fraction(1, 10)
-BESIDE = (Fraction(1, 2), Fraction(1), Fraction(3, 2))  # masses beside a number, as parts of it
-MODELS = 101  # a model's seed is its number in the program beside a multiple of this
+BESIDE = (Fraction(1, 2), Fraction(1), Fraction(3, 2))  # factors that give masses just below, at and just above a number
+MODELS = 101  # a model's seed is a multiple of this plus its number in the program
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def decided(key: Hashable) -> bool:
 def row(style: Style, seed: int, size: int, key: Hashable) -> tuple[Fraction, ...]:
     """The row of an entry: `size` fractions that sum to one."""
     path = tokens_in(key) if style.point_until or style.rare or style.point_from else ()
-    if style.point_until and isinstance(key, tuple) and key[:1] == ("head",):  # it speaks of a token further on
+    if style.point_until and isinstance(key, tuple) and key[:1] == ("head",):  # the row predicts a token further on
         path = path[1:]
         for _ in range(key[1] + 1):
             path += (hash_of(style.shared, *path) % size,)
@@ -182,7 +182,7 @@ def _near(style: Style, seed: int, key: Hashable, n: int) -> tuple[Fraction, ...
     token, other = rng.sample(range(n), 2)
     out = [(1 - small) * w for w in small_weights(f"{rng.random()}", n - 1)]
     out.insert(token, small)
-    if rng.random() < 0.5:  # the others' masses are small too
+    if rng.random() < 0.5:  # then the others' masses are small as well
         out = [small / (n - 1)] * n
         out[token] = 1 - small
     if seed % MODELS and rng.random() < 0.7:

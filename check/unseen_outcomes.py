@@ -27,15 +27,15 @@ from decgraph.check.worlds import narrow
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
 
-SEARCHED = 120  # worlds that are sampled
-IN_VAIN = 50  # ... after which, if none of them showed anything, the search ends
-SAMPLES = 3  # runs of each
-OFTEN = 3  # worlds in which each outcome is wanted: in one of them it may make no difference
-AGAIN = 12  # ... where a world that shows it is known, whose tables can be drawn again
-VARIED = 60  # worlds with tables drawn again
-LARGE = 3  # worlds (or tables of one) that could not be decided, after which no others are tried
-STUCK = 6  # worlds in which a program that is forced cannot go on, after which it is given up
-ROUNDS = 3  # how often what was forced may lead to something else that was not seen
+SEARCHED = 120  # worlds sampled at most
+IN_VAIN = 50  # the search ends after this many worlds that showed nothing
+SAMPLES = 3  # runs sampled in each world
+OFTEN = 3  # worlds that should show each outcome: in a single one it may make no difference
+AGAIN = 12  # the same, where a world that shows the outcome can be varied by drawing its tables again
+VARIED = 60  # worlds made by drawing tables again, at most
+LARGE = 3  # the search ends after this many worlds that were too large to decide
+STUCK = 6  # an outcome is given up after this many worlds in which the forced program cannot go on
+ROUNDS = 3  # rounds in which forcing one outcome may lead to another unseen one
 
 
 def searched(explored: Exploration, f: Function, vocab: int, progress: Callable[[str, int, int], None] | None) -> None:
@@ -135,7 +135,7 @@ def holds_when_forced(
     shows."""
     shown: set[Outcome] = set()
     told = ran.fresh({key[0]: key[1]})
-    moved = False  # somewhere: where the outcome changes nothing, that the claim holds says nothing
+    moved = False  # it must make a difference somewhere, else that the claim holds says nothing
     for claim in f.claims:
         forced = CoveredRun(ran.watched, forced={key[0]: "any" if key[1] in ("true", "false") and claim.mode != "" else key[1]})
         explored = Exploration(

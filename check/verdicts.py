@@ -1,4 +1,4 @@
-"""What became of each claim's derivation, as plain data, and the words of the verdicts.
+"""The derivation of each claim as plain data, and the words of the verdicts.
 
 `proved` is said of a claim with a derivation (check/proof), `holds` of one that no world refuted and that has none.
 """

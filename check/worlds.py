@@ -34,8 +34,8 @@ from decgraph.runtime.text import Detokenizer, detokenizer_of
 
 HEADS = 3
 MOST_LAYERS = 65
-DEEP_PROBE = 130  # layers of a model that a program counts the layers of, in a probe
-TRIES = 8, 3, 2  # runs of a probe, of a large one, of one that is larger still
+DEEP_PROBE = 130  # layers of a model in a probe, where the program counts layers
+TRIES = 8, 3, 2  # runs of a probe: a small one, a large one, a very large one
 PROBE = "probe"  # the label of worlds of real sizes
 LATER = ("steps", "session", "reached")  # labels of worlds in which later steps are decided
 PIECES = ("a", "b", "ab", " ", "c", "ba", "\n", "1", ".", "x = ")

@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_LAZY` says the same t
     from decgraph.runtime.request import Request
     from decgraph.runtime.session import Result, Session
 
-    check: _check.Room
-    hf: _hf.Room
+    check: _check.CheckModule
+    hf: _hf.HfModule
 
 # public name -> (module, attribute); no attribute means the module itself
 _LAZY: dict[str, tuple[str, str]] = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 import builtins as python
 from typing import Annotated, Any, NoReturn
 
-from decgraph.dsl.lower import builtins, builtins_more, expr, library
+from decgraph.dsl.lower import builtins, expr, library
 from decgraph.dsl.source import Source
 from decgraph.dsl.syntax import File
 from decgraph.errors import DecError
@@ -84,7 +84,7 @@ SPECIFICATIONS = ("autoregressive", "static_masked")
 """Algorithms of stdlib/ that others refine or run. Any other can be imported by its name."""
 
 _library = library.ItemsInReach(File(()), Source(""))
-_functions = {*builtins.TABLE, *builtins_more.SEVERAL, *expr.SPECIAL, *surface()}
+_functions = {*builtins.TABLE, *expr.SPECIAL, *surface()}
 WORDS = sorted({*STATEMENTS, *SPECIFICATIONS, *_library, *(name for name in _functions if not hasattr(python, name))})
 """Every other word: the functions and names that lowering knows, the rules, policies and helpers of stdlib/. What is a builtin
 of Python (`max`, `sum`, `any`, `len`, `int`, ...) is written as it is."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 from decgraph.dsl.lower.builtins import TABLE
-from decgraph.dsl.lower.builtins_more import SEVERAL
 from decgraph.dsl.lower.calls import ACCEPTS
 from decgraph.dsl.lower.declare import KNOWN
 from decgraph.dsl.lower.expr import SPECIAL
@@ -36,7 +35,7 @@ def helpers() -> tuple[str, ...]:
 @cache
 def functions() -> frozenset[str]:
     """What can be called everywhere: the functions of the language, and the helpers of stdlib/."""
-    return frozenset((*TABLE, *SEVERAL, *helpers()))
+    return frozenset((*TABLE, *helpers()))
 
 
 WORD_LINES: dict[str, str] = {

@@ -23,7 +23,7 @@ else:
     Base = ModuleType
 
 
-class Room(Base):
+class HfModule(Base):
     """A module that is also its main function, since one name has to serve for both."""
 
     __call__ = staticmethod(custom_generate)
@@ -31,4 +31,4 @@ class Room(Base):
     export = staticmethod(export)
 
 
-sys.modules[__name__].__class__ = Room  # type: ignore[assignment]
+sys.modules[__name__].__class__ = HfModule  # type: ignore[assignment]

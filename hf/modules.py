@@ -144,15 +144,17 @@ class Binder:
 def evaluating(found: Iterable[Any]) -> Iterator[None]:
     """Torch modules in evaluation mode, without gradients; training mode is restored afterwards.
 
-    Inference mode is left as well: caches created in it could not be written outside of it, in the next call.
+    Inference mode and a default device are left as well (`own_modes`).
     """
     import torch
+
+    from decgraph.runtime.placement import own_modes
 
     training = [one for module in found if is_module(module) for one in module.modules() if one.training]
     for one in training:
         one.training = False
     try:
-        with torch.inference_mode(False), torch.no_grad():
+        with own_modes(), torch.no_grad():
             yield
     finally:
         for one in training:

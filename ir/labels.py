@@ -1,15 +1,15 @@
 """Labels of values: what is tested at or before a draw may not depend on it.
 
-A rule that tests a draft against its law (`rejection`) is lossless only if the draws that it tests, their order
+A rule that tests a draft against its distribution (`rejection`) is lossless only if the draws that it tests, their order
 and their laws were decided without reading the draw in hand or any that is tested later. Growing a draw as
 soon as it is drawn is always right, whatever decided that: it is tested after all that it could depend on. What
 goes wrong is choosing among draws that exist: pruning, sorting, merging or skipping them by what they turned out
 to be. The check follows, for every value, on which sampled draws it depends:
 
-- a draw *holds* itself; a one-hot draw holds nothing (its law is certain, whatever chose it);
+- a draw *holds* itself; a one-hot draw holds nothing (its distribution is one-hot, whatever chose it);
 - nodes hold the draws on the way to them, columns of a tree what their node holds;
 - a choice among draws or nodes *depends* on its keys, a branch on its condition;
-- one axiom: `top(..., by = race)` chooses by race keys, which leaves every law unchanged (stochastic beams).
+- one axiom: `top(..., by = race)` chooses by race keys, which leaves every distribution unchanged (stochastic beams).
 
 It is a sufficient condition and names the line; the exact check (`decgraph check`) is the judge. The rule of an op is its
 `label` (ir/ops): what is known of its results, from what the checker knows of its operands. Below are the rules that several

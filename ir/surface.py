@@ -1,6 +1,6 @@
 """How programs call ops: the names that the ops themselves declare (`surface` in ir/opdef.py), in `.dec` and in Python alike.
 
-What is not a plain op call (keys, options, results in several parts) has a form of its own in dsl/lower/builtins*.py.
+What is not a plain op call (keys, options, results in several parts) has a form of its own in dsl/lower/builtins.py.
 """
 
 from __future__ import annotations

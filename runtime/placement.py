@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -133,6 +134,21 @@ def refuse_autocast(placed: Placement) -> None:
             "this runs inside torch.autocast, and decgraph computes in the weights' own dtype",
             hint=f'with torch.autocast("{kind}", enabled=False) around it; a model in bfloat16 is as fast',
         )
+
+
+@contextmanager
+def own_modes() -> Iterator[None]:
+    """Outside of the modes that a caller may have set for code of its own: `torch.inference_mode`, in which weights and caches
+    would be made that nothing can use outside of it, and a default device, on which indices would be made that go elsewhere.
+    Without gradients where one of them was set."""
+    torch = sys.modules.get("torch")
+    with ExitStack() as modes:
+        if torch is not None and torch.is_inference_mode_enabled():
+            modes.enter_context(torch.inference_mode(False))
+            modes.enter_context(torch.no_grad())
+        if torch is not None and torch.get_default_device().type != "cpu":
+            modes.enter_context(torch.device("cpu"))
+        yield
 
 
 EXACT = Placement("cpu", "float64")

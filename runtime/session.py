@@ -26,7 +26,7 @@ from decgraph.runtime.models.interface import Model, bounded_by
 from decgraph.runtime.models.locks import alone, making
 from decgraph.runtime.models.renewal import renewed_all
 from decgraph.runtime.parameters import check_value, is_text
-from decgraph.runtime.placement import Placement, placement_of_all, refuse_autocast
+from decgraph.runtime.placement import Placement, own_modes, placement_of_all, refuse_autocast
 from decgraph.runtime.prompts import end_of_text, request_for
 from decgraph.runtime.recording import Recorder
 from decgraph.runtime.refused import refuse_unavailable
@@ -221,7 +221,7 @@ class Session:
     def _alone(self) -> Iterator[None]:
         """One thread at a time uses the session and its models. They are made again where the module of one has changed since
         the last run; states `per session` then begin anew. Raises DecError for a module that cannot be used now."""
-        with self._lock:
+        with self._lock, own_modes():
             with making:
                 now = renewed_all(self._given)
             if any(now[name] is not model for name, model in self._given.items()):

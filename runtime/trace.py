@@ -12,7 +12,7 @@ class Drafted:
     """A draft was grown into a tree: node `node` under `parent`. `prob` is its probability under the distribution that it was
     drawn from, `x.law[x]` for a rule: shaped by the request, and after earlier siblings where it was drawn without replacement.
     `source` is the model or store that proposed it, `score` what that gave it before shaping (`x.prob`). drawn: False for a
-    draft that was chosen without randomness, as by `topk`; its law is one-hot, so `prob` is 1."""
+    draft that was chosen without randomness, as by `topk`; its distribution is one-hot, so `prob` is 1."""
 
     node: int
     parent: int

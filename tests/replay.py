@@ -28,6 +28,7 @@ from decgraph import stdlib
 from decgraph.api import load
 from decgraph.backends.torch.program import printed
 from decgraph.check.worlds import models_for, params_for
+from decgraph.ir.verify import verify
 from decgraph.passes.plan import Plan
 from decgraph.runtime.session import check_params
 
@@ -40,8 +41,9 @@ REQUESTS = 3
 
 
 def texts(name: str) -> dict[str, str]:
-    """The IR of an algorithm, the IR after all passes, and the driver that the torch backend runs."""
+    """The IR of an algorithm, which is verified, the IR after all passes, and the driver that the torch backend runs."""
     algorithm = load(name)
+    verify(algorithm.module, level=2)
     params = check_params(algorithm.function, params_for(algorithm.function, 0))
     optimised = algorithm.optimised(params, Plan())
     after = type(algorithm)(optimised, algorithm.text, algorithm.path)

@@ -56,8 +56,8 @@ class TorchDraws(Drawn):
     """Tokens int64[*shape] (-1: no mass was left to draw from), all drawn from rows of one call.
 
     rows, row int64[*shape], face: the distribution and view each was drawn from. rank, group int64[*shape] and members
-    int64[G, k]: for draws without replacement, the law is the row without the earlier members. point: the law is one-hot;
-    `rows` then only has the score (None: there is none). race float64[*shape]: race keys. ids int64[*shape]: the nodes
+    int64[G, k]: for draws without replacement, whose distribution is the row without the earlier members. point: they are
+    one-hot; `rows` then only has the score (None: there is none). race float64[*shape]: race keys. ids int64[*shape]: the nodes
     that verification offers them as.
     """
 
@@ -145,7 +145,7 @@ class TorchDraws(Drawn):
         return np.where(self.tokens >= 0, got, 0.0)
 
     def law_prob(self, request: Request, size: int) -> Ids:
-        """The probability of each token under its law, float64[*shape]; 0 where no mass was left to draw from."""
+        """The probability of each token under its distribution, float64[*shape]; 0 where no mass was left to draw from."""
         if self.point or self.rows is None or self.row is None:
             return np.where(self.tokens >= 0, 1.0, 0.0)
         if self.rank is None or not self.rank.any():
@@ -154,7 +154,7 @@ class TorchDraws(Drawn):
         return np.where(self.tokens >= 0, got, 0.0)
 
     def law(self, request: Request, size: int) -> TorchDist:
-        """The law of each draw, as distributions [*shape]."""
+        """The distribution of each draw, [*shape]."""
         flat = np.arange(self.tokens.size).reshape(self.tokens.shape)
         if self.point or self.rows is None or self.row is None:
             return TorchDist(TorchVectors(None, request, ones=self.tokens.reshape(-1), size=size), flat)
@@ -229,7 +229,7 @@ def joined(parts: Sequence[TorchDraws | Mixed]) -> Mixed:
 
 
 def points(tokens: Ids, *, tag: str = "") -> TorchDraws:
-    """Draws of given tokens, int64[*shape]: their laws are one-hot and they have no rows."""
+    """Draws of given tokens, int64[*shape]: their distributions are one-hot and they have no rows."""
     return TorchDraws(np.asarray(tokens, dtype=np.int64), point=True, tag=tag)
 
 

@@ -76,10 +76,10 @@ class OutputShifted(ExactMachine):
 
 def sampled(f: AlgorithmProfile) -> bool:
     """Whether a program claims `in distribution` and a rule reads the distributions of its sampled drafts."""
-    return f.law and f.sampled and "distribution" in f.modes
+    return f.reads_rows and f.sampled and "distribution" in f.modes
 
 
-class Slots(ExactMachine):
+class SlotCache(ExactMachine):
     """The target's keys and values stand in slots by position; `fill` says what a verification leaves in them."""
 
     def start_run(self) -> None:
@@ -112,7 +112,7 @@ class Slots(ExactMachine):
         return super().score_paths(model, states, given)
 
 
-class Stale(Slots):
+class Stale(SlotCache):
     """Keys and values of a rejected draft are read as those of the token that replaced it."""
 
     def fill(self, t: Tree) -> dict[int, Symbol]:
@@ -123,7 +123,7 @@ class Stale(Slots):
         return out
 
 
-class Scattered(Slots):
+class Scattered(SlotCache):
     """The accepted path's keys and values are taken from the first slots of the tree."""
 
     def fill(self, t: Tree) -> dict[int, Symbol]:

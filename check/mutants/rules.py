@@ -89,7 +89,7 @@ def residual(change: Callable[[S.Expr, S.Expr], S.Expr | None]) -> Rewrite:
 
 def rejects(f: AlgorithmProfile) -> bool:
     """A rule tests drafts by their distributions and rejects some."""
-    return f.law and f.rejected and "distribution" in f.modes
+    return f.reads_rows and f.rejected and "distribution" in f.modes
 
 
 def wide(f: AlgorithmProfile) -> bool:

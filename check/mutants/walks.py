@@ -21,7 +21,7 @@ from decgraph.runtime.noise import Key
 from decgraph.runtime.stop import StopMachine, StopState
 
 
-class Walker(ExactMachine):
+class TokenTreeWalk(ExactMachine):
     """The walk of the reference over trees of tokens, in steps that a mutant overrides."""
 
     def order(self, t: Tree, node: int, children: list[int]) -> list[int]:
@@ -83,14 +83,14 @@ def score(t: Tree, node: int) -> Number | Fraction:
     return d.source.face("raw")[d.token] if isinstance(d, Draw) else 1
 
 
-class Resorted(Walker):
+class Resorted(TokenTreeWalk):
     """Siblings are tested in the order of their scores, not as they were drawn."""
 
     def order(self, t: Tree, node: int, children: list[int]) -> list[int]:
         return sorted(children, key=lambda c: -score(t, c))
 
 
-class Merged(Walker):
+class Merged(TokenTreeWalk):
     """Equal drafts of one node are tested once."""
 
     def order(self, t: Tree, node: int, children: list[int]) -> list[int]:
@@ -100,7 +100,7 @@ class Merged(Walker):
         return list(seen.values())
 
 
-class Pruned(Walker):
+class PrunedByProbability(TokenTreeWalk):
     """A sampled draft is cut because of its own probability."""
 
     def order(self, t: Tree, node: int, children: list[int]) -> list[int]:
@@ -163,17 +163,17 @@ class StatedLate(ExactMachine):
 
 def tested(f: AlgorithmProfile) -> bool:
     """Sampled drafts are tested by their distributions."""
-    return f.law and f.sampled and "distribution" in f.modes
+    return f.reads_rows and f.sampled and "distribution" in f.modes
 
 
-class AtParent(Walker):
+class AtParent(TokenTreeWalk):
     """A draft is judged by what the target says before its parent, one position early."""
 
     def row(self, t: Tree, evidence: Datum, node: int) -> Datum:
         return self.evidence_at(evidence, t.nodes[node].parent)
 
 
-class BonusOfTheRoot(Walker):
+class BonusOfTheRoot(TokenTreeWalk):
     """The token after a fully accepted path is drawn from the row of the root."""
 
     def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Symbol | None) -> list[Symbol]:
@@ -182,7 +182,7 @@ class BonusOfTheRoot(Walker):
         return [self.redraw(self.evidence_at(evidence, 0), "bonus", node)]
 
 
-class NextRow(Walker):
+class NextRow(TokenTreeWalk):
     """After a rejection the token is drawn from the next row, which knows the rejected draft."""
 
     def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Symbol | None) -> list[Symbol]:
@@ -194,7 +194,7 @@ class NextRow(Walker):
             return [token]
 
 
-class Padded(Walker):
+class Padded(TokenTreeWalk):
     """A padded slot reads as token 0, and token 0 matches it."""
 
     def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Symbol | None) -> list[Symbol]:
@@ -203,7 +203,7 @@ class Padded(Walker):
         return [token, self.redraw(self.evidence_at(evidence, node), "padded", node)]
 
 
-class Zeroed(Walker):
+class Zeroed(TokenTreeWalk):
     """An accepted token is taken out of the rows below it."""
 
     def row(self, t: Tree, evidence: Datum, node: int) -> Datum:
@@ -220,7 +220,7 @@ class Zeroed(Walker):
         return Dist(box0(value_row(self.vector([x / total for x in v]), like=old)), row.face, row.at)
 
 
-class Dropped(Walker):
+class Dropped(TokenTreeWalk):
     """After accepted drafts the replacement of a rejected one is thrown away: the next is drawn from p, not the residual."""
 
     def emitted(self, t: Tree, evidence: Datum, node: int, children: list[int], token: Symbol | None) -> list[Symbol]:
@@ -273,7 +273,7 @@ class Overshoot(OncePerStep):
         return whole if isinstance(x, list) and len(whole) == len(x) else super().commit_tokens(x, tree)
 
 
-class EndedByDraft(Walker):
+class EndedByDraft(TokenTreeWalk):
     """A drafted end of text ends the text although the target rejects it."""
 
     def taken(self, t: Tree, node: int, children: list[int], child: int | None) -> int | None:
@@ -296,12 +296,12 @@ MUTANTS = (
     ),
     # Without replacement no two are equal.
     Mutant.of(Merged, "siblings-merged", lambda f: tested(f) and f.doubled, "V = 3, two siblings", "M14"),
-    Mutant.of(Pruned, "pruned-by-own-score", tested, "V = 2, one draft", "M34"),
+    Mutant.of(PrunedByProbability, "pruned-by-own-score", tested, "V = 2, one draft", "M34"),
     Mutant.of(Unconditional, "distribution-with-replacement", lambda f: tested(f) and f.emptied, "V = 3, two siblings", "M13"),
     Mutant.of(
         PointsAsDrawn,
         "points-as-drawn",
-        lambda f: f.law and f.points and "distribution" in f.modes,
+        lambda f: f.reads_rows and f.points and "distribution" in f.modes,
         "V = 2, one draft",
         "M03, M13",
     ),
@@ -322,7 +322,7 @@ MUTANTS = (
     Mutant.of(Padded, "padded-slot", lambda f: f.lossless and f.bonus and not f.counted, "V = 2", "M15, M29; ar.md L1, L8"),
     Mutant.of(Zeroed, "zeroed-in-place", lambda f: f.lossless and f.depth >= 1, "V = 2, one draft", "M05"),
     # A rule that reads `output` draws the same token again in the next step: dropping it costs a call and nothing else.
-    Mutant.of(Dropped, "replacement-dropped", lambda f: f.lossless and f.law and f.rejected_deep, "V = 2, two drafts"),
+    Mutant.of(Dropped, "replacement-dropped", lambda f: f.lossless and f.reads_rows and f.rejected_deep, "V = 2, two drafts"),
     Mutant.of(OncePerStep, "end-inside-a-path", several, "V = 2, one draft, eos", "M46, M47", worlds=(1, 17)),
     Mutant.of(Overshoot, "limit-overshoot", several, "V = 2, one draft, limit 1 or 2", "M49; ar.md L10", worlds=(15, 7)),
     Mutant.of(EndedByDraft, "ended-by-a-draft", lambda f: f.walks and f.ends, "V = 2, one draft, eos", "M48", worlds=(1, 17)),

@@ -1,22 +1,26 @@
-"""Calls: models and their parts, methods, helpers (`def`, inlined), externs, sub-runs."""
+"""Calls: by what a name stands for, methods, helpers (`def`, inlined), externs, sub-runs."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import did_you_mean
-from decgraph.dsl.lower import builtins, memories
+from decgraph.dsl.lower import builtins
 from decgraph.dsl.lower.access import tree_value
 from decgraph.dsl.lower.declare import type_of
 from decgraph.dsl.lower.flow import EXIT, suite
-from decgraph.dsl.lower.memories import place_of
-from decgraph.dsl.lower.policies import governed_call
+from decgraph.dsl.lower.model_calls import (
+    memory_call,
+    merged,
+    model_call,
+    place_of,
+    second_context,
+    skipped,
+    states_call,
+    with_norm,
+)
 from decgraph.dsl.lower.state import MAX_CALL_DEPTH, UNTIL, Lowering
-from decgraph.dsl.lower.trunks import head_call, states_call, with_norm
 from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
-from decgraph.ir.ops.common import is_text
 from decgraph.ir.types import NONE, Type
 from decgraph.ir.values import Value
 
@@ -65,78 +69,13 @@ def call(lw: Lowering, e: S.Call) -> Value:
     lw.fail(e.span, "only names and methods can be called", code="E231")
 
 
-def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
-    """`target(ctx)`, `target(t)`, `head(ns, given = m)`, `model(c, at = b)`."""
-    if model.type.of[0] in ("layers", "adapter"):
-        if len(e.args) != 1 or e.kwargs:
-            lw.fail(e.span, "an adapter is applied to a trunk of layers", "adapter(target.upto(l))", code="E231")
-        return lw.one("model.derive", model, lw.expr(e.args[0]), span=e.span, how="adapter")
-    if len(e.args) != 1:
-        lw.fail(
-            e.span,
-            f"a model is evaluated at one place, got {len(e.args)}",
-            "target(ctx), target(t), target(t.leaves), model(c)",
-            code="E260",
-        )
-    place, tree = place_of(lw, model, e.args[0])
-    same_vocabulary(lw, model, place, e)
-    if model.type.of[0] == "trunk":
-        return states_call(lw, model, place, tree, e)
-    if model.type.of[0] == "causal" and is_text(place.type):
-        return second_context(lw, model, place, e, part)
-    if model.type.of[0] == "head":
-        return head_call(lw, model, place, tree, e)
-    extra: dict[str, Value] = {}
-    if tree is not None:
-        extra["tree"] = tree
-    for k in e.kwargs:
-        if k.name not in ("at", "given", "allow", "after"):
-            lw.fail(k.span, f"a model call takes at =, given =, allow = and after =, not {k.name} =", code="E260")
-        extra[k.name] = lw.expr(k.value)
-    names = [n for n in ("tree", "at", "given", "allow", "after") if n in extra]
-    attrs: dict[str, Any] = {"with": tuple(names)}
-    if part:
-        attrs["part"] = part
-    kept = "after" not in extra  # a policy's memory is of the request's own context
-    if kept and model.type.of[0] == "masked" and place.type.elem in ("canvas", "tree") and model.name in lw.policies:
-        return governed_call(lw, model, place, extra, e)
-    return lw.emit("model.eval", model, place, *[extra[n] for n in names], span=e.span, **attrs)[0]
-
-
-def same_vocabulary(lw: Lowering, model: Value, place: Value, e: S.Call) -> None:
-    """Refuses a model at tokens of another vocabulary than its own."""
-    text = place.type.elem in ("path", "token", "draw")
-    theirs = str(place.type.vocab) if text else lw.vocab
-    if place.type.elem != "int" and model.type.vocab != theirs:
-        lw.fail(
-            e.span,
-            f"`{model.name or 'the model'}` reads tokens of `{model.type.vocab}`, and these are of `{theirs}`",
-            "model small = drafter.speaking(target) reads the target's; retokenize(tokens, drafter) makes them the drafter's",
-            code="E240",
-        )
-
-
-def second_context(lw: Lowering, model: Value, tokens: Value, e: S.Call, part: str = "", each: bool = False) -> Value:
-    """`target(other ++ ctx)`, `target.each(tokens)`: a model on other tokens than the request's."""
-    if part:
-        lw.fail(e.span, "heads are read at the request's context", "target.heads(ctx.parent)", code="E260")
-    given = [lw.expr(k.value) for k in e.kwargs if k.name == "given" and not each]
-    for k in e.kwargs:
-        if k.name == "given" and not each:
-            continue
-        hint = "put tokens to 0 in the distribution that they make" if k.name == "allow" else "target(tokens, given = m)"
-        lw.fail(k.span, f"a call on tokens takes no {k.name} =", hint, code="E260")
-    attrs: dict[str, Any] = ({"each": True} if each else {}) | ({"given": True} if given else {})
-    return lw.one("model.read", model, tokens, *given, span=e.span, **attrs)
-
-
 def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
     """`value.name(args)`."""
     v = lw.expr(f.value)
     t, n = v.type, f.name
     if t.elem == "model":
         if n in ("memory", "attention"):
-            return memories.method(lw, v, e, n)
+            return memory_call(lw, v, e, n)
         if n == "heads":
             if "heads" not in str(t.of[3]):
                 lw.fail(
@@ -179,7 +118,7 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
         (b,), kw = builtins.args(lw, e, 1, kw=("at",))
         return lw.one("memory.scores", v, b, *kw.values(), span=e.span)
     if t.elem == "memory" and n == "merged":
-        return memories.merged(lw, v, e)
+        return merged(lw, v, e)
     if n in ONE.get(t.elem, {}):
         opcode, attribute = ONE[t.elem][n]
         return lw.one(opcode, v, _one(lw, e, n), span=e.span, **({attribute: n} if attribute else {}))
@@ -212,27 +151,6 @@ def asked(lw: Lowering, index: Value, e: S.Call, what: str) -> Value:
             lw.fail(k.value.span, "pick = is " + " or ".join(f'"{x}"' for x in PICKS), 'pick = "first"', code="E260")
     kw = {k.name: lw.expr(k.value) for k in e.kwargs}
     return lw.emit("index.ask", index, *args, *kw.values(), span=e.span, what=what, named=tuple(kw))[0]
-
-
-def skipped(lw: Lowering, model: Value, e: S.Call) -> Value:
-    """`target.skip(attention = [1], mlp = [2])`: a model without those halves of its layers."""
-    for k in e.kwargs:
-        if k.name not in ("attention", "mlp"):
-            lw.fail(
-                k.span,
-                f"skip takes attention = and mlp =, not {k.name} =",
-                "target.skip(attention = [1, 3], mlp = [2])",
-                code="E260",
-            )
-    if e.args:
-        lw.fail(
-            e.span,
-            "skip takes whole layers, or attention = and mlp =, not both",
-            "a layer named in both is skipped as a whole",
-            code="E260",
-        )
-    names = tuple(k.name for k in e.kwargs)
-    return lw.one("model.derive", model, *[lw.expr(k.value) for k in e.kwargs], span=e.span, how="skip", named=names)
 
 
 _DERIVED = dict.fromkeys(

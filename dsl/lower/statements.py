@@ -8,7 +8,7 @@ from typing import Any
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower import builtins
 from decgraph.dsl.lower.access import tree_value
-from decgraph.dsl.lower.builtins_more import SEVERAL
+from decgraph.dsl.lower.builtins import SEVERAL
 from decgraph.dsl.lower.declare import canvas_decl, model_decl, noise_decl
 from decgraph.dsl.lower.expr import element_type, iterable
 from decgraph.dsl.lower.flow import EXIT, STOP, assigned, branch, loop, set_left, suite

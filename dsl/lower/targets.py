@@ -345,7 +345,7 @@ def grow_value(lw: Lowering, s: S.Grow) -> Value:
         if len(s.what.args) != 1:
             lw.fail(s.what.span, "chain takes the tokens to grow one under the other", code="E260")
         x = lw.expr(s.what.args[0])
-        if x.type.elem == "path":  # tokens without a law: certain ones
+        if x.type.elem == "path":  # tokens that were not drawn are certain
             x = lw.one("path.get", x, span=s.what.args[0].span, field="token")
         if x.type.elem in ("token", "int"):
             x = lw.one("draw.point", x, span=s.span)

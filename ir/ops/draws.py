@@ -94,7 +94,7 @@ def _drawn(c: Checker, op: Op) -> list[Abs]:
 
 @op("draw")
 class DrawOp:
-    """One draw from each distribution: the race argmin E_v / q_v with the noise. Its law is that distribution."""
+    """One draw from each distribution: the race argmin E_v / q_v with the noise. It is drawn from that distribution."""
 
     @staticmethod
     def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
@@ -146,8 +146,8 @@ class DrawOp:
 
 @op("draw.many")
 class DrawMany:
-    """k draws from each distribution, ordered: with replacement, or without (attribute replace), where the law of a later
-    one is the distribution less the earlier ones, renormalised, and at most the support's size are drawn."""
+    """k draws from each distribution, ordered: with replacement, or without (attribute replace), where a later one
+    is drawn from the distribution less the earlier ones, renormalised, and at most the support's size are drawn."""
 
     @staticmethod
     def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
@@ -236,7 +236,7 @@ class DrawRace:
 
 @op("draw.point")
 class DrawPoint:
-    """Tokens as draws whose law is one-hot (drafts without randomness)."""
+    """Tokens as draws from one-hot distributions (drafts without randomness)."""
 
     @staticmethod
     def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
@@ -320,7 +320,7 @@ def each_stated(tokens: int, laws: int) -> None:
 
 
 def point(m: Arithmetic, token: int, source: Row | None = None, tag: str = "") -> Draw:
-    """A draw that is certain: its law is one-hot on `token`."""
+    """A draw that is certain: its distribution is one-hot on `token`."""
     size = m.vocab_size
     row = Row(
         lambda face: m.num.onehot(token, size),
@@ -331,13 +331,14 @@ def point(m: Arithmetic, token: int, source: Row | None = None, tag: str = "") -
 
 
 def law_row(d: Draw) -> Row:
-    """The law of a draw as a row of its own: every view is the law."""
+    """The distribution of a draw as a row of its own, the same raw and shaped."""
     return Row(lambda face: d.law_vector(), node=d.law.node, position=d.law.position)
 
 
 @op("draw.get")
 class DrawGet:
-    """A field of draws: token, law (a dist), prob (of the token under the law's raw face), race, point."""
+    """A field of draws: token, law (the distribution that it was drawn from), prob (of the token, not
+    shaped by the request), race, point."""
 
     @staticmethod
     def type(types: Types, attrs: Attrs, regions: Regions) -> Types:

@@ -101,8 +101,8 @@ def _seen(row: Row, face: str) -> Row:
 
 @op("topk")
 class TopK:
-    """The k most probable tokens of each distribution, most probable first, as draws without randomness (one-hot):
-    their score is read from the distribution, their law is one-hot."""
+    """The k most probable tokens of each distribution, most probable first, as draws without randomness (one-hot);
+    their score is read from the distribution."""
 
     @staticmethod
     def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
@@ -175,7 +175,7 @@ def ranked(m: Arithmetic, x: Vector | Draws, by: Sequence[Datum]) -> list[tuple[
 class SelectTop:
     """The k candidates with the largest keys, best first. Operands candidates, k, keys. Candidates are nodes, draws,
     positions or numbers. Attribute order: "best" (best first) or "kept" (in their own order). Attribute by_race: the keys
-    are race keys, the one selection by a draw's own value that leaves its law intact."""
+    are race keys, the one selection by a draw's own value that leaves its distribution unchanged."""
 
     @staticmethod
     def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
@@ -224,7 +224,7 @@ class SelectTop:
 
     @staticmethod
     def label(c: Checker, op: Op) -> list[Abs]:
-        """By race keys, which leaves every law unchanged; else as every choice."""
+        """By race keys, which leaves every distribution unchanged; else as every choice."""
         x, k, *keys = (c.of(v) for v in op.operands)
         if not x.column and op.operands[0].type.elem in labels.HOLDERS and op.attrs.get("by_race"):
             if all(_is_race(c, v) for v in op.operands[2:]):

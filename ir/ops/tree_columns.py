@@ -59,7 +59,7 @@ _FOLDS: dict[str, Callable[..., Number]] = {
 @op("tree.get")
 class TreeGet:
     """A column over all nodes: token, parent, depth, logprob, prob, law, point, masked, token of canvases, or the author's own.
-    The root's parent is the root; its token is the last of the context; its law is undefined."""
+    The root's parent is the root; its token is the last of the context; it was drawn from no distribution."""
 
     @staticmethod
     def type(types: Types, attrs: Attrs, regions: Regions) -> Types:

@@ -138,7 +138,7 @@ class TreeContinue:
 
 @op("tree.grow")
 class TreeGrow:
-    """Append edges: draws (or edits, steps, soft cells), in order, at given nodes or, for draws, where their law was
+    """Append edges: draws (or edits, steps, soft cells), in order, at given nodes or, for draws, where their distribution was
     evaluated. Operands tree, edges, [at], column values; attributes has_at, columns (names), chain (each under the one
     before). Nodes past the context window are not grown, nor those that are of no use (attributes until and unread of
     tree.new). Results: the tree, the new nodes."""

@@ -40,7 +40,8 @@ def width_of(module: Module) -> int:
         out = output()
     except (NotImplementedError, AttributeError):
         out = None
-    size = getattr(config, "vocab_size", None) if out is None else out.weight.shape[0]
+    rows = getattr(getattr(out, "weight", None), "shape", None)  # of a quantised matrix `weight` may be a method
+    size = rows[0] if rows is not None else getattr(out, "out_features", getattr(config, "vocab_size", None))
     if config is None or size is None:
         what = type(module).__name__
         raise DecError(f"a model of transformers is needed, not {what}", hint="AutoModelForCausalLM.from_pretrained(...)")

@@ -31,13 +31,6 @@ def test_program_lowers(name: str) -> None:
     assert name in module.functions or module.functions or name == "choices"
 
 
-@pytest.mark.budget()
-@pytest.mark.parametrize("name", STDLIB)
-def test_stdlib_lowers(name: str) -> None:
-    text = (resources.files("decgraph.stdlib") / f"{name}.dec").read_text(encoding="utf-8")
-    verify(load_text(text, f"stdlib/{name}.dec"), level=2)
-
-
 @pytest.mark.parametrize("name", sorted(DESIGN))
 def test_design_examples_lower(name: str) -> None:
     module = load_text(DESIGN[name])

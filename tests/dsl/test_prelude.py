@@ -15,7 +15,7 @@ from lib.programs import captured_algorithms
 from lib.waiting import SECONDS
 
 from decgraph.dsl import prelude
-from decgraph.dsl.lower import builtins, builtins_more, expr
+from decgraph.dsl.lower import builtins, expr
 from decgraph.ir.surface import surface
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +92,7 @@ def test_the_stub_has_every_word_and_no_other() -> None:
 
 def test_what_can_be_called_is_in_the_prelude() -> None:
     """A function is there by its name in the tables of lowering, or Python has it already."""
-    functions = {*builtins.TABLE, *builtins_more.SEVERAL, *expr.SPECIAL, *surface()}
+    functions = {*builtins.TABLE, *expr.SPECIAL, *surface()}
     assert {name for name in functions if not hasattr(prelude, name)} <= set(dir(python))
     assert not {name for name in prelude.__all__ if hasattr(python, name)}, "import * would hide Python's own"
 

@@ -6,6 +6,8 @@ import copy
 import gc
 import pickle
 import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,52 @@ def test_inference_mode_comes_and_goes(backend: str) -> None:
     torch.optim.SGD(model.parameters(), lr=0.1).step()
     after = model.generate(PROMPT, custom_generate=door, **GREEDY).tolist()
     assert after == model.generate(PROMPT, **GREEDY).tolist() != expected
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, lambda: torch.device("meta")], ids=["inference", "device"])
+def test_modes_of_the_caller_are_its_own(mode: Callable[[], AbstractContextManager[object]], backend: str) -> None:
+    """Caches made in inference mode could not be written outside of it; indices would be made on a default device."""
+    model, drafter = llama(5), noisy(llama(5), 0.02)
+    prompt, expected = PROMPT[0].tolist(), model.generate(PROMPT, **GREEDY)[0, PROMPT.shape[1] :].tolist()
+
+    def tokens(session: decgraph.Session) -> list[int]:
+        (result,) = session.generate([prompt], max_tokens=12, temperature=0, eos=())
+        assert result.error is None, result.error
+        return list(result.tokens)
+
+    with mode():
+        session = decgraph.load("speculative").session({"target": model, "drafter": drafter}, backend=backend)
+        assert tokens(session) == expected
+    assert tokens(session) == expected
+    with mode():
+        assert tokens(session) == expected
+        door = decgraph.hf("speculative", drafter=drafter, backend=backend)
+        assert model.generate(PROMPT, custom_generate=door, **GREEDY)[0, PROMPT.shape[1] :].tolist() == expected
+
+
+class RoundedRows(torch.nn.Module):
+    """A matrix as torch's dynamic quantiser leaves it: `weight` is a method, and inputs are rounded by the range of a call."""
+
+    def __init__(self, matrix: torch.nn.Linear) -> None:
+        super().__init__()
+        self.matrix, self.out_features = [matrix], matrix.out_features
+
+    def weight(self) -> torch.Tensor:
+        return self.matrix[0].weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        step = x.abs().max() / 7
+        return torch.nn.functional.linear((x / step).round() * step, self.weight())
+
+
+def test_a_matrix_whose_weight_is_a_method() -> None:
+    """A row depends on those beside it, so there is no telling what a cache would change: refused, by a message."""
+    model = llama(5)
+    model.lm_head = RoundedRows(model.lm_head)
+    for layer in model.model.layers:
+        layer.mlp.up_proj = RoundedRows(layer.mlp.up_proj)
+    result = decgraph.run("autoregressive", [5, 6, 7], {"target": model}, max_tokens=4)
+    assert "is not supported: LlamaModel with a cache differs from itself without one" in str(result.error)
 
 
 def test_a_model_made_in_inference_mode(backend: str) -> None:

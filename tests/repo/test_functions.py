@@ -14,7 +14,7 @@ import decgraph
 from decgraph.backends.registry import machine
 from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
-from decgraph.dsl.lower import builtins, builtins_more
+from decgraph.dsl.lower import builtins
 from decgraph.passes.plan import Plan
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session, check_params
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "functions.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"```dec\n(.*?)```", PAGE, re.S)
 HELPERS = re.findall(r"^def (\w+)", (ROOT / "stdlib" / "helpers.dec").read_text(encoding="utf-8"), re.M)
-NAMES = sorted({*builtins.TABLE, *builtins_more.SEVERAL, *HELPERS})
+NAMES = sorted({*builtins.TABLE, *HELPERS})
 
 
 def test_every_function_is_in_a_table() -> None:
