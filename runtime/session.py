@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NoReturn, TypeVar, Unpack
 
 from decgraph.errors import DecError
@@ -289,7 +290,7 @@ class Session:
                     finished(number, results[number])
 
             def hearing(number: int) -> Callable[[Event], None] | None:
-                tell = None if listener is None else lambda event: listener(number, event)
+                tell = None if listener is None else partial(listener, number)
                 return Commits(tell) if tell is not None and commits_only else tell
 
             runs: dict[int, Begun] = {}

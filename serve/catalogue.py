@@ -14,6 +14,7 @@ from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.sharing import original_of
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 from decgraph.runtime.session import Session
+from decgraph.serve.worker import batching
 
 SESSIONS = 64
 """Most sessions with parameters of clients' own that are kept."""
@@ -135,6 +136,5 @@ class Catalogue:
         session = one.session(given, backend=backend, device=self._asked.device, dtype=self._asked.dtype, **dict(params))
         session.defaults = self._defaults
         defaults(session)  # unreadable settings are an error before the first request
-        if not hasattr(session.machine, "steps"):
-            raise DecError(f"the backend {session.machine.name} runs one request after the other", hint="serve with torch")
+        batching(session.machine)
         return session

@@ -21,7 +21,7 @@ class Engines(dict[Model, AnyEngine]):
     is freed.
     """
 
-    cache_key: Hashable = None
+    cache_key: tuple[str, Hashable] | None = None
 
     def __init__(self, sequence: Hashable) -> None:
         super().__init__()

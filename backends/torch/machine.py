@@ -69,6 +69,8 @@ class TorchMachine(Run):
     name = "torch"
     counts = True
     kit: ClassVar[Kit] = TORCH
+    reused = 0
+    """Tokens of the prompt whose keys and values a lane of a device had already."""
     uncounted = False
     """Whether calls are counted by their caller, as the parts of one."""
     part = ""
