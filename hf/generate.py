@@ -20,8 +20,8 @@ from decgraph.passes.plan import Plan
 from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamValue, TokenizerLike
 from decgraph.runtime.binding import text_side
 from decgraph.runtime.keywords import keywords_of
-from decgraph.runtime.models.locks import making
 from decgraph.runtime.models.modules import width_of
+from decgraph.runtime.models.sharing import making
 from decgraph.runtime.session import Result
 from decgraph.runtime.sources import home_of, main_parameter
 from decgraph.runtime.text import tokenizer_of

@@ -14,10 +14,9 @@ from decgraph.ir.walk import ops_of
 from decgraph.runtime.binding import named_among, part, whole, with_heads
 from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.models.interface import Model
-from decgraph.runtime.models.locks import making
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model_of
 from decgraph.runtime.models.modules import live, width_of
-from decgraph.runtime.models.renewal import renewed
+from decgraph.runtime.models.sharing import making, renewed
 from decgraph.runtime.placement import Placement
 from decgraph.runtime.sources import HEADS, PARTS, ModelSource, is_module, main_parameter, source_of, told_apart, wanted_by
 from decgraph.runtime.text import vocabulary

@@ -7,11 +7,13 @@ whole function.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from decgraph.ir.values import Function, Op, Region, Value
 from decgraph.ir.walk import free_values
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 YIELDING = ("for", "while", "each", "if", "segment")
 """Ops whose results are what their regions yield."""
@@ -29,6 +31,8 @@ class Dependences:
     may change places where neither needs the other and no effect forbids it (passes/motion.py)."""
 
     def __init__(self, ops: Sequence[Op]) -> None:
+        import networkx as nx  # it takes a third of a second
+
         made = {v: n for n, op in enumerate(ops) for v in op.results}
         graph = nx.DiGraph()
         graph.add_nodes_from(range(len(ops)))
@@ -47,6 +51,8 @@ class Dependences:
 def graph_of(function: Function) -> nx.DiGraph:
     """A function's ops by number, with attributes `op` and `loop` (the loops and rules around it, outermost first, "/" between
     them), and its parameters by name. An edge leads from what computes a value to each op that uses it, in regions too."""
+    import networkx as nx
+
     graph = nx.DiGraph(name=function.name)
     sources: dict[Value, list[str]] = {p.value: [p.name] for p in function.params}
     graph.add_nodes_from((p.name for p in function.params), op=None, loop="")

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import networkx as nx
-
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Op, Value
 
@@ -41,8 +39,10 @@ class Purposes:
     """The purposes of the values of one function. graph: from each value to those that carry it on, and to its purposes."""
 
     def __init__(self, function: Function) -> None:
+        from networkx import DiGraph  # it takes a third of a second
+
         ops = list(function.body.walk())
-        self.graph = nx.DiGraph()
+        self.graph = DiGraph()
         self.graph.add_edges_from((v, after) for op in ops for n, v in enumerate(op.operands) for after in taken(op, n))
         self.graph.add_edges_from(
             (v, after) for op in ops for r, region in enumerate(op.regions) for n, v in enumerate(region.yields)
@@ -51,8 +51,10 @@ class Purposes:
 
     def purposes(self, op: Op, results: tuple[Value, ...] | None = None) -> tuple[Purpose, ...]:
         """What the results of an op are for, the nearest use first, each once; () where nothing needs them."""
+        from networkx import bfs_layers
+
         start = [v for v in (op.results if results is None else results) if v in self.graph]
-        return tuple(found for layer in nx.bfs_layers(self.graph, start) for found in layer if isinstance(found, Purpose))
+        return tuple(found for layer in bfs_layers(self.graph, start) for found in layer if isinstance(found, Purpose))
 
 
 def taken(op: Op, n: int) -> Iterable[Purpose | Value]:

@@ -21,11 +21,9 @@ from decgraph.runtime.conversation import Conversation
 from decgraph.runtime.faults import fault, title_of
 from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.models.derivations import check_derivations
-from decgraph.runtime.models.distinct import distinct
 from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.models.interface import Model, bounded_by
-from decgraph.runtime.models.locks import alone, making
-from decgraph.runtime.models.renewal import renewed_all
+from decgraph.runtime.models.sharing import alone, distinct, making, renewed_all
 from decgraph.runtime.parameters import check_value, is_text
 from decgraph.runtime.placement import Placement, own_modes, placement_of_all, refuse_autocast
 from decgraph.runtime.prompts import end_of_text, request_for

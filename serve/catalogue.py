@@ -10,8 +10,8 @@ from typing import Any
 from decgraph.api import Algorithm, load
 from decgraph.errors import DecError
 from decgraph.runtime.defaults import defaults, of_folder, sampling
-from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.sharing import original_of
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 from decgraph.runtime.session import Session
 from decgraph.serve.worker import batching

@@ -20,19 +20,17 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from lib.stdlib.letters import Letters
 from lib.stdlib.requests import V, heard, requests
+from lib.stdlib.sessions import session_of
 from lib.waiting import SECONDS
 
 from decgraph import stdlib
 from decgraph.api import load
-from decgraph.backends.registry import machine
 from decgraph.backends.torch.program import printed
-from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
 from decgraph.ir.verify import verify
 from decgraph.passes.plan import Plan
-from decgraph.runtime.session import Session, check_params
+from decgraph.runtime.session import check_params
 
 ROOT = Path(__file__).parent.parent
 TABLE = ROOT / "tests/replay.tsv"
@@ -56,14 +54,7 @@ def cost(name: str) -> tuple[int, str]:
     """How many tokens the reference commits for fixed requests on table models, and how often it calls each model for them."""
     algorithm = load(name)
     f = algorithm.function
-    session = Session(
-        algorithm.module,
-        models_for(f, V, 0, free=False),
-        params_for(f, 0),
-        machine=machine("reference"),
-        tokenizer=Letters(),
-        externs=outside(algorithm.module)["externs"],
-    )
+    session = session_of(algorithm, models_for(f, V, 0, free=False), params_for(f, 0))
     results = [session.run(heard(f, r)) for r in requests(0)[:REQUESTS]]
     calls = sum((Counter(r.stats.calls) for r in results), Counter[str]())
     return sum(len(r.tokens) for r in results), " ".join(f"{model}:{n}" for model, n in sorted(calls.items()))

@@ -11,12 +11,10 @@ from lib.bench_runs import document, run_of_two
 from decgraph.bench import plots
 from decgraph.errors import DecError
 
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("Agg")
-
 
 @pytest.fixture
 def axes() -> Any:
+    pytest.importorskip("matplotlib").use("Agg")
     import matplotlib.pyplot as pyplot
 
     figure, made = pyplot.subplots()

@@ -139,7 +139,6 @@ def test_tables_keep_their_heading_in_a_pipe(capsys: pytest.CaptureFixture[str])
 
 
 TABLES: dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]] = {
-    "list": (("name", "claim"), [(name, stdlib.entry(name).claim) for name in stdlib.names()[::20]]),
     "bench": (
         ("method", "tokens/call", "tokens/s", "times generate", "by CPU time", "times its counterpart", "drafting",
          "outside models", "same tokens"),

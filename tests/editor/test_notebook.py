@@ -9,8 +9,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
-from IPython.utils.capture import capture_output
+from lib.lazily import ipython, ipython_capture
 from lib.repository import ROOT
 from lib.stdlib.recorded_runs import open_tables, recorded
 from lib.waiting import SECONDS
@@ -68,42 +67,42 @@ class Wellformed(HTMLParser):
 
 
 @pytest.fixture
-def shell() -> Iterator[InteractiveShell]:
+def shell() -> Iterator[ipython.InteractiveShell]:
     before = sys.modules["__main__"]  # a shell puts a module of its own there
-    made = InteractiveShell.instance()
+    made = ipython.InteractiveShell.instance()
     made.run_line_magic("load_ext", "decgraph")
     yield made
     made.reset(new_session=False)
-    InteractiveShell.clear_instance()
+    ipython.InteractiveShell.clear_instance()
     sys.modules["__main__"] = before
 
 
-def cell(shell: InteractiveShell, line: str, text: str) -> Any:
+def cell(shell: ipython.InteractiveShell, line: str, text: str) -> Any:
     """What a cell displays."""
-    with capture_output() as captured:
+    with ipython_capture.capture_output() as captured:
         shell.run_cell(f"%%dec {line}\n{text}")
     return captured
 
 
-def test_the_cell_of_the_page_is_proved(shell: InteractiveShell) -> None:
+def test_the_cell_of_the_page_is_proved(shell: ipython.InteractiveShell) -> None:
     (text,) = re.findall(r"```text\n%%dec\n(.*?)```", (ROOT / "docs/editors.md").read_text(encoding="utf-8"), re.S)
     (shown,) = cell(shell, "--check --seconds 20", text).outputs
     assert shown.data["text/plain"] == "proved mine"
 
 
-def test_programs_are_checked_side_by_side_after_a_reset(shell: InteractiveShell) -> None:
+def test_programs_are_checked_side_by_side_after_a_reset(shell: ipython.InteractiveShell) -> None:
     shell.reset(new_session=False)
     reports = list(check_all(["jacobi", "jacobi"], jobs=2, models=1, mutants=False))
     assert [r.name for r in reports] == ["jacobi", "jacobi"]
 
 
-def test_a_terminal_shows_the_counterexample(shell: InteractiveShell) -> None:
+def test_a_terminal_shows_the_counterexample(shell: ipython.InteractiveShell) -> None:
     text = "algorithm mine(target: causal):\n    refines autoregressive(target) in tokens\n    while not done:\n"
     (shown,) = cell(shell, "--check", text + "        x ~ target(ctx)\n        commit x\n").outputs
     assert shown.data["text/plain"].startswith("refuted mine\n\n") and "target" in shown.data["text/plain"]
 
 
-def test_a_cell_is_bound_to_its_name_and_shown(shell: InteractiveShell) -> None:
+def test_a_cell_is_bound_to_its_name_and_shown(shell: ipython.InteractiveShell) -> None:
     (shown,) = cell(shell, "", GOOD).outputs
     page = Wellformed(shown.data["text/html"])
     assert "refines autoregressive(target) in distribution" in page.text
@@ -115,7 +114,7 @@ def test_a_cell_is_bound_to_its_name_and_shown(shell: InteractiveShell) -> None:
     assert shell.user_ns["other"].name == "mine"
 
 
-def test_two_algorithms_of_a_cell(shell: InteractiveShell) -> None:
+def test_two_algorithms_of_a_cell(shell: ipython.InteractiveShell) -> None:
     cell(shell, "--quiet", GOOD.replace("algorithm mine", "algorithm first") + "\n\n" + GOOD)
     assert (shell.user_ns["first"].name, shell.user_ns["mine"].name) == ("first", "mine")
 
@@ -131,7 +130,7 @@ def test_two_algorithms_of_a_cell(shell: InteractiveShell) -> None:
     ],
 )
 def test_what_is_wrong_is_shown_with_its_caret_and_no_traceback(
-    shell: InteractiveShell, line: str, text: str, said: str
+    shell: ipython.InteractiveShell, line: str, text: str, said: str
 ) -> None:
     captured = cell(shell, line, text)
     (shown,) = captured.outputs
@@ -141,15 +140,15 @@ def test_what_is_wrong_is_shown_with_its_caret_and_no_traceback(
         assert "^^^" in shown.data["text/html"] and "cell" in shown.data["text/html"]
 
 
-def test_an_error_outside_of_the_magic_has_no_traceback_either(shell: InteractiveShell) -> None:
-    with capture_output() as captured:
+def test_an_error_outside_of_the_magic_has_no_traceback_either(shell: ipython.InteractiveShell) -> None:
+    with ipython_capture.capture_output() as captured:
         shell.run_cell("import decgraph\ndecgraph.load('speculativ')")
     assert "Traceback" not in captured.stdout + captured.stderr
     assert "did you mean" in captured.outputs[0].data["text/plain"]
 
 
 @pytest.mark.budget(12)
-def test_a_checked_cell_shows_the_verdict_and_the_counterexample(shell: InteractiveShell) -> None:
+def test_a_checked_cell_shows_the_verdict_and_the_counterexample(shell: ipython.InteractiveShell) -> None:
     (shown,) = cell(shell, "--check", BAD).outputs
     page = Wellformed(shown.data["text/html"])
     assert "refuted" in page.text and "total variation" in page.text

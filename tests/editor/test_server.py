@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lib.lazily import language_server, lsp, pygls
 from lib.waiting import SECONDS, until
-from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcException
-from pygls.lsp.client import LanguageClient
 
 from decgraph.dsl.source import Source
-from decgraph.editor.server import LEGEND, offset_of, position, semantic
 
 STDLIB = Path(__file__).parents[2] / "stdlib"
 TEXT = (STDLIB / "speculative.dec").read_text(encoding="utf-8")
@@ -29,6 +26,8 @@ class Editor:
     the workspace's."""
 
     def __init__(self, uri: str = URI, folder: Path | None = None) -> None:
+        from pygls.lsp.client import LanguageClient
+
         self.uri, self.folder = uri, folder
         self.client, self.published = LanguageClient("test", "1"), dict[int | None, Any]()
         self.news = asyncio.Event()
@@ -115,7 +114,7 @@ async def session() -> None:
     assert len(places) == 2
     edit = await client.text_document_rename_async(lsp.RenameParams(document, gamma, "k"))
     assert len(edit.changes[URI]) == 2
-    with pytest.raises(JsonRpcException, match="already a parameter"):
+    with pytest.raises(pygls.JsonRpcException, match="already a parameter"):
         await client.text_document_rename_async(lsp.RenameParams(document, gamma, "target"))
     call = lsp.Position(*at_word(TEXT, "drafter(t.leaves", "drafter("))
     told = await client.text_document_signature_help_async(lsp.SignatureHelpParams(document, call))
@@ -199,9 +198,9 @@ async def checked() -> None:
         and "until the request is finished" in explained["html"]
         and "static cost" in explained["html"]
     )
-    with pytest.raises(JsonRpcException, match="no algorithm here"):
+    with pytest.raises(pygls.JsonRpcException, match="no algorithm here"):
         await page("explain", URI, "gone", "")
-    with pytest.raises(JsonRpcException, match="needs the function `asked`"):  # what the command line says, as it says it
+    with pytest.raises(pygls.JsonRpcException, match="needs the function `asked`"):  # what the command line says, as it says it
         await page("trace", URI, "asks", "")
     await editor.close()
 
@@ -273,7 +272,7 @@ async def across(folder: Path) -> None:
     assert len(expected) > 50
 
     asked = lsp.RenameParams(document, here, "same_token")
-    with pytest.raises(JsonRpcException, match="outside of this folder"):  # mine.dec is not in the workspace
+    with pytest.raises(pygls.JsonRpcException, match="outside of this folder"):  # mine.dec is not in the workspace
         await client.text_document_rename_async(asked)
     client.workspace_did_change_workspace_folders(
         lsp.DidChangeWorkspaceFoldersParams(lsp.WorkspaceFoldersChangeEvent([lsp.WorkspaceFolder(folder.as_uri(), "mine")], []))
@@ -281,10 +280,10 @@ async def across(folder: Path) -> None:
     assert places(await client.text_document_rename_async(asked)) == expected | own
     every = "means something in every program"
     for taken, why in [("rejection", every), ("argmax", every), ("mine_alone", "already an algorithm in mine.dec")]:
-        with pytest.raises(JsonRpcException, match=why):
+        with pytest.raises(pygls.JsonRpcException, match=why):
             await client.text_document_rename_async(lsp.RenameParams(document, here, taken))
     outer = lsp.Position(*at_word(MINE, "refines auto", "refines auto"))
-    with pytest.raises(JsonRpcException, match="name of its file"):
+    with pytest.raises(pygls.JsonRpcException, match="name of its file"):
         await client.text_document_rename_async(lsp.RenameParams(document, outer, "plain"))
     assert await client.text_document_prepare_rename_async(lsp.PrepareRenameParams(document, here)) is not None
 
@@ -369,21 +368,21 @@ def test_every_answer_takes_less_than_50_ms_of_processor_time(capsys: pytest.Cap
 
 def test_positions_are_counted_in_utf_16() -> None:
     source = Source("# é😀x\r\nsecond\rthird")
-    assert position(source, source.text.index("x")) == lsp.Position(0, 5)
-    assert position(source, source.text.index("third")) == lsp.Position(2, 0)
+    assert language_server.position(source, source.text.index("x")) == lsp.Position(0, 5)
+    assert language_server.position(source, source.text.index("third")) == lsp.Position(2, 0)
     for offset in range(len(source.text)):
         if source.text[offset] not in "\r\n":
-            assert offset_of(source, position(source, offset)) == offset
-    assert offset_of(source, lsp.Position(99, 99)) == len(source.text)
+            assert language_server.offset_of(source, language_server.position(source, offset)) == offset
+    assert language_server.offset_of(source, lsp.Position(99, 99)) == len(source.text)
 
 
 def test_semantic_tokens_are_the_pieces_of_the_text() -> None:
     text = "algorithm f(target: causal):\n    while not done:\n        commit argmax(target(ctx))\n"
-    data, words, line, column = semantic(Source(text)), [], 0, 0
+    data, words, line, column = language_server.semantic(Source(text)), [], 0, 0
     lines = text.splitlines()
     for n in range(0, len(data), 5):
         down, right, length, kind, _ = data[n : n + 5]
         line, column = line + down, right + (0 if down else column)
-        words.append((lines[line][column : column + length], LEGEND[kind]))
+        words.append((lines[line][column : column + length], language_server.LEGEND[kind]))
     assert words[0] == ("algorithm", "keyword")
     assert ("f", "function") in words and ("argmax", "function") in words and ("ctx", "variable") in words

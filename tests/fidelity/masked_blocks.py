@@ -22,12 +22,12 @@ def replay(
     repeats: bool = True,
     also: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda p: {},
 ) -> Replay:
-    """A program with the recording's parameters under our names (`named`: official name to ours; also: further parameters, from
-    the official ones)."""
+    """A program with the recording's parameters under our names (`named`: official name to ours; also: what else canvases.run
+    takes, from the official ones)."""
 
     def go(case: Case, backend: str) -> Outcome:
         p = case["parameters"]
-        length = p.get("gen_length", p.get("max_gen_length"))
+        length = next(p[name] for name in ("gen_length", "max_gen_length", "max_new_tokens") if name in p)
         params = {**{ours: p[theirs] for theirs, ours in named.items() if theirs in p}, **also(p)}
         return compared(
             case, [run(program, model, row, length, backend, cache=cache, **params) for row in case["prompt"]], repeats=repeats
@@ -54,24 +54,10 @@ def fast(cache: str | None) -> Replay:
     return go
 
 
-def prophet(case: Case, backend: str) -> Outcome:
-    p = case["parameters"]
+def needs(p: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How sure Prophet must be, early and late."""
     need = p["early_exit_thresholds"]
-    (row,) = case["prompt"]
-    done = run(
-        "prophet",
-        "llama_bidir",
-        row,
-        p["gen_length"],
-        backend,
-        block=p["block_length"],
-        steps=p["steps"],
-        answer=p["answer_start_offset"],
-        early=need["early"],
-        middle=need["mid"],
-        late=need["late"],
-    )
-    return compared(case, [done])
+    return {"early": need["early"], "middle": need["mid"], "late": need["late"]}
 
 
 LLADA = {"block_length": "block", "steps": "steps"}
@@ -79,7 +65,13 @@ DREAM = {"steps": "steps", "eps": "eps"}
 BUG = {("factor1_upstream_bug", c): FACTOR_BUG for c in ("output", "forwards", "decided", "cells computed", "tokens evaluated")}
 
 ENTRIES = [
-    Entry("dllm/prophet", "prophet", prophet, "masked", triton=1),
+    Entry(
+        "dllm/prophet",
+        "prophet",
+        replay("prophet", "llama_bidir", LLADA | {"answer_start_offset": "answer"}, also=needs),
+        "masked",
+        triton=1,
+    ),
     Entry("dllm/llada_low_confidence", "llada", replay("llada", "llama_bidir", LLADA), "masked", triton=1),
     Entry("dllm/dream_entropy", "dream", replay("dream", "qwen2_bidir_shift", DREAM), "masked", triton=1),
     Entry(

@@ -7,19 +7,10 @@ from typing import Any
 import numpy as np
 from fidelity.canvases import compared, run
 from fidelity.entry import Case, Entry, Outcome
+from fidelity.masked_blocks import replay
 from fidelity.masked_models import MASK, model
 from fidelity.masked_noise import tensors, uniform
 from fidelity.recorded_noise import Recorded
-
-
-def d3llm(case: Case, backend: str) -> Outcome:
-    p = case["parameters"]
-    (prompt,) = case["prompt"]
-    named = {"block_size": "block", "threshold": "tau", "block_add_threshold": "add"}
-    named |= {"cache_delay_iter": "delay", "refresh_interval": "refresh"}
-    params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p}
-    program = "d3llm_cache" if "delay" in params else "d3llm"
-    return compared(case, [run(program, "llama_bidir", prompt, p["max_new_tokens"], backend, **params)])
 
 
 def sdar(case: Case, backend: str) -> Outcome:
@@ -67,26 +58,24 @@ def dkv_greedy(case: Case, backend: str) -> Outcome:
     return compared(case, [made])
 
 
-def dkv_prefill(case: Case, backend: str) -> Outcome:
-    p = case["parameters"]
-    (prompt,) = case["prompt"]
-    made = run("dkv_prefill", "qwen2_bidir_shift", prompt, p["gen_length"], backend, steps=p["steps"])
-    return compared(case, [made])
-
+D3LLM = {"block_size": "block", "threshold": "tau", "block_add_threshold": "add"}
+D3LLM |= {"cache_delay_iter": "delay", "refresh_interval": "refresh"}
 
 ENTRIES = [
-    Entry("dllm/dkv_cache_dream_prefill", "dkv_prefill", dkv_prefill, "masked"),
+    Entry(
+        "dllm/dkv_cache_dream_prefill", "dkv_prefill", replay("dkv_prefill", "qwen2_bidir_shift", {"steps": "steps"}), "masked"
+    ),
     Entry("dllm/dkv_cache_greedy", "dkv_greedy", dkv_greedy, "masked", note="the recorded order is the noise"),
     Entry(
         "dllm2/d3llm_multi_block",
         "d3llm",
-        d3llm,
+        replay("d3llm", "llama_bidir", D3LLM),
         "masked",
         leaves_out={
             "early_stop": "upstream fills what lies behind an end of the text, and asks for it once more "
             "(d3llm/d3llm_LLaDA/d3llm_llada_generate_util.py:98)"
         },
     ),
-    Entry("dllm2/d3llm_multi_block_cache", "d3llm_cache", d3llm, "masked"),
+    Entry("dllm2/d3llm_multi_block_cache", "d3llm_cache", replay("d3llm_cache", "llama_bidir", D3LLM), "masked"),
     Entry("dllm2/block_diffusion_sdar", "sdar", sdar, "masked"),
 ]

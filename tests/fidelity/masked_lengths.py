@@ -3,6 +3,7 @@ Learn2PD's filter says; and Saber, which goes back."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,27 +12,6 @@ from fidelity.entry import GOLDEN, Case, Entry, Outcome
 from fidelity.masked_blocks import replay
 from fidelity.models import causal
 from safetensors.numpy import load_file
-
-
-def apd(case: Case, backend: str) -> Outcome:
-    p = case["parameters"]
-    (prompt,) = case["prompt"]
-    look = p["max_lookahead"] or p["gen_length"]
-    return compared(
-        case,
-        [
-            run(
-                "apd",
-                "qwen2_bidir_shift",
-                prompt,
-                p["gen_length"],
-                backend,
-                others={"verifier": causal("dllm/models/qwen2_ar")},
-                look=look,
-                r=p["apd_mixture_weight"],
-            )
-        ],
-    )
 
 
 def learn2pd(case: Case, backend: str, program: str = "learn2pd") -> Outcome:
@@ -71,84 +51,62 @@ def learn2pd_eot(case: Case, backend: str) -> Outcome:
     return learn2pd(case, backend, "learn2pd_eot")
 
 
-def r2_dllm(case: Case, backend: str) -> Outcome:
-    """A rule that the case has not is off: no clusters, or no cell that stays the same for so long."""
-    p = case["parameters"]
-    (prompt,) = case["prompt"]
-    done = run(
-        "r2_dllm",
-        "llama_bidir",
-        prompt,
-        p["gen_length"],
-        backend,
-        block=p["block_length"],
-        tau=p["threshold"],
-        spatial=p.get("spatial_threshold", 1),
-        size=p.get("confidence_cluster_size", 3),
-        clusters="token_cluster" in p,
-        calm=p.get("temporal_steps", 1000),
-        temporal=p.get("temporal_threshold", 1),
-    )
-    return compared(case, [done])
-
-
-def slow_fast(case: Case, backend: str) -> Outcome:
-    p = case["parameters"]
-    (prompt,) = case["prompt"]
-    named = {
-        "block_length": "block",
-        "k_exploration_steps": "explore",
-        "cycle_len_confidence_threshold": "far",
-        "cycle_length_stability_window": "window",
-        "cycle_length_stability_std_dev_threshold": "calm",
-        "high_confidence_threshold": "tau",
-    }
-    params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p}
-    return compared(case, [run("slow_fast", "llama_bidir", prompt, p["gen_length"], backend, **params)])
-
-
 NEAR = (
     "the 14th call decides, of two cells with entropies 1.546 and 1.550, the second; the public loop takes the first "
     "(model.py:548)"
 )
 
 
-def coherent_contextual(case: Case, backend: str) -> Outcome:
-    p = case["parameters"]
-    (prompt,) = case["prompt"]
-    done = run(
-        "coherent_contextual",
-        "qwen2_bidir_shift",
-        prompt,
-        p["gen_length"],
-        backend,
-        steps=p["steps"],
-        expand=p["expand_ratio"],
-        seek=p["seek_mode"],
-        entropies=p["alg"] == "entropy",
-    )
-    return compared(case, [done])
+def rules(p: Mapping[str, Any]) -> Mapping[str, Any]:
+    """R2-dLLM's rules. One that the case has not is off: no clusters, or no cell that stays the same for so long."""
+    rest = {
+        "spatial": "spatial_threshold",
+        "size": "confidence_cluster_size",
+        "calm": "temporal_steps",
+        "temporal": "temporal_threshold",
+    }
+    off = {"spatial": 1, "size": 3, "calm": 1000, "temporal": 1}
+    return {"clusters": "token_cluster" in p, **{ours: p.get(theirs, off[ours]) for ours, theirs in rest.items()}}
 
 
+def autoregressive(p: Mapping[str, Any]) -> Mapping[str, Any]:
+    """APD's second model, and how far it looks."""
+    return {"others": {"verifier": causal("dllm/models/qwen2_ar")}, "look": p["max_lookahead"] or p["gen_length"]}
+
+
+SLOW_FAST = {
+    "block_length": "block",
+    "k_exploration_steps": "explore",
+    "cycle_len_confidence_threshold": "far",
+    "cycle_length_stability_window": "window",
+    "cycle_length_stability_std_dev_threshold": "calm",
+    "high_confidence_threshold": "tau",
+}
+CCD = {"steps": "steps", "expand_ratio": "expand", "seek_mode": "seek"}
 FILTER = "the recorded filter is handed over as a function"
 
 ENTRIES = [
     Entry(
         "dllm/ccd",
         "coherent_contextual",
-        coherent_contextual,
+        replay("coherent_contextual", "qwen2_bidir_shift", CCD, also=lambda p: {"entropies": p["alg"] == "entropy"}),
         "masked",
         differs={("noseek_u2", column): NEAR for column in ("output", "decided")},
     ),
-    Entry("dllm2/slow_fast", "slow_fast", slow_fast, "masked"),
-    Entry("dllm/r2_dllm", "r2_dllm", r2_dllm, "masked"),
+    Entry("dllm2/slow_fast", "slow_fast", replay("slow_fast", "llama_bidir", SLOW_FAST), "masked"),
+    Entry(
+        "dllm/r2_dllm",
+        "r2_dllm",
+        replay("r2_dllm", "llama_bidir", {"block_length": "block", "threshold": "tau"}, also=rules),
+        "masked",
+    ),
     Entry("dllm2/learn2pd", "learn2pd", learn2pd, "masked", note=FILTER),
     Entry("dllm2/learn2pd_eot", "learn2pd_eot", learn2pd_eot, "masked", note=FILTER),
     Entry("dllm2/saber", "saber", replay("saber", "llama_bidir", {"block_length": "block", "n": "n"}), "masked"),
     Entry(
         "dllm/apd",
         "apd",
-        apd,
+        replay("apd", "qwen2_bidir_shift", {"apd_mixture_weight": "r"}, also=autoregressive),
         "masked",
     ),
 ]

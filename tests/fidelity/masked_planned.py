@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from fidelity.canvases import compared, run
 from fidelity.entry import Case, Entry, Outcome, recording
+from fidelity.masked_blocks import LLADA, replay
 from fidelity.masked_noise import tensors, uniform
 from fidelity.recorded_noise import Recorded
 
@@ -41,46 +43,36 @@ def maskgit(case: Case, backend: str) -> Outcome:
     return compared(case, [done])
 
 
-def pc_sampler(case: Case, backend: str) -> Outcome:
-    p = case["parameters"]
-    (prompt,) = case["prompt"]
+def frequencies(p: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How often a token occurs anywhere, as a function."""
     often = recording("dllm/pc_sampler")["background_frequency"]
-    done = run(
-        "pc_sampler",
-        "llama_bidir",
-        prompt,
-        p["gen_length"],
-        backend,
-        externs={"frequency": lambda token: often[token]},
-        block=p["block_length"],
-        steps=p["steps"],
-        lam=p["lambd"],
-        alpha=p["alpha"],
-    )
-    return compared(case, [done])
+    return {"externs": {"frequency": lambda token: often[token]}}
 
 
-def eoser(case: Case, backend: str) -> Outcome:
-    """All three files: LLaDA's schedule where there are blocks of a length, else ascending steps; ASS discounts nothing."""
-    p = case["parameters"]
-    (prompt,) = case["prompt"]
-    program = "eoser" if "block_length" in p else "eoser_ass"
-    named = {
-        "block_length": "block",
-        "steps": "steps",
-        "block_num": "groups",
-        "eos_min_gamma": "least",
-        "eos_max_gamma": "most",
-    }
-    params = {"least": 1.0, "most": 1.0} | {ours: p[theirs] for theirs, ours in named.items() if theirs in p}
-    return compared(case, [run(program, "llama_bidir", prompt, p["gen_length"], backend, eos=p["eos_id"], **params)])
+def ends(p: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The end of a text, which ASS alone does not discount."""
+    return {"eos": p["eos_id"], "least": p.get("eos_min_gamma", 1.0), "most": p.get("eos_max_gamma", 1.0)}
 
+
+EOSER = {"block_length": "block", "steps": "steps", "block_num": "groups"}
 
 ENTRIES = [
     Entry("dllm2/maskgit", "maskgit", maskgit, "masked", note="draws read the recorded noise"),
-    Entry("dllm/pc_sampler", "pc_sampler", pc_sampler, "masked", note="the recorded frequencies are handed over as a function"),
+    Entry(
+        "dllm/pc_sampler",
+        "pc_sampler",
+        replay("pc_sampler", "llama_bidir", LLADA | {"lambd": "lam", "alpha": "alpha"}, also=frequencies),
+        "masked",
+        note="the recorded frequencies are handed over as a function",
+    ),
     *(
-        Entry(f"dllm/{file}", program, eoser, "masked", note="the canvas is compared, also behind the end of the text")
+        Entry(
+            f"dllm/{file}",
+            program,
+            replay(program, "llama_bidir", EOSER, also=ends),
+            "masked",
+            note="the canvas is compared, also behind the end of the text",
+        )
         for file, program in (("eoser", "eoser"), ("ass", "eoser_ass"), ("eoser_ass", "eoser_ass"))
     ),
 ]

@@ -9,11 +9,11 @@ from functools import cache
 from typing import Any
 
 import torch
-import transformers
 from fidelity import models
 from fidelity.entry import Case, Entry, Outcome, recording
 from fidelity.forced import Law, laws, near
 from fidelity.watched import run
+from lib.lazily import transformers
 
 from decgraph import stdlib
 from decgraph.hf.processors import BatchReading, shaping_of
@@ -22,14 +22,14 @@ from decgraph.runtime.automaton import Automaton
 
 SIZE = 32
 THEIRS = {
-    "top_k": transformers.TopKLogitsWarper,
-    "top_p": transformers.TopPLogitsWarper,
-    "min_p": transformers.MinPLogitsWarper,
-    "typical_p": transformers.TypicalLogitsWarper,
-    "epsilon_cutoff": transformers.EpsilonLogitsWarper,
-    "eta_cutoff": transformers.EtaLogitsWarper,
-    "top_h": transformers.TopHLogitsWarper,
-    "temperature": transformers.TemperatureLogitsWarper,
+    "top_k": "TopKLogitsWarper",
+    "top_p": "TopPLogitsWarper",
+    "min_p": "MinPLogitsWarper",
+    "typical_p": "TypicalLogitsWarper",
+    "epsilon_cutoff": "EpsilonLogitsWarper",
+    "eta_cutoff": "EtaLogitsWarper",
+    "top_h": "TopHLogitsWarper",
+    "temperature": "TemperatureLogitsWarper",
 }
 """transformers' warpers by the names of its settings."""
 
@@ -67,7 +67,7 @@ def filters(case: Case, backend: str) -> Outcome:
     names = {"mass": "typical_p"} | {"epsilon": case["filter"]}
     p = dict(case["parameters"])
     keep = {"min_tokens_to_keep": p.pop("min_tokens_to_keep")} if "min_tokens_to_keep" in p else {}
-    made = [THEIRS[names.get(name, name)](value, **keep) for name, value in p.items()]
+    made = [getattr(transformers, THEIRS[names.get(name, name)])(value, **keep) for name, value in p.items()]
     if "order" in case:
         made.sort(key=lambda warper: case["order"].index(type(warper).__name__))
     return filtered(case, backend, settings(made, (0,)), "logits/filters", 1e-6)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-import transformers
 from fidelity.canvases import MASK, run
 from fidelity.entry import GOLDEN
+from lib.lazily import transformers
 
 PROMPT, LENGTH = (71, 86, 8, 100, 14), 8
 TEXT = """

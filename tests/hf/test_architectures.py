@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-import transformers as T
+from lib.lazily import transformers as T
 from lib.models.hf_models import noisy
 
 import decgraph

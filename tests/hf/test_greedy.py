@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from lib.lazily import processors, transformers
 from lib.models.hf_models import MASK, PROMPT, RAGGED, V
-from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList, TopKLogitsWarper
 
 import decgraph
 
@@ -89,16 +89,8 @@ def test_several_copies(target: Any, speculative: Make) -> None:
     assert got.tolist() == expected.repeat_interleave(2, 0).tolist()
 
 
-class Even(LogitsProcessor):
-    """Prefers even tokens the more, the longer the text is; a pure function that transformers does not know."""
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        even = torch.arange(scores.shape[-1]) % 2 == 0
-        return torch.where(even, scores + 0.05 * input_ids.shape[1], scores)
-
-
 def test_processors_of_ones_own(target: Any, speculative: Make) -> None:
-    own = LogitsProcessorList([Even(), TopKLogitsWarper(5)])
+    own = transformers.LogitsProcessorList([processors.Even(), transformers.TopKLogitsWarper(5)])
     settings = {"logits_processor": own, "repetition_penalty": 1.3, "eos_token_id": None}
     got = both(target, speculative(), RAGGED, attention_mask=MASK, **settings)
     assert got.tolist() != both(target, speculative(), RAGGED, attention_mask=MASK, eos_token_id=None).tolist()
@@ -112,20 +104,9 @@ def test_a_constraint_by_prefix_and_row(target: Any, speculative: Make) -> None:
     both(target, speculative(), RAGGED, attention_mask=MASK, prefix_allowed_tokens_fn=allowed)
 
 
-class At(StoppingCriteria):
-    """True after one of these tokens."""
-
-    def __init__(self, *tokens: int) -> None:
-        self.tokens = tokens
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        assert scores is None
-        return torch.tensor([int(row[-1]) in self.tokens for row in input_ids])
-
-
 def test_stopping_criteria_of_ones_own(target: Any, made: Make) -> None:
     free = target.generate(RAGGED, attention_mask=MASK, do_sample=False, max_new_tokens=24, eos_token_id=None)
-    own = StoppingCriteriaList([At(int(free[0, 12]), int(free[1, 9]))])
+    own = transformers.StoppingCriteriaList([processors.At(int(free[0, 12]), int(free[1, 9]))])
     got = both(target, made(), RAGGED, attention_mask=MASK, stopping_criteria=own)
     assert (got[:, -1] == 0).any(), "a row ended early"
     one = both(target, made(), PROMPT, stopping_criteria=[lambda ids, scores: ids.shape[1] >= 11], eos_token_id=None)

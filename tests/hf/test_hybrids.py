@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-import transformers as t
+from lib.lazily import transformers as t
 from lib.models.hf_models import llama
 
 import decgraph

@@ -6,6 +6,7 @@ Exactly, on random scores under random settings; and by counting, `generate(do_s
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from lib.lazily import transformers
 from lib.models.hf_models import PROMPT, V, llama
 from quick import examples
-from transformers import GenerationConfig
 
 import decgraph
 from decgraph.backends.torch.rows import Rows
@@ -31,7 +32,7 @@ TOKEN = st.integers(0, SIZE - 1)
 
 @st.composite
 def configurations(draw: Any) -> dict[str, Any]:
-    """Settings of a GenerationConfig, any of them together."""
+    """Settings of a transformers.GenerationConfig, any of them together."""
     fields: dict[str, Any] = {"do_sample": True, "max_new_tokens": 5, "eos_token_id": 2, "pad_token_id": 0}
     maybe = {
         "temperature": st.sampled_from([0.3, 0.7, 1.3, 2.5]),
@@ -58,14 +59,16 @@ def configurations(draw: Any) -> dict[str, Any]:
     return fields
 
 
-MODEL = llama(1, vocab_size=SIZE)
+@cache
+def model() -> Any:
+    return llama(1, vocab_size=SIZE)
 
 
 def theirs(fields: dict[str, Any], prompt: torch.Tensor) -> Any:
     """The list that `generate` makes of a configuration, in its order."""
-    config = GenerationConfig(**fields)
-    MODEL._prepare_special_tokens(config, device="cpu")
-    return MODEL._get_logits_processor(
+    config = transformers.GenerationConfig(**fields)
+    model()._prepare_special_tokens(config, device="cpu")
+    return model()._get_logits_processor(
         generation_config=config, input_ids_seq_length=prompt.shape[1], encoder_input_ids=prompt, device="cpu"
     )
 

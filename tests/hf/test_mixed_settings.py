@@ -11,24 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from lib.lazily import processors
+from lib.lazily import transformers as hf
 from lib.models.hf_models import PROMPT
-from transformers import LogitsProcessor, LogitsProcessorList
-from transformers.generation.logits_process import (
-    NoRepeatNGramLogitsProcessor,
-    RepetitionPenaltyLogitsProcessor,
-    SequenceBiasLogitsProcessor,
-)
 
 import decgraph
 from decgraph.errors import DecError
-
-
-class Sinking(LogitsProcessor):
-    """Applied twice it is another function: every call flattens the scores and lowers some of them."""
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        return 0.6 * scores - 0.8 * (torch.arange(scores.shape[-1]) % 3 == 0)
-
 
 SETTINGS: dict[str, Callable[[], dict[str, Any]]] = {
     "plain": dict,
@@ -38,7 +26,7 @@ SETTINGS: dict[str, Callable[[], dict[str, Any]]] = {
     "penalty and triples": lambda: {"repetition_penalty": 1.3, "no_repeat_ngram_size": 3},
     "at least six": lambda: {"min_new_tokens": 6, "repetition_penalty": 1.2},
     "suppressed": lambda: {"suppress_tokens": [50, 12, 31, 7]},
-    "own": lambda: {"logits_processor": LogitsProcessorList([Sinking()])},
+    "own": lambda: {"logits_processor": hf.LogitsProcessorList([processors.Sinking()])},
     "normalised": lambda: {"renormalize_logits": True, "repetition_penalty": 1.2},
     "prefix": lambda: {"prefix_allowed_tokens_fn": lambda batch, ids: list(range(int(ids[-1]) % 3, 60, 2))},
 }
@@ -120,9 +108,12 @@ def refined(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 
 
 PROCESSORS: dict[str, Callable[[], list[Any]]] = {
-    "bias": lambda: [SequenceBiasLogitsProcessor([[[12], 2.0], [[31], -1.5], [[8, 50], 3.0]])],
-    "penalty and triples": lambda: [RepetitionPenaltyLogitsProcessor(1.3), NoRepeatNGramLogitsProcessor(3)],
-    "own": lambda: [Sinking()],
+    "bias": lambda: [hf.SequenceBiasLogitsProcessor([[[12], 2.0], [[31], -1.5], [[8, 50], 3.0]])],
+    "penalty and triples": lambda: [
+        hf.RepetitionPenaltyLogitsProcessor(1.3),
+        hf.NoRepeatNGramLogitsProcessor(3),
+    ],
+    "own": lambda: [processors.Sinking()],
 }
 
 

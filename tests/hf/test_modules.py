@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from lib.lazily import transformers
 from lib.models.hf_models import MASK, PROMPT, RAGGED, llama, noisy
-from transformers import LlamaForCausalLM
 
 import decgraph
 from decgraph.errors import DecError
@@ -174,7 +174,7 @@ def test_copies_and_saved_models_are_whole(backend: str, tmp_path: Path) -> None
         assert weight.is_contiguous(), name
         weight.mul_(1)  # what state_dict gives are still the module's own weights
         assert weight.data_ptr() == dict(model.named_parameters())[name].data_ptr()
-    read = LlamaForCausalLM.from_pretrained(tmp_path)
+    read = transformers.LlamaForCausalLM.from_pretrained(tmp_path)
     assert read.generate(PROMPT, custom_generate=door, **GREEDY).tolist() == expected
 
 

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import peft
 import pytest
 import torch
+from lib.lazily import peft
 from lib.models.hf_models import llama, noisy
 
 import decgraph

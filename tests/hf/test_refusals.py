@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
+from lib.lazily import processors, transformers
 from lib.models.hf_models import MASK, PROMPT, RAGGED, V, llama
-from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria, SynthIDTextWatermarkingConfig
-from transformers.generation.streamers import BaseStreamer
 
 import decgraph
 from decgraph.errors import DecError
@@ -52,7 +50,7 @@ def test_settings(asked: dict[str, Any], target: Any, speculative: Make) -> None
 
 def test_a_cache_that_changes_answers(target: Any) -> None:
     with pytest.raises(DecError, match="cache_implementation='quantized'"):
-        settings.refuse(GenerationConfig(cache_implementation="quantized"), target)
+        settings.refuse(transformers.GenerationConfig(cache_implementation="quantized"), target)
 
 
 def test_an_assistant_is_a_drafter(target: Any, drafter: Any, speculative: Make) -> None:
@@ -64,51 +62,8 @@ def test_guidance_keeps_a_cache(target: Any, speculative: Make) -> None:
 
 
 def test_a_watermark_with_a_history(target: Any, speculative: Make) -> None:
-    config = SynthIDTextWatermarkingConfig(ngram_len=3, keys=[1, 2, 3])
+    config = transformers.SynthIDTextWatermarkingConfig(ngram_len=3, keys=[1, 2, 3])
     assert "SynthIDTextWatermarkLogitsProcessor keeps state" in refused(target, speculative(), watermarking_config=config)
-
-
-class Counts(LogitsProcessor):
-    """Bans a token after so many calls: right only if it is called once for every token."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        self.calls += 1
-        return scores.index_fill(1, torch.tensor([5]), -float("inf")) if self.calls > 100 else scores
-
-
-class Remembers(LogitsProcessor):
-    """Holds a list inside an object."""
-
-    def __init__(self) -> None:
-        self.memory = {"seen": [0]}
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        self.memory["seen"].append(int(input_ids[0, -1]))
-        return scores
-
-
-class Accumulates(LogitsProcessor):
-    """Changes a tensor in place."""
-
-    def __init__(self) -> None:
-        self.mean = torch.zeros(V)
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        self.mean.mul_(0.9).add_(scores[0], alpha=0.1)
-        return scores
-
-
-class Rolls(LogitsProcessor):
-    """Draws from a generator of its own."""
-
-    def __init__(self) -> None:
-        self.generator = torch.Generator().manual_seed(1)
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        return scores + torch.rand(scores.shape, generator=self.generator)
 
 
 def closure() -> Callable[..., torch.Tensor]:
@@ -127,54 +82,34 @@ def noise(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("processor", "name", "what"),
+    ("name", "what"),
     [
-        (Counts(), "Counts", "calls"),
-        (Remembers(), "Remembers", "memory"),
-        (Accumulates(), "Accumulates", "mean"),
-        (Rolls(), "Rolls", "generator"),
-        (closure(), "remember", "last"),
-        (noise, "noise", "different scores"),
+        ("Counts", "calls"),
+        ("Remembers", "memory"),
+        ("Accumulates", "mean"),
+        ("Rolls", "generator"),
+        ("remember", "last"),
+        ("noise", "different scores"),
     ],
 )
-def test_processors_that_keep_state(processor: Any, name: str, what: str, target: Any, speculative: Make) -> None:
+def test_processors_that_keep_state(name: str, what: str, target: Any, speculative: Make) -> None:
+    functions = {"remember": closure, "noise": lambda: noise}
+    processor = functions[name]() if name in functions else getattr(processors, name)()
     text = refused(target, speculative(), logits_processor=[processor])
     assert f"{name} keeps state between calls" in text
     assert what in text
     assert "input_ids" in text
 
 
-class Late(LogitsProcessor):
-    """Begins to remember when the text is long: seen after the run, and then there is no text."""
-
-    def __init__(self) -> None:
-        self.longest = 0
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        if input_ids.shape[1] > 9:
-            self.longest = int(input_ids.shape[1])
-        return scores
-
-
 def test_state_that_comes_later(target: Any, speculative: Make) -> None:
-    assert "Late keeps state between calls: its longest changed" in refused(target, speculative(), logits_processor=[Late()])
-
-
-class Prepares(LogitsProcessor):
-    """Makes a table at its first call: that is no state, since every call gives what the first gave."""
-
-    table: torch.Tensor | None = None
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        if self.table is None:
-            self.table = torch.linspace(0, 3, scores.shape[-1])
-        return scores + self.table
+    text = refused(target, speculative(), logits_processor=[processors.Late()])
+    assert "Late keeps state between calls: its longest changed" in text
 
 
 def test_what_is_prepared_once_is_no_state(target: Any, speculative: Make) -> None:
     asked = {"max_new_tokens": 8, "do_sample": False}
-    got = target.generate(PROMPT, custom_generate=speculative(), logits_processor=[Prepares()], **asked)
-    assert got.tolist() == target.generate(PROMPT, logits_processor=[Prepares()], **asked).tolist()
+    got = target.generate(PROMPT, custom_generate=speculative(), logits_processor=[processors.Prepares()], **asked)
+    assert got.tolist() == target.generate(PROMPT, logits_processor=[processors.Prepares()], **asked).tolist()
 
 
 def test_processors_that_fail_or_give_nonsense(target: Any, speculative: Make) -> None:
@@ -190,29 +125,14 @@ def test_processors_that_fail_or_give_nonsense(target: Any, speculative: Make) -
         assert "<lambda> must return finite scores or -inf" in refused(target, door, logits_processor=undefined)
 
 
-class Confident(StoppingCriteria):
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> Any:
-        return scores[-1].softmax(-1).max() > 0.5
-
-
 def test_criteria_that_read_scores(target: Any, speculative: Make) -> None:
-    text = refused(target, speculative(), stopping_criteria=[Confident()])
+    text = refused(target, speculative(), stopping_criteria=[processors.Confident()])
     assert "the stopping criterion Confident raised TypeError" in text
     assert "scores None" in text
 
 
-class Sink(BaseStreamer):
-    ended = False
-
-    def put(self, value: torch.Tensor) -> None:
-        pass
-
-    def end(self) -> None:
-        self.ended = True
-
-
 def test_a_streamer_shows_one_sequence(target: Any, speculative: Make) -> None:
-    sink = Sink()
+    sink = processors.Sink()
     assert "streamer shows one sequence" in refused(target, speculative(), RAGGED, attention_mask=MASK, streamer=sink)
     assert sink.ended, "who waits for it is told"
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from lib.lazily import processors, transformers
 from lib.models.hf_models import llama
 from lib.waiting import SECONDS, ended
-from transformers import AutoModelForCausalLM, AutoTokenizer, TextIteratorStreamer, TextStreamer
-from transformers.generation.streamers import BaseStreamer
 
 import decgraph
 from decgraph import zoo
@@ -22,7 +21,7 @@ TEXTS = ["def main():\n    return", "import os\n\n", "class A:\n    def __init__
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    made = AutoTokenizer.from_pretrained(zoo.path("target"))
+    made = transformers.AutoTokenizer.from_pretrained(zoo.path("target"))
     made.padding_side = "left"
     made.pad_token = made.pad_token or made.eos_token
     return made
@@ -30,12 +29,12 @@ def tokenizer() -> Any:
 
 @pytest.fixture(scope="module")
 def shipped() -> Any:
-    return AutoModelForCausalLM.from_pretrained(zoo.path("target"), dtype=torch.float32)
+    return transformers.AutoModelForCausalLM.from_pretrained(zoo.path("target"), dtype=torch.float32)
 
 
 @pytest.fixture(scope="module")
 def small() -> Any:
-    return AutoModelForCausalLM.from_pretrained(zoo.path("drafter"), dtype=torch.float32)
+    return transformers.AutoModelForCausalLM.from_pretrained(zoo.path("drafter"), dtype=torch.float32)
 
 
 def greedy(model: Any, inputs: Any, **more: Any) -> list[list[int]]:
@@ -78,7 +77,7 @@ def test_parts_of_a_model(algorithm: str, given: dict[str, Any], shipped: Any, t
     for parts in (given, live):
         door = decgraph.hf(algorithm, backend=backend, **parts)
         assert greedy(shipped, inputs, max_new_tokens=16, custom_generate=door) == expected
-    coarse = AutoModelForCausalLM.from_pretrained(zoo.path("target"), dtype=torch.bfloat16)
+    coarse = transformers.AutoModelForCausalLM.from_pretrained(zoo.path("target"), dtype=torch.bfloat16)
     # In 16 bits tokens may be as likely as each other: what is lossless gives what decgraph decodes alone.
     expected = greedy(coarse, inputs, max_new_tokens=8, custom_generate=decgraph.hf("autoregressive", backend=backend))
     assert (
@@ -141,24 +140,9 @@ def test_functions_that_read_text(given: bool, shipped: Any, small: Any, tokeniz
     assert seen[0] == TEXTS[0]
 
 
-class Log(BaseStreamer):
-    """What was put, in order."""
-
-    def __init__(self) -> None:
-        self.put_: list[list[int]] = []
-        self.ended = 0
-
-    def put(self, value: torch.Tensor) -> None:
-        assert value.device.type == "cpu"
-        self.put_.append(value.flatten().tolist())
-
-    def end(self) -> None:
-        self.ended += 1
-
-
 def test_a_streamer_gets_every_commit(shipped: Any, small: Any, tokenizer: Any, backend: str) -> None:
     inputs = tokenizer(TEXTS[:1], return_tensors="pt", return_token_type_ids=False)
-    log, door = Log(), decgraph.hf("speculative", drafter=small, backend=backend)
+    log, door = processors.Log(), decgraph.hf("speculative", drafter=small, backend=backend)
     (ids,) = greedy(shipped, inputs, custom_generate=door, streamer=log)
     assert log.put_[0] == inputs["input_ids"][0].tolist(), "generate puts the prompt"
     assert [t for part in log.put_ for t in part] == ids
@@ -169,10 +153,10 @@ def test_a_streamer_gets_every_commit(shipped: Any, small: Any, tokenizer: Any, 
 def test_text_streams(shipped: Any, small: Any, tokenizer: Any, backend: str, capsys: pytest.CaptureFixture[str]) -> None:
     inputs = tokenizer(TEXTS[:1], return_tensors="pt", return_token_type_ids=False)
     door = decgraph.hf("speculative", drafter=small, backend=backend)
-    (ids,) = greedy(shipped, inputs, custom_generate=door, streamer=TextStreamer(tokenizer))
+    (ids,) = greedy(shipped, inputs, custom_generate=door, streamer=transformers.TextStreamer(tokenizer))
     assert capsys.readouterr().out == tokenizer.decode(ids) + "\n"
 
-    iterator = TextIteratorStreamer(tokenizer, skip_prompt=True, timeout=SECONDS)
+    iterator = transformers.TextIteratorStreamer(tokenizer, skip_prompt=True, timeout=SECONDS)
     thread = threading.Thread(target=lambda: greedy(shipped, inputs, custom_generate=door, streamer=iterator), daemon=True)
     thread.start()
     text = "".join(iterator)
@@ -181,7 +165,7 @@ def test_text_streams(shipped: Any, small: Any, tokenizer: Any, backend: str, ca
 
 
 def test_an_error_ends_the_stream(shipped: Any, tokenizer: Any) -> None:
-    log = Log()
+    log = processors.Log()
     with pytest.raises(DecError):
         greedy(shipped, tokenizer(TEXTS[0], return_tensors="pt", return_token_type_ids=False),
                custom_generate=decgraph.hf("autoregressive"), streamer=log, output_attentions=True)  # fmt: skip
@@ -199,7 +183,7 @@ def test_a_masked_model_has_no_generate(masked: Any, backend: str) -> None:
     """So the door is called by itself, and gives what decgraph.run gives."""
     from transformers import GenerationConfig
 
-    tokenizer = AutoTokenizer.from_pretrained(zoo.path("masked"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(zoo.path("masked"))
     ids = tokenizer("add 12 + 30 =", return_tensors="pt")["input_ids"]
     door = decgraph.hf("fast_dllm", backend=backend, seed=1)
     config = GenerationConfig(max_new_tokens=16, eos_token_id=tokenizer.eos_token_id, pad_token_id=0)

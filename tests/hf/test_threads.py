@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
+from lib.lazily import modeling, transformers
 from lib.models.hf_models import llama, noisy
 
 import decgraph
-from decgraph.zoo.modeling import MedusaConfig, MedusaHeads
 
 THREADS = 4
 
@@ -56,7 +55,7 @@ def models() -> dict[str, Any]:
     return {
         "target": llama(1),
         "drafter": noisy(llama(1), 0.03),
-        "heads": MedusaHeads(MedusaConfig(hidden_size=32, inner_size=16, heads=2)).eval(),
+        "heads": modeling.MedusaHeads(modeling.MedusaConfig(hidden_size=32, inner_size=16, heads=2)).eval(),
         "masked": transformers.BertForMaskedLM(bert).eval(),
     }
 

@@ -22,7 +22,8 @@ from lib.waiting import SECONDS
 import decgraph
 from lab import gallery, pictures
 
-pytest.importorskip("mkdocs", reason="the site needs the extra `site`")
+if importlib.util.find_spec("mkdocs") is None:
+    pytest.skip("the site needs the extra `site`", allow_module_level=True)
 
 
 def loaded() -> ModuleType:

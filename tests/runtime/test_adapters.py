@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import peft
 import pytest
 import torch
-import transformers
+from lib.lazily import peft, transformers
 from lib.models.hf_models import llama
 from safetensors.torch import load_file, save_file
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
+from lib.lazily import transformers
 from lib.models import hf_models
 
 import decgraph

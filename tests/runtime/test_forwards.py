@@ -12,7 +12,7 @@ from lib.models import hf_models
 import decgraph
 from decgraph.cli.main import main
 from decgraph.runtime.models import hf, sharing
-from decgraph.runtime.models.decoder import decoder, make
+from decgraph.runtime.models.decoder import decoder
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 from decgraph.runtime.models.forwards import ForwardChoice
 from decgraph.runtime.native import decoder as native_decoder
@@ -77,7 +77,7 @@ def test_a_run_in_json_and_in_its_summary(monkeypatch: pytest.MonkeyPatch, capsy
     assert "forwards" not in capsys.readouterr().out  # nothing unusual
     sharing.forget()
     monkeypatch.setattr(hf, "decoder_net", lambda *_: UnknownToDecoder("a reason"))
-    monkeypatch.setattr(make, "different", lambda *_: 1 / 0)
+    monkeypatch.setattr("decgraph.runtime.models.decoder.make.different", lambda *_: 1 / 0)
     assert main(arguments) == 0
     assert "as a module: ZeroDivisionError" in " ".join(capsys.readouterr().out.split())
 

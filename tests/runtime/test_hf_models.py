@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import transformers
+from lib.lazily import modeling, transformers
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
@@ -19,7 +19,6 @@ from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.interface import MASK, Scores, SoftCell
 from decgraph.runtime.models.masked_load import load_masked
 from decgraph.runtime.models.table import TableModel
-from decgraph.zoo import modeling
 
 V, WIDTH, MASK_ID = 23, 16, 22
 PATHS = [(1, 2, 3, 4, 5), (1, 2, 3), (1, 2, 7, 8), (9,), (1, 2, 3, 4, 6)]

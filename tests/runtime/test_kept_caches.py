@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from lib.lazily import transformers
 
 import decgraph
 from decgraph.bench.agreement import Agreement
@@ -75,7 +75,7 @@ def test_a_conversation_is_what_generate_writes(name: str, theirs: Any) -> None:
 @pytest.fixture(scope="module")
 def theirs() -> Any:
     """The shipped target as transformers loads it."""
-    return AutoModelForCausalLM.from_pretrained(decgraph.zoo.path("target"), dtype=torch.float32).eval()
+    return transformers.AutoModelForCausalLM.from_pretrained(decgraph.zoo.path("target"), dtype=torch.float32).eval()
 
 
 def test_only_new_tokens_are_computed() -> None:

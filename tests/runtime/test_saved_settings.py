@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
+from lib.lazily import transformers
 from lib.models.model_folders import folder, model, tokenizer
 from lib.server import served
 

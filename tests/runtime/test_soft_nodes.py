@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
+from lib.lazily import transformers
 from lib.models.hf_models import V, gpt2, llama
 from lib.stdlib.table_models import layered, tables
 

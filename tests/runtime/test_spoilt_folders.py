@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
+from lib.lazily import transformers
 from lib.models.model_folders import folder
 from safetensors.torch import load_file, save_file
 

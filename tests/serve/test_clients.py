@@ -10,8 +10,8 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
+from lib.lazily import httpx
 from lib.server import served
 from lib.waiting import SECONDS, until
 

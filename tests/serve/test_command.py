@@ -8,14 +8,13 @@ import socket
 import sys
 from typing import Any
 
-import httpx
 import pytest
+from lib.lazily import http_server, httpx
 from lib.waiting import SECONDS, started
 
 from decgraph.cli.main import main
 from decgraph.serve.catalogue import Catalogue
 from decgraph.serve.logs import JsonFormatter
-from decgraph.serve.server import listen
 
 Capture = pytest.CaptureFixture[str]
 
@@ -49,7 +48,7 @@ def test_serves_until_a_signal() -> None:
 
 
 def test_clients_connect_as_soon_as_the_address_is_told() -> None:
-    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname(), timeout=5):
+    with http_server.listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname(), timeout=5):
         pass
 
 
@@ -95,7 +94,7 @@ def test_without_the_extra(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_algorithms_share_the_models(catalogue: Catalogue) -> None:
-    from decgraph.runtime.models.distinct import original_of
+    from decgraph.runtime.models.sharing import original_of
 
     targets = {id(original_of(s.models["target"])) for s in catalogue.sessions.values()}
     assert len(targets) == 1 and len(catalogue.models()) == 2

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
+from lib.lazily import httpx
 from lib.waiting import SECONDS
 
 import decgraph

@@ -12,10 +12,10 @@ import time
 import weakref
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.lazily import httpx
 from lib.server import served
 from lib.waiting import SECONDS, ended, until
 from pydantic import ValidationError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import pytest
+from lib.lazily import httpx
 from lib.server import client, served
 from lib.waiting import SECONDS, ended, until
 

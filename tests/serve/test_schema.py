@@ -14,8 +14,6 @@ from lib.waiting import SECONDS
 
 from decgraph.serve.generation import Limits
 
-schemathesis = pytest.importorskip("schemathesis")
-
 
 @pytest.fixture(scope="module")
 def app(catalogue: Any) -> Iterator[Any]:
@@ -27,6 +25,7 @@ def app(catalogue: Any) -> Iterator[Any]:
 @pytest.mark.slow
 @pytest.mark.budget(26)
 def test_requests_of_every_shape(app: Any) -> None:
+    schemathesis = pytest.importorskip("schemathesis")
     from schemathesis import GenerationMode
     from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from lib.lazily import httpx
 from lib.server import served
 from lib.waiting import SECONDS
 

@@ -62,7 +62,7 @@ def shared(folder: str) -> Any:
 
 def by_mode(mode: str) -> list[str]:
     """Algorithms that claim to refine autoregressive in this mode."""
-    return [name for name, claim in shelf.claims(mode) if claim.spec == "autoregressive"]
+    return shelf.refining(mode, "autoregressive")
 
 
 def requests(count: int) -> list[dict[str, Any]]:

@@ -7,17 +7,14 @@ import random
 
 import pytest
 from lib.stdlib.combinations import composed, drawn, well_typed
-from lib.stdlib.letters import Letters
 from lib.stdlib.requests import V, done, heard
+from lib.stdlib.sessions import session_of
 
 from decgraph.api import Algorithm
-from decgraph.backends.registry import machine
-from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
 from decgraph.errors import DecError
 from decgraph.passes.plan import Plan
 from decgraph.runtime.request import Request
-from decgraph.runtime.session import Session, check_params
 
 COUNT = 300
 
@@ -46,17 +43,12 @@ def test_torch_does_what_the_reference_does(n: int) -> None:
         for i, size in enumerate((3, 6))
     ]
 
-    def session(backend: str, plan: Plan | None) -> Session:
-        module = algorithm.module if plan is None else algorithm.optimised(check_params(algorithm.function, params), plan)
-        externs = outside(algorithm.module)["externs"]
-        return Session(module, models, params, machine=machine(backend), tokenizer=Letters(), externs=externs)
-
-    wanted = [session("reference", None).run(r) for r in requests]
-    alone = [session("torch", Plan()).run(r) for r in requests]
+    wanted = [session_of(algorithm, models, params).run(r) for r in requests]
+    alone = [session_of(algorithm, models, params, "torch").run(r) for r in requests]
     together = alone
     across = any(op.opcode.startswith("batch.") for op in algorithm.function.body.walk())
     if all(s.scope == "sequence" for s in algorithm.function.states) and not across:  # else a request reads what others do
-        together = session("torch", Plan(passes=())).generate(requests, batch=2, keep_events=True)
+        together = session_of(algorithm, models, params, "torch", Plan(passes=())).generate(requests, batch=2, keep_events=True)
     for want, one, row in zip(wanted, alone, together, strict=True):
         assert want.error is None, f"{c}\n{want.error}\n{params}"
         assert (one.tokens, one.reason, str(one.error)) == (want.tokens, want.reason, "None"), (c, params)

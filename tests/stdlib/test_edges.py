@@ -7,19 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lib.stdlib.letters import Letters
+from lib.stdlib.sessions import session_of
 
 import decgraph
 from decgraph import stdlib
 from decgraph.api import Algorithm
-from decgraph.backends.registry import machine
-from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
 from decgraph.errors import DecError
 from decgraph.ir.values import Param
-from decgraph.passes.plan import Plan
 from decgraph.runtime.request import Request
-from decgraph.runtime.session import Session, check_params
 
 SIZES = (5, 31)
 """Vocabularies: one that is smaller than what most programs choose from, and one that is larger."""
@@ -59,12 +55,10 @@ def settings(algorithm: Algorithm) -> Iterator[dict[str, Any]]:
 def test_it_decodes_or_is_refused_at_the_call(name: str, size: int) -> None:
     algorithm = decgraph.load(name)
     models = models_for(algorithm.function, size, 1, layers=9, heads=5)
-    externs = outside(algorithm.module)["externs"]
     decoded = 0
     for params in settings(algorithm):
-        module = algorithm.optimised(check_params(algorithm.function, params), Plan())
         try:
-            session = Session(module, models, params, machine=machine("torch"), tokenizer=Letters(), externs=externs)
+            session = session_of(algorithm, models, params, "torch")
         except DecError as refusal:
             assert any(f"`{p.name}`" in str(refusal) for p in algorithm.function.params), (params, refusal)
             continue

@@ -5,17 +5,15 @@ context may be full before the text is."""
 from __future__ import annotations
 
 import pytest
+from lib.stdlib.sessions import session_of
 
 import decgraph
 from decgraph import stdlib
-from decgraph.backends.registry import machine
-from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
-from decgraph.passes.plan import Plan
 from decgraph.runtime.request import Request
-from decgraph.runtime.session import Result, Session, check_params
+from decgraph.runtime.session import Result
 
-from .test_last_place import Letters, V
+from .test_last_place import V
 
 C, MORE = 9, 40
 NOTHING_YET = {
@@ -36,11 +34,7 @@ def result(name: str, full: str, backend: str) -> Result | None:
             return None
         for i, model in enumerate(windows):
             model.context = C if (i == 0) == (full == "first") else MORE
-    params = check_params(f, params_for(f, 1))
-    externs = outside(algorithm.module)["externs"]
-    module = algorithm.module if backend == "reference" else algorithm.optimised(params, Plan())
-    s = Session(module, models, params, machine=machine(backend), tokenizer=Letters(), externs=externs)
-    return s.run(Request(prompt=(1, 2), max_tokens=30, temperature=0))
+    return session_of(algorithm, models, params_for(f, 1), backend).run(Request(prompt=(1, 2), max_tokens=30, temperature=0))
 
 
 @pytest.mark.quick(("monitoring", "reference"), ("apd", "torch"), ("universal_assisted", "torch"), ("transfer_q", "reference"))

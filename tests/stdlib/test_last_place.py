@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from lib.stdlib.sessions import session_of
 
 import decgraph
 from decgraph import stdlib
 from decgraph.api import Algorithm
-from decgraph.backends.registry import machine
-from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
 from decgraph.dsl.lower import load_text
 from decgraph.ir.settings import of_request, settings
 from decgraph.ir.values import Claim
-from decgraph.passes.plan import Plan
 from decgraph.runtime.request import Request
-from decgraph.runtime.session import Session, check_params
 
 V, C = 5, 9
 LIMITS = (C - 3, C - 2, C - 1, 100)
@@ -63,26 +60,14 @@ def compare(name: str, more: dict[str, Any], backend: str, *, free: bool = True)
     params = {**params_for(f, 1), **more}
     models = models_for(f, V, 1, free=free, context=None if name in LONGER else C)
     models["target"].context = C
-    externs = outside(algorithm.module)["externs"]
-    module = algorithm.module if backend == "reference" else algorithm.optimised(check_params(f, params), Plan())
+    spec = decgraph.load("autoregressive")
     for limit in LIMITS:
         request = Request(prompt=(1, 2), max_tokens=limit, temperature=0)
-        wanted = Session(decgraph.load("autoregressive").module, {"target": models["target"]}, {}, machine=machine("reference"))
-        s = Session(module, models, params, machine=machine(backend), tokenizer=Letters(), externs=externs)
-        got, want = s.run(request), wanted.run(request)
+        got = session_of(algorithm, models, params, backend).run(request)
+        want = session_of(spec, {"target": models["target"]}, {}).run(request)
         assert got.error is None, (limit, str(got.error))
         assert got.tokens == want.tokens, (limit, params)
         assert len(want.tokens) == min(limit, C - 1)
-
-
-class Letters:
-    """A tokenizer of letters."""
-
-    detokenizer = outside(load_text(stdlib.text("autoregressive"), "autoregressive.dec"))["detokenizer"]
-
-    def decode(self, tokens: Any) -> str:
-        text: str = self.detokenizer.text(tokens)
-        return text
 
 
 @pytest.mark.quick(("first_finish", "reference"), ("mbr", "torch"))

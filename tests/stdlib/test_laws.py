@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
-from lib.stdlib.table_models import V, claims, run, tables
+from lib.stdlib.table_models import V, claim_of, refining, run, tables
 
-IN_LAW = claims("distribution")
+IN_LAW = refining("distribution")
 RUNS, LENGTH = 400, 3
 
 
@@ -39,7 +38,7 @@ def p_value(counts: Counter, expected: dict[tuple[int, ...], float], n: int) -> 
 
 
 @pytest.mark.quick("eesd")
-@pytest.mark.parametrize("name", [n for n, _ in IN_LAW])
+@pytest.mark.parametrize("name", IN_LAW)
 def test_law_of_the_first_tokens(name: str) -> None:
     models, prompt = tables(11), (2, 0)
     texts = Counter(run(name, models, prompt=prompt, seed=seed, max_tokens=LENGTH).tokens for seed in range(RUNS))
@@ -57,5 +56,5 @@ def test_the_counting_sees_a_wrong_law() -> None:
 
 
 def test_which_refine_in_distribution() -> None:
-    names: Sequence[str] = [n for n, _ in IN_LAW]
-    assert {"speculative", "recursive_sd", "rsd_s", "sequoia", "pearl", "speculative_jacobi", "eesd"} <= set(names)
+    assert all(claim_of(name, "distribution") for name in IN_LAW)
+    assert {"speculative", "recursive_sd", "rsd_s", "sequoia", "pearl", "speculative_jacobi", "eesd"} <= set(IN_LAW)

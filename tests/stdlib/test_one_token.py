@@ -4,18 +4,15 @@ with equal tokens on the reference and on torch."""
 from __future__ import annotations
 
 import pytest
-from lib.stdlib.letters import Letters
 from lib.stdlib.requests import V
+from lib.stdlib.sessions import session_of
 from lib.stdlib.table_models import SHELF
 
 import decgraph
 from decgraph import stdlib
-from decgraph.backends.registry import machine
-from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
-from decgraph.passes.plan import Plan
 from decgraph.runtime.request import Request
-from decgraph.runtime.session import Result, Session, check_params
+from decgraph.runtime.session import Result
 
 CAUSAL = [n for n in SHELF if ": causal" in stdlib.text(n)]  # not lowered: every worker of pytest-xdist collects
 READS_A_MEMORY = ("clasp", "kv_evict", "magicdec", "sparse_to_dense", "tandem")
@@ -26,13 +23,8 @@ def results(algorithm: decgraph.Algorithm, *, free: bool, **asked: object) -> li
     """What the reference does, and torch with all passes."""
     params = params_for(algorithm.function, int(free))
     models = models_for(algorithm.function, V, int(free), free=free)
-    optimised = algorithm.optimised(check_params(algorithm.function, params), Plan())
-    return [
-        Session(
-            text, models, params, machine=machine(backend), tokenizer=Letters(), externs=outside(algorithm.module)["externs"]
-        ).run(Request(prompt=(1,), max_tokens=4, seed=5, **asked))  # type: ignore[arg-type]
-        for backend, text in (("reference", algorithm.module), ("torch", optimised))
-    ]
+    request = Request(prompt=(1,), max_tokens=4, seed=5, **asked)  # type: ignore[arg-type]
+    return [session_of(algorithm, models, params, backend).run(request) for backend in ("reference", "torch")]
 
 
 @pytest.mark.quick(*READS_A_MEMORY)

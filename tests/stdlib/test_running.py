@@ -58,21 +58,6 @@ def test_nothing_follows_the_end_of_text(name: str) -> None:
     assert ended
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_prompt_of_one_token(name: str) -> None:
-    assert len(run(name, prompt=(0,)).tokens) == 12
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_context_window(name: str) -> None:
-    """The last token is drawn after a full window; canvases end where the window does."""
-    one_more = "causal" in str(module(name).entry.params[0].value.type)
-    for context in range(3, 9):
-        for temperature in (0, 1):
-            tokens = run(name, tables(context=context), max_tokens=40, temperature=temperature).tokens
-            assert len(tokens) == context - 2 + one_more
-
-
 @pytest.mark.quick(*FEW)
 @pytest.mark.parametrize("name", NAMES)
 def test_same_request_same_tokens(name: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from lib.stdlib.letters import Letters
 
 import decgraph
 from decgraph import stdlib
@@ -17,8 +18,6 @@ from decgraph.ir.settings import of_request, settings
 from decgraph.ir.values import Claim
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session, check_params
-
-from .test_last_place import Letters
 
 V = 6
 SHAPED: tuple[dict[str, Any], ...] = (

@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from lib.stdlib.table_models import NAMES, claims, layered, module, parameters, run, session, tables
+from lib.stdlib.table_models import claim_of, layered, parameters, refining, run, session, tables
 
-from decgraph.ir.values import Claim
 from decgraph.runtime.models.interface import Model
 
-IN_TOKENS = claims("tokens")
+IN_TOKENS = refining("tokens")
 TEMPERATURES = (0, 1, 0.5, 2)
 
 
-def both(name: str, claim: Claim, models: Mapping[str, Model], **request: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def both(name: str, models: Mapping[str, Model], **request: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The tokens of an algorithm and of the one that it refines, with the parameters that the claim hands on."""
-    params = parameters(name)
+    params, claim = parameters(name), claim_of(name, "tokens")
     spec = {k: params[v] for k, (kind, v) in claim.args if kind == "param" and v in params}
     return run(name, models, params, **request).tokens, run(claim.spec, models, spec, **request).tokens
 
 
 def test_which_refine_in_tokens() -> None:
-    assert {n for n, _ in IN_TOKENS} >= {
+    assert all(claim_of(name, "tokens") for name in IN_TOKENS)
+    assert set(IN_TOKENS) >= {
         "eagle2",
         "medusa_match",
         "kangaroo",
@@ -37,18 +37,18 @@ def test_which_refine_in_tokens() -> None:
 
 
 @pytest.mark.quick("lookahead")
-@pytest.mark.parametrize(("name", "claim"), IN_TOKENS, ids=[n for n, _ in IN_TOKENS])
-def test_fifty_tables(name: str, claim: Claim) -> None:
-    masked = claim.spec != "autoregressive"
+@pytest.mark.parametrize("name", IN_TOKENS)
+def test_fifty_tables(name: str) -> None:
+    masked = claim_of(name, "tokens").spec != "autoregressive"
     for seed in range(50):
         request: dict[str, Any] = {"seed": seed, "max_tokens": 7 if masked else 12, "prompt": (seed % 4, 1, 2)}
         request["temperature"] = TEMPERATURES[seed % 4]
-        ours, theirs = both(name, claim, tables(seed, zeros=seed % 3 == 0), **request)
+        ours, theirs = both(name, tables(seed, zeros=seed % 3 == 0), **request)
         assert ours == theirs, (seed, request)
 
 
-@pytest.mark.parametrize(("name", "claim"), IN_TOKENS, ids=[n for n, _ in IN_TOKENS])
-def test_shaped_requests(name: str, claim: Claim) -> None:
+@pytest.mark.parametrize("name", IN_TOKENS)
+def test_shaped_requests(name: str) -> None:
     shapes: list[dict[str, Any]] = [
         {"top_k": 2},
         {"top_p": 0.6},
@@ -59,21 +59,18 @@ def test_shaped_requests(name: str, claim: Claim) -> None:
         {"bias": {1: 2.0}, "eos": {0}},
     ]
     for seed, shape in enumerate(shapes):
-        ours, theirs = both(name, claim, tables(seed), seed=seed, max_tokens=7, **shape)
+        ours, theirs = both(name, tables(seed), seed=seed, max_tokens=7, **shape)
         assert ours == theirs, shape
 
 
-@pytest.mark.parametrize(("name", "claim"), IN_TOKENS, ids=[n for n, _ in IN_TOKENS])
-def test_free_models(name: str, claim: Claim) -> None:
+@pytest.mark.parametrize("name", IN_TOKENS)
+def test_free_models(name: str) -> None:
     for seed in range(3):
-        ours, theirs = both(name, claim, layered("free"), seed=seed, max_tokens=6)
+        ours, theirs = both(name, layered("free"), seed=seed, max_tokens=6)
         assert ours == theirs
 
 
-@pytest.mark.parametrize(
-    "name",
-    [n for n in NAMES for c in module(n).entry.claims if c.kind == "refines" and c.spec == "autoregressive" and not c.setting],
-)
+@pytest.mark.parametrize("name", refining(r"\w+", "autoregressive"))
 def test_lossless_methods_agree_when_greedy(name: str) -> None:
     """Every one of them, those in distribution too: at temperature 0 there is one text."""
     for seed in range(20):

@@ -10,20 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from lib.stdlib.letters import Letters
+from lib.stdlib.sessions import session_of
 from lib.stdlib.table_models import SHELF
 
 import decgraph
 from decgraph import stdlib
-from decgraph.backends.registry import machine
 from decgraph.check.table_models import Style
-from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
 from decgraph.ir.settings import of_request, settings
 from decgraph.passes.plan import Plan
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
-from decgraph.runtime.session import Session
 
 V, LIMIT = 8, 5
 
@@ -49,7 +46,6 @@ def worlds(name: str) -> list[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize("name", [n for n in SHELF if not reads_a_grammar(n)])
 def test_rows_with_zeros_are_decoded(name: str) -> None:
     algorithm = decgraph.load(name)
-    externs = outside(algorithm.module)["externs"]
     for what, params in worlds(name):
         for seed, style in enumerate((Style("zeros"), Style("zeros"), Style(support=3), Style("sure"))):
             models = models_for(algorithm.function, V, seed, style=replace(style, shared=seed))
@@ -59,10 +55,7 @@ def test_rows_with_zeros_are_decoded(name: str) -> None:
                 )
                 said = {}
                 for backend in ("reference", "torch"):
-                    session = Session(
-                        algorithm.module, models, params, machine=machine(backend), tokenizer=Letters(), externs=externs
-                    )
-                    result = session.run(request)
+                    result = session_of(algorithm, models, params, backend, Plan(passes=())).run(request)
                     assert result.error is None, (backend, what, params, seed, temperature, str(result.error))
                     said[backend] = result.tokens
                 assert said["torch"] == said["reference"] and said["torch"], (what, params, seed, temperature)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 import torch
+from lib.lazily import rows, selfmade, training
 from safetensors.torch import load_file
 
 from decgraph import DecError, zoo
 from decgraph.cli import main as cli
 from decgraph.runtime.models import hf
 from decgraph.zoo import data, loop
-from decgraph.zoo.training import acceptance, eagle, run, selfmade, teacher, texts
+from decgraph.zoo.training import acceptance, eagle, teacher, texts
 from decgraph.zoo.training.batches import padded
-from decgraph.zoo.training.rows import TrainingRows
 from decgraph.zoo.training.store import StoredRow, TokenStore
 from decgraph.zoo.training.template import template_of
 
@@ -64,13 +64,13 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def job(kind: str, chat: Path, lines: Path, out: Path, **more: Any) -> run.TrainingJob:
+def job(kind: str, chat: Path, lines: Path, out: Path, **more: Any) -> training.TrainingJob:
     settings = {"steps": 6, "batch_tokens": 256, "answer": 12, "checkpoint_minutes": 1e9, "prompts": lines / "prompts.txt"}
     if kind == "drafter":
         settings["options"] = {"width": 32, "depth": 1}
     if kind == "eagle":
         settings["options"] = {"vocabulary": 64}
-    return run.TrainingJob(kind, chat, out, **{"data": (lines / "data.jsonl",), **settings, **more})
+    return training.TrainingJob(kind, chat, out, **{"data": (lines / "data.jsonl",), **settings, **more})
 
 
 @pytest.mark.parametrize("chunk", [1, 60, 4096])
@@ -105,7 +105,7 @@ def quiet(line: str) -> None:
 def test_a_resumed_run_equals_an_uninterrupted_one_and_ctrl_c_exports(
     kind: str, chat: Path, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run.train(job(kind, chat, lines, tmp_path / "whole"), quiet)
+    training.train(job(kind, chat, lines, tmp_path / "whole"), quiet)
     steps = 0
     step_of = loop.Optimizer.step
 
@@ -117,11 +117,11 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_ctrl_c_exports(
         step_of(self, lr)
 
     monkeypatch.setattr(loop.Optimizer, "step", interrupted)
-    stopped = run.train(job(kind, chat, lines, tmp_path / "parts"), quiet)
+    stopped = training.train(job(kind, chat, lines, tmp_path / "parts"), quiet)
     assert (stopped.outcome.steps, stopped.outcome.finished) == (3, False)
     assert (tmp_path / "parts" / "config.json").exists()
     monkeypatch.setattr(loop.Optimizer, "step", step_of)
-    resumed = run.train(job(kind, chat, lines, tmp_path / "parts", resume=True), quiet)
+    resumed = training.train(job(kind, chat, lines, tmp_path / "parts", resume=True), quiet)
     assert resumed.outcome.finished
     states = [torch.load(tmp_path / f"{name}.work" / f"{kind}.pt", weights_only=True) for name in ("whole", "parts")]
     assert states[0]["step"] == states[1]["step"] == 6
@@ -137,10 +137,10 @@ def test_more_steps_bring_a_lower_loss(kind: str, chat: Path, lines: Path, tmp_p
     work = tmp_path / "work"
     losses = []
     for steps in (1, 40):
-        run.train(job(kind, chat, lines, tmp_path / kind, steps=steps, work=work), quiet)
+        training.train(job(kind, chat, lines, tmp_path / kind, steps=steps, work=work), quiet)
         model, _, _ = teacher.load(chat)
         learnt = TokenStore(work / "text", _origin(work / "text")).texts()
-        student = run.STUDENTS[kind](model, texts=learnt, **job(kind, chat, lines, tmp_path).options)
+        student = training.STUDENTS[kind](model, texts=learnt, **job(kind, chat, lines, tmp_path).options)
         student.module.load_state_dict(torch.load(work / f"{kind}.pt", weights_only=True)["model"])
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
             losses.append(student.loss(padded(learnt)).item())
@@ -151,7 +151,7 @@ def test_more_steps_bring_a_lower_loss(kind: str, chat: Path, lines: Path, tmp_p
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_folder_is_as_good_as_its_card_says(kind: str, chat: Path, lines: Path, tmp_path: Path) -> None:
     """The folder is loaded as a user would, and its chain is simulated once more."""
-    report = run.train(job(kind, chat, lines, tmp_path / kind, steps=25), quiet)
+    report = training.train(job(kind, chat, lines, tmp_path / kind, steps=25), quiet)
     told = json.loads((tmp_path / kind / "training.json").read_text())
     assert told["acceptance"] == report.acceptance.record()
     assert f"{report.acceptance.tokens_per_call:.2f} tokens per target call" in (tmp_path / kind / "README.md").read_text()
@@ -159,7 +159,7 @@ def test_the_folder_is_as_good_as_its_card_says(kind: str, chat: Path, lines: Pa
     held = TokenStore(tmp_path / f"{kind}.work" / "held-out", _origin(tmp_path / f"{kind}.work" / "held-out")).texts()
     weights = load_file(tmp_path / kind / "model.safetensors")
     ids = weights["d2t"] + torch.arange(len(weights["d2t"])) if kind == "eagle" else None
-    student = run.STUDENTS[kind](
+    student = training.STUDENTS[kind](
         model, **{**job(kind, chat, lines, tmp_path).options, **({"ids": ids} if kind == "eagle" else {})}
     )
     student.module.load_state_dict(
@@ -176,7 +176,7 @@ def test_the_folder_is_as_good_as_its_card_says(kind: str, chat: Path, lines: Pa
 def test_an_eagle_head_leaves_its_output_matrix_to_the_target(written: bool, chat: Path, lines: Path, tmp_path: Path) -> None:
     """Its folder holds the matrix only if asked; without it a loaded head has the target's rows."""
     options = {"vocabulary": 64, "output_matrix": written}
-    run.train(job("eagle", chat, lines, tmp_path / "eagle", steps=1, options=options), quiet)
+    training.train(job("eagle", chat, lines, tmp_path / "eagle", steps=1, options=options), quiet)
     stored = load_file(tmp_path / "eagle" / "model.safetensors")
     assert ("lm_head.weight" in stored) == written
     assert {tensor.dtype for tensor in stored.values() if tensor.is_floating_point()} == {torch.bfloat16}
@@ -311,13 +311,13 @@ def test_a_wrong_data_file_is_told(name: str, content: str, message: str, chat: 
 
 
 def test_changed_text_is_noticed(chat: Path, lines: Path, tmp_path: Path) -> None:
-    run.train(job("drafter", chat, lines, tmp_path / "d", steps=1), quiet)
+    training.train(job("drafter", chat, lines, tmp_path / "d", steps=1), quiet)
     part = tmp_path / "d.work" / "text" / "part-0000.safetensors"
     part.write_bytes(part.read_bytes()[:-1] + b"\x01")
     with pytest.raises(DecError, match="is not the file that was written"):
-        run.train(job("drafter", chat, lines, tmp_path / "d", steps=1), quiet)
+        training.train(job("drafter", chat, lines, tmp_path / "d", steps=1), quiet)
     with pytest.raises(DecError, match="made from something else"):
-        run.train(job("medusa", chat, lines, tmp_path / "d", steps=1, seed=4), quiet)
+        training.train(job("medusa", chat, lines, tmp_path / "d", steps=1, seed=4), quiet)
 
 
 def test_what_cannot_be_trained_is_told(chat: Path, lines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -378,7 +378,7 @@ def test_rows_refuse_a_model_whose_attention_they_would_change() -> None:
         )
     )
     with pytest.raises(DecError, match="attention"):
-        TrainingRows(small, [1, 2], 2, 16, None)
+        rows.TrainingRows(small, [1, 2], 2, 16, None)
 
 
 @pytest.mark.slow

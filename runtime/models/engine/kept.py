@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.cache import CacheTooLarge
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, OverCore
-from decgraph.runtime.models.engine.layout import Layout
 from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.engine.slots import CacheTooLarge, Layout
 from decgraph.runtime.models.interface import Model
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from fidelity import models
 from fidelity.transcribed.compared import Columns, Compared, Text, verified
 from fidelity.watched import run
+from lib.lazily import transformers
 
 from decgraph.runtime.models.free import FreeModel
 

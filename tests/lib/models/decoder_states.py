@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.make import caches
+from lib.lazily import make
 
 IDS = torch.randint(97, (15,), generator=torch.Generator().manual_seed(2))
 """A text, int64[15]."""
@@ -16,7 +16,7 @@ IDS = torch.randint(97, (15,), generator=torch.Generator().manual_seed(2))
 
 def rows_of(decoder: Decoder, ids: Tensor, cells: int) -> Tensor:
     """Last states [n, width] of a sequence int64[n], `cells` tokens a call."""
-    keys, values = caches(decoder, 1, 33)
+    keys, values = make.caches(decoder, 1, 33)
     out = []
     for start in range(0, len(ids), cells):
         now = torch.arange(start, min(start + cells, len(ids)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import transformers
+
+from lib.lazily import transformers
 
 V = 61
 PROMPT = torch.tensor([[1, 5, 9, 11, 5, 9]])

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import transformers as hf
+
+from lib.lazily import transformers as hf
 
 _SIZES = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
 _GATED = {**_SIZES, "intermediate_size": 48, "max_position_embeddings": 96}

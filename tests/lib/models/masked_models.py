@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 
-from decgraph.runtime.models.decoder.make import net_of_module
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import Visibility, Vocab
+from lib.lazily import make, transformers
 from lib.models.plain_transformer import Plain, of_module
 
 V, MASK_ID, CONTEXT = 23, 22, 48
@@ -35,7 +34,7 @@ def module(seed: int) -> Any:
 def masked(seed: int, visibility: Visibility = "full") -> tuple[HFMasked, Plain]:
     of = module(seed)
     named: dict[str, Any] = {"name": "eurobert", "vocab": Vocab("test", V), "family": f"eurobert {seed}"}
-    made = HFMasked(net_of_module(of), context=CONTEXT, mask=MASK_ID, visibility=visibility, **named)
+    made = HFMasked(make.net_of_module(of), context=CONTEXT, mask=MASK_ID, visibility=visibility, **named)
     return made, of_module(of)
 
 

@@ -11,18 +11,16 @@ from typing import Any
 
 from decgraph.api import Algorithm
 from decgraph.api import load as load_algorithm
-from decgraph.backends.registry import machine
-from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
-from decgraph.ir.values import Function, Module
+from decgraph.ir.values import Function
 from decgraph.passes.batching import distribution_only, meets
 from decgraph.passes.plan import Plan
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.request import Request
-from decgraph.runtime.session import Result, Session, check_params
+from decgraph.runtime.session import Result, Session
 from decgraph.runtime.trace import ModelCall
 from decgraph.runtime.unshaped import unread
-from lib.stdlib.letters import Letters
+from lib.stdlib.sessions import session_of
 
 V = 7
 GRAMMAR = Automaton(tuple(tuple((s + t) % 3 if (s + t) % 4 else -1 for t in range(V)) for s in range(3)), frozenset({0, 1, 2}))
@@ -73,16 +71,13 @@ class World:
         self.algorithm: Algorithm = load_algorithm(name)
         f = self.algorithm.function
         self.params = params_for(f, seed)
-        self.known = check_params(f, self.params)
         self.models = models_for(f, V, seed, free=free)
-        self.externs = outside(self.algorithm.module)["externs"]
         self.requests = [heard(f, r) for r in requests(seed)]
         self.shares = meets(f)
         self.wanted = [self.session("reference").run(r) for r in self.requests]
 
     def session(self, backend: str, plan: Plan | None = None) -> Session:
-        module: Module = self.algorithm.module if plan is None else self.algorithm.optimised(self.known, plan)
-        return Session(module, self.models, self.params, machine=machine(backend), tokenizer=Letters(), externs=self.externs)
+        return session_of(self.algorithm, self.models, self.params, backend, plan or Plan(passes=()))
 
     def compare(
         self, got: Sequence[Result], how: str, *, passes: bool, together: bool = False, of: Sequence[Request] | None = None

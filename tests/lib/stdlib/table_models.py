@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -154,9 +155,16 @@ def run(
     return session(name, models, params)(**request)
 
 
-def claims(mode: str) -> list[tuple[str, Claim]]:
-    """The algorithms that claim to refine another one in this mode, whatever the values of their parameters."""
-    return [(n, c) for n in NAMES for c in module(n).entry.claims if c.kind == "refines" and c.mode == mode and not c.setting]
+def claim_of(name: str, mode: str) -> Claim:
+    """What an algorithm claims to refine in this mode, whatever the values of its parameters."""
+    return next(c for c in module(name).entry.claims if c.kind == "refines" and c.mode == mode and not c.setting)
+
+
+def refining(mode: str, spec: str = r"\w+") -> list[str]:
+    """The algorithms that claim to refine another one (spec: those that its name matches) in this mode, whatever the values of
+    their parameters. Read from their texts, since lowering them takes a second of every collection."""
+    claim = re.compile(rf"^ *refines {spec}\(.*\) in {mode}$", re.MULTILINE)
+    return [name for name in NAMES if claim.search(stdlib.text(name))]
 
 
 FEW = ["dream_margin", "lookahead", "beam_patience", "token_recycling", "eesd"]

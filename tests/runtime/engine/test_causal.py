@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 from lib.engines.random_loop import run
+from lib.lazily import decoder_module
 from lib.models.hf_modules import CONFIGS, logits, module
 
 from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Output
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_live import from_module
@@ -34,9 +34,9 @@ def test_random_asks_give_the_modules_own_logits(kind: str, form: str) -> None:
     of = module(kind)
     engine = engine_of(from_module(of, name=kind))
     if form == "module":
-        engine.step = ModuleDecoder(of.base_model, kind)
+        engine.step = decoder_module.ModuleDecoder(of.base_model, kind)
     elif kind == "opt":
-        assert isinstance(engine.step, ModuleDecoder)
+        assert isinstance(engine.step, decoder_module.ModuleDecoder)
         pytest.skip("embeddings of another width than the layers' have no entry")
     else:
         assert isinstance(engine.step, Decoder)

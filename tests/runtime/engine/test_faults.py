@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from lib.engines.random_loop import run
+from lib.lazily import transformers
 from lib.models.hf_modules import logits, module
 
 from decgraph.errors import DecError

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 from lib.engines.random_loop import run
+from lib.lazily import head_module, modeling
 from lib.models.hf_modules import LAYER, large, module
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
-from decgraph.runtime.models.decoder import make
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 from decgraph.runtime.models.derive import derive
-from decgraph.runtime.models.engine import head_module, heads
+from decgraph.runtime.models.engine import heads
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Output, Remembered
 from decgraph.runtime.models.engine.of import engine_of
@@ -23,7 +23,6 @@ from decgraph.runtime.models.engine.plain import PlainEngine, stacked
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
 from decgraph.runtime.models.interface import Model
-from decgraph.zoo import modeling
 
 V, WIDTH = 61, 32
 
@@ -47,7 +46,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """With decoders, and with the unmodified modules."""
     if request.param == "module":
         monkeypatch.setattr(hf, "decoder_net", lambda *_: UnknownToDecoder("a reason"))
-        monkeypatch.setattr(make, "decoder_of", lambda *_: None)
+        monkeypatch.setattr("decgraph.runtime.models.decoder.make.decoder_of", lambda *_: None)
         monkeypatch.setattr(heads, "decoder_of_layers", lambda *_: None)
     return str(request.param)
 

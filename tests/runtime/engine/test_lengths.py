@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
+from lib.lazily import transformers
 
 import decgraph
 from decgraph.errors import DecError

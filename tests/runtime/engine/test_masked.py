@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
+from lib.lazily import make, transformers
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.make import net_of_module
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput
 from decgraph.runtime.models.engine.masked import HFMaskedEngine
 from decgraph.runtime.models.engine.masked_memory import CachedMemory
@@ -64,7 +63,7 @@ def module(kind: str) -> Any:
 
 def masked(kind: str, visibility: Visibility = "full", shift: bool = False, *, entry: bool = True) -> HFMasked:
     return HFMasked(
-        net_of_module(module(kind), entry=entry),
+        make.net_of_module(module(kind), entry=entry),
         name=kind,
         vocab=Vocab("test", V),
         context=CONTEXT,

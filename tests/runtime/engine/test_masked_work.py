@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
+from lib.lazily import make, transformers
 
 from decgraph.backends.reference.canvas_calls import fresh as fresh_of_reference
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.canvas import Canvas
-from decgraph.runtime.models.decoder.make import net_of_module
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, fresh_of
 from decgraph.runtime.models.engine.masked import HFMaskedEngine
@@ -42,7 +41,7 @@ def net(request: pytest.FixtureRequest) -> Net:
         eos_token_id=2,
         mask_token_id=MASK_ID,
     )
-    return net_of_module(transformers.EuroBertForMaskedLM(config), entry=request.param)
+    return make.net_of_module(transformers.EuroBertForMaskedLM(config), entry=request.param)
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import torch
 from lib.engines.random_loop import run
+from lib.lazily import modeling
 from lib.models.hf_modules import LAYER, large, module
 from lib.models.plain_transformer import Half, Plain, Rows, fresh_of, of_module, skipping
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
-from decgraph.runtime.models.decoder import make
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.engine import heads
@@ -29,7 +29,6 @@ from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures
 from decgraph.runtime.models.interface import Memory
-from decgraph.zoo import modeling
 
 V, LAYERS = 61, 4
 Logits = Callable[[Sequence[int], "Rows | None"], Any]
@@ -59,7 +58,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """With decoders, and with the unmodified modules."""
     if request.param == "module":
         monkeypatch.setattr(hf, "decoder_net", lambda *_: UnknownToDecoder("a reason"))
-        monkeypatch.setattr(make, "decoder_of", lambda *_: None)
+        monkeypatch.setattr("decgraph.runtime.models.decoder.make.decoder_of", lambda *_: None)
         monkeypatch.setattr(heads, "decoder_of_layers", lambda *_: None)
     return str(request.param)
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
+from lib.lazily import transformers
 from lib.models.architecture_table import ROWS, architecture
-from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 
 import decgraph
 from decgraph.errors import DecError
@@ -23,10 +22,10 @@ KINDS = ["sliding_attention", "full_attention"]
 @pytest.fixture
 def official(monkeypatch: pytest.MonkeyPatch) -> Any:
     """transformers' class, which 5.23 does not make without this: it looks for a layer that stores what all layers reuse."""
-    modes = Gemma4TextConfig.kv_sharing_modes.fget
+    modes = transformers.Gemma4TextConfig.kv_sharing_modes.fget
     every = lambda self: self.num_kv_shared_layers == self.num_hidden_layers
     monkeypatch.setattr(
-        Gemma4TextConfig, "kv_sharing_modes", property(lambda self: ["reuse"] * 2 if every(self) else modes(self))
+        transformers.Gemma4TextConfig, "kv_sharing_modes", property(lambda self: ["reuse"] * 2 if every(self) else modes(self))
     )
 
     def make(ordered: bool) -> Any:
@@ -34,7 +33,7 @@ def official(monkeypatch: pytest.MonkeyPatch) -> Any:
         text = {**ROWS["gemma4_text, shared"].config, "hidden_size": 24, "num_hidden_layers": 2, "layer_types": KINDS,
                 "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0, "num_kv_shared_layers": 2}  # fmt: skip
         config = transformers.Gemma4AssistantConfig(
-            text_config=Gemma4TextConfig(**{**text, "vocab_size": 96 if ordered else 97}),
+            text_config=transformers.Gemma4TextConfig(**{**text, "vocab_size": 96 if ordered else 97}),
             backbone_hidden_size=32,
             use_ordered_embeddings=ordered,
             num_centroids=8,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
+from lib.lazily import transformers
 from lib.models import published_heads as heads
 from lib.models.published_heads import LLAMA, V, written
 

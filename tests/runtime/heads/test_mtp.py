@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from lib.engines.device_calls import Drafts
+from lib.lazily import transformers
 from lib.models.architecture_table import LATENT, SHARED, E, H, T
 from safetensors.torch import load_file, save_file
 from torch import Tensor

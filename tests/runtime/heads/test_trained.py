@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModel
+from lib.lazily import modeling, transformers
 
 from decgraph import zoo
 from decgraph.runtime.models.heads import load
-from decgraph.zoo import modeling
 
 SIZES: dict[str, Any] = {
     "vocab_size": 40,
@@ -44,7 +43,7 @@ def folders(tmp_path: Path) -> dict[str, Path]:
 @torch.no_grad()
 def test_what_they_compute(name: str, tmp_path: Path) -> None:
     at = folders(tmp_path)[name]
-    theirs: Any = AutoModel.from_pretrained(at, dtype=torch.float64, attn_implementation="eager").eval()
+    theirs: Any = transformers.AutoModel.from_pretrained(at, dtype=torch.float64, attn_implementation="eager").eval()
     mine: Any = load.module(load.read(at), at, torch.float64)
     torch.manual_seed(1)
     states = torch.randn(2, 9, theirs.config.hidden_size, dtype=torch.float64)

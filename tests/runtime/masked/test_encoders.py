@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
+from lib.lazily import transformers
 
 import decgraph
 from decgraph.runtime.models.engine.canvas_call import CanvasCall
@@ -85,23 +85,23 @@ def test_scores_are_the_module_s(name: str, source: str, tmp_path: Path) -> None
         assert np.allclose(found[seen], wanted[seen], atol=1e-3, rtol=1e-4)
 
 
-class Doubled(transformers.EuroBertForMaskedLM):
-    """Scores that are not those of its layers."""
+def doubled() -> Any:
+    """A class whose scores are not those of its layers."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        out = super().forward(*args, **kwargs)
-        out.logits = 2 * out.logits
-        return out
+    class DoubledForMaskedLM(transformers.EuroBertForMaskedLM):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            out = super().forward(*args, **kwargs)
+            out.logits = 2 * out.logits
+            return out
 
-
-Doubled.__name__ = "DoubledForMaskedLM"
+    return DoubledForMaskedLM
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_rounding_of_16_bits_is_no_other_computation(dtype: torch.dtype) -> None:
     """Deep encoders in 16 bits run by layers, with a cache; one that computes something else is called as it is."""
     config = transformers.EuroBertConfig(**{**SIZES, **SPECIAL, "num_hidden_layers": 12})
-    for kind, by_layers in ((transformers.EuroBertForMaskedLM, True), (Doubled, False)):
+    for kind, by_layers in ((transformers.EuroBertForMaskedLM, True), (doubled(), False)):
         torch.manual_seed(3)
         model = decgraph.masked(kind(config).eval().to(dtype))
         assert isinstance(model, HFMasked) is by_layers, getattr(model, "why", "")

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lib.models import masked_modules
-from lib.models.masked_modules import GOLDEN, MASK
+from lib.lazily import masked_modules
 from safetensors.torch import save_file
 
 import decgraph
@@ -29,10 +28,10 @@ from decgraph.runtime.prompts import request_for
 
 VISIBILITIES: list[Visibility] = ["full", "causal", ("block", 4), ("prompt+block", 4), ("window", 3)]
 CLASSES: dict[str, Callable[[], Any]] = {
-    "llada": masked_modules.llada,
+    "llada": lambda: masked_modules.llada(),
     "llada, fused": lambda: masked_modules.llada("sequential"),
-    "dream": masked_modules.dream,
-    "llada 2": masked_modules.mixture,
+    "dream": lambda: masked_modules.dream(),
+    "llada 2": lambda: masked_modules.mixture(),
     "llada moe": lambda: masked_modules.mixture(masked_modules.LLaDAMoEModelLM),
 }
 
@@ -46,24 +45,24 @@ def expected(module: Any, ids: list[int], visibility: Visibility, prompt: int, s
         rows = module(input_ids=torch.tensor([ids]), **{name: bias}).logits[0].double().numpy()
     if shift:
         rows = np.concatenate([rows[:1], rows[:-1]])
-    rows[:, MASK] = -np.inf
+    rows[:, masked_modules.MASK] = -np.inf
     return rows
 
 
 def canvases(seed: int) -> list[tuple[list[int], int]]:
     """(ids, where the canvas begins) of some half-decided canvases."""
-    rng = Random(seed)
+    rng, mask = Random(seed), masked_modules.MASK
     out = []
     for _ in range(3):
         prompt, length = rng.randint(1, 6), rng.randint(4, 14)
         text = [rng.randrange(120) for _ in range(prompt)]
-        out.append((text + [rng.choice([MASK, MASK, rng.randrange(120)]) for _ in range(length)], prompt))
+        out.append((text + [rng.choice([mask, mask, rng.randrange(120)]) for _ in range(length)], prompt))
     return out
 
 
 def both(model: Model, ids: list[int], prompt: int) -> list[np.ndarray]:
     """The scores as the reference and as the engine compute them."""
-    cells = tuple(MASKED if i == MASK else i for i in ids)
+    cells = tuple(MASKED if i == masked_modules.MASK else i for i in ids)
     scores = model.after(prompt).eval_canvas(cells, range(len(ids)))
     call = CanvasCall("s", torch.tensor(ids), rows=range(len(ids)), prompt=prompt)
     (out,) = engine_of(model).compute([call])
@@ -84,7 +83,7 @@ def test_scores_are_the_module_s(name: str, visibility: Visibility, called: bool
         monkeypatch.setattr("decgraph.runtime.models.masked_load._check_equal", _refuse)
     model = decgraph.masked(module, visibility=visibility)
     assert isinstance(model, CalledMasked if called else HFMasked)
-    assert model.shift == (name == "dream") and model.mask == MASK and model.visibility == visibility
+    assert model.shift == (name == "dream") and model.mask == masked_modules.MASK and model.visibility == visibility
     for ids, prompt in canvases(3):
         wanted = expected(module, ids, visibility, prompt, model.shift)
         for found in both(model, ids, prompt):
@@ -100,7 +99,7 @@ def _refuse(*_: Any) -> None:
 
 
 def recorded(file: str, case: int) -> Any:
-    return json.loads((GOLDEN.parent / f"{file}.json").read_text(encoding="utf-8"))["cases"][case]
+    return json.loads((masked_modules.GOLDEN.parent / f"{file}.json").read_text(encoding="utf-8"))["cases"][case]
 
 
 @pytest.mark.parametrize("backend", ["torch", "reference"])
@@ -214,7 +213,7 @@ def test_a_causal_module_is_found_by_what_its_scores_depend_on() -> None:
 def test_many_canvases_share_a_call() -> None:
     module = masked_modules.llada(spoiled="other")
     engine = engine_of(decgraph.masked(module))
-    rows = [torch.tensor([3, 4, MASK, n, MASK]) for n in range(5)]
+    rows = [torch.tensor([3, 4, masked_modules.MASK, n, masked_modules.MASK]) for n in range(5)]
     before = engine.model.module.called
     outs = engine.compute([CanvasCall(n, row, rows=[2, 4]) for n, row in enumerate(rows)])
     assert engine.model.module.called == before + 1 and engine.counted.computed == 25
@@ -229,7 +228,7 @@ def test_mixtures_go_in_as_embeddings() -> None:
     engine = engine_of(decgraph.masked(module))
     weights = torch.zeros(1, 128)
     weights[0, 7] = 1.0
-    cells = torch.tensor([3, 4, MASK, 9])
+    cells = torch.tensor([3, 4, masked_modules.MASK, 9])
     (soft,) = engine.compute([CanvasCall(0, cells, soft=([2], weights, torch.zeros(1)), rows=[0, 2])])
     (hard,) = engine.compute([CanvasCall(1, torch.tensor([3, 4, 7, 9]), rows=[0, 2])])
     assert torch.allclose(soft.logits, hard.logits, atol=1e-5)
@@ -282,10 +281,10 @@ PROGRAMS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.quick("LLaDA2MoeModelLM-joint_threshold")
 @pytest.mark.parametrize("algorithm", PROGRAMS)
-@pytest.mark.parametrize("kind", [masked_modules.LLaDA2MoeModelLM, masked_modules.LLaDAMoEModelLM], ids=lambda k: k.__name__)
-def test_mixtures_decode_alone_and_in_a_batch(kind: Any, algorithm: str) -> None:
+@pytest.mark.parametrize("kind", ["LLaDA2MoeModelLM", "LLaDAMoEModelLM"])
+def test_mixtures_decode_alone_and_in_a_batch(kind: str, algorithm: str) -> None:
     """What the reference decodes by whole forwards; canvases of a batch share calls, and a call decides several positions."""
-    module, program = masked_modules.mixture(kind), decgraph.load(algorithm)
+    module, program = masked_modules.mixture(getattr(masked_modules, kind)), decgraph.load(algorithm)
     params = {name: value for name, value in PROGRAMS[algorithm].items() if name in program.params}
     settings: dict[str, Any] = {"max_tokens": 8, "temperature": 0, "eos": frozenset()}
     prompts = [[3, 5, 8], [20, 1], [7, 7, 9, 30]]

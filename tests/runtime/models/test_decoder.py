@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from lib.lazily import make
 from lib.models.family_configs import CONFIGS, random_model
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.make import of_module
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, UnknownToDecoder
 
@@ -98,14 +98,14 @@ def theirs(model: Any, ids: Tensor) -> tuple[list[Tensor], Tensor]:
 
 @pytest.fixture(scope="module")
 def pair() -> Callable[[str], tuple[Any, Decoder]]:
-    def make(name: str) -> tuple[Any, Decoder]:
+    def of_name(name: str) -> tuple[Any, Decoder]:
         model = random_model(name)
-        decoder = of_module(model.base_model)
+        decoder = make.of_module(model.base_model)
         exact(model.base_model, decoder)
         torch.manual_seed(1)
         return model, decoder
 
-    return make
+    return of_name
 
 
 @pytest.mark.budget()
@@ -177,7 +177,7 @@ def test_float32_is_as_near_as_the_module(name: str) -> None:
     ids = torch.randint(97, (1, LENGTH))
     with torch.no_grad():
         own = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-    decoder = of_module(model.base_model)
+    decoder = make.of_module(model.base_model)
     cells = Cells(decoder, 1)
     cells.keys, cells.values = [k.float() for k in cells.keys], [v.float() for v in cells.values]
     mine = cells.run(ids, list(range(-1, LENGTH - 1)))
@@ -191,16 +191,16 @@ def test_a_tensor_that_nothing_reads_is_refused(where: str) -> None:
     base = random_model("llama").base_model
     base.get_submodule(where).register_parameter("more", torch.nn.Parameter(torch.ones(2)))
     with pytest.raises(UnknownToDecoder, match=f"nothing reads {f'{where}.' if where else ''}more"):
-        of_module(base)
+        make.of_module(base)
 
 
 def test_a_buffer_that_files_have_and_nothing_reads_is_refused() -> None:
     base = random_model("llama").base_model
     base.layers[1].register_buffer("scalar", torch.ones(1), persistent=False)
-    of_module(base)  # files have no such thing: it is the module's own
+    make.of_module(base)  # files have no such thing: it is the module's own
     base.layers[1].register_buffer("factor", torch.ones(1))
     with pytest.raises(UnknownToDecoder, match=r"nothing reads layers\.1\.factor"):
-        of_module(base)
+        make.of_module(base)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_tensor_that_is_missing_is_named(gone: str) -> None:
     at, _, last = gone.rpartition(".")
     setattr(base.get_submodule(at), last, torch.nn.Identity())
     with pytest.raises(UnknownToDecoder, match=gone.replace(".", r"\.")):
-        of_module(base)
+        make.of_module(base)
 
 
 def test_router_biases_choose_experts(pair: Callable[[str], tuple[Any, Decoder]]) -> None:
@@ -229,7 +229,7 @@ def test_router_biases_choose_experts(pair: Callable[[str], tuple[Any, Decoder]]
     for at, bias in model.named_buffers():
         if at.endswith("e_score_correction_bias"):
             bias.copy_(torch.tensor([3.0, -3.0, 3.0, -3.0]))
-    after = Cells(of_module(model.base_model)).run(ids, parents)
+    after = Cells(make.of_module(model.base_model)).run(ids, parents)
     assert far(after, theirs(model, ids)[0][-1]) < NEAR < 1e-3 < far(after, before)
 
 

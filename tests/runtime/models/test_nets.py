@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from lib.lazily import decoder_module, make
 from lib.models.family_configs import random_model
 
 from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.make import net_of_module
-from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.engine.forward_call import ForwardCall
 from decgraph.runtime.models.engine.of import engine_of
@@ -22,7 +21,7 @@ PATHS = [(1, 5, 9, 11, 5), (1, 5, 9, 3), (1, 5)]
 
 
 def model_of(module: Any, entry: bool) -> HFCausal:
-    return HFCausal(net_of_module(module, entry=entry), name="live", vocab=Vocab("ids", 97), context=None, family="live")
+    return HFCausal(make.net_of_module(module, entry=entry), name="live", vocab=Vocab("ids", 97), context=None, family="live")
 
 
 def own(module: Any) -> torch.Tensor:
@@ -65,7 +64,7 @@ def test_a_family_with_an_entry_runs_as_the_decoder_on_the_modules_weights(name:
 def test_the_module_as_it_is_gives_the_same(name: str) -> None:
     module = random_model(name, torch.float32).eval()
     decoder, plain = model_of(module, entry=True), model_of(module, entry=False)
-    assert isinstance(plain.net.decoder, ModuleDecoder)
+    assert isinstance(plain.net.decoder, decoder_module.ModuleDecoder)
     for found in rows(plain):
         torch.testing.assert_close(found, own(module), rtol=1e-3, atol=1e-3)
     ways: list[tuple[Any, ...]] = [("exit", 1), ("skip", frozenset({0}), frozenset()), ("parallel", 2), ("quantized", 5)]

@@ -8,8 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as some
-from transformers import LlamaConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from lib.lazily import transformers
 
 from decgraph.runtime.models.decoder.rotary import inverse_frequencies
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
@@ -41,9 +40,9 @@ def test_the_same_frequencies(kind: str, theta: float, factor: float, first: int
         settings |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
     if kind == "yarn":
         settings |= more
-    config = LlamaConfig(hidden_size=2 * size, num_attention_heads=2, head_dim=size, max_position_embeddings=65536)
+    config = transformers.LlamaConfig(hidden_size=2 * size, num_attention_heads=2, head_dim=size, max_position_embeddings=65536)
     config.rope_parameters = dict(settings)
-    theirs, their_factor = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+    theirs, their_factor = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
     mine, factor = inverse_frequencies(settings, size)
     assert torch.allclose(mine.double(), theirs.double(), rtol=2e-6, atol=0) and factor == pytest.approx(their_factor, rel=1e-9)
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from lib.lazily import decoder_module, make
 from lib.models.decoder_states import IDS, own, rows_of
 from lib.models.family_configs import random_model
 from torch import Tensor, nn
 
-from decgraph.runtime.models.decoder.make import caches, decoder_of, of_module
-from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 from decgraph.runtime.models.forwards import ForwardChoice
 
@@ -27,7 +26,7 @@ def test_weights_take_no_more_memory(name: str, dtype: torch.dtype) -> None:
     model = random_model(name, dtype)
     before = {n: p.clone() for n, p in model.named_parameters()}
     total = sum(storages(model).values())
-    decoder = of_module(model.base_model)
+    decoder = make.of_module(model.base_model)
     for n, p in model.named_parameters():
         assert torch.equal(p, before[n]), n
     assert sum(storages(model).values()) == total
@@ -37,16 +36,16 @@ def test_weights_take_no_more_memory(name: str, dtype: torch.dtype) -> None:
 
 def test_another_decoder_of_a_module_copies_nothing() -> None:
     model = random_model("llama")
-    one = of_module(model.base_model)
+    one = make.of_module(model.base_model)
     held = storages(model)
-    two = of_module(model.base_model)
+    two = make.of_module(model.base_model)
     assert storages(model) == held
     assert one.products["0.qkv"].weights[0].data_ptr() == two.products["0.qkv"].weights[0].data_ptr()
 
 
 def test_a_change_of_a_weight_is_seen_by_both() -> None:
     model = random_model("llama")
-    decoder = of_module(model.base_model)
+    decoder = make.of_module(model.base_model)
     with torch.no_grad():
         model.model.layers[0].self_attn.k_proj.weight[3, 5] = 42.0
     assert decoder.products["0.qkv"].weights[0][32 + 3, 5] == 42.0
@@ -61,7 +60,7 @@ def test_weights_with_a_storage_of_their_own_are_left_alone() -> None:
     for part in parts:
         part.weight = Odd(part.weight.data.clone(), requires_grad=False)
     places = [part.weight.data_ptr() for part in parts]
-    decoder = of_module(model.base_model)
+    decoder = make.of_module(model.base_model)
     assert places == [part.weight.data_ptr() for part in parts]
     torch.testing.assert_close(rows_of(decoder, IDS, 5), own(model, IDS), rtol=1e-4, atol=1e-4)
 
@@ -72,7 +71,7 @@ def test_tied_weights_stay_tied() -> None:
     second.mlp.down_proj.weight = first.mlp.down_proj.weight
     first.self_attn.k_proj.weight = second.self_attn.k_proj.weight
     before = own(model, IDS)
-    decoder = of_module(model.base_model)
+    decoder = make.of_module(model.base_model)
     assert first.self_attn.k_proj.weight.data_ptr() == second.self_attn.k_proj.weight.data_ptr()
     torch.testing.assert_close(own(model, IDS), before, rtol=1e-5, atol=1e-5)
     with torch.no_grad():
@@ -96,33 +95,33 @@ def test_a_part_of_somebody_elses_class_is_refused(where: str) -> None:
     base = random_model("llama").base_model
     with_forward(base.get_submodule(where), lambda forward, *a, **k: forward(*a, **k))
     with pytest.raises(UnknownToDecoder, match="Changed is no class of transformers' models"):
-        of_module(base)
+        make.of_module(base)
 
 
 def test_hooks_and_forwards_of_objects_are_refused() -> None:
     base = random_model("llama").base_model
     handle = base.layers[1].mlp.register_forward_hook(lambda module, given, out: out * 2)
     with pytest.raises(UnknownToDecoder, match="hooks"):
-        of_module(base)
+        make.of_module(base)
     handle.remove()
-    of_module(base)
+    make.of_module(base)
     base.norm.forward = lambda states: states
     with pytest.raises(UnknownToDecoder, match="hooks, or a `forward`"):
-        of_module(base)
+        make.of_module(base)
     with pytest.raises(UnknownToDecoder, match="training mode"):
-        of_module(random_model("llama").train().base_model)
+        make.of_module(random_model("llama").train().base_model)
 
 
 def test_a_module_that_runs_as_it_is_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     """What falls back does not do so in silence."""
     base = random_model("llama", torch.float32).train().base_model
-    assert decoder_of(base, ModuleDecoder(base, "llama").plain) is None
+    assert make.decoder_of(base, decoder_module.ModuleDecoder(base, "llama").plain) is None
     assert [(r.levelname, "training mode" in r.message) for r in caplog.records] == [("WARNING", True)]
     assert ForwardChoice("module", reason="why").text() == "as a module: why"
 
 
 def test_no_mask_where_nothing_is_hidden() -> None:
-    decoder = of_module(random_model("gemma3_text, scaled", torch.float32).base_model)
+    decoder = make.of_module(random_model("gemma3_text, scaled", torch.float32).base_model)
     ids, write = torch.randint(97, (2, 3)), torch.tensor([[0, 1, 2], [4, 3, 2]])
     every = torch.ones(2, 1, 3, 5, dtype=torch.bool)
     near = every.clone()
@@ -131,35 +130,36 @@ def test_no_mask_where_nothing_is_hidden() -> None:
         shown = {"full_attention": None, "sliding_attention": None if sliding is every else near}
         made = []
         for masks in (shown, {"full_attention": every, "sliding_attention": sliding}):
-            made.append(decoder(ids, write, write, *caches(decoder, 2, 5), masks))
+            made.append(decoder(ids, write, write, *make.caches(decoder, 2, 5), masks))
         torch.testing.assert_close(*made, rtol=1e-5, atol=1e-5)
 
 
 def test_masks_of_numbers_and_of_truth_values() -> None:
-    decoder = of_module(random_model("mistral", torch.float32).base_model)
+    decoder = make.of_module(random_model("mistral", torch.float32).base_model)
     for batch, count in ((1, 1), (1, 4), (2, 1), (2, 3)):
         now = (torch.arange(count) + 6).expand(batch, count).contiguous()
         ids = torch.randint(97, (batch, count))
         seen = ((torch.arange(17) <= now[:, :, None]) & (torch.arange(17) > now[:, :, None] - 5))[:, None]
         numbers = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
         out = [
-            decoder(ids, now, now, *caches(decoder, batch, 17), dict.fromkeys(decoder.kinds, mask)) for mask in (seen, numbers)
+            decoder(ids, now, now, *make.caches(decoder, batch, 17), dict.fromkeys(decoder.kinds, mask))
+            for mask in (seen, numbers)
         ]
         assert torch.equal(*out)
 
 
 def test_a_row_that_sees_nothing_is_finite() -> None:
-    decoder = of_module(random_model("llama", torch.float32).base_model)
+    decoder = make.of_module(random_model("llama", torch.float32).base_model)
     sees = torch.zeros(2, 1, 2, 6, dtype=torch.bool)
     sees[0, 0, :, 0] = True
     at = torch.tensor([[0, 1]] * 2)
-    assert decoder(torch.ones_like(at), at, at, *caches(decoder, 2, 6), {"full_attention": sees}).isfinite().all()
+    assert decoder(torch.ones_like(at), at, at, *make.caches(decoder, 2, 6), {"full_attention": sees}).isfinite().all()
 
 
 @pytest.mark.budget(12)
 def test_compiled_gives_the_same() -> None:
     model, said = random_model("llama", torch.float32), list[str]()
-    decoder = of_module(model.base_model)
+    decoder = make.of_module(model.base_model)
     fast = decoder.compiled(said.append, backend="eager")
     torch.testing.assert_close(rows_of(fast, IDS, 5), rows_of(decoder, IDS, 5))
     assert not said
@@ -171,7 +171,7 @@ def test_without_a_compiler_it_runs_as_it_is() -> None:
         raise RuntimeError("no C++ compiler")
 
     model, said = random_model("llama", torch.float32), list[str]()
-    decoder = of_module(model.base_model)
+    decoder = make.of_module(model.base_model)
     fast = decoder.compiled(said.append, backend=missing)  # type: ignore[arg-type]
     for _ in range(2):
         torch.testing.assert_close(rows_of(fast, IDS, 5), rows_of(decoder, IDS, 5))
@@ -183,5 +183,5 @@ def test_without_a_compiler_it_runs_as_it_is() -> None:
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3_text", "mixtral", "gpt_oss", "deepseek_v3"])
 def test_on_a_gpu(name: str, dtype: torch.dtype) -> None:
     base = random_model(name, dtype).base_model.cuda()
-    plain: Callable[[Tensor], Tensor] = ModuleDecoder(base, name).plain
-    assert decoder_of(base, plain) is not None  # compares with the module there
+    plain: Callable[[Tensor], Tensor] = decoder_module.ModuleDecoder(base, name).plain
+    assert make.decoder_of(base, plain) is not None  # compares with the module there

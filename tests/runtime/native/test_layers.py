@@ -4,10 +4,10 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from lib.lazily import make
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.make import caches
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Shape
 from decgraph.runtime.native.decoder import NativeDecoder, native
@@ -60,9 +60,9 @@ def small(heads=4, kv_heads=2, head=16, inner=40, width=24, biases=False, norms=
 
 
 def run(decoder, batch=1, seed=0, scattered=False):
-    """The states of several calls over one cache: a chain, single tokens, a tree at rows of its own, and the caches."""
+    """The states of several calls over one cache: a chain, single tokens, a tree at rows of its own, and the make.caches."""
     random = torch.Generator().manual_seed(seed)
-    keys, values = caches(decoder, batch, ROWS)
+    keys, values = make.caches(decoder, batch, ROWS)
     given, made, first = [], [], 0
     for count in (5, 1, 1, 3, 9, 1):
         ids = torch.randint(0, 50, (batch, count), generator=random)
@@ -153,7 +153,7 @@ def test_parts_of_a_model(isa):
     at = torch.arange(3)[None]
     outs = []
     for one in (mine.since(1), decoder.since(1)):
-        keys, values = caches(decoder, 1, 3)
+        keys, values = make.caches(decoder, 1, 3)
         outs.append(one(states, at, at, keys, values, {FULL: None, SLIDING: None}))
     assert torch.allclose(*outs, atol=1e-5)
     assert torch.equal(states, kept)
@@ -191,7 +191,7 @@ def test_a_recorded_product_is_torch_s():
 
 def test_a_row_that_sees_nothing_gives_numbers(isa):
     decoder = made_native(small())
-    keys, values = caches(decoder, 1, 4)
+    keys, values = make.caches(decoder, 1, 4)
     at = torch.arange(2)[None]
     hidden = torch.full((1, 1, 2, 4), float("-inf"))
     made = decoder(torch.tensor([[1, 2]]), at, at, keys, values, {FULL: hidden, SLIDING: hidden})

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from lib.engines.device_calls import Drafts, Following, Path, Walk, gives
+from lib.lazily import modeling
 from lib.models import published_heads as heads
 from lib.models.hf_modules import LAYER, large, module
 from lib.models.published_heads import written
@@ -24,7 +25,6 @@ from decgraph.runtime.models.free import FreeFeatures, FreeModel
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
 from decgraph.runtime.models.table import TableAdapter, TableModel
-from decgraph.zoo import modeling
 
 V, WIDTH = 61, 32
 CLOSE = {"atol": 3e-4, "rtol": 1e-4}  # of logits of size about 10: sums are taken in another order
