@@ -121,7 +121,7 @@ class TuningJob:
         return float("inf") if scores is None else abs(float(scores[one] - scores[other]))
 
     def scores(self, number: int, path: Sequence[int]) -> np.ndarray | None:
-        """The scores [V] of which the next token of a request is the largest: the target's logits, for sampled requests over the
+        """The scores [V] of which a request's next token has the largest: the target's logits, for sampled requests over the
         temperature and with the noise of the draw. None for masked models. Raises what the model raises."""
         from decgraph.runtime.models.engine.forward_call import ForwardCall
         from decgraph.runtime.models.engine.of import causal_engine_of
