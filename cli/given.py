@@ -18,6 +18,8 @@ from decgraph.runtime import prompt_files
 from decgraph.runtime.prompt_files import Text
 
 if TYPE_CHECKING:
+    from decgraph.api import Algorithm
+    from decgraph.runtime.arguments import Tokenizing
     from decgraph.runtime.grammars import Grammar
 
 
@@ -171,7 +173,7 @@ def functions(items: Iterable[str]) -> dict[str, Callable[..., Any]]:
     return out
 
 
-def check_functions(chosen: Any, functions: Mapping[str, object]) -> None:
+def check_functions(chosen: Algorithm, functions: Mapping[str, object]) -> None:
     """Raises DecError for a function that an algorithm calls and that was not handed over, before models are read."""
     from decgraph.runtime.session import check_externs
     from decgraph.zoo import stand_ins
@@ -232,8 +234,10 @@ def _without_line_end(text: str) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def tokens(items: Iterable[str], option: str, tokenizer: Any) -> frozenset[int]:
+def tokens(items: Iterable[str], option: str, tokenizer: Tokenizing | None) -> frozenset[int]:
     """Token ids from ids or texts; a text must be one token. Raises DecError for others."""
+    from decgraph.runtime.text import Tokenizer
+
     out = set()
     for item in items:
         if item.isdigit():
@@ -241,7 +245,7 @@ def tokens(items: Iterable[str], option: str, tokenizer: Any) -> frozenset[int]:
             continue
         ids: Sequence[int] = ()
         if tokenizer is not None:
-            special = tokenizer.token(item)
+            special = tokenizer.token(item) if isinstance(tokenizer, Tokenizer) else None
             ids = (special,) if special is not None else tokenizer.encode(item)
         if len(ids) != 1:
             raise DecError(f"{option} {item!r} is {len(ids)} tokens, not one", hint="give token ids")

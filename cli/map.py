@@ -21,6 +21,7 @@ from decgraph.runtime.session import check_params
 
 if TYPE_CHECKING:
     from decgraph.scale.decoder import Decoder
+    from decgraph.scale.output import JsonLinesOutput
 
 settings = options.LENIENT
 NAMED = "A name that `decgraph list` prints, or a .dec file."
@@ -117,7 +118,7 @@ def command(
 class _Told:
     """Writes records as they come, shows the progress, and prints a summary. started: when the command started."""
 
-    def __init__(self, results: Any, total: int, heard: progress.Told, started: float) -> None:
+    def __init__(self, results: JsonLinesOutput, total: int, heard: progress.Told, started: float) -> None:
         self.results, self.rows, self.tokens, self.errors = results, 0, 0, 0
         self.interrupted = False
         self.total, self.heard, self.started = total, heard, started

@@ -31,7 +31,9 @@ class AppliedProfile:
     models: dict[str, str]
     plan: Plan
 
-    def warn(self, algorithm: Any, session: Session, models: dict[str, str], temperature: float, batch: int) -> None:
+    def warn(
+        self, algorithm: decgraph.Algorithm, session: Session, models: dict[str, str], temperature: float, batch: int
+    ) -> None:
         """Say on stderr what is not as it was tuned. `models` are the sources of this run, `batch` how many prompts it decodes
         together."""
         contents = contents_of(models)
@@ -50,7 +52,7 @@ class AppliedProfile:
             print(f"warning: {self.profile.path}: it may commit other tokens than the defaults{said}", file=sys.stderr)
 
 
-def read(path: Path, algorithm: Any) -> AppliedProfile:
+def read(path: Path, algorithm: decgraph.Algorithm) -> AppliedProfile:
     """A profile for an algorithm. Raises DecError, with file and line, for one that cannot be applied to it."""
     profile = Profile.read(path)
     params = profile.check(algorithm.function)

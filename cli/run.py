@@ -23,6 +23,7 @@ from decgraph.errors import DecError
 from decgraph.models import request_for
 from decgraph.passes.plan import Plan
 from decgraph.runtime import prompt_files
+from decgraph.runtime.arguments import Tokenizing
 from decgraph.runtime.collecting import uncollected
 from decgraph.runtime.defaults import defaults
 from decgraph.runtime.placement import Placement
@@ -129,7 +130,7 @@ def open_session(
     backend: str | None,
     plan: Plan | None = None,
     compile: bool = False,
-    tokenizer: Any = None,
+    tokenizer: Tokenizing | None = None,
     placed: Placement | None = None,
 ) -> Session:
     """Models read from their folders, with a word about it while that takes its seconds."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -43,7 +41,7 @@ class Stream:
         self.rejected: list[int] = []
         self.verified = False
 
-    def hear(self, event: Any) -> None:
+    def hear(self, event: trace.Event) -> None:
         match event:
             case trace.Drafted():
                 self.drafted[event.node] = (event.parent, event.token)
@@ -130,7 +128,7 @@ class CanvasScreen:
         self.calls = 0
         self.live: Live | None = None
 
-    def hear(self, event: Any) -> None:
+    def hear(self, event: trace.Event) -> None:
         match event:
             case trace.ModelCall():
                 self.calls += 1

@@ -18,6 +18,8 @@ from decgraph.cli.options import option
 from decgraph.cli.output import check_writable
 from decgraph.cli.run import open_session
 from decgraph.models import request_for
+from decgraph.runtime.arguments import Prompt, Tokenizing
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.recording import Recorder, Recording
 from decgraph.runtime.session import Result, Session, check_params
@@ -78,11 +80,13 @@ def command(
     if live and not shown.quiet:
         typer.echo(f"{out} is written while the run goes on; Ctrl-C ends it", err=True)
     traces: list[Trace] = []
-    read: dict[str, Any] = {}
-    tokenizer: Any = None
+    read: dict[str, Model] = {}
+    tokenizer: Tokenizing | None = None
     for one in chosen:
         params = {name: value for name, value in values.items() if name in one.params}
-        bound = {name: value for name, value in folders.items() if len(chosen) == 1 or name.split(".")[0] in one.models}
+        bound: dict[str, str | Model] = {
+            name: value for name, value in folders.items() if len(chosen) == 1 or name.split(".")[0] in one.models
+        }
         bound |= {name: value for name, value in read.items() if one.models.get(name) == value.kind}  # read once
         functions = {name: function for name, function in externs.items() if name in one.module.externs}
         session = open_session(one, bound, params, functions, models.backend, tokenizer=tokenizer, placed=placed)
@@ -135,7 +139,7 @@ def traced(
     session: Session,
     warm: Session,
     text: Text,
-    said: Any,
+    said: Callable[[Text], Prompt],
     fields: dict[str, Any],
     write_so_far: Callable[[Trace], None] | None = None,
 ) -> Trace:

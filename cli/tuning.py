@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 import decgraph
 from decgraph.cli.profiled import contents_of
 from decgraph.models import request_for, shipped
 from decgraph.passes.plan import Plan
 from decgraph.runtime.arguments import Prompt
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.placement import Placement, placement_of_all
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
+from decgraph.runtime.session import Session
 from decgraph.runtime.tune import facts, space
 from decgraph.runtime.tune.space import Setting
 from decgraph.runtime.tune.trial import HALF, NEAR_TIES, Runner, Trials
@@ -23,7 +27,7 @@ class TuningJob:
 
     def __init__(
         self,
-        algorithm: Any,
+        algorithm: decgraph.Algorithm,
         lines: Sequence[Prompt],
         fixed: Mapping[str, Any],
         wishes: Sequence[str],
@@ -32,7 +36,7 @@ class TuningJob:
         *,
         externs: Mapping[str, Any] | None = None,
         backend: str | None = None,
-        clock: Any = "wall",
+        clock: str = "wall",
         threads: int | None = None,
         batch: int = 1,
         placed: Placement | None = None,
@@ -71,7 +75,7 @@ class TuningJob:
         self.changing = changing
         values = {a.name: a.values[0] if a.default is None else a.default for a in self.axes}
         self.default: Setting = space.setting(function, values)
-        self.models: dict[str, Any] = {}
+        self.models: dict[str, Model] = {}
         self.device: dict[str, Any] = {}
         # The defaults of `session`: all passes, none on the reference
         self.plan = Plan(passes=() if self.backend == "reference" else None, backend=self.backend)
@@ -90,7 +94,7 @@ class TuningJob:
         self.placement = placement_of_all(self.models)
         self.device = facts.of_placement(self.placement)
 
-        def make(values: Mapping[str, Any]) -> Any:
+        def make(values: Mapping[str, Any]) -> Session:
             params = {**self.fixed, **values}
             how: dict[str, Any] = {"externs": self.externs, "backend": self.backend, "plan": self.plan}
             return self.algorithm.session(self.models, tokenizer=tokenizer, **how, **params)
@@ -116,11 +120,9 @@ class TuningJob:
         scores = self.scores(number, path)
         return float("inf") if scores is None else abs(float(scores[one] - scores[other]))
 
-    def scores(self, number: int, path: Sequence[int]) -> Any:
-        """What the next token of a request is the largest of: the target's logits, for sampled requests over the temperature
-        and with the noise of the draw. None for masked models. Raises what the model raises."""
-        import numpy as np
-
+    def scores(self, number: int, path: Sequence[int]) -> np.ndarray | None:
+        """The scores [V] of which a request's next token has the largest: the target's logits, for sampled requests over the
+        temperature and with the noise of the draw. None for masked models. Raises what the model raises."""
         from decgraph.runtime.models.engine.forward_call import ForwardCall
         from decgraph.runtime.models.engine.of import causal_engine_of
         from decgraph.runtime.noise import exponentials, output_key

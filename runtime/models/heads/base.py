@@ -144,8 +144,8 @@ class DraftOutput(nn.Module):
         return self.spread(self.matrix(states))
 
     def share(self, output: Callable[[Tensor], Tensor]) -> None:
-        """The rows [rows, width] of a target's output matrix at `tokens`, copied. Raises DecError for an output that is more
-        than a matrix, and for tokens that it has no rows for."""
+        """Copy the rows at `tokens` of a target's output, which gives logits [n, V] of states [n, width]. Raises DecError for
+        an output that is more than a matrix, and for tokens that it has no rows for."""
         if not isinstance(output, nn.Linear) or type(output) is not nn.Linear or not output.weight.is_floating_point():
             raise DecError(
                 f"the head reads the target's output matrix, which is a {type(output).__name__} here and not a plain matrix",
