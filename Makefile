@@ -16,8 +16,10 @@ COQ := coq libcoq-mathcomp-ssreflect libcoq-mathcomp-algebra
 # after the other.
 PYTEST_ARGS ?= -n auto --dist worksteal
 # What pyright reads; mypy reads the whole package. Kernels (backends/triton/kernels) are Triton's language and no Python.
-TYPED := $(foreach room,dsl ir passes check backends/exact backends/reference backends/torch backends/triton/models backends/triton/ops,decgraph/$(room)) \
-    decgraph/backends/triton/*.py decgraph/*.py
+TYPED := $(foreach room,bench check cli dsl editor hf ir passes scale serve stdlib views zoo \
+    backends/exact backends/reference backends/torch backends/triton/models backends/triton/ops \
+    runtime/models/gguf runtime/models/heads runtime/native runtime/reals runtime/tune,decgraph/$(room)) \
+    decgraph/backends/triton/*.py decgraph/runtime/*.py decgraph/*.py
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16

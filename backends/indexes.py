@@ -21,7 +21,7 @@ def forgotten(total: int, room: int) -> int:
 @dataclass(frozen=True)
 class Lru:
     """A table from a token to the last `capacity` entries stored under it, oldest first. Storing one again renews it. This is
-    the meaning, and the reference's table; torch has backends/torch/recent.py."""
+    the meaning, and the reference's table; torch has backends/torch/stores.py."""
 
     capacity: int
     rows: dict[int, tuple[Any, ...]] = field(default_factory=dict)

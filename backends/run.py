@@ -7,21 +7,23 @@ so that the conformance tests compare two implementations (docs/decisions/0007-s
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from functools import wraps
+from types import TracebackType
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar
 
 import numpy as np
 
-from decgraph.backends.drafting import Drafting
 from decgraph.errors import ContextFullError, DecError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.opdef import OpError
 from decgraph.ir.values import Loc, Module, Op, Param
 from decgraph.runtime.backend import Backend
-from decgraph.runtime.faults import noted_outside, title_of
+from decgraph.runtime.faults import is_outside, noted_outside, title_of
 from decgraph.runtime.idle import idle
 from decgraph.runtime.logprobs import ROWS, Logprobs, logprobs_of
 from decgraph.runtime.models.interface import Model, Scores, bounded_by
@@ -31,6 +33,55 @@ from decgraph.runtime.shaping import shaped_probs
 from decgraph.runtime.stop import StopMachine, StopState
 from decgraph.runtime.text import Detokenizer
 from decgraph.runtime.trace import DraftEnded, Event, ModelCall, Stopped
+
+WHERE = re.compile(r"^(\S+:\d+):\d+: (?:\w+(?:\.\w+)? cannot go on: )?")
+"""The place that an error names, and its op: backends differ in the column and in how they divide a line into ops."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CALLS = frozenset(
+    {
+        *("model.eval", "model.evals", "model.memory", "model.read", "model.states", "model.attention"),
+        *("head.read", "head.score"),
+        *("run", "batch.fold", "batch.top"),
+    }
+)
+"""Ops whose errors are a model's, another algorithm's or another sequence's, and end the run wherever they stand."""
+
+
+class Drafting:
+    """A block `draft t:` that is under way. `tree` is the tree as it is. An error that leaves the block ends the draft alone,
+    which goes on with what was grown before, unless the request is strict or the error is not the program's own
+    (docs/decisions/0010-errors-in-drafts.md)."""
+
+    def __init__(self, run: Run, name: str, tree: Any) -> None:
+        self.run, self.name, self.tree = run, name, tree
+
+    def __enter__(self) -> Drafting:
+        self.run.open_drafts.append(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        self.run.open_drafts.remove(self)
+        if not isinstance(error, Exception) or is_outside(error) or self.run.request.strict:
+            return False
+        told = str(self.run.failure(error).diagnostics[0]).removeprefix("error: ").replace(f"{self.run.title}: ", "")
+        self.run.end_draft(DraftEnded(self.name, WHERE.sub(r"\1: ", told)))
+        return True
+
+
+def calls(f: Callable[P, T]) -> Callable[P, T]:
+    """The function, with what it raises noted as a model's."""
+
+    @wraps(f)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return f(*args, **kwargs)
+        except Exception as error:
+            noted_outside(error)
+            raise
+
+    return call
 
 
 class Stop(Exception):

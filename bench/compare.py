@@ -176,10 +176,10 @@ def prepared(
     for label, reason in failed.items():
         warnings.warn(f"{label} is not measured: {first_line(reason)}", UserWarning, stacklevel=2)
     first = named[:1]
-    against = {c.label: list(dict.fromkeys([*first, *([counterparts[c.label]] if c.label in counterparts else [])]))
-               for c in contenders}  # fmt: skip
-    if wanted is not None:
-        against = {c.label: named for c in contenders}
+    against: dict[str, list[str]] = {}
+    for label in (contender.label for contender in contenders):
+        usually = [*first, *([counterparts[label]] if label in counterparts else [])]
+        against[label] = list(dict.fromkeys(usually)) if wanted is None else named
 
     def run(told: Told) -> Row:
         found = measured(contenders, work, settings, told=told)

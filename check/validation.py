@@ -27,8 +27,8 @@ import numpy as np
 
 from decgraph.backends.reference.calls import model_of
 from decgraph.backends.reference.machine import ReferenceMachine
+from decgraph.backends.reference.places import read_path
 from decgraph.backends.reference.protocols import RowSource
-from decgraph.backends.reference.soft import read_path
 from decgraph.backends.reference.together import A, B
 from decgraph.backends.reference.values import ReferenceMemory
 from decgraph.backends.run import Stop

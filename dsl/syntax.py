@@ -8,6 +8,7 @@ Expressions and types stand in `decgraph.dsl.expressions`; this module has every
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from decgraph.dsl.expressions import *  # noqa: F403 (the whole tree is one module for whoever reads or builds it)
 from decgraph.dsl.expressions import Call, Expr, Keyword, Name, Named, Node, Param, TypeExpr
@@ -313,13 +314,13 @@ class Item(Named):
     """A definition at the top of a file."""
 
     name: str
+    params: tuple[Param, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm(Item):
     """`algorithm name(params):`."""
 
-    params: tuple[Param, ...]
     body: tuple[Stmt, ...]
     doc: str | None = None
 
@@ -328,7 +329,6 @@ class Algorithm(Item):
 class Rule(Item):
     """`rule name(params):`."""
 
-    params: tuple[Param, ...]
     body: tuple[Stmt, ...]
     doc: str | None = None
 
@@ -337,7 +337,6 @@ class Rule(Item):
 class Policy(Item):
     """`policy name(params):`."""
 
-    params: tuple[Param, ...]
     clauses: tuple[Clause, ...]
     doc: str | None = None
 
@@ -346,7 +345,6 @@ class Policy(Item):
 class Def(Item):
     """`def name(params) -> returns:`, a pure helper."""
 
-    params: tuple[Param, ...]
     returns: TypeExpr | None
     body: tuple[Stmt, ...]
     doc: str | None = None
@@ -356,9 +354,14 @@ class Def(Item):
 class Extern(Item):
     """`extern name(types) -> returns on where`: a Python function that the caller supplies."""
 
-    params: tuple[Param, ...]
     returns: TypeExpr
     where: str | None = None
+
+
+WithBody: TypeAlias = Algorithm | Rule | Def
+"""Definitions of statements."""
+WithDoc: TypeAlias = WithBody | Policy
+"""Definitions that may have a docstring."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ class Analyser:
 
 def params_in(names: ItemsInReach) -> Callable[[str], tuple[str, ...]]:
     """The parameters of what a file can name and does not define, by its name."""
-    return lambda name: tuple(p.name for p in getattr(names.get(name), "params", ()) if isinstance(p, S.Param))
+    return lambda name: () if (item := names.get(name)) is None else tuple(p.name for p in item.params)
 
 
 def names_of(file: S.File, source: Source, collector: Collector) -> ItemsInReach:

@@ -137,7 +137,7 @@ def _options(analysis: Analysis, start: int) -> Iterator[Choice]:
 def _options_of(analysis: Analysis, callee: str) -> Iterator[Choice]:
     item = analysis.names.get(callee)
     if item is not None and callee not in function_lines():
-        for p in getattr(item, "params", ()):
+        for p in item.params:
             yield Choice(p.name, "option", printer.param(p))
         return
     for name in options(callee):

@@ -71,8 +71,8 @@ def _kind_of(analysis: Analysis, value: S.Expr) -> str:
         return kind_of(known)
     if value.name == "ctx":
         return "context"
-    for p in getattr(item, "params", ()):
-        if isinstance(p, S.Param) and p.name == value.name and p.type is not None:
+    for p in item.params if item is not None else ():
+        if p.name == value.name and p.type is not None:
             return WRITTEN.get(p.type.name, "")
     loops = [n for n in S.walk(item) if isinstance(n, S.For)] if isinstance(item, S.Rule) else []
     return "draw" if any(value.name in [x.name for x in loop.names] for loop in loops) else ""  # the children it tests
@@ -106,7 +106,7 @@ def about(analysis: Analysis, occurrence: Occurrence) -> str:
 
 def definition(item: S.Item) -> str:
     """A definition's head and its docstring."""
-    doc = getattr(item, "doc", None)
+    doc = item.doc if isinstance(item, S.WithDoc) else None
     return f"```dec\n{printer.head(item)}\n```" + (f"\n{' '.join(doc.split())}" if doc else "")
 
 
@@ -139,10 +139,10 @@ def _declaration(analysis: Analysis, occurrence: Occurrence) -> str:
     """The text of a parameter or state, as it is declared."""
     item = analysis.item_at(occurrence.span.start)
     scope = analysis.file.named(occurrence.symbol.scope) or analysis.names.get(occurrence.symbol.scope) or item
-    for p in getattr(scope, "params", ()):
+    for p in scope.params if scope is not None else ():
         if p.name == occurrence.symbol.name:
             return printer.param(p)
-    for s in getattr(scope, "body", ()):
+    for s in scope.body if isinstance(scope, S.WithBody) else ():
         if isinstance(s, (S.State, S.Canvas, S.ModelDecl)) and s.name == occurrence.symbol.name:
             return printer.statement(s)
     return ""

@@ -69,7 +69,7 @@ def index_of(file: S.File, params_of: Callable[[str], tuple[str, ...]] = lambda 
                 _define(index, Symbol("", name.name), "import", name.span)
         else:
             _define(index, Symbol("", item.name), type(item).__name__.lower(), item.name_span)
-            params[item.name] = tuple(p.name for p in getattr(item, "params", ()))
+            params[item.name] = tuple(p.name for p in item.params)
     for item in file.items:
         if isinstance(item, S.Item):
             _Scope(index, item, params, params_of).read()
@@ -103,7 +103,7 @@ class _Scope:
     def read(self) -> None:
         """Notes every name of the definition."""
         if not isinstance(self.item, S.Extern):
-            for p in getattr(self.item, "params", ()):
+            for p in self.item.params:
                 self._own(p.name, "parameter", p.name_span)
         for node in S.walk(self.item):
             for name, kind, span in _declared(node):

@@ -64,7 +64,7 @@ def definition(analysis: Analysis, offset: int) -> TextPlace | None:
     if item is None or source is None:
         return None
     path, span = stdlib_path(source), item.name_span or item.span
-    for p in getattr(item, "params", ()):
+    for p in item.params:
         if owner != symbol.name and p.name == symbol.name:
             span = p.name_span or p.span
     return TextPlace(path, source, span) if path else None
@@ -138,9 +138,9 @@ def outline(analysis: Analysis) -> list[Outline]:
         if not isinstance(item, S.Item):
             continue
         inside = []
-        for p in getattr(item, "params", ()) if not isinstance(item, S.Extern) else ():
+        for p in item.params if not isinstance(item, S.Extern) else ():
             inside.append(Outline(p.name, "parameter", printer.param(p), p.span, p.name_span or p.span))
-        for s in getattr(item, "body", ()):
+        for s in item.body if isinstance(item, S.WithBody) else ():
             if isinstance(s, (S.State, S.Canvas, S.ModelDecl)):
                 inside.append(Outline(s.name, type(s).__name__.lower(), printer.statement(s), s.span, s.name_span or s.span))
         kind = type(item).__name__.lower()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pygments.lexer import Lexer
 from pygments.token import (
@@ -64,7 +63,7 @@ class DecLexer(Lexer):
         if at < len(text):
             yield at, Whitespace, text[at:]
 
+    @staticmethod
     def analyse_text(text: str) -> float:
         """How surely an unnamed text is one of these: it has an algorithm's head."""
-        head: Any = text.lstrip().startswith(("algorithm ", "rule ", "policy "))
-        return 0.4 if head else 0.0
+        return 0.4 if text.lstrip().startswith(("algorithm ", "rule ", "policy ")) else 0.0

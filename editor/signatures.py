@@ -110,7 +110,7 @@ def _lines(line: Line | None, name: str = "", other: str = " ") -> tuple[Form, .
 def _of_item(item: S.Item) -> Form:
     """A definition's head, without its word and its colon."""
     label = printer.head(item).removesuffix(":").split(" ", 1)[-1]
-    doc = getattr(item, "doc", None)
+    doc = item.doc if isinstance(item, S.WithDoc) else None
     return Form(label, _params(label), " ".join(doc.split()) if doc else "")
 
 

@@ -135,7 +135,7 @@ class Workspace:
             own = path if file.named(symbol.scope) is not None else None
             there = own or self._home_of(path, file, symbol.scope)
             item = self.known(there).file.named(symbol.scope) if there else None
-            is_param = any(p.name == symbol.name for p in getattr(item, "params", ()))
+            is_param = item is not None and any(p.name == symbol.name for p in item.params)
             return (there, symbol) if there and is_param and there.is_relative_to(folder) else None
         there = path if file.named(symbol.name) is not None else self._home_of(path, file, symbol.name)
         return (there, Symbol("", symbol.name)) if there and there.is_relative_to(folder) else None

@@ -9,11 +9,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
 from decgraph.hf.processors import name_of
 from decgraph.hf.prompts import PaddedPrompt
+
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import TypeIs
 
 _REMEMBERED = 256  # answers of one rule: as many as an algorithm looks ahead, and more
 Criterion = Any  # a StoppingCriteria, or any callable (input_ids, scores) -> bool or bool[1]
@@ -68,7 +72,7 @@ class RowCriterion:
     looks ahead (`ended`).
     """
 
-    def __init__(self, criterion: Criterion, row: PaddedPrompt, device: Any, rows: int = 1) -> None:
+    def __init__(self, criterion: Criterion, row: PaddedPrompt, device: torch.device, rows: int = 1) -> None:
         self.criterion, self.pads, self.device = criterion, row.pads, device
         self.marks = _marks(criterion, row.index, rows)
         self.said: dict[tuple[int, ...], bool] = {}
@@ -106,14 +110,14 @@ class RowCriterion:
         return f"the stopping criterion {name_of(self.criterion)}"
 
 
-def _marks(criterion: Criterion, row: int, rows: int) -> dict[str, Any]:
+def _marks(criterion: Criterion, row: int, rows: int) -> dict[str, list[bool] | torch.Tensor]:
     """What a criterion marks the rows in that have ended, for one row that has not: attributes that are lists of `rows` times
     False, or bool tensors [rows] of them.
 
     lm_eval's MultiTokenEOSCriteria has such a list. It indexes its decoded rows by it, so a row alone is too few; and a mark
     stays, so a draft that ends the text and is rejected would end it all the same.
     """
-    marks: dict[str, Any] = {}
+    marks: dict[str, list[bool] | torch.Tensor] = {}
     for name, value in getattr(criterion, "__dict__", {}).items():
         if isinstance(value, list) and len(value) == rows and all(v is False for v in value):
             marks[name] = value[row : row + 1]
@@ -122,6 +126,6 @@ def _marks(criterion: Criterion, row: int, rows: int) -> dict[str, Any]:
     return marks
 
 
-def _is_bools(value: Any) -> bool:
+def _is_bools(value: object) -> TypeIs[torch.Tensor]:
     """Whether a value is a torch tensor of booleans, told without importing torch."""
     return type(value).__module__ == "torch" and hasattr(value, "shape") and str(getattr(value, "dtype", "")) == "torch.bool"

@@ -6,33 +6,42 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from decgraph import zoo
 from decgraph.errors import DecError
 from decgraph.hf import modules, settings
-from decgraph.hf.criteria import RowCriterion, Stops, stops_of
-from decgraph.hf.processors import BatchReading, refuse_change, refuse_state, shaping_of, watched
+from decgraph.hf.criteria import Criterion, RowCriterion, Stops, stops_of
+from decgraph.hf.processors import BatchReading, Processor, refuse_change, refuse_state, shaping_of, watched
 from decgraph.hf.prompts import PaddedPrompt, assembled, check_embeddings, check_model_arguments, rows_of
 from decgraph.hf.scores import logits_of, scores_of
 from decgraph.passes.plan import Plan
 from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamValue, TokenizerLike
 from decgraph.runtime.binding import text_side
 from decgraph.runtime.keywords import keywords_of
-from decgraph.runtime.models.locks import making
 from decgraph.runtime.models.modules import width_of
+from decgraph.runtime.models.sharing import making
 from decgraph.runtime.session import Result
 from decgraph.runtime.sources import home_of, main_parameter
 from decgraph.runtime.text import tokenizer_of
 from decgraph.runtime.unshaped import adjusts
 
-Tensor = Any  # torch loads when it is used
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import GenerationConfig, PreTrainedModel
+    from transformers.generation.utils import GenerateDecoderOnlyOutput
+
+    from decgraph.api import Algorithm
+    from decgraph.runtime.request import Request
+    from decgraph.runtime.session import Session
+    from decgraph.runtime.trace import Event
 
 
 class Streamer(Protocol):
     """What transformers' streamers are: told of token ids as they come, and of the end."""
 
-    def put(self, value: Any) -> object: ...
+    def put(self, value: Tensor) -> object: ...
 
     def end(self) -> object: ...
 
@@ -142,25 +151,24 @@ class CustomGenerate:
             raise DecError(f"batch is {batch}; it must be at least 1")
         self.batch, self.plan, self.reuse_prefix = batch, plan, reuse_prefix
         self.last: list[Result] = []
-        self._session: tuple[Any, int, Any] | None = (
-            None  # of the latest module: (its reference, its vocabulary's size, session)
-        )
+        self._session: tuple[weakref.ref[PreTrainedModel], int, Session] | None = None
+        """Of the latest module: its reference, its vocabulary's size, and the session."""
 
     def __repr__(self) -> str:
         return f"<decgraph.hf {self.algorithm!r} on {self.backend or 'the backend of its models'}>"
 
     def __call__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         input_ids: Tensor,
-        logits_processor: Sequence[Any] | None = None,
-        stopping_criteria: Sequence[Any] | None = None,
-        generation_config: Any = None,
+        logits_processor: Sequence[Processor] | None = None,
+        stopping_criteria: Sequence[Criterion] | None = None,
+        generation_config: GenerationConfig | None = None,
         synced_gpus: bool = False,
-        streamer: Any = None,
+        streamer: Streamer | None = None,
         seed: int | None = None,
         **model_kwargs: Any,
-    ) -> Any:
+    ) -> Tensor | GenerateDecoderOnlyOutput:
         """Decode a batch: what `generate` calls once its inputs, processors and criteria are prepared.
 
         input_ids: int64[B, T], padded on the left where `attention_mask` [B, T] is 0. Returns int64[B, T + n], prompt
@@ -205,7 +213,7 @@ class CustomGenerate:
                 streamer.end()
         sequences = assembled(input_ids, new, settings.pad_of(generation_config))
         if getattr(generation_config, "return_dict_in_generate", False):
-            from transformers.generation import GenerateDecoderOnlyOutput
+            from transformers.generation.utils import GenerateDecoderOnlyOutput
 
             more = {}
             if _asks(generation_config, "output_scores", "output_logits"):
@@ -215,18 +223,29 @@ class CustomGenerate:
                         more["scores"] = scores_of(logits, sequences, list(logits_processor or ()))
                     if _asks(generation_config, "output_logits"):
                         more["logits"] = logits
-            return GenerateDecoderOnlyOutput(sequences=sequences, **more)
+            # Transformers wants a LongTensor, a type that torch gives to no tensor
+            return GenerateDecoderOnlyOutput(sequences=sequences, **more)  # pyright: ignore[reportArgumentType]
         return sequences
 
-    def _decode(self, model: Any, input_ids: Tensor, rows: list[PaddedPrompt], processors: list[Any], criteria: list[Any],
-                config: Any, streamer: Any, seed: int | None) -> list[tuple[int, ...]]:  # fmt: skip
+    def _decode(
+        self,
+        model: PreTrainedModel,
+        input_ids: Tensor,
+        rows: list[PaddedPrompt],
+        processors: list[Processor],
+        criteria: list[Criterion],
+        config: GenerationConfig,
+        streamer: Streamer | None,
+        seed: int | None,
+    ) -> list[tuple[int, ...]]:
         session = self._session_for(model)
         main = session.models[self.binder.main]
         length, device = input_ids.shape[1], input_ids.device
         if self.stop_strings:
             from transformers import StopStringCriteria
 
-            criteria.append(StopStringCriteria(self.tokenizer, self.stop_strings))
+            # Its `get_vocab`, which was looked for, is what the criterion reads
+            criteria.append(StopStringCriteria(self.tokenizer, self.stop_strings))  # pyright: ignore[reportArgumentType]
         stops = stops_of(criteria, length, main.vocab.size)
         reading = BatchReading(
             greedy=not getattr(config, "do_sample", False),
@@ -256,7 +275,7 @@ class CustomGenerate:
         return [tuple(result.results[0]) if result.results and not result.tokens else result.tokens for result in results]
 
     def results(
-        self, model: Any, requests: Sequence[Any], name: str = "", texts: Sequence[Sequence[int]] | None = None
+        self, model: PreTrainedModel, requests: Sequence[Request], name: str = "", texts: Sequence[Sequence[int]] | None = None
     ) -> list[Result]:
         """The results of requests on a module, outside of its `generate`. texts: for each request its value of the parameter
         `name`, which takes tokens; such requests run one after the other. Raises what a run raises."""
@@ -280,8 +299,8 @@ class CustomGenerate:
         return self.last
 
     def _request(
-        self, row: PaddedPrompt, processors: list[Any], reading: BatchReading, stops: Stops, seed: int, rows: int
-    ) -> Any:
+        self, row: PaddedPrompt, processors: list[Processor], reading: BatchReading, stops: Stops, seed: int, rows: int
+    ) -> Request:
         from decgraph.runtime.request import Request
 
         if stops.limit is None:
@@ -300,7 +319,7 @@ class CustomGenerate:
             **{"temperature": 1.0, **shaping.fields},
         )
 
-    def _session_for(self, model: Any) -> Any:
+    def _session_for(self, model: PreTrainedModel) -> Session:
         """The session of a module, which itself makes its models again when the module has changed (`Session.run`)."""
         width = width_of(model)
         with making:
@@ -319,26 +338,26 @@ class CustomGenerate:
 
 
 def _run(
-    session: Any, requests: list[Any], batch: int, listener: Callable[[Any], None] | None, cache_key: str | None
-) -> list[Any]:
+    session: Session, requests: list[Request], batch: int, listener: Callable[[Event], None] | None, cache_key: str | None
+) -> list[Result]:
     """A result for every request, `batch` of them decoded at a time. cache_key: of a single request, as in `Session.run`."""
     if len(requests) > 1:
         return list(session.generate(requests, batch=batch, keep_events=False))
     return [session.run(r, listener=listener, keep_events=False, cache_key=cache_key) for r in requests]
 
 
-def _feeding(streamer: Any, input_ids: Tensor) -> Callable[[Any], None]:
+def _feeding(streamer: Streamer, input_ids: Tensor) -> Callable[[Event], None]:
     """Passes each commit's tokens to a streamer, int64[n] on the CPU. `generate` has put the prompt already."""
     from decgraph.runtime.trace import Commits, Committed
 
-    def hear(event: Any) -> None:
+    def hear(event: Event) -> None:
         if isinstance(event, Committed):
             streamer.put(input_ids.new_tensor(list(event.tokens)).cpu())
 
     return Commits(hear)
 
 
-def _asks(config: Any, *names: str) -> bool:
+def _asks(config: GenerationConfig, *names: str) -> bool:
     """Whether a generation configuration has one of these settings on."""
     return any(getattr(config, name, None) for name in names)
 
@@ -369,17 +388,17 @@ def _caller() -> Mapping[str, Any]:
     transformers (5.17 to 5.23) passes a callable neither the streamer nor other arguments that it consumes: it puts the
     prompt into a streamer, which would then never be ended. So they are read from its frame.
     """
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     for _ in range(8):
         if frame is None:
             break
         if frame.f_code.co_name == "generate" and frame.f_globals.get("__name__") == "transformers.generation.utils":
             return frame.f_locals
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return {}
 
 
-def names_of(algorithm: Any) -> Iterable[str]:
+def names_of(algorithm: Algorithm) -> Iterable[str]:
     """The keyword arguments of `decgraph.hf` for an algorithm: its models but the main one, and its parameters."""
     main = main_parameter(algorithm.function)
     names = [*algorithm.models, *algorithm.params]

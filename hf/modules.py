@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decgraph import zoo
 from decgraph.errors import DecError
@@ -13,15 +13,17 @@ from decgraph.ir.values import Module as IR
 from decgraph.ir.walk import ops_of
 from decgraph.runtime.binding import named_among, part, whole, with_heads
 from decgraph.runtime.keywords import check_keywords
-from decgraph.runtime.models.locks import making
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model_of
 from decgraph.runtime.models.modules import live, width_of
-from decgraph.runtime.models.renewal import renewed
+from decgraph.runtime.models.sharing import making, renewed
 from decgraph.runtime.placement import Placement
 from decgraph.runtime.sources import HEADS, PARTS, ModelSource, is_module, main_parameter, source_of, told_apart, wanted_by
 from decgraph.runtime.text import vocabulary
 
-Module = Any  # a torch module; torch loads when it is used
+if TYPE_CHECKING:
+    from torch.nn import Module
+
 _STATES = {
     *("model.attention", "model.memory", "model.derive", "model.layers", "model.embed"),
     *("memory.only", "memory.quantized", "memory.merged", "memory.join"),
@@ -82,10 +84,10 @@ class Binder:
         self.form = "layers" if states or heads else "first" if backend == "reference" else "as it is"
         self.main = main_parameter(function)
         self._given = told_apart(function, given, zoo.known())  # an invalid folder is refused here, not in the first call
-        self._made: dict[str, tuple[Any, Any]] = {}
+        self._made: dict[str, tuple[object, Model]] = {}
         self._placed = Placement()
 
-    def __call__(self, module: Module) -> dict[str, Any]:
+    def __call__(self, module: Module) -> dict[str, Model]:
         """A model for every model parameter; the same objects as long as the modules are what they were. Raises DecError for an
         unusable value."""
         from decgraph.runtime.models.watch import one_look
@@ -93,14 +95,14 @@ class Binder:
         with making, one_look():
             return self._bound(source_of(module))
 
-    def _bound(self, main: ModelSource) -> dict[str, Any]:
+    def _bound(self, main: ModelSource) -> dict[str, Model]:
         if main.what != "module":
             raise DecError(f"`{self.main}` must be a Hugging Face model, not {type(main.value).__name__}")
         sources = {self.main: main, **self._given.models}
         wholes = {name: source for name, source in sources.items() if self.models[name].kind not in PARTS}
         placed = Placement().beside({name: s.value for name, s in wholes.items() if s.what != "stored"})
         placed = self._placed = self._placed if placed == self._placed else placed  # folders follow the module
-        models: dict[str, Any] = {}
+        models: dict[str, Model] = {}
         for name in sorted(wholes, key=lambda n: wholes[n].what == "module"):  # others may name the vocabulary of modules
             make = self._whole(name, wholes[name], placed, models)
             models[name] = make() if wholes[name].what == "module" else self._once(name, placed, make)
@@ -112,7 +114,7 @@ class Binder:
                 models[name] = self._once(name, base, self._part(name, base))
         return {name: models[name] for name in self.models}
 
-    def _whole(self, name: str, source: ModelSource, placed: Placement, models: Mapping[str, Any]) -> Callable[[], Any]:
+    def _whole(self, name: str, source: ModelSource, placed: Placement, models: Mapping[str, Model]) -> Callable[[], Model]:
         kind, asked = self.models[name].kind, self._given.readings.get(name, MaskedSettings())
         if source.what != "module":
             return lambda: whole(source, kind, asked, placed)
@@ -121,18 +123,18 @@ class Binder:
         )  # generate may give every id that has a score
         return lambda: live(source.value, kind, vocab, asked if kind == "masked" else self.form)
 
-    def _with_heads(self, name: str, base: Any) -> Callable[[], Any]:
+    def _with_heads(self, name: str, base: Model) -> Callable[[], Model]:
         heads = self._given.heads.get(name)
         if heads is None:
             asked = f"decgraph.hf({self.function.name!r}, heads=FOLDER)"
             raise DecError(f"{self.function.name} needs Medusa heads for `{name}`", hint=asked)
         return lambda: with_heads(base, heads)
 
-    def _part(self, name: str, base: Any) -> Callable[[], Any]:
+    def _part(self, name: str, base: Model | None) -> Callable[[], Model]:
         one = self.models[name]
         return lambda: part(one.kind, name, self._given.models[name], base, one.gives)
 
-    def _once(self, name: str, base: Any, make: Callable[[], Any]) -> Any:
+    def _once(self, name: str, base: object, make: Callable[[], Model]) -> Model:
         """The result of `make`, cached as long as the base, and what it was made of, are the same."""
         known = self._made.get(name)
         if known is None or known[0] is not base or renewed(known[1]) is not known[1]:
@@ -141,7 +143,7 @@ class Binder:
 
 
 @contextmanager
-def evaluating(found: Iterable[Any]) -> Iterator[None]:
+def evaluating(found: Iterable[object]) -> Iterator[None]:
     """Torch modules in evaluation mode, without gradients; training mode is restored afterwards.
 
     Inference mode and a default device are left as well (`own_modes`).

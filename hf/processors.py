@@ -14,13 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.hf.prompts import PaddedPrompt
 from decgraph.hf.state import changed, print_of
+
+if TYPE_CHECKING:
+    import torch
 
 Processor = Any  # a LogitsProcessor, or any callable (input_ids, scores) -> scores
 
@@ -39,7 +42,7 @@ class Hook:
     `width` is how many scores the model returns; a decgraph model may have fewer tokens, whose scores come first.
     """
 
-    def __init__(self, steps: Sequence[Processor], row: PaddedPrompt, width: int, device: Any) -> None:
+    def __init__(self, steps: Sequence[Processor], row: PaddedPrompt, width: int, device: torch.device) -> None:
         self.steps, self.pads, self.width, self.device = list(steps), row.pads, width, device
 
     def __call__(self, path: tuple[int, ...], logits: np.ndarray) -> np.ndarray:
@@ -70,7 +73,7 @@ def name_of(processor: Processor) -> str:
     return str(getattr(processor, "__qualname__", type(processor).__name__)).replace("<locals>.", "")
 
 
-def ask(processor: Processor, ids: Any, scores: Any) -> Any:
+def ask(processor: Processor, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     """The scores [1, V] of a processor. Raises DecError naming it for any exception of it and for another shape."""
     try:
         made = processor(ids, scores)
@@ -156,7 +159,7 @@ class BatchReading:
     eos: frozenset[int]
     width: int
     size: int
-    device: Any
+    device: torch.device
     adjusts: bool = False
 
 
@@ -186,7 +189,7 @@ def refuse_state(processors: Sequence[Processor], reading: BatchReading, row: Pa
             raise _stateful(name_of(processor), "called twice with the same tokens, it returned different scores")
 
 
-def refuse_change(processor: Processor, before: dict[str, Any]) -> None:
+def refuse_change(processor: Processor, before: dict[str, object]) -> None:
     """Raises DecError if a processor's state has changed since `before`."""
     if names := changed(before, print_of(processor)):
         raise _stateful(name_of(processor), f"its {', '.join(names)} changed from one call to the next")
@@ -200,7 +203,7 @@ def _stateful(name: str, why: str) -> DecError:
     )
 
 
-def watched(processors: Sequence[Processor]) -> list[tuple[Processor, dict[str, Any]]]:
+def watched(processors: Sequence[Processor]) -> list[tuple[Processor, dict[str, object]]]:
     """The processors that transformers does not have, each with its present state; for `refuse_change` after the run."""
     return [(p, print_of(p)) for p in processors if not (_is_theirs(p) and type(p).__name__ in PURE)]
 

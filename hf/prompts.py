@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
 
-Tensor = Any  # torch loads when it is used; these are its tensors
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def rows_of(input_ids: Tensor, attention_mask: Tensor | None) -> list[PaddedProm
     ]
 
 
-def check_embeddings(model: Any, input_ids: Tensor, embeddings: Tensor | None) -> None:
+def check_embeddings(model: PreTrainedModel, input_ids: Tensor, embeddings: Tensor | None) -> None:
     """Raises DecError for inputs_embeds [B, T, width] that are not the embeddings of input_ids int64[B, T]: what is drafted is
     looked up, hashed and verified by token, so decgraph decodes from tokens only."""
     if embeddings is None:
@@ -78,7 +80,7 @@ def check_model_arguments(given: Mapping[str, Any], rows: Sequence[PaddedPrompt]
         if value is None or value is False or name in _WITHOUT_EFFECT or (isinstance(value, Mapping) and not value):
             continue  # generate adds empty mappings by itself: mm_encoder_outputs of a model that was given no image
         if name == "position_ids":
-            _check_positions(value, rows)
+            _check_positions(given[name], rows)
         elif name in _CACHES:
             if _holds_tokens(value):
                 raise DecError(f"{name} already holds tokens; decgraph keeps caches of its own", hint="leave it out")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.hf.generate import CustomGenerate, names_of
 from decgraph.runtime.arguments import AlgorithmLike
 from decgraph.version import __version__
+
+if TYPE_CHECKING:
+    from decgraph.api import Algorithm
+    from decgraph.ir.values import Param
 
 _OWN = ("backend", "seed", "externs", "batch")  # keyword arguments of decgraph.hf that generate may be given as well
 
@@ -167,7 +171,7 @@ def generate_with(text: str, model: Any, arguments: Mapping[str, Any], *, name: 
     return type(model).generate(model, custom_generate=custom, **rest)
 
 
-def _shown(algorithm: Any) -> list[tuple[str, Any]]:
+def _shown(algorithm: Algorithm) -> list[tuple[str, Param]]:
     return [(name, p) for name, p in algorithm.params.items() if p.has_default and not isinstance(p.default, str)]
 
 
@@ -183,7 +187,7 @@ def _literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _table(algorithm: Any, others: list[str]) -> str:
+def _table(algorithm: Algorithm, others: list[str]) -> str:
     lines = ["| argument | what it is | default |", "| --- | --- | --- |"]
     lines += [f"| `{name}` | a {algorithm.models[name]} model | needed |" for name in others]
     for name, p in algorithm.params.items():
@@ -192,6 +196,6 @@ def _table(algorithm: Any, others: list[str]) -> str:
     return "\n".join(lines) if len(lines) > 2 else "It has none but that."
 
 
-def _claims(algorithm: Any) -> str:
+def _claims(algorithm: Algorithm) -> str:
     lines = [f"- `{claim.text}`" for claim in algorithm.claims]
     return "\n".join(lines) + "\n\n`decgraph check` decides these." if lines else "It makes no claim."

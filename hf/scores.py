@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from decgraph.hf.prompts import PaddedPrompt
 
-Tensor = Any  # torch loads when it is used
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
 
-def logits_of(model: Any, rows: Sequence[PaddedPrompt], new: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
+def logits_of(model: PreTrainedModel, rows: Sequence[PaddedPrompt], new: Sequence[Sequence[int]]) -> tuple[Tensor, ...]:
     """The model's own logits before every new token: float32[B, V] for each of the most new tokens that a row has.
 
     Each row is one more forward over its prompt and its tokens: decoding with drafts computes logits where drafts are, in no
@@ -18,7 +20,9 @@ def logits_of(model: Any, rows: Sequence[PaddedPrompt], new: Sequence[Sequence[i
     """
     import torch
 
-    width, device = int(model.get_output_embeddings().weight.shape[0]), model.device
+    output = model.get_output_embeddings()
+    assert output is not None, "generate needs scores of tokens"
+    width, device = int(output.weight.shape[0]), model.device
     longest = max(map(len, new), default=0)
     made = torch.zeros(longest, len(rows), width, dtype=torch.float32, device=device)
     with torch.no_grad():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from decgraph.errors import DecError
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
 _DIFFERENT = "decgraph.hf decodes with its algorithm, not with beams or another mode"
 
 # setting -> (the values that mean "off", what to do about it)
-_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+_REFUSED: dict[str, tuple[tuple[float | None, ...], str]] = {
     "num_beams": ((None, 1), f"num_beams=1; {_DIFFERENT}. decgraph.hf('beam_patience') is a beam search"),
     "num_beam_groups": ((None, 1), f"leave it out; {_DIFFERENT}"),
     "penalty_alpha": ((None, 0, 0.0), f"leave it out; {_DIFFERENT}"),
@@ -42,7 +45,7 @@ _ALONE = frozenset(
 )
 
 
-def refuse(config: Any, model: Any) -> None:
+def refuse(config: GenerationConfig, model: object) -> None:
     """Raises DecError for an unsupported setting, by name."""
     for name, (off, hint) in _REFUSED.items():
         value = getattr(config, name, None)
@@ -57,7 +60,7 @@ def refuse(config: Any, model: Any) -> None:
         raise DecError(f"{type(model).__name__} is an encoder-decoder model; decgraph.hf takes decoder-only and masked models")
 
 
-def pad_of(config: Any) -> int | None:
+def pad_of(config: GenerationConfig) -> int | None:
     """The token that pads finished rows: the one that `generate` chose, else the configuration's."""
     for value in (getattr(config, "_pad_token_tensor", None), getattr(config, "pad_token_id", None)):
         if value is not None:
@@ -66,7 +69,7 @@ def pad_of(config: Any) -> int | None:
     return ends[0] if ends else None
 
 
-def eos_of(config: Any) -> list[int]:
+def eos_of(config: GenerationConfig) -> list[int]:
     """The ids that end a text, in the configuration's order."""
     found = getattr(config, "eos_token_id", None)
     if found is None:
@@ -76,7 +79,7 @@ def eos_of(config: Any) -> list[int]:
     return [int(t) for t in (found if isinstance(found, list | tuple) else [found])]
 
 
-def prepared(config: Any, length: int) -> tuple[list[Any], list[Any]]:
+def prepared(config: GenerationConfig, length: int) -> tuple[list[LogitsProcessor], list[StoppingCriteria]]:
     """Processors and criteria of a configuration, for a call that does not come through `generate`.
 
     Masked models have no `generate`, so `decgraph.hf(...)` can be called by itself. It applies the commonest settings
@@ -87,7 +90,7 @@ def prepared(config: Any, length: int) -> tuple[list[Any], list[Any]]:
     for name, value in config.to_diff_dict().items():
         if name not in _ALONE and value not in (None, False) and not name.startswith("_"):
             raise DecError(f"{name} is not supported where decgraph.hf is called without generate", hint="leave it out")
-    processors: list[Any] = []
+    processors: list[LogitsProcessor] = []
     ends = eos_of(config)
     if config.repetition_penalty not in (None, 1.0):
         processors.append(hf.RepetitionPenaltyLogitsProcessor(config.repetition_penalty))
@@ -106,7 +109,7 @@ def prepared(config: Any, length: int) -> tuple[list[Any], list[Any]]:
         if config.min_p is not None:
             processors.append(hf.MinPLogitsWarper(config.min_p))
     most = length + config.max_new_tokens if config.max_new_tokens is not None else config.max_length
-    criteria: list[Any] = [hf.MaxLengthCriteria(most if most is not None else length + 20)]
+    criteria: list[StoppingCriteria] = [hf.MaxLengthCriteria(most if most is not None else length + 20)]
     if ends:
         criteria.append(hf.EosTokenCriteria(ends))
     return processors, criteria

@@ -14,10 +14,10 @@ _DEPTH = 6  # what lies deeper than this is compared by identity
 _LIBRARIES = ("torch", "transformers", "tokenizers")
 
 
-def held_by(function: Any) -> dict[str, Any]:
+def held_by(function: object) -> dict[str, object]:
     """A callable object's state: its attributes, and the variables that a function closes over, by name."""
     inner = getattr(function, "__func__", function)
-    held: dict[str, Any] = {}
+    held: dict[str, object] = {}
     if isinstance(inner, types.FunctionType):
         for name, cell in zip(inner.__code__.co_freevars, inner.__closure__ or (), strict=True):
             try:
@@ -31,17 +31,17 @@ def held_by(function: Any) -> dict[str, Any]:
     return held
 
 
-def print_of(function: Any) -> dict[str, Any]:
+def print_of(function: object) -> dict[str, object]:
     """A fingerprint of everything that `held_by` finds, equal as long as nothing of it was changed."""
     return {name: _print(value, 0, frozenset()) for name, value in held_by(function).items()}
 
 
-def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
     """The names whose fingerprints differ."""
     return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
 
 
-def _attributes(owner: Any) -> dict[str, Any]:
+def _attributes(owner: object) -> dict[str, object]:
     found = dict(getattr(owner, "__dict__", {}))
     for cls in type(owner).__mro__:
         slots = cls.__dict__.get("__slots__", ())
@@ -51,7 +51,7 @@ def _attributes(owner: Any) -> dict[str, Any]:
     return found
 
 
-def _print(value: Any, depth: int, inside: frozenset[int]) -> Any:
+def _print(value: Any, depth: int, inside: frozenset[int]) -> object:
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return (type(value).__name__, value if value == value else "nan")
     if id(value) in inside or depth > _DEPTH or isinstance(value, type | types.ModuleType):
@@ -82,7 +82,7 @@ def _print(value: Any, depth: int, inside: frozenset[int]) -> Any:
     return (id(value), _print(_attributes(value), depth + 1, inside))
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> object:
     try:
         hash(value)
     except TypeError:

@@ -22,8 +22,7 @@ from decgraph.runtime.models.folders import holds_markov
 from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.masked_settings import MaskedSettings
 from decgraph.runtime.models.reading import Confidence
-from decgraph.runtime.models.renewal import renewed
-from decgraph.runtime.models.sharing import shared
+from decgraph.runtime.models.sharing import renewed, shared
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement, own_modes
 from decgraph.runtime.sources import HEADS, PARTS, Given, ModelSource, source_of
 from decgraph.runtime.text import Tokenizer, tokenizer_of, vocabulary

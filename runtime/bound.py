@@ -31,6 +31,7 @@ class BoundProgram(Protocol):
     @property
     def unread(self) -> tuple[str, ...]:
         """The fields of a request that the program never reads."""
+        ...
 
 
 class Runs(BoundProgram, Protocol):

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import Protocol, TypeGuard
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.gguf.tokens import templates_of
 from decgraph.runtime.text import Tokenizer, whole
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 Messages = Sequence[Mapping[str, object]]
+
+
+class TemplateTokenizer(Protocol):
+    """A tokenizer of transformers that has a chat template."""
+
+    @property
+    def chat_template(self) -> str | Mapping[str, str]: ...
+
+    def apply_chat_template(self, conversation: list[dict[str, object]], /, **settings: object) -> Iterable[int]: ...
 
 
 def is_chat(prompt: object) -> TypeGuard[Messages]:
@@ -75,7 +81,7 @@ def _check(messages: Messages) -> None:
             whole(message["content"])
 
 
-def _templates(tokenizer: object) -> PreTrainedTokenizerBase:
+def _templates(tokenizer: object) -> TemplateTokenizer:
     """The tokenizer of transformers that has the chat template. Raises DecError where there is none."""
     if tokenizer is None:
         raise DecError("messages need a tokenizer with a chat template, and these models have none", hint="tokenizer=FOLDER")
@@ -84,7 +90,7 @@ def _templates(tokenizer: object) -> PreTrainedTokenizerBase:
         if tokenizer.source is None:
             tokenizer.source = _read(tokenizer.path)
         source = tokenizer.source
-    if getattr(source, "chat_template", None) is None or not hasattr(source, "apply_chat_template"):
+    if not _has_template(source):
         raise DecError(
             "this model has no chat template, so it cannot read messages",
             hint="give the prompt as a text; a model trained for chats has chat_template.jinja in its folder",
@@ -92,7 +98,11 @@ def _templates(tokenizer: object) -> PreTrainedTokenizerBase:
     return source
 
 
-def _read(path: Path) -> PreTrainedTokenizerBase:
+def _has_template(source: object) -> TypeGuard[TemplateTokenizer]:
+    return getattr(source, "chat_template", None) is not None and hasattr(source, "apply_chat_template")
+
+
+def _read(path: Path) -> object:
     """transformers' tokenizer of a folder with this tokenizer.json, or of this GGUF file."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 

@@ -22,7 +22,7 @@ from decgraph.runtime.automaton import Automaton
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-    from decgraph.runtime.text import Detokenizer
+    from decgraph.runtime.text import Detokenizer, Tokenizer
 
 
 _MADE: dict[tuple[Grammar, int, frozenset[int], int], Automaton] = {}
@@ -92,7 +92,7 @@ class Grammar:
         else:
             matcher(self, letters, (), len(letters))
 
-    def over(self, tokenizer: Detokenizing | None, eos: Collection[int], size: int) -> Automaton:
+    def over(self, tokenizer: Tokenizer | Detokenizing | None, eos: Collection[int], size: int) -> Automaton:
         """The automaton over a vocabulary of `size` tokens. Raises DecError without a tokenizer, and for a wrong grammar."""
         if tokenizer is None:
             raise DecError(

@@ -288,8 +288,8 @@ def _automaton(v: ParamValue) -> ParamValue:
                 text = Path(text).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise DecError(f"cannot read the automaton {v}: {error}", hint=WRITTEN["automaton"]) from None
-        written: ParamValue = json.loads(text)
-        if isinstance(written, Mapping) and written and not set(written) & {"next", "accepting"}:
+        written = json.loads(text)
+        if isinstance(written, dict) and written and not set(written) & {"next", "accepting"}:
             return Grammar.json_schema(written)
         v = written
     if isinstance(v, Mapping):

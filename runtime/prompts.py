@@ -43,8 +43,8 @@ def request_for(session: BoundProgram, prompt: Prompt, **fields: Unpack[RequestF
         fields["eos"] = end_of_text(session)
     fields = {**defaults(session), **renamed(fields)}
     check_keywords("a request", fields, Request.__dataclass_fields__)
-    if isinstance(fields.get("allow"), Grammar):
-        _constrain(session, fields, len(tokens))
+    if isinstance(grammar := fields.get("allow"), Grammar):
+        _constrain(session, grammar, fields, len(tokens))
     return Request(prompt=tuple(tokens), **cast("dict[str, Any]", fields))  # a request reads its fields in any form
 
 
@@ -65,12 +65,12 @@ def check_grammar(session: BoundProgram) -> None:
         )
 
 
-def _constrain(session: BoundProgram, fields: RequestFields, base: int) -> None:
+def _constrain(session: BoundProgram, grammar: Grammar, fields: RequestFields, base: int) -> None:
     """A grammar as an automaton over the session's tokens; without an end token, its last possible token ends the text. Raises
     DecError for a masked model's session."""
     check_grammar(session)
-    eos = Request((0,), eos=cast("frozenset[int]", fields["eos"])).eos
-    automaton = cast("Grammar", fields["allow"]).over(session.tokenizer, eos, next(iter(session.models.values())).vocab.size)
+    eos = Request((0,), eos=cast("frozenset[int]", fields.get("eos", ()))).eos
+    automaton = grammar.over(session.tokenizer, eos, next(iter(session.models.values())).vocab.size)
     fields["allow"] = automaton
     if not eos:
         fields["until"] = (*fields.get("until", ()), complete(automaton, base))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NoReturn, TypeVar, Unpack
 
 from decgraph.errors import DecError
@@ -20,11 +21,9 @@ from decgraph.runtime.conversation import Conversation
 from decgraph.runtime.faults import fault, title_of
 from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.models.derivations import check_derivations
-from decgraph.runtime.models.distinct import distinct
 from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.models.interface import Model, bounded_by
-from decgraph.runtime.models.locks import alone, making
-from decgraph.runtime.models.renewal import renewed_all
+from decgraph.runtime.models.sharing import alone, distinct, making, renewed_all
 from decgraph.runtime.parameters import check_value, is_text
 from decgraph.runtime.placement import Placement, own_modes, placement_of_all, refuse_autocast
 from decgraph.runtime.prompts import end_of_text, request_for
@@ -292,7 +291,7 @@ class Session:
                     finished(number, results[number])
 
             def hearing(number: int) -> Callable[[Event], None] | None:
-                tell = None if listener is None else lambda event: listener(number, event)
+                tell = None if listener is None else partial(listener, number)
                 return Commits(tell) if tell is not None and commits_only else tell
 
             runs: dict[int, Begun] = {}

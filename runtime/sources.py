@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function
@@ -18,6 +18,9 @@ from decgraph.runtime.models.folders import folder, holds_heads
 from decgraph.runtime.models.gguf.file import SUFFIX
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings
+
+if TYPE_CHECKING:
+    from torch.nn import Module
 
 T = TypeVar("T")
 PARTS = ("features", "layers", "head")
@@ -153,7 +156,7 @@ def source_of(value: object) -> ModelSource:
     return ModelSource(value, "model", getattr(value, "home", None))
 
 
-def is_module(value: object) -> bool:
+def is_module(value: object) -> TypeGuard[Module]:
     """Whether a value is a torch module, told without importing torch."""
     return any(c.__module__ == "torch.nn.modules.module" and c.__name__ == "Module" for c in type(value).__mro__)
 

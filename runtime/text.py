@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.folders import without_tokenizer
@@ -25,7 +25,6 @@ from decgraph.runtime.models.unreadable import is_pointer, unreadable
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
-    from transformers import PreTrainedTokenizerBase
 
 LONG = 10_000
 """Characters of a text whose encoding takes long enough for other threads to notice."""
@@ -97,21 +96,21 @@ def has_tokenizer(place: Path | None) -> bool:
     return str(gguf.read(place).settings.get("tokenizer.ggml.model", "none")) != "none"
 
 
-class DecoderEntry(TypedDict, total=False):
+class DecoderEntry(TypedDict):
     """A decoder as a tokenizer.json has it; a sequence holds others."""
 
     type: str
-    decoders: list[DecoderEntry]
+    decoders: NotRequired[list[DecoderEntry]]
 
 
-class AddedToken(TypedDict, total=False):
+class AddedToken(TypedDict):
     """A token beside the vocabulary as a tokenizer.json has it."""
 
     id: int
     content: str
-    special: bool
-    lstrip: bool
-    rstrip: bool
+    special: NotRequired[bool]
+    lstrip: NotRequired[bool]
+    rstrip: NotRequired[bool]
 
 
 class TokenizerFile(TypedDict, total=False):
@@ -143,8 +142,8 @@ class Tokenizer:
                 raise unreadable(path, error) from None
             raise DecError(f"{path} is not a tokenizer: {error}") from None
         self.path = path
-        self.source: PreTrainedTokenizerBase | None = None
-        """transformers' tokenizer of the same folder, which has the chat template (`runtime/chat.py`)."""
+        self.source: object = None
+        """transformers' tokenizer of the same folder, which has the chat template (`runtime/chat.py`); None until read."""
 
     @property
     def backend(self) -> Backend:

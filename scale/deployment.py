@@ -63,13 +63,12 @@ def deployed(
 
     scaling = {"min_replicas": fewest, "max_replicas": most, "target_ongoing_requests": width, **(autoscaling or {})}
     replica = serve.deployment(
-        serve.ingress(app or made)(),
         name="decgraph",
         autoscaling_config=scaling,
         max_ongoing_requests=width + queue,  # past it Ray lets requests wait in its proxy
         ray_actor_options=dict(actor or {"num_cpus": 1}),
         graceful_shutdown_timeout_s=60.0,  # an answer may take its time
-    )
+    )(serve.ingress(app or made)())
     return replica.bind()
 
 

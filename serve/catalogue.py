@@ -10,10 +10,11 @@ from typing import Any
 from decgraph.api import Algorithm, load
 from decgraph.errors import DecError
 from decgraph.runtime.defaults import defaults, of_folder, sampling
-from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.sharing import original_of
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 from decgraph.runtime.session import Session
+from decgraph.serve.worker import batching
 
 SESSIONS = 64
 """Most sessions with parameters of clients' own that are kept."""
@@ -135,6 +136,5 @@ class Catalogue:
         session = one.session(given, backend=backend, device=self._asked.device, dtype=self._asked.dtype, **dict(params))
         session.defaults = self._defaults
         defaults(session)  # unreadable settings are an error before the first request
-        if not hasattr(session.machine, "steps"):
-            raise DecError(f"the backend {session.machine.name} runs one request after the other", hint="serve with torch")
+        batching(session.machine)
         return session

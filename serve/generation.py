@@ -199,7 +199,9 @@ def check_length(texts: Iterable[str], param: str, session: Session, limits: Lim
 def window(session: Session, limits: Limits) -> int:
     """The tokens of a prompt and its answer that all models read."""
     windows = [m.context for m in session.models.values() if m.context is not None]
-    return min([*windows, *([limits.context] if limits.context else [])], default=2**31)
+    if limits.context:
+        windows.append(limits.context)
+    return min(windows, default=2**31)
 
 
 def _prompts(body: CompletionRequest | ChatRequest, session: Session, tools: Tools | None) -> list[Sequence[int]]:
@@ -259,16 +261,18 @@ _OURS = {"tokenize", "return_dict", "tools", "documents", "chat_template", "conv
 
 def _message(message: Message, place: int) -> dict[str, Any]:
     """A message as a template reads it."""
-    for name in ("function_call", "audio"):
-        if getattr(message, name):
-            hint = ": send `tool_calls`" if name == "function_call" else ": messages are texts"
-            raise Refusal(400, f"`{name}` is not supported{hint}", param=f"messages.{place}.{name}")
+    unsupported = (
+        ("function_call", message.function_call, "send `tool_calls`"),
+        ("audio", message.audio, "messages are texts"),
+    )
+    for name, value, hint in unsupported:
+        if value:
+            raise Refusal(400, f"`{name}` is not supported: {hint}", param=f"messages.{place}.{name}")
     if message.role != "assistant" and "content" not in message.model_fields_set:
         raise Refusal(400, "a message needs a content", param=f"messages.{place}.content")
     made: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role, "content": message.words}
-    for name in ("reasoning_content", "tool_call_id", "name"):
-        if (value := getattr(message, name)) is not None:
-            made[name] = value
+    more = {"reasoning_content": message.reasoning_content, "tool_call_id": message.tool_call_id, "name": message.name}
+    made |= {name: value for name, value in more.items() if value is not None}
     if message.tool_calls:
         made["tool_calls"] = [
             {"id": call.id or f"call_{n}", "type": "function",

@@ -5,7 +5,13 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from decgraph.backends.torch.machine import TorchMachine
+    from decgraph.runtime.models.engine.causal import CausalEngine
+    from decgraph.runtime.models.engine.kept import KeptRows
+    from decgraph.runtime.models.interface import Model
 
 LEAST = 16
 """Tokens below which two texts that begin alike are not worth a copy."""
@@ -18,13 +24,13 @@ class PrefixCopies:
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.bytes = 0
-        self._kept: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # an engine, and rows of it
+        self._kept: OrderedDict[int, tuple[CausalEngine, KeptRows]] = OrderedDict()
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def attach(self, machine: Any) -> int:
+    def attach(self, machine: TorchMachine) -> int:
         """Called before a run: give it what an earlier one left. Returns how many tokens of its main model that covers."""
         from decgraph.runtime.models.engine.kept import put_back
 
@@ -42,7 +48,7 @@ class PrefixCopies:
                 covered = length if model is machine.main else covered
         return covered
 
-    def detach(self, machine: Any, *, keep: bool) -> None:
+    def detach(self, machine: TorchMachine, *, keep: bool) -> None:
         """Called after a run: take its KV cache, or with `keep` unset free it."""
         from decgraph.runtime.models.engine.kept import copied
 
@@ -54,7 +60,7 @@ class PrefixCopies:
                 self._keep(engine, rows)
         machine.forget(machine.models, machine.engines.cache_key[1])
 
-    def _keep(self, engine: Any, rows: Any) -> None:
+    def _keep(self, engine: CausalEngine, rows: KeptRows) -> None:
         for number, (owner, other) in list(self._kept.items()):
             if owner is not engine:
                 continue
@@ -81,7 +87,7 @@ def alike(mine: Sequence[int], theirs: Sequence[int]) -> int:
     return next((n for n in range(most) if mine[n] != theirs[n]), most)
 
 
-def _engines(machine: Any) -> Iterator[tuple[Any, Any]]:
+def _engines(machine: TorchMachine) -> Iterator[tuple[Model, CausalEngine]]:
     """The causal models of a run, and the engine of each; an engine of two models once."""
     from decgraph.runtime.models.engine.kept import core_of
 

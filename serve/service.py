@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from decgraph.errors import ConstraintError
-from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.engine.kept import caching_engine
 from decgraph.serve.answers import Answer, AnswerWriter
 from decgraph.serve.catalogue import Catalogue
 from decgraph.serve.generation import Generation, Limits, detokenized, read_request, tokenized
@@ -58,6 +58,10 @@ class Exchange:
             told = await self.news.get()
             if told.result is not None:
                 self.answers[told.job.place].result = told.result
+
+    def hear(self, told: Told) -> None:
+        """Take news of one of its jobs."""
+        self.news.put_nowait(told)
 
     async def heard(self) -> AsyncIterator[tuple[Answer, str]]:
         """Every answer that grew, and its new text, until all have ended. Raises `Refusal` for the first one that fails."""
@@ -162,9 +166,9 @@ class Service:
         stores = {}
         for model in self.catalogue.models():
             if model.kind in ("causal", "features"):
-                engine = engine_of(model)
-                store = getattr(getattr(engine, "core", engine), "store", None)
-                if store is not None:
+                engine = caching_engine(model)
+                if engine is not None:
+                    store = engine.store
                     stores[id(store)] = store.slots * store.rows * store.layout.cell_bytes
         return sum(stores.values())
 
@@ -175,4 +179,4 @@ class Service:
     def _spread(self, news: list[Told]) -> None:
         for told in news:
             self.metrics.told(told)
-            told.job.owner.news.put_nowait(told)
+            told.job.owner.hear(told)

@@ -241,7 +241,8 @@ def _value(text: str) -> Any:
 def _python(text: str, format: Format) -> list[Call]:
     try:
         tree = ast.parse(text[text.index("[") : text.rindex("]") + 1], mode="eval").body
-        calls = [one for one in getattr(tree, "elts", ()) if isinstance(one, ast.Call)]
+        items = tree.elts if isinstance(tree, ast.List) else []
+        calls = [one for one in items if isinstance(one, ast.Call)]
         return [
             (ast.unparse(one.func), json.dumps({word.arg: ast.literal_eval(word.value) for word in one.keywords if word.arg}))
             for one in calls

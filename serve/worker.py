@@ -12,14 +12,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from decgraph.errors import DecError, InternalError
+from decgraph.runtime.backend import Backend
 from decgraph.runtime.request import Request
 from decgraph.runtime.result import Result
 from decgraph.runtime.session import Begun, Session
 from decgraph.runtime.trace import Stats
 from decgraph.serve.prefixes import PrefixCopies
+
+if TYPE_CHECKING:
+    from decgraph.backends.torch.machine import TorchMachine
+    from decgraph.backends.torch.protocols import Schedule
 
 _LOG = logging.getLogger("decgraph.serve")
 _NUMBERS = itertools.count()
@@ -38,15 +43,21 @@ class ServerStopped(DecError):
     """The server ends before the request does."""
 
 
+class JobOwner(Protocol):
+    """Whoever submitted jobs."""
+
+    def hear(self, told: Told, /) -> None:
+        """Called with the news of each of them."""
+
+
 @dataclass(eq=False)
 class Job:
-    """One answer that is to be computed."""
+    """One answer that is to be computed. place: which of its owner's answers it is."""
 
     session: Session
     request: Request
-    owner: Any = None
-    place: int = 0
-    """Which of its owner's answers it is."""
+    owner: JobOwner
+    place: int
     number: int = field(default_factory=lambda: next(_NUMBERS))
     received: float = field(default_factory=time.perf_counter)
     began: Begun | None = None
@@ -149,7 +160,7 @@ class Worker:
     # In the thread.
 
     def _work(self) -> None:
-        schedule: Any = None
+        schedule: Schedule[TorchMachine] | None = None
         while True:
             with self._change:
                 while not (self.waiting or self._cancelled or self._stopping or (schedule is not None and len(schedule))):
@@ -167,12 +178,12 @@ class Worker:
                     self.running[job.number] = job
                     joining.append(job)
             if schedule is None and joining:  # all algorithms of a server have one backend
-                machine: Any = joining[0].session.machine
+                machine = batching(joining[0].session.machine)
                 schedule = machine.schedule(self._ended, width=self.width, chunk=self.chunk, apart=True)
-            for job in joining:
-                self._begin(schedule, job)
             if schedule is None:
                 continue
+            for job in joining:
+                self._begin(schedule, job)
             try:
                 schedule.advance()
             except Exception as problem:  # a bug of ours: those in flight end with it, the next ones begin anew
@@ -187,41 +198,42 @@ class Worker:
             self._news.append(Told(job, result=_failed(ServerStopped("the server is shutting down"))))
         self._say()
 
-    def _begin(self, schedule: Any, job: Job) -> None:
+    def _begin(self, schedule: Schedule[TorchMachine], job: Job) -> None:
         try:
             job.began = job.session.begin(job.request)
-            if schedule.drives(job.began.machine):
-                job.reused = self.prefixes.attach(job.began.machine)
+            machine = batched(job.began)
+            if schedule.drives(machine):
+                job.reused = self.prefixes.attach(machine)
         except Exception as problem:  # what a run cannot begin with, and bugs of ours: this job's alone
             self._leave(job)
             self._news.append(Told(job, result=_failed(problem)))
             return
-        schedule.join(job.number, job.began.machine)
+        schedule.join(job.number, machine)
 
-    def _ended(self, number: int, machine: Any, problem: BaseException | None) -> None:
+    def _ended(self, number: int, machine: TorchMachine, problem: BaseException | None) -> None:
         job = self.running[number]
         assert job.began is not None
         self.prefixes.detach(machine, keep=problem is None)
-        job.reused = max(job.reused, getattr(machine, "reused", 0))
+        job.reused = max(job.reused, machine.reused)
         result = job.session.ended(job.began, problem)
         self._leave(job)
         self._news.append(self._told(job, result.tokens, result))
 
-    def _drop(self, schedule: Any, job: Job) -> None:
-        if job.number not in self.running or job.began is None:
+    def _drop(self, schedule: Schedule[TorchMachine] | None, job: Job) -> None:
+        if schedule is None or job.number not in self.running or job.began is None:
             return
         schedule.cancel(job.number)
-        self.prefixes.detach(job.began.machine, keep=False)
+        self.prefixes.detach(batched(job.began), keep=False)
         result = replace(job.session.ended(job.began, KeyboardInterrupt()), reason=CANCELLED)
         self._leave(job)
         self._news.append(Told(job, result=result))
 
-    def _fail_all(self, schedule: Any, problem: Exception) -> None:
+    def _fail_all(self, schedule: Schedule[TorchMachine] | None, problem: Exception) -> None:
         if schedule is not None:
             schedule.close()
         for job in list(self.running.values()):
             if job.began is not None:
-                self.prefixes.detach(job.began.machine, keep=False)
+                self.prefixes.detach(batched(job.began), keep=False)
             self._leave(job)
             self._news.append(Told(job, result=_failed(problem)))
 
@@ -258,3 +270,20 @@ def _failed(problem: BaseException) -> Result:
     if not isinstance(problem, DecError):
         problem = DecError(str(problem) if isinstance(problem, InternalError) else f"{type(problem).__name__}: {problem}")
     return Result((), "", Stats(), "error", 0.0, error=problem)
+
+
+def batching(backend: type[Backend]) -> type[TorchMachine]:
+    """A backend that can compute several runs together. Raises DecError for one that cannot."""
+    from decgraph.backends.torch.machine import TorchMachine
+
+    if not issubclass(backend, TorchMachine):
+        raise DecError(f"the backend {backend.name} runs one request after the other", hint="serve with torch")
+    return backend
+
+
+def batched(run: Begun) -> TorchMachine:
+    """The machine of a run that began, of a backend that `batching` accepts."""
+    from decgraph.backends.torch.machine import TorchMachine
+
+    assert isinstance(run.machine, TorchMachine)
+    return run.machine

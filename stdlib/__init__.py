@@ -168,7 +168,15 @@ PROMISES = ("tokens", "distribution", "support", "ensures")
 
 def promise(claim: S.Refines | S.Ensures | S.KeepsSupport) -> str:
     """The word of PROMISES for a claim, in brackets where it has a condition."""
-    word = getattr(claim, "mode", None) or {"KeepsSupport": "support", "Ensures": "ensures"}.get(type(claim).__name__, "tokens")
+    from decgraph.dsl import syntax as S
+
+    match claim:
+        case S.Refines():
+            word = claim.mode or "tokens"
+        case S.KeepsSupport():
+            word = "support"
+        case S.Ensures():
+            word = "ensures"
     return f"({word})" if claim.when is not None else word
 
 

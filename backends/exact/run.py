@@ -17,8 +17,8 @@ from decgraph.backends.exact.draws import ExactDraws
 from decgraph.backends.exact.reals import NotSeparated, signature
 from decgraph.backends.exact.states import Signer, Unknown, live_values, settled_walks
 from decgraph.backends.exact.world import AnyFunction, Enough, World
+from decgraph.backends.reference.places import is_soft, read_path, tokens_of
 from decgraph.backends.reference.protocols import Context, Machine, RowSource
-from decgraph.backends.reference.soft import is_soft, read_path, tokens_of
 from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas, Cell
 from decgraph.ir.data.dist import Draws, Row, resolve_path

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from decgraph.backends.exports.drafter import carried
-from decgraph.backends.exports.fits import misfits
-from decgraph.backends.exports.longest import longest
+from decgraph.backends.exports.fits import longest, misfits
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
 

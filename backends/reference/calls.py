@@ -10,10 +10,9 @@ import numpy as np
 
 from decgraph.backends.reference import canvas_calls
 from decgraph.backends.reference.cells import CausalCells, FeatureCells, made
-from decgraph.backends.reference.places import as_context, beginnings, path_of_place, second_context, text_of_place
+from decgraph.backends.reference.places import as_context, beginnings, is_soft, path_of_place, second_context, text_of_place
 from decgraph.backends.reference.protocols import Context, Machine, RowSource
 from decgraph.backends.reference.rows import allowed_at, row_of_scores
-from decgraph.backends.reference.soft import is_soft
 from decgraph.backends.reference.values import ReferenceMemory, memory_of
 from decgraph.errors import DecError
 from decgraph.ir import machine

@@ -13,7 +13,6 @@ from functools import cached_property
 from itertools import chain
 from typing import cast
 
-from decgraph.backends.drafting import CALLS
 from decgraph.backends.reference import (
     calls,
     canvas_calls,
@@ -28,7 +27,7 @@ from decgraph.backends.reference import (
 from decgraph.backends.reference import walk as verification
 from decgraph.backends.reference.cells import LastCanvases, Sequences
 from decgraph.backends.reference.together import Meeting, run_together
-from decgraph.backends.run import Run, Stop
+from decgraph.backends.run import CALLS, Run, Stop
 from decgraph.errors import DecError, InternalError
 from decgraph.ir import machine
 from decgraph.ir.data.dist import Draw

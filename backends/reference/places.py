@@ -1,15 +1,41 @@
-"""Places: where a program calls a model, and the states that the model reads there."""
+"""Places: where a program calls a model, and what the model reads there: states, tokens, and at soft cells and nodes mixtures
+of embeddings."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from decgraph.backends.reference.protocols import Context, Machine, States
 from decgraph.ir.data.canvas import Canvas
-from decgraph.ir.data.dist import Draws, Path, resolve_path
+from decgraph.ir.data.dist import Draw, Draws, Path, Symbol, resolve_path
+from decgraph.ir.data.dist import Soft as Held
 from decgraph.ir.data.tree import State, Tree
 from decgraph.ir.machine import Datum
 from decgraph.ir.ops.common import is_context
+from decgraph.runtime.models.interface import Cell, SoftCell, mixture
+
+
+def read_path(path: Sequence[Symbol]) -> tuple[Any, ...]:
+    """A path with every draw read, and mixtures at its soft nodes."""
+    return tuple([x if type(x) is int else _read(x) for x in path])
+
+
+def tokens_of(path: Sequence[Symbol | SoftCell]) -> tuple[int, ...]:
+    """The tokens of a path: a soft node has none."""
+    return tuple(x.token if isinstance(x, Draw) else int(x) for x in path if not isinstance(x, Held | SoftCell))
+
+
+def is_soft(path: Sequence[object]) -> bool:
+    """Whether a soft node is on the path: what a model says after it may be said of no text."""
+    return Held in map(type, path)
+
+
+def _read(x: Symbol) -> Cell:
+    """A draw that is read, or what else stands in a path."""
+    return x.token if isinstance(x, Draw) else mixture(x.value) if isinstance(x, Held) else int(x)
 
 
 def place_states(m: Machine, place: Datum, extra: dict[str, Datum]) -> States:

@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
+from decgraph.backends.reference.places import is_soft, read_path, tokens_of
 from decgraph.backends.reference.protocols import Context, Machine, RowSource
-from decgraph.backends.reference.soft import is_soft, read_path, tokens_of
 from decgraph.ir.data.dist import Row, Symbol
 from decgraph.ir.machine import Vector
 from decgraph.runtime.models.interface import Memory, Model, Scores, check_size

@@ -28,8 +28,8 @@ from decgraph.ir.ops.selection import ranked
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
 from decgraph.runtime.automaton import Automaton
+from decgraph.runtime.models.speaking import spelling_of
 from decgraph.runtime.models.spelling import retokenized
-from decgraph.runtime.models.vocabularies import spelling_of
 
 
 def new_index(m: Machine, op: Op, sizes: Sequence[Datum]) -> Index:

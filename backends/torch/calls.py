@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
-from decgraph.backends.drafting import calls
+from decgraph.backends.run import calls
 from decgraph.backends.torch.canvas_calls import NOTHING, Extra, evaluate_canvas, memory_of_canvas
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.events import count_call

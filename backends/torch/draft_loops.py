@@ -1,14 +1,13 @@
-"""Autoregressive draft loops (chains.py) as one model call.
+"""Autoregressive draft loops (`control_flow.chain_of`) as one model call.
 
 Run iteration by iteration, each creates a request, rows, draws and a tree. Instead the driver calls `m.draft_loop` once, and an
-engine that can (`RollEngine`) computes the loop token after token with a callback that chooses each token. Tokens,
+engine with a KV cache (`CausalEngine`) computes the loop token after token with a callback that chooses each token. Tokens,
 distributions, noise, statistics and events are those of the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -25,10 +24,30 @@ from decgraph.backends.torch.pending import DraftLoopCall, PendingCall, Steps
 from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows
-from decgraph.backends.torch.trees import TorchTree
+from decgraph.backends.torch.transfer import fetched
+from decgraph.backends.torch.trees import TorchTree, filled
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.runtime.models.engine.forward_call import DraftLoop, ForwardCall
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.noise import Key
+
+
+class Ahead:
+    """The noise of draws that are made one after the other, with keys that do not depend on the draws: where the vocabulary is
+    small it is computed for several at once, when the first of them is drawn. keys: a function of a draw's number; count: of
+    them."""
+
+    def __init__(self, keys: Callable[[int], Key], count: int) -> None:
+        self._keys, self._count = keys, count
+        self._made, self._first = np.empty((0, 0)), 0
+
+    def times(self, draw: int, n: int) -> np.ndarray:
+        """The arrival times of a draw, float64[1, n], for the caller to write to."""
+        place = draw - self._first
+        if not 0 <= place < len(self._made) or self._made.shape[1] != n:
+            end = min(self._count, draw + max(1, 4 * stream.BLOCKS // max(n, 1)))
+            self._made, self._first, place = stream.exponentials([self._keys(j) for j in range(draw, end)], n), draw, 0
+        return self._made[place : place + 1].copy()
 
 
 def at(m: Machine, part: str) -> None:
@@ -77,7 +96,7 @@ def drafted(
     chosen: list[int] = []
     nodes = np.concatenate(([leaf], np.arange(size, size + count - 1)))
     root = below(t, leaf)
-    ahead = stream.Ahead(lambda j: m.key(key_of(lo + j), (0,), length + depth + j, int(nodes[j])), count)
+    ahead = Ahead(lambda j: m.key(key_of(lo + j), (0,), length + depth + j, int(nodes[j])), count)
 
     def choose(scores: Tensor) -> int:
         """The token of the next draw, from its row's scores [1, V]."""
@@ -85,7 +104,7 @@ def drafted(
         rows = Rows(scores, m.request, label=model.name, path=Prefixes(m.text, length, lambda _: (*root, *chosen[:j])))
         points = rows.points("shaped")
         if points is None:
-            q = stream.fetched(rows.face("shaped"))
+            q = fetched(rows.face("shaped"))
             rows.require_mass(0, "shaped")
             points = stream.races(q, (), partial(ahead.times, j))
         else:
@@ -108,8 +127,8 @@ def drafted(
         path=Prefixes(m.text, length, lambda i: (*root, *chosen[:i])),
     )
     draws = TorchDraws(tokens, rows, np.arange(count))
-    tree = t.grow(draws, np.arange(count), tokens, nodes, depths, uids, np.full(count, np.nan), {}, [])
-    last = np.array([size + count - 1])
+    last = np.array([size + count - 1])  # what the last iteration grew
+    tree = t.grow(draws, np.arange(count), tokens, nodes, depths, uids, filled(count, np.nan, np.float64), {}, [], new=last)
     m.tally.drafted += count
     heard = m.recorder is not None or m.listener is not None
     for j in range(count):
@@ -122,6 +141,5 @@ def drafted(
             at(m, "tree.grow")
         if m.listener is not None:
             grew(m, tree, np.array([size + j]), draws, np.array([j]))
-    tree = replace(tree, new=last, frontier=last)  # what the last iteration grew
     m.now(tree)
     return tree

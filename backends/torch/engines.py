@@ -8,7 +8,8 @@ from typing import cast
 
 from decgraph.backends.torch.pending import AnyEngine
 from decgraph.runtime.models.engine.canvas_call import MaskedEngine
-from decgraph.runtime.models.engine.forward_call import Engine, RollEngine
+from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
 
@@ -20,12 +21,11 @@ class Engines(dict[Model, AnyEngine]):
     is freed.
     """
 
-    cache_key: Hashable = None
+    cache_key: tuple[str, Hashable] | None = None
 
     def __init__(self, sequence: Hashable) -> None:
         super().__init__()
         self.sequence = sequence
-        self._loops: dict[Model, RollEngine | None] = {}
 
     def __missing__(self, model: Model) -> AnyEngine:
         return self.setdefault(model, engine_of(model))
@@ -38,12 +38,10 @@ class Engines(dict[Model, AnyEngine]):
         """The engine of a model that reads texts."""
         return cast(Engine, self[model])
 
-    def for_loops(self, model: Model) -> RollEngine | None:
+    def for_loops(self, model: Model) -> CausalEngine | None:
         """The engine of a model, if it can compute an autoregressive draft loop."""
-        if model not in self._loops:
-            engine = self[model]
-            self._loops[model] = engine if isinstance(engine, RollEngine) else None
-        return self._loops[model]
+        engine = self[model]
+        return engine if isinstance(engine, CausalEngine) else None
 
     def reuse(self, key: Hashable, models: Mapping[str, Model], prompt: Sequence[int]) -> None:
         """Go on with the KV cache that an earlier run left under a key, as far as its tokens begin like the prompt."""
@@ -59,7 +57,6 @@ class Engines(dict[Model, AnyEngine]):
             if not any(model is m for m in stays):
                 engine.close(self.sequence)
         self.clear()
-        self._loops.clear()
 
 
 def forget(models: Mapping[str, Model], key: Hashable) -> None:

@@ -9,22 +9,24 @@ from functools import partial
 from typing import ClassVar, cast
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from decgraph.backends import automata
 from decgraph.backends.run import Run, Stop
-from decgraph.backends.torch import calls, draft_loops, engines, noise, protocols, sub_runs
+from decgraph.backends.torch import calls, draft_loops, engines, noise, protocols
 from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.kit import TORCH, Kit
 from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.ops import draws, host, trees
 from decgraph.backends.torch.pending import Call, Steps
-from decgraph.backends.torch.prefixes import CommittedText
+from decgraph.backends.torch.prefixes import CommittedText, Context
 from decgraph.backends.torch.program import program_of
+from decgraph.backends.torch.rows import Rows
 from decgraph.backends.torch.schedule import Ended, Schedule, run_many
 from decgraph.backends.torch.timing import recorded, timed_call
-from decgraph.backends.torch.transfer import watch
-from decgraph.backends.torch.trees import TorchTree
+from decgraph.backends.torch.transfer import number, watch
+from decgraph.backends.torch.trees import TorchPath, TorchTree, path_of
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.topology import Level
 from decgraph.ir.values import Loc, Op
@@ -34,8 +36,31 @@ from decgraph.runtime.faults import fault, noted_outside
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.recording import Timing
+from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopMachine, StopState
 from decgraph.runtime.trace import DraftEnded, Stats, Tally
+
+
+class LaterDraw:
+    """A token of a sub-run as a draw: its raw probability under the model that drew it is computed when read."""
+
+    def __init__(self, request: Request, model: Model, path: tuple[int, ...], token: int) -> None:
+        self.request, self.model, self.path, self.token = request, model, path, token
+
+    def prob(self, seen: str = "raw") -> float:
+        """The probability of the token after its path. The model is called once for it."""
+        scores = torch.from_numpy(np.asarray(self.model.eval([self.path], None)[0].to_float().logits))[None]
+        rows = Rows(scores, self.request, path=lambda i: self.path)
+        return number(rows.face(seen)[0, self.token])
+
+
+def drawn_later(
+    request: Request, model: Model | None, base: tuple[int, ...], tokens: Sequence[int]
+) -> tuple[LaterDraw | None, ...]:
+    """The tokens that a sub-run of `model` appended to `base`."""
+    if model is None:
+        return (None,) * len(tokens)
+    return tuple(LaterDraw(request, model, (*base, *tokens[:i]), t) for i, t in enumerate(tokens))
 
 
 class TorchMachine(Run):
@@ -44,6 +69,8 @@ class TorchMachine(Run):
     name = "torch"
     counts = True
     kit: ClassVar[Kit] = TORCH
+    reused = 0
+    """Tokens of the prompt whose keys and values a lane of a device had already."""
     uncounted = False
     """Whether calls are counted by their caller, as the parts of one."""
     part = ""
@@ -73,10 +100,38 @@ class TorchMachine(Run):
     read_tokens = calls.read_tokens
     memory = calls.memory
     draft_loop = draft_loops.draft_loop
-    sub_run = sub_runs.sub_run
     batch_top = host.batch_top
     fold = host.fold
     full = trees.full
+
+    def sub_run(
+        self,
+        callee: str,
+        site: str,
+        start: Context | int,
+        bound: int,
+        args: dict[str, object],
+        tree: TorchTree,
+        counters: Sequence[object],
+        until: Callable[[TorchPath], object],
+    ) -> Steps[TorchPath]:
+        """Run another function on a scratch context until its condition holds: a generator of its model calls."""
+        base = start.ids() if isinstance(start, Context) else (*self.tokens, *path_of(tree, int(start)).tokens)
+        inner = self.inner_run(callee, site, base, bound, args, counters)
+        inner.until = lambda m: bool(until(TorchPath(tuple(m.tokens[m.base :]), base=m.base)))
+        try:
+            yield from inner.steps()
+        except Stop:
+            pass
+        except Exception as error:
+            noted_outside(error)
+            raise
+        finally:
+            inner.release()
+            self.tally.called(inner.tally)
+        tokens = inner.committed_tokens()
+        model = next(iter(inner.models.values()), None)
+        return TorchPath(tokens, base=len(base), uids=(-1,) * len(tokens), draws=drawn_later(self.request, model, base, tokens))
 
     # -- the backend
     @classmethod

@@ -9,7 +9,6 @@ from functools import lru_cache
 import numpy as np
 
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.transfer import fetched
 from decgraph.errors import DecError
 from decgraph.ir.ops.draws import NO_PLACE, NoiseKey
 from decgraph.runtime import noise
@@ -18,7 +17,7 @@ _LOW = 0xFFFFFFFF
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _FACTOR0, _FACTOR1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _FACTORS = np.array([[[0xD2511F53]], [[0xCD9E8D57]]], dtype=np.uint64)
-_BLOCKS = 1 << 14  # blocks of four numbers at once: what one pass reads and writes stays in the processor's cache
+BLOCKS = 1 << 14  # blocks of four numbers at once: what one pass reads and writes stays in the processor's cache
 _HALF, _MASK = np.uint64(32), np.uint64(_LOW)
 
 
@@ -27,7 +26,7 @@ def exponentials(keys: Sequence[noise.Key], n: int) -> np.ndarray:
     are of one seed."""
     words = np.array([k.words() for k in keys], dtype=np.uint64)
     blocks = -(-n // 4)
-    at_once = max(1, _BLOCKS // max(blocks, 1))
+    at_once = max(1, BLOCKS // max(blocks, 1))
     if len(keys) <= at_once:
         return _exponentials(words, keys[0].seed, n, blocks)
     out = np.empty((len(keys), n))
@@ -79,7 +78,7 @@ def _exponentials(words: np.ndarray, seed: int, n: int, blocks: int) -> np.ndarr
 def first_arrivals(q: np.ndarray, keys: Sequence[noise.Key], k: int) -> np.ndarray:
     """The first k tokens of each row's race in the order of their arrival, -1 where fewer have mass: int64[R, k]. q: [R, V]."""
     out = np.full((len(q), k), -1, dtype=np.int64)
-    at_once = max(1, 4 * _BLOCKS // max(q.shape[-1], 1))
+    at_once = max(1, 4 * BLOCKS // max(q.shape[-1], 1))
     for first in range(0, len(q) if k else 0, at_once):
         some = slice(first, first + at_once)
         with np.errstate(divide="ignore"):
@@ -88,23 +87,6 @@ def first_arrivals(q: np.ndarray, keys: Sequence[noise.Key], k: int) -> np.ndarr
             order = noise.race_order(one, k)
             row[: len(order)] = order
     return out
-
-
-class Ahead:
-    """The noise of draws that are made one after the other, with keys that are known beforehand: where the vocabulary is small
-    it is computed for several at once, when the first of them is drawn. keys: a function of a draw's number; count: of them."""
-
-    def __init__(self, keys: Callable[[int], noise.Key], count: int) -> None:
-        self._keys, self._count = keys, count
-        self._made, self._first = np.empty((0, 0)), 0
-
-    def times(self, draw: int, n: int) -> np.ndarray:
-        """The arrival times of a draw, float64[1, n], for the caller to write to."""
-        place = draw - self._first
-        if not 0 <= place < len(self._made) or self._made.shape[1] != n:
-            end = min(self._count, draw + max(1, 4 * _BLOCKS // max(n, 1)))
-            self._made, self._first, place = exponentials([self._keys(j) for j in range(draw, end)], n), draw, 0
-        return self._made[place : place + 1].copy()
 
 
 def races(q: np.ndarray, keys: Sequence[noise.Key], times_of: Callable[[int], np.ndarray] | None = None) -> np.ndarray:
@@ -164,6 +146,3 @@ def key_of(
     if m.site_prefix:
         return noise.Key(seed, request, m.site_prefix + "output", m.counter_prefix + (int(at),), place)
     return noise.output_key(seed, request, int(at), place)
-
-
-__all__ = ["Ahead", "exponentials", "fetched", "first_arrivals", "key_of", "races", "unit"]

@@ -13,7 +13,8 @@ from typing import Generic, TypeAlias, TypeVar
 from torch import Tensor
 
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, MaskedEngine
-from decgraph.runtime.models.engine.forward_call import DraftLoop, Engine, ForwardCall, RollEngine
+from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.forward_call import DraftLoop, Engine, ForwardCall
 
 AnyEngine: TypeAlias = Engine | MaskedEngine
 T = TypeVar("T")
@@ -189,10 +190,10 @@ class JoinedCall(EngineCall):
 
 
 @dataclass
-class DraftLoopCall(CallOf[RollEngine]):
+class DraftLoopCall(CallOf[CausalEngine]):
     """An autoregressive draft loop that an engine computes; `chosen` are the tokens drawn so far."""
 
-    engine: RollEngine
+    engine: CausalEngine
     sequence: Hashable
     loop: DraftLoop
     alone: bool = False

@@ -1,6 +1,6 @@
 """Where the time of a run goes, by line of the program: the generated driver with a clock between its statements.
 
-The driver (program.py) is compiled again with a call of the clock before every statement (watched.py). The clock adds the
+The driver (program.py) is compiled again with a call of the clock before every statement (`timing.watched`). The clock adds the
 time since the last such call to the line before. Model calls leave the driver: the machine adds the time of their forwards to
 the line that waits for them, draws inside an engine's draft loop to the line that draws.
 """
@@ -20,7 +20,7 @@ from decgraph.backends.torch.kit import Kit
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.pending import Call, DraftLoopCall, MeetingCall
 from decgraph.backends.torch.program import compile_function
-from decgraph.backends.torch.watched import watched
+from decgraph.backends.torch.timing import watched
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Loc, Op
 

@@ -13,11 +13,13 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
-from decgraph.backends.torch.pending import Call, MeetingCall, Steps
-from decgraph.backends.torch.prefill import missing, prefill
+from decgraph.backends.torch.pending import Call, DraftLoopCall, EngineCall, MeetingCall, Steps
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.transfer import watch
 from decgraph.runtime.faults import fault, noted_outside
+from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.forward_call import ForwardCall, OverCore
+from decgraph.runtime.models.engine.kept import fill, lacks
 
 FEW = 16
 """Tokens of a context that are computed with its call in any round: those of a decoding step."""
@@ -258,3 +260,32 @@ def _first(group: list[Running[M]]) -> tuple[bool, bool, int, int]:
 def _target(run: Running[M]) -> bool:
     main = run.machine.main
     return main is not None and run.waiting.engine is run.machine.engines[main]
+
+
+def missing(call: Call) -> int:
+    """How many tokens of a call's context are not in its engine's cache; 0 where that cannot be told, or has no chunks."""
+    found = _of(call)
+    return 0 if found is None else lacks(*found)
+
+
+def prefill(call: Call, count: int) -> Exception | None:
+    """Compute the next `count` uncached tokens of a call's context; the error, where the engine has one."""
+    found = _of(call)
+    if found is None:
+        return None
+    engine, ask = found
+    try:
+        return fill(engine, ask, count)
+    except Exception as error:
+        engine.close(ask.sequence)
+        return error
+
+
+def _of(call: Call) -> tuple[CausalEngine, ForwardCall] | None:
+    """The causal engine that caches a call's context, and the first of the call's requests."""
+    engine = call.engine.core if isinstance(call.engine, OverCore) else call.engine  # heads read a causal engine's states
+    if type(engine) is not CausalEngine:
+        return None
+    asks = [call.loop.call] if isinstance(call, DraftLoopCall) else call.asks if isinstance(call, EngineCall) else ()
+    ask = next(iter(asks), None)
+    return (engine, ask) if isinstance(ask, ForwardCall) and ask.given is None else None

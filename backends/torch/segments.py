@@ -1,6 +1,6 @@
 """Segments as torch.fx graphs: straight-line runs of pure ops, whose nodes call the ops' lowerings.
 
-The generated driver has the ops of a segment in place (inlining.py); the graphs are for drawing, editing or compiling
+The generated driver has the ops of a segment in place (writer.py); the graphs are for drawing, editing or compiling
 a run of ops as one: `--emit segments` prints them.
 """
 

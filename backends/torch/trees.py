@@ -17,9 +17,9 @@ from decgraph.ir.data.dist import Soft
 _NONE = np.zeros(0, dtype=np.int64)
 
 
-def filled(n: int, value: int) -> Ids:
-    """int64[n], all one value; `np.full` takes longer to find out the dtype than to fill a tree's columns."""
-    out = np.empty(n, dtype=np.int64)
+def filled(n: int, value: float, dtype: type[np.number] = np.int64) -> np.ndarray:
+    """[n], all one value; `np.full` takes longer to find out the dtype than to fill a tree's columns."""
+    out = np.empty(n, dtype=dtype)
     out.fill(value)
     return out
 
@@ -186,11 +186,14 @@ class TorchTree:
         logprob: np.ndarray,
         columns: dict[str, list[object]],
         edges: Sequence[Edge],
+        new: Ids | None = None,
     ) -> TorchTree:
         """The tree with one new node for each of `parents` [n], in order; `place` [n] is the index of its draw in `draws`,
-        `tokens`, `depths`, `uids` and `logprob` are [n]. Never merges edges."""
+        `tokens`, `depths`, `uids` and `logprob` are [n]. new: the nodes that count as new; None: all of these. Never merges
+        edges."""
         n, k = len(self.parent), len(parents)
-        ids = np.arange(n, n + k)
+        if new is None:
+            new = np.arange(n, n + k)
         names = set(self.columns) | set(columns)
         wide = {c: self.columns.get(c, [None] * n) + columns.get(c, [None] * k) for c in names}
         every = self.edges
@@ -209,8 +212,8 @@ class TorchTree:
             (*self.growths, draws) if draws is not None else self.growths,
             wide,
             every,
-            ids,
-            ids,
+            new,
+            new,
             self.extent,
             self.closes,
             self.unread,

@@ -8,16 +8,105 @@ is for.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 from decgraph.backends.torch.expressions import expression
 from decgraph.backends.torch.header import GENERATED, OPS, Header, reserved
-from decgraph.backends.torch.inlining import without_segments
 from decgraph.backends.torch.kit import Kit
-from decgraph.backends.torch.lines import Lines
-from decgraph.backends.torch.texts import UniqueNames, folded, function_name, hint_of, summary
+from decgraph.backends.torch.texts import UniqueNames, closing, folded, function_name, hint_of, summary
 from decgraph.backends.torch.values import NESTED, Values, literal
 from decgraph.ir.values import Function, Op, Region, Value
+
+
+def without_segments(f: Function, fused: Callable[[Op], bool]) -> tuple[Function, dict[Op, Op], dict[Value, Value]]:
+    """The function with the ops of every segment that is not `fused` in its place; the op that each rewritten op was; and
+    the value that stands in the place of each segment's result. Nothing is batched between the ops of a torch segment: a call
+    of its own would buy nothing there, and a reader would have to look for every straight line in two places."""
+    origin: dict[Op, Op] = {}
+    same: dict[Value, Value] = {}
+
+    def value(v: Value) -> Value:
+        while v in same:
+            v = same[v]
+        return v
+
+    def region(r: Region) -> Region:
+        ops = tuple(o for op in r.ops for o in written(op))
+        return Region(r.args, ops, tuple(value(v) for v in r.yields))
+
+    def written(op: Op) -> list[Op]:
+        if op.opcode == "segment" and not fused(op):
+            inner = [o for step in op.regions[0].ops for o in written(step)]
+            for r, y in zip(op.results, op.regions[0].yields, strict=True):
+                same[r] = value(y)
+            return inner
+        made = replace(op, operands=tuple(value(v) for v in op.operands), regions=tuple(region(r) for r in op.regions))
+        origin[made] = op
+        return [made]
+
+    states = tuple(replace(s, init=region(s.init)) for s in f.states)
+    return replace(f, states=states, body=region(f.body)), origin, same
+
+
+LONGEST = 110
+
+
+class Lines:
+    """A text that grows line by line. text: the lines so far; ops: by the number of a line the op that it was written for."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.ops: dict[int, Op] = {}
+        self.depth = 0
+        self.marked = ("", 0)
+        """The line of the source that the last mark names."""
+
+    def add(self, text: str, op: Op | None = None) -> None:
+        """A statement, marked with the source line of the op that it is for where that is another than before."""
+        mark = ""
+        if op is not None and op.loc.line:
+            here = (op.loc.path, op.loc.line)
+            if here != self.marked:
+                mark = f"  # {op.loc.path.rsplit('/', 1)[-1]}:{op.loc.line}"
+                self.marked = here
+        for n, part in enumerate(self._wrapped(text)):
+            self.text.append("    " * self.depth + part + (mark if n == 0 else ""))
+            if op is not None:
+                self.ops[len(self.text)] = op
+
+    def _wrapped(self, text: str) -> list[str]:
+        """A statement; where it is long and ends with a call, the arguments on a line of their own."""
+        if 4 * self.depth + len(text) <= LONGEST or not text.endswith(")"):
+            return [text]
+        for at in (n for n, c in enumerate(text) if c == "("):
+            if closing(text, at) == len(text) - 1:
+                return [text[: at + 1], "    " + text[at + 1 : -1], ")"]
+        return [text]
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """What is written inside stands one level deeper."""
+        self.depth += 1
+        yield
+        self.depth -= 1
+
+    def assign(self, targets: list[str], values: list[str], op: Op | None = None) -> None:
+        """An assignment of those variables that change."""
+        pairs = [(t, v) for t, v in zip(targets, values, strict=True) if t != v]
+        if pairs:
+            self.add(f"{', '.join(t for t, _ in pairs)} = {', '.join(v for _, v in pairs)}", op)
+
+    def docstring(self, text: str) -> None:
+        """The docstring of a function."""
+        lines = textwrap.wrap(text.replace("\\", "\\\\").replace('"""', "''"), LONGEST, break_long_words=False)
+        self.add('"""' + lines[0] + ('"""' if len(lines) == 1 and not lines[0].endswith('"') else ""))
+        for line in lines[1:]:
+            self.add(line)
+        if len(lines) > 1 or lines[0].endswith('"'):
+            self.add('"""')
 
 
 class Writer:
@@ -144,7 +233,7 @@ class Writer:
             self.values.texts[op.result] = f"{self.header.need('np')}.array({literal(list(v))})" if v else "[]"
 
     def segment(self, op: Op) -> None:
-        """A segment for which a backend has one call; others are written in place (inlining.py)."""
+        """A segment for which a backend has one call; others are written in place (`without_segments`)."""
         fused = self.kit.fused(self.origin.get(op, op))
         assert fused is not None
         name = self.header.object(fused.name, fused.fn, self.values.names)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -22,6 +22,7 @@ from decgraph.backends.triton.capture import NothingRecorded
 from decgraph.backends.triton.program import Kept, LaneJob, Look, Needs, Program, home, kept, key_of, more_slots, needs_of, note
 from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.support import MoreSlots, NotSteppable
+from decgraph.backends.triton.values import Vec
 from decgraph.ir.drafting import drafting
 from decgraph.runtime.faults import fault
 from decgraph.runtime.trace import Committed
@@ -281,18 +282,20 @@ class Steps:
             m.tally.tested[depth] = int(tested[depth])
             if accepted[depth]:
                 m.tally.accepted[depth] = int(accepted[depth])
-        for name in {**program.once, **program.each, **look.calls}:
-            many = program.each.get(name, 0) * look.iterations + look.calls.get(name, 0)
-            self._count(m, name, program.once.get(name, 0) + many)
-        for state in m.function.states:
-            if state.scope != "sequence" and isinstance(program.step.states.get(state.name), Tensor):
-                m.shared[(m.function.name, state.name)] = (
-                    program.step.tensor(program.step.states[state.name])[job.lane].cpu().numpy()
-                )
+        calls = Counter(program.once) + Counter(look.calls)
+        calls.update({name: n * look.iterations for name, n in program.each.items()})
         problem: Exception | None = None
         try:
-            program.close(job)
+            calls += program.close(job)
+            for state in m.function.states:
+                value = program.step.states.get(state.name)
+                if state.scope != "sequence" and isinstance(value, Tensor | Vec):
+                    row = value[job.lane] if isinstance(value, Tensor) else value.data[job.lane][value.live[job.lane]]
+                    kept = row.long() if state.type.elem == "token" else row
+                    m.shared[(m.function.name, state.name)] = kept.cpu().numpy().copy()  # the lane is another request's next
             program.leave(job)
+            for name, n in calls.items():
+                self._count(m, name, n)
             m.finish()
             m.read_logprobs()
         except Exception as error:

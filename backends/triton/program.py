@@ -8,7 +8,7 @@ that the host reads one step while the device computes another. Which requests g
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -29,8 +29,8 @@ from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Vec, is_static
 from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Op
-from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.sharing import original_of
 from decgraph.runtime.placement import placement_of
 
 LEAST = 16
@@ -165,15 +165,16 @@ def built(m: DeviceRun, frame: Frame, slots: int) -> Step:
 
 
 @torch.no_grad()
-def settle(step: Step) -> bool:
+def settle(step: Step) -> tuple[bool, dict[str, int]]:
     """Run iterations in which no lane takes part, until what they leave uncomputed stays the same: every later one is like the
-    last. Derived models are made there. Whether the host runs loops in them. Raises NotSteppable."""
-    turns: dict[Op | None, int] = {}
+    last. Derived models are made there. Whether the host runs loops in them, and the calls of every iteration. Raises
+    NotSteppable."""
+    times: dict[Op | None, int] = {}
 
     def reads(flag: Tensor) -> int:
         """One iteration of every loop that the host runs."""
-        turns[step.place] = turns.get(step.place, 0) + 1
-        return turns[step.place] % 2 if step.place is not None and step.place.opcode == "while" else 1
+        times[step.place] = times.get(step.place, 0) + 1
+        return times[step.place] % 2 if step.place is not None and step.place.opcode == "while" else 1
 
     step.reads, step.measuring = reads, True  # type: ignore[method-assign]
     try:
@@ -186,11 +187,12 @@ def settle(step: Step) -> bool:
                 cache.behind = cache.least
             step.prologue(nobody)
             steady(step)
+        each = dict(step.counts.calls) if step.loop is not None else {}
         returned(step, nobody)
     finally:
         del step.reads
         step.measuring = False
-    return bool(turns)
+    return bool(times), each
 
 
 def steady(step: Step) -> None:
@@ -220,7 +222,7 @@ def returned(step: Step, lanes: Tensor) -> None:
 @dataclass(eq=False)
 class LaneJob:
     """A request in flight. filled: tokens of its lane whose keys and values are computed. seen, iterations: tokens of its text,
-    with the prompt, and turns of its loop that the host knows of. rows: what an evicted lane's buffers had. tests: the
+    with the prompt, and iterations of its loop that the host knows of. rows: what an evicted lane's buffers had. tests: the
     statistics at the last look."""
 
     number: int
@@ -268,7 +270,7 @@ class Program:
         self.key, self.features, self.capacity, self.about = key_of(m), features, capacity, (m.module, m.models)
         device = home(m.models)
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
-        self.loops = settle(self.step)
+        self.loops, self.each = settle(self.step)
         reads = any(c.model.hosted for c in self.step.caches.values())
         reads = reads or bool(self.step.texts)
         self.hosted = self.loops or reads  # tables of whole paths and other texts are read on the host: no graph has them
@@ -276,18 +278,19 @@ class Program:
             self.step.bodies = Bodies(self.step, captured)
         self.step.ahead = job.needs.ahead
         self.behind = {id(c): c.behind for c in chains(self.step)}
-        self.each = dict(self.step.counts.calls) if self.step.loop is not None else {}
         self.once: dict[str, int] = {}
         self.jobs: list[LaneJob | None] = [None] * batch
         self.texts: list[list[int]] = [[] for _ in range(batch)]
         """What the slots of lanes hold, as far as they are computed."""
         self.used = [0] * batch
-        self.turn = 0
+        self.admitted = 0
         self.commits = not any(op.opcode.startswith("canvas.") for op in m.function.body.walk())
         self.opens = any(op.opcode == "commit" for op in self.step.before)
         self.shown: deque[tuple[list[LaneJob], Callable[[], np.ndarray]]] = deque()
-        self.unread = int(device.type == "cuda")
-        """Looks that the host need not have read when the next step begins."""
+        lasts = self.step.after or any(state.scope != "sequence" for state in m.function.states)
+        self.unread = int(device.type == "cuda" and not lasts)
+        """Looks that the host need not have read when the next step begins. None where an iteration past an end that the host
+        finds would show: in what stands behind the loop, and in states that outlive the request."""
         self.replay: Callable[[], None] | None = None
         self.records = self.step.device.type == "cuda" and not self.hosted
         """Whether the step is recorded as a graph."""
@@ -319,8 +322,8 @@ class Program:
         job.filled, job.begun, job.iterations = known, False, 0
         m.reused = job.filled if job.rows is None else m.reused
         self.jobs[lane], self.texts[lane] = job, tokens[: job.filled]
-        self.turn += 1
-        self.used[lane] = self.turn
+        self.admitted += 1
+        self.used[lane] = self.admitted
         step.admit(lane, m.request)
         step.settings.admit(lane, m.request, m.committed_tokens())
         new = tokens[len(m.request.prompt) :]
@@ -390,14 +393,19 @@ class Program:
                 self.answer(job)
 
     @torch.no_grad()
-    def close(self, job: LaneJob) -> None:
-        """A request's loop has ended: what stands behind it."""
+    def close(self, job: LaneJob) -> Counter[str]:
+        """A request's loop has ended: run what stands behind it. Its calls, by model."""
+        calls: Counter[str] = Counter()
         if self.step.after:
-            lanes = torch.zeros(self.step.frame.batch, dtype=torch.bool, device=self.step.device)
+            counts, lanes = self.step.counts, torch.zeros_like(self.step.done)
             lanes[job.lane] = True
+            before = {name: int(n[job.lane]) for name, n in counts.often.items()}
             self.step.results = []
             returned(self.step, lanes)
             self.answer(job)
+            calls.update(counts.calls)
+            calls.update({name: int(n[job.lane]) - before.get(name, 0) for name, n in counts.often.items()})
+        return calls
 
     def answer(self, job: LaneJob) -> None:
         """Give a request the results that its program has returned."""

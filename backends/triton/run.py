@@ -15,8 +15,6 @@ _LOG = logging.getLogger("decgraph")
 class DeviceRun(TorchMachine):
     """A run that begins on the device, and that the driver may have to run from its beginning after all."""
 
-    reused = 0
-    """Tokens of the prompt whose keys and values a lane had already."""
     _key: Hashable = None
 
     @property

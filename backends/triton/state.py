@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.torch.draws import Drawn
 from decgraph.backends.triton import noise, shaping
 from decgraph.backends.triton.evaluate import Evaluator, number
 from decgraph.backends.triton.kernels import race
@@ -150,6 +151,7 @@ class Step(Evaluator):
             reader.at[list(lanes)] = reader.g.start
         for state in self.function.states:
             kept = (shared or {}).get((self.function.name, state.name)) if state.scope == "session" else None
+            kept = kept.tokens if isinstance(kept, Drawn) else kept  # a request that the driver ran leaves draws
             made = self.region(state.init, ())[0] if kept is None else cast(Operand, kept)  # the host value of a session
             if state.scope == "batch" or state.type.elem in ("tree", "path", "list", "memory"):
                 raise NotSteppable(f"the state `{state.name}`")

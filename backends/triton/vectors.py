@@ -174,9 +174,9 @@ class Vectors:
         return self.done | self.lost
 
     def active(self) -> Tensor:
-        """bool[B]: the lanes in which effects happen now."""
-        live = ~self.over()
-        return live if self.mask is None else live & self.mask
+        """bool[B]: the lanes in which effects happen now. An iteration goes on to its end where a commit in it ended the text:
+        states are written there and calls count, and only commits do nothing more."""
+        return ~self.over() if self.mask is None else self.mask & ~self.lost
 
     def vector(self, q: Dist) -> Tensor:
         """Probabilities [B, *shape, V] (state.py)."""

@@ -231,7 +231,7 @@ CanvasValue: TypeAlias = Abstract | Linear | bool | str | tuple[()] | None
 
 
 class Walks(Protocol):
-    """The pass over a function (canvas_loops.py), as rules of ops need it: what is known of numbers, the canvas's length,
+    """The pass over a function (schedules.py), as rules of ops need it: what is known of numbers, the canvas's length,
     vectors of blocks by their number, and the block that a loop is at."""
 
     known: KnownAmounts

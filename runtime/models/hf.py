@@ -25,7 +25,8 @@ from decgraph.runtime.text import has_tokenizer, vocabulary
 
 if TYPE_CHECKING:
     from torch import nn
-    from transformers import AutoModel, PreTrainedModel
+    from transformers import PreTrainedModel
+    from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
     from decgraph.runtime.models.decoder.net import Net
     from decgraph.runtime.models.heads.layout import Part
@@ -235,7 +236,7 @@ def load_reading(path: str | Path, target: HFCausal, gives: str, name: str = "")
     return reading_model(module, target, gives, name or folder.name)
 
 
-def pretrained(auto: type[AutoModel], folder: Folder, attention: str | None, placed: Placement) -> PreTrainedModel:
+def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str | None, placed: Placement) -> PreTrainedModel:
     """The library's model in a folder, read in a dtype and moved to a device that was found. Raises DecError where that fails,
     and for tensors that are missing: the library leaves them random."""
     from transformers.utils import logging

@@ -28,8 +28,8 @@ from decgraph.runtime.models.interface import (
     check_scores,
 )
 from decgraph.runtime.models.parts import check_layers, grouped, no_such, skip_name, without
-from decgraph.runtime.models.renewal import renewed
 from decgraph.runtime.models.rotary import bounded
+from decgraph.runtime.models.sharing import renewed
 from decgraph.runtime.models.tape import Tape
 
 _REMEMBERED = 2048  # rows of scores kept

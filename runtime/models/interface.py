@@ -351,7 +351,7 @@ class Model:
     heads_count: int = 0
 
     def holder(self) -> object:
-        """The object that it shares its engine and caches by with other models; by default itself (see locks.py)."""
+        """The object that it shares its engine and caches by with other models; by default itself (see sharing.py)."""
         return self
 
     def target_or_self(self) -> Model:

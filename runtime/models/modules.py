@@ -18,8 +18,8 @@ from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.interface import Model, Vocab
-from decgraph.runtime.models.locks import making
 from decgraph.runtime.models.masked_settings import MaskedSettings, refuse_masked
+from decgraph.runtime.models.sharing import making
 
 if TYPE_CHECKING:
     from torch import nn
@@ -115,7 +115,7 @@ def _generation(module: Module) -> dict[str, object]:
 
 def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -> Model:
     name = Path(str(getattr(getattr(module, "config", None), "name_or_path", "") or "")).name or type(module).__name__
-    from decgraph.runtime.models.shadow import shadow
+    from decgraph.runtime.models.watch import shadow
 
     if is_peft(module):
         if has_soft_prompt(module):
@@ -164,7 +164,7 @@ def _grads_kept(module: Module) -> Iterator[None]:
 def _by_layers(module: Module, name: str, vocab: Vocab) -> Model:
     from decgraph.runtime.models.decoder.make import net_of_module
     from decgraph.runtime.models.hf_causal import HFCausal
-    from decgraph.runtime.models.shadow import shadow
+    from decgraph.runtime.models.watch import shadow
 
     if getattr(module.config, "is_encoder_decoder", False):
         raise DecError(f"{type(module).__name__} is an encoder-decoder model; decgraph decodes decoder-only and masked models")
@@ -177,8 +177,8 @@ def _check_scores(module: Module, net: Net) -> None:
     """Raises DecError unless a net gives the module's own scores: a class or an object may have a `forward` that does more."""
     import torch
 
-    from decgraph.runtime.models.shadow import shadow
     from decgraph.runtime.models.tape import Tape
+    from decgraph.runtime.models.watch import shadow
 
     at = net.embedding.device
     ids = torch.arange(1, 5, device=at) % len(net.embedding)
@@ -221,7 +221,7 @@ def _as_target(part: Module, target: HFCausal) -> Module:
     """A head in its target's precision and on its device: around its own weights, or a copy of them where it has others."""
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_masked import HFMasked
-    from decgraph.runtime.models.shadow import shadow
+    from decgraph.runtime.models.watch import shadow
 
     whole = target.target_or_self()  # of a head its target
     assert isinstance(whole, HFCausal | HFMasked)
@@ -267,7 +267,7 @@ def has_soft_prompt(module: nn.Module) -> bool:
 def soft_prompted_model(module: Module, name: str, vocab: Vocab, form: str | MaskedSettings) -> Model:
     """The model of a PeftModel whose adapter is a soft prompt. Raises DecError for forms that cannot have one."""
     from decgraph.runtime.models.hf_soft_prompts import soft_prompted
-    from decgraph.runtime.models.shadow import shadow
+    from decgraph.runtime.models.watch import shadow
 
     made = soft_prompted(shadow(module), name=name, vocab=vocab)
     made.unreached = DecError("it reads a soft prompt before every text")

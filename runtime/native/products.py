@@ -39,7 +39,7 @@ class BlockProduct(Product):
 
     def __init__(self, *matrices: Tensor | QuantizedBlocks, biases: tuple[Tensor | None, ...] = ()) -> None:
         super().__init__(*(m for m in matrices if isinstance(m, Tensor)), biases=biases or (None,) * len(matrices))
-        self.matrices: tuple[Tensor | QuantizedBlocks, ...] = matrices
+        self.matrices = matrices
 
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """[n, out]; with `added` [n, out], the sum of both."""

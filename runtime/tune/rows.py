@@ -37,15 +37,17 @@ def _key(model: Model) -> str:
     """What times depend on: the machine, the versions, and the sizes and the dtype of the model's layers."""
     import torch
 
-    from decgraph.runtime.models.engine.of import causal_engine_of
+    from decgraph.runtime.models.decoder.decoder import Decoder
+    from decgraph.runtime.models.engine.kept import caching_engine
+    from decgraph.runtime.native.formats import QuantizedBlocks
 
     placed = facts.of_placement(placement_of_all({"model": model}))
-    engine = causal_engine_of(model)
-    layout = getattr(getattr(engine, "core", engine), "layout", None)
-    step = getattr(getattr(engine, "core", engine), "step", None)
+    engine = caching_engine(model)
+    layout = None if engine is None else engine.layout
+    step = None if engine is None else engine.step
     products = {
-        name: [(tuple(m.shape), getattr(m, "format", "")) for m in getattr(p, "matrices", p.weights)]
-        for name, p in getattr(step, "products", {}).items()
+        name: [(tuple(m.shape), m.format if isinstance(m, QuantizedBlocks) else "") for m in product.matrices]
+        for name, product in (step.products if isinstance(step, Decoder) else {}).items()
     }
     return facts.digest(repr((placed, torch.backends.cpu.get_cpu_capability(), model.vocab.size, layout, products)))
 

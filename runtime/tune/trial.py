@@ -98,8 +98,12 @@ class Runner:
 
 def _summed(all_stats: Sequence[Stats]) -> Stats:
     """What the runs of a batch counted in all."""
-    names = ("tokens", "target_calls", "draft_calls", "drafted")
-    return Stats(**{name: sum(getattr(stats, name) for stats in all_stats) for name in names})
+    return Stats(
+        tokens=sum(stats.tokens for stats in all_stats),
+        target_calls=sum(stats.target_calls for stats in all_stats),
+        draft_calls=sum(stats.draft_calls for stats in all_stats),
+        drafted=sum(stats.drafted for stats in all_stats),
+    )
 
 
 @dataclass

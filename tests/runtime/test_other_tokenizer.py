@@ -12,8 +12,8 @@ import torch
 import decgraph
 from decgraph import zoo
 from decgraph.runtime.models import hf
+from decgraph.runtime.models.speaking import spelling_of
 from decgraph.runtime.models.spelling import shared
-from decgraph.runtime.models.vocabularies import spelling_of
 
 TEXT = ["def mean(values):\n    return sum(values) / len(values)\nimport os\nimport sys\n"] * 3
 PROMPT = "import os\nimport"

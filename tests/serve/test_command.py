@@ -94,7 +94,7 @@ def test_without_the_extra(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_algorithms_share_the_models(catalogue: Catalogue) -> None:
-    from decgraph.runtime.models.distinct import original_of
+    from decgraph.runtime.models.sharing import original_of
 
     targets = {id(original_of(s.models["target"])) for s in catalogue.sessions.values()}
     assert len(targets) == 1 and len(catalogue.models()) == 2

@@ -122,6 +122,7 @@ class Eagle3(nn.Module):
         length = words.shape[1]
         causal = torch.full((length, length), -math.inf, device=words.device).triu(1)
         outs: list[torch.Tensor] = []
+        first: tuple[torch.Tensor, torch.Tensor] | None = None
         past: list[tuple[torch.Tensor, torch.Tensor]] = []
         for step in range(steps):
             count = length - step
@@ -129,10 +130,11 @@ class Eagle3(nn.Module):
                 hidden = outs[-1][:, :count]
             joined = torch.cat((words[:, step:], layer.hidden_norm(hidden)), -1)
             query, key, value = attention.split(joined, torch.arange(step, length, device=words.device))
-            if step == 0:
-                first_key, first_value = key, value
+            if first is None:
+                first = key, value
             else:
                 past = [(old[0][..., :count, :], old[1][..., :count, :]) for old in past] + [(key, value)]
+            first_key, first_value = first
             scores = query @ first_key[..., :count, :].transpose(-1, -2) / math.sqrt(attention.size)
             scores = scores.float() + causal[:count, :count]
             # What the draft itself has written is one key per base: elementwise, not a matrix.

@@ -40,21 +40,28 @@ AttentionInterface.register(_NAME, _grouped)
 class _Columns(DynamicLayer):
     """One layer's keys and values in a buffer that is written in place and shifted left when it is full."""
 
+    store: list[torch.Tensor]
+    kept: list[torch.Tensor]
+    """The keys and values of the prefix, with which rows begin."""
+
     def __init__(self, capacity: int) -> None:
         super().__init__()
         self.capacity, self.used = capacity, 0
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Append the columns of a forward call; views of all columns so far."""
         if self.used == 0:
-            batch, heads, _, size = key_states.shape
+            batch, heads = key_states.shape[:2]
             self.store = [state.new_empty(batch, heads, self.capacity, state.shape[-1]) for state in (key_states, value_states)]
             self.is_initialized = True
         end = self.used + key_states.shape[2]
         for store, state in zip(self.store, (key_states, value_states), strict=True):
             store[:, :, self.used : end] = state
         self.used = end
-        self.keys, self.values = (store[:, :, :end] for store in self.store)
+        keys, values = self.store
+        self.keys, self.values = keys[:, :, :end], values[:, :, :end]
         return self.keys, self.values
 
     def begin(self, row: int, prefix: int) -> None:
@@ -100,7 +107,7 @@ class TrainingRows:
         model.set_attn_implementation(_NAME)
         layers = model.config.get_text_config().num_hidden_layers
         self.layers = [_Columns(capacity) for _ in range(layers)]
-        self.cache = Cache(layers=self.layers)
+        self.cache = Cache(layers=[*self.layers])
         self.capacity, self.dtype, at = capacity, model.dtype, model.device
         low = torch.finfo(self.dtype).min
         self.low, self.mask = low, torch.full((size, 1, 1, capacity), low, dtype=self.dtype, device=at)

@@ -110,7 +110,9 @@ class DrafterStudent(Student):
             max_position_embeddings=source.max_position_embeddings,
             tie_word_embeddings=True,
             rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-            **{name: getattr(source, name, None) for name in ("bos_token_id", "eos_token_id", "pad_token_id")},
+            bos_token_id=getattr(source, "bos_token_id", None),
+            eos_token_id=getattr(source, "eos_token_id", None),
+            pad_token_id=getattr(source, "pad_token_id", None),
         )
         self.module = LlamaForCausalLM(config)
         for layer in self.module.model.layers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decgraph.backends.drafting import calls
+from decgraph.backends.run import calls
 from decgraph.backends.torch.calls import Place, path_of_place
 from decgraph.backends.torch.data import whole
 from decgraph.backends.torch.lowering import lowering

@@ -121,7 +121,7 @@ def probability(p: object, x: object) -> np.ndarray | float:
 @lowering("lookup")
 def lookup(m: Machine, p: object, x: object, *, op: Op) -> object:
     """p[x]: the entry of a token in each distribution, on the host. Dimensions over the same things are lined up."""
-    tokens = array(x)
+    tokens = array(x).astype(np.int64, copy=False)
     if isinstance(p, TorchDist) and p.index.ndim == 0 and tokens.ndim == 0:
         return p.probability(tokens)
     tp, tx = op.operands[0].type, op.operands[1].type
@@ -135,6 +135,8 @@ def lookup(m: Machine, p: object, x: object, *, op: Op) -> object:
         rows = spread(rows, front, long) if front else rows
         rows, tokens = np.broadcast_arrays(rows, tokens)
     out = entries(table, rows.reshape(-1), tokens.reshape(-1)).reshape(rows.shape)
+    if op.result.type.elem == "token":  # an entry of a table of tokens, which may have begun as zeros
+        return out.astype(np.int64) if out.ndim else int(out)
     return out if out.ndim else float(out)
 
 

@@ -13,6 +13,7 @@ from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.ops.distributions import dist_of, tensor_of
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows, TorchDist
+from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchPath
 from decgraph.errors import DecError
 from decgraph.ir.ops.draws import NoiseKey, each_stated, index_for
@@ -61,7 +62,7 @@ def draw(m: Machine, q: object, key: NoiseKey) -> TorchDraws:
     ones = q.points()
     if ones is not None and (type(q.rows) is Rows or bool((ones >= 0).all())):
         return TorchDraws(np.asarray(ones), q.rows, q.index, q.face, at=q.at, inner=q.inner)
-    vectors = stream.fetched(q.vector())
+    vectors = fetched(q.vector())
     tokens = stream.races(vectors.reshape(-1, vectors.shape[-1]), _Keys(m, q, key)).reshape(q.shape)  # type: ignore[arg-type]
     return TorchDraws(tokens, q.rows, q.index, q.face, at=q.at, inner=q.inner)
 
@@ -70,7 +71,7 @@ def draw(m: Machine, q: object, key: NoiseKey) -> TorchDraws:
 def draw_many(m: Machine, q: object, k: int, key: NoiseKey, *, replace: bool) -> TorchDraws:
     """k draws from each distribution, with or without replacement; short groups end in -1."""
     q, k = as_dist(m, q), max(0, int(k))
-    vectors = stream.fetched(q.vector()).reshape(prod(q.shape), int(q.rows.size))
+    vectors = fetched(q.vector()).reshape(prod(q.shape), int(q.rows.size))
     n = len(vectors)
     if replace:
         places = [place_of(q, i) for i in range(n)] if k else []
@@ -112,7 +113,7 @@ def above(q: TorchDist, n: int) -> float:
 def draw_race(m: Machine, q: object, key: NoiseKey, under: object = None) -> TorchDraws:
     """Every token of each distribution in the order of its race key."""
     q = as_dist(m, q)
-    vectors = stream.fetched(q.vector()).reshape(-1, int(q.rows.size))
+    vectors = fetched(q.vector()).reshape(-1, int(q.rows.size))
     n, keys = len(vectors), _Keys(m, q, key)
     bounds = np.asarray(under, dtype=np.float64).ravel() if under is not None else None
     groups, races = [], []

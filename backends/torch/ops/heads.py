@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from decgraph.backends.drafting import calls
+from decgraph.backends.run import calls
 from decgraph.backends.torch.calls import Place, states_call
 from decgraph.backends.torch.data import whole
 from decgraph.backends.torch.events import count_call

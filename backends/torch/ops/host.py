@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from decgraph.backends.drafting import calls
+from decgraph.backends.run import calls
 from decgraph.backends.torch.data import whole
 from decgraph.backends.torch.lowering import on_host, written
 from decgraph.backends.torch.ops.selection import ranked, top

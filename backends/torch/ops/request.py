@@ -16,8 +16,8 @@ from decgraph.backends.torch.trees import TorchPath, TorchTree, path_of
 from decgraph.errors import DecError
 from decgraph.runtime import trace
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.speaking import spelling_of
 from decgraph.runtime.models.spelling import retokenized
-from decgraph.runtime.models.vocabularies import spelling_of
 from decgraph.runtime.stop import StopMachine
 from decgraph.runtime.text import Detokenizer
 

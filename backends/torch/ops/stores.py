@@ -5,7 +5,7 @@ from __future__ import annotations
 from decgraph.backends.torch import stores
 from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.recent import Recent
+from decgraph.backends.torch.stores import Recent
 from decgraph.backends.torch.suffixes import Suffixes
 
 

@@ -7,8 +7,8 @@ import torch
 from decgraph.backends.triton.models.interface import DeviceModel
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
-from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.sharing import original_of
 
 
 def step_model(

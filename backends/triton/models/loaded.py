@@ -11,7 +11,6 @@ from decgraph.backends.triton.models.masked import MaskedModel
 from decgraph.backends.triton.models.rooted import DFlashModel, HydraModel, RecurrentModel
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Applied, Since
-from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.heads.chained import Chained
 from decgraph.runtime.models.heads.dflash import DFlash
 from decgraph.runtime.models.heads.rooted import Hydra, Recurrent
@@ -20,6 +19,7 @@ from decgraph.runtime.models.hf_heads import HFFeatures, HFReading, HFRooted
 from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.reading import Confidence
+from decgraph.runtime.models.sharing import original_of
 
 
 def loaded_model(model: Model, whole: Model, batch: int, capacity: int, target: DeviceModel | None) -> DeviceModel:

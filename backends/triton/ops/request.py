@@ -113,7 +113,7 @@ def commit(s: Step, op: Op, x: Operand, tree: Tree | None = None) -> None:
 
 def append(s: Step, tokens: Tensor, count: Operand) -> Tensor:
     """Commit the first count of tokens int64[B, N] in the lanes that are here; int64[B], how many were."""
-    n, here = int(tokens.shape[1]), s.active()
+    n, here = int(tokens.shape[1]), s.active() & ~s.done
     place = s.steps(n)
     there = (place < s.lanes(count)[:, None]) & here[:, None]
     ends = is_end(s, tokens) & there

@@ -2,7 +2,7 @@
 
     decoder(ids int64[B, T], positions int64[B, T], write int64[B, T], keys, values, masks) -> [B, T, width]
 
-is a step of the engines (engine/layout.py): keys and values are lists by layer of [B, H, S, D], written in place at the rows
+is a step of the engines (engine/step.py): keys and values are lists by layer of [B, H, S, D], written in place at the rows
 `write`; masks are [B, 1, T, S] by kind of layer, bool or numbers to add to scores, None where nothing is hidden. Causal,
 bidirectional and block-causal models differ in masks alone. What is done to states is written once, in `_layer`; whoever
 attends in another way (a device's kernel) derives a decoder with an `attend` of its own."""

@@ -24,9 +24,8 @@ from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.decoder.weights import ModuleSource, canonical
 from decgraph.runtime.models.forwards import ForwardChoice, note
 from decgraph.runtime.models.rotary import boundary_of
-from decgraph.runtime.models.shadow import borrows
 from decgraph.runtime.models.tape import Tape
-from decgraph.runtime.models.watch import runs_others
+from decgraph.runtime.models.watch import borrows, runs_others
 from decgraph.runtime.native.decoder import native
 from decgraph.runtime.native.linear import output_of
 
@@ -145,7 +144,7 @@ def decoder_of(base: nn.Module, plain: Callable[[Tensor], Tensor]) -> Decoder | 
     """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None
     where it has something that the decoder does not know: then the module runs as it is, and `forwards.py` and the log say
     why. The module's joined matrices become views of shared storage, with the same values, unless they are a caller's
-    (shadow.py)."""
+    (watch.py)."""
     try:
         with uncollected(), torch.no_grad():
             made = of_module(base)

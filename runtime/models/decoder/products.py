@@ -3,9 +3,14 @@ its library is (runtime/native/products.py); these are torch's."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from decgraph.runtime.native.formats import QuantizedBlocks
 
 
 class Product:
@@ -14,7 +19,7 @@ class Product:
 
     def __init__(self, *weights: Tensor, biases: tuple[Tensor | None, ...] = ()) -> None:
         self.weights, self.biases = weights, biases or (None,) * len(weights)
-        self.matrices: tuple[Tensor, ...] = weights  # what is multiplied with, be it tensors or not
+        self.matrices: tuple[Tensor | QuantizedBlocks, ...] = weights  # what is multiplied with
 
     @property
     def shape(self) -> tuple[int, int]:

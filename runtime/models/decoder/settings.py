@@ -1,12 +1,141 @@
-"""A model's settings as an entry reads them."""
+"""A model's settings as an entry reads them, and what they are where a config.json leaves them out, as transformers' config
+classes have it: what is not the same for all (`llama.py` has what is)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from decgraph.runtime.models.decoder.defaults import defaults
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
+
+DEFAULTS: dict[str, dict[object, str]] = {
+    "activation": {"gelu": "falcon"},
+    "activation_function": {"gelu_new": "codegen gpt2 gptj", "gelu_pytorch_tanh": "gpt_bigcode", "relu": "opt"},
+    "attention_multiplier": {1.0: "granite granite_swa granitemoe granitemoeshared"},
+    "attn_logit_softcapping": {50.0: "gemma2 vaultgemma"},
+    "dim_model_base": {256: "minicpm3"},
+    "embedding_multiplier": {1.0: "granite granite_swa granitemoe granitemoeshared hyperclovax"},
+    "expert_selection_fn": {"softmax": "cohere2_moe"},
+    "final_logit_softcapping": {30.0: "gemma2 vaultgemma", 15.0: "nanochat"},
+    "global_attn_every_n_layers": {4: "afmoe"},
+    "head_dim": {
+        128: "afmoe cohere2_moe ernie4_5 glm glm4 helium hy_v3 internlm3 laguna minimax_m2 ministral3 qwen3 seed_oss "
+        "solar_open",
+        256: "gemma gemma2 gemma3_text vaultgemma",
+        64: "gpt_oss",
+    },
+    "hidden_act": {
+        "gelu_new": "phi",
+        "gelu_pytorch_tanh": "gemma starcoder2",
+        "gelu": "biogpt gpt_neox gpt_neox_japanese",
+        "relu2": "arcee bitnet jais2 nanochat nemotron persimmon",
+        "xielu": "apertus",
+    },
+    "layer_norm_eps": {1e-05: "cohere cohere2 cohere2_moe gpt_neox gpt_neox_japanese jais2 persimmon phi stablelm"},
+    "layer_norm_epsilon": {1e-05: "codegen falcon gpt2 gpt_bigcode gptj"},
+    "logit_scale": {0.0625: "cohere cohere2 cohere2_moe"},
+    "logits_scaling": {1.0: "granite granite_swa granitemoe granitemoeshared hyperclovax"},
+    "max_window_layers": {28: "qwen2 qwen2_moe qwen3", 62: "dots1"},
+    "moe_routed_scaling_factor": {1.0: "laguna"},
+    "multi_query": {True: "falcon gpt_bigcode"},
+    "n_group": {8: "axk1 deepseek_v3", 1: "dots1 exaone_moe glm4_moe glm4_moe_lite solar_open"},
+    "no_rope_layer_interval": {4: "smollm3"},
+    "norm_eps": {1e-05: "nemotron"},
+    "norm_epsilon": {1e-05: "starcoder2"},
+    "norm_topk_prob": {True: "axk1 cohere2_moe deepseek_v3 exaone_moe glm4_moe glm4_moe_lite solar_open"},
+    "num_key_value_heads": {
+        32: "dots1 exaone4 exaone_moe qwen2 qwen3 stablelm",
+        8: "glm4_moe gpt_oss hy_v3 laguna minimax_m2 ministral ministral3 mistral mixtral phimoe seed_oss solar_open",
+        16: "gemma qwen2_moe youtu",
+        4: "ernie4_5_moe gemma2 gemma3_text granite_swa qwen3_moe smollm3 vaultgemma",
+        128: "deepseek_v3",
+        20: "glm4_moe_lite helium",
+        40: "minicpm3",
+        64: "axk1",
+        2: "ernie4_5 glm glm4 internlm3 starcoder2",
+        5: "bitnet",
+    },
+    "parallel_attn": {True: "falcon"},
+    "partial_rotary_factor": {1.0: "phi3", 0.5: "glm glm4 glm4_moe nemotron persimmon phi", 0.25: "stablelm"},
+    "prefix_dense_sliding_window_pattern": {1: "cohere2_moe"},
+    "query_pre_attn_scalar": {256: "gemma2 gemma3_text vaultgemma"},
+    "residual_multiplier": {1.0: "granite granite_swa granitemoe granitemoeshared hyperclovax"},
+    "rms_norm_eps": {
+        1e-05: "afmoe apertus arcee bitnet diffllama ernie4_5 ernie4_5_moe exaone4 exaone_moe glm4_moe glm4_moe_lite "
+        "gpt_oss granite_swa hunyuan_v1_dense hunyuan_v1_moe hy_v3 internlm3 minicpm3 ministral3 mixtral olmo2 "
+        "olmo3 olmoe phi3 phimoe solar_open",
+        1.5625e-07: "glm glm4",
+        1e-08: "helium",
+    },
+    "rope_theta": {
+        1000000.0: "gemma3_text mixtral phimoe solar_open",
+        500000.0: "bitnet cohere ernie4_5 ernie4_5_moe flex_olmo olmo3",
+        150000.0: "gpt_oss",
+        5000000.0: "minimax_m2",
+        11158840.0: "hy_v3",
+        2000000.0: "smollm3",
+        100000.0: "helium",
+        12000000.0: "apertus",
+    },
+    "rotary_dim": {64: "codegen gptj"},
+    "route_scale": {1.0: "afmoe"},
+    "routed_scaling_factor": {
+        1.0: "deepseek_v2 dots1 glm4_moe solar_open",
+        2.5: "axk1 deepseek_v3 exaone_moe",
+        1.8: "glm4_moe_lite",
+    },
+    "router_jitter_noise": {0.01: "phimoe"},
+    "router_scaling_factor": {2.826: "hy_v3"},
+    "scale_depth": {1.4: "minicpm3"},
+    "scale_emb": {12: "minicpm3"},
+    "scale_embedding": {True: "biogpt"},
+    "shared_expert_combination_strategy": {"average": "cohere2_moe"},
+    "sliding_window": {
+        4096: "cohere2 cohere2_moe dots1 exaone4 exaone_moe gemma2 gemma3_text ministral mistral olmo3 qwen2 qwen2_moe "
+        "qwen3 qwen3_moe vaultgemma",
+        128: "gpt_oss granite_swa",
+        1024: "afmoe",
+        512: "laguna",
+    },
+    "sliding_window_pattern": {4: "cohere2_moe exaone4 exaone_moe"},
+    "swiglu_alpha": {1.702: "gpt_oss"},
+    "swiglu_limit": {7.0: "gpt_oss"},
+    "tie_word_embeddings": {
+        True: "biogpt cohere cohere2 cohere2_moe ernie4_5 ernie4_5_moe falcon gemma gemma2 gemma3_text gpt2 gpt_bigcode "
+        "gpt_neox_japanese granite_swa minicpm3 opt smollm3 starcoder2 vaultgemma youtu",
+    },
+    "topk_group": {4: "axk1 deepseek_v3", 1: "dots1 exaone_moe glm4_moe glm4_moe_lite solar_open"},
+    "topk_method": {"greedy": "deepseek_v2"},
+    "use_parallel_residual": {True: "gpt_neox"},
+}
+"""By setting, the families of each default; tests/runtime/models/test_families.py compares them with transformers' classes."""
+
+ROPES: dict[str, dict[str, object]] = {
+    "apertus": {
+        "rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0, "original_max_position_embeddings": 8192,
+        "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    },
+    "gpt_oss": {
+        "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+        "original_max_position_embeddings": 4096,
+    },
+    "ministral3": {
+        "rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "original_max_position_embeddings": 16384,
+        "beta_fast": 32.0, "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1,
+    },
+    "laguna": {
+        "full_attention": {"rope_type": "default", "rope_theta": 500000.0, "partial_rotary_factor": 0.5},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0},
+    },
+}  # fmt: skip
+"""Of `rope_parameters`."""
+
+
+def defaults(family: str) -> dict[str, object]:
+    """The defaults of a family's settings."""
+    found = {name: value for name, by in DEFAULTS.items() for value, families in by.items() if family in families.split()}
+    return found | ({"rope_parameters": ROPES[family]} if family in ROPES else {})
+
 
 SILENT = """
     model_type architectures transformers_version _name_or_path name_or_path dtype torch_dtype use_cache return_dict id2label

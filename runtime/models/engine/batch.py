@@ -1,4 +1,4 @@
-"""From plans of several sequences to the tensors of one forward."""
+"""From plans of several sequences to the tensors of one forward; masks of tokens in a row."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.engine.cache import LENGTH
-from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout
-from decgraph.runtime.models.engine.slots import SlotPlan
+from decgraph.runtime.models.engine.slots import FULL, LENGTH, SLIDING, Layout, SlotPlan
 
 _POSITIONS, _WRITE, _LIMIT = 1, 2, 3  # rows of a table with a column per new token; row 0 has the token ids
 
@@ -138,3 +136,47 @@ def _tails(
             near = positions > table[_POSITIONS, b, first:take, None] - window
             sliding[b, first:take] = full[b, first:take] & near
     return {FULL: full, SLIDING: sliding}
+
+
+# Masks of a few tokens in a row, each of which attends to all rows before its own: views of one table. Comparing, broadcasting
+# and converting would make four tensors a call, and a small drafter's whole step makes seventy. A table is `shown` where column
+# <= row + reach. Its part [count, length] from column reach - first on is the mask of tokens at positions first, first + 1, ...
+# over the cache rows 0 .. length - 1.
+
+MOST = 64  # tokens
+
+
+class StraightMasks:
+    """Masks by layer type: numbers to add to scores, 0 or the dtype's lowest, in the layout's dtype."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._reach = 0
+        self._tables: dict[str, Tensor] = {}
+
+    def of(self, first: int, count: int, length: int) -> dict[str | int, Tensor]:
+        """Masks [1, 1, count, length] for `count` <= MOST tokens from position `first` on, whose rows are their positions,
+        over `length` rows; on a GPU copies, since its attention kernels read masks in aligned words of 16 bytes."""
+        if max(first, length) > self._reach:
+            self._grow(max(first, length))
+        start = self._reach - first
+        views: dict[str | int, Tensor] = {}
+        for kind, table in self._tables.items():  # a comprehension would be a call for each token
+            views[kind] = table.narrow(2, 0, count).narrow(3, start, length)
+        if self.layout.device.type == "cpu":
+            return views
+        return {kind: view.clone(memory_format=torch.contiguous_format) for kind, view in views.items()}
+
+    def _grow(self, wanted: int) -> None:
+        reach = max(self._reach, 256)
+        while reach < wanted:
+            reach *= 2
+        device, dtype, window = self.layout.device, self.layout.dtype, self.layout.window
+        columns = torch.arange(2 * reach, device=device) - reach
+        ahead = columns - torch.arange(MOST, device=device)[:, None]
+        kinds = {FULL: ahead <= 0}
+        if window is not None:
+            kinds[SLIDING] = kinds[FULL] & (ahead > -window)
+        shown, hidden = (torch.tensor(n, dtype=dtype, device=device) for n in (0.0, torch.finfo(dtype).min))
+        self._tables = {kind: torch.where(seen, shown, hidden)[None, None] for kind, seen in kinds.items()}
+        self._reach = reach

@@ -1,7 +1,7 @@
 """The engine of Hugging Face causal models: one forward per batch of calls, over the tokens that are not cached.
 
-`engine_of` creates a `CausalEngine`, which all users of a model's weights share. It needs a step (step.py, or a
-decoder with the same signature) and a read-out from last states to logits.
+`engine_of` creates a `CausalEngine`, which all users of a model's weights share. It needs a step
+(step.py) and a read-out from last states to logits.
 """
 
 from __future__ import annotations
@@ -14,12 +14,23 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
-from decgraph.runtime.models.engine.cache import LENGTH, ROWS, CacheTooLarge, SlotStates, SlotStore
-from decgraph.runtime.models.engine.draft_loop import draft
+from decgraph.runtime.models.engine.batch import MOST, Batch, StraightMasks, batch_of, rows_of
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, OnMemories, Output
-from decgraph.runtime.models.engine.layout import FULL, MOST, SLIDING, ForwardStep, Layout, NetStep, StraightMasks, Tapped
-from decgraph.runtime.models.engine.slots import TAIL, Slot, SlotPlan, plan
+from decgraph.runtime.models.engine.slots import (
+    FULL,
+    LENGTH,
+    ROWS,
+    SLIDING,
+    TAIL,
+    CacheTooLarge,
+    Layout,
+    Slot,
+    SlotPlan,
+    SlotStates,
+    SlotStore,
+    plan,
+)
+from decgraph.runtime.models.engine.step import ForwardStep, NetStep, Tapped
 from decgraph.runtime.models.interface import check_size
 from decgraph.runtime.models.soft_inputs import replaced
 
@@ -93,7 +104,67 @@ class CausalEngine:
     @torch.no_grad()
     def roll(self, loops: Sequence[DraftLoop]) -> list[Tensor | Exception]:
         """Drafts chains, all of one length: scores float32 [tokens, V] per draft loop, or its error; see `DraftLoop`."""
-        return draft(self, loops)
+        calls = [one.call for one in loops]
+        rows: list[list[Tensor]] = [[] for _ in loops]
+        out: list[Tensor | Exception | None] = [None] * len(loops)
+        tokens: list[list[int]] = [[] for _ in loops]
+        count = len(loops[0].uids)
+        for j in range(count):
+            going = []
+            for n, one in enumerate(loops):
+                if out[n] is None and not (j and tokens[n][-1] in one.ends):
+                    going.append(n)
+            if not going:
+                break
+            got: Sequence[Output] | None = None
+            if j and len(going) == 1:
+                row = self._one_more(calls[going[0]], loops[going[0]], j, tokens[going[0]][-1])
+                got = None if row is None else [row]
+            if got is None:
+                got = self.compute([_below(calls[n], loops[n].uids, tokens[n]) for n in going])
+            for n, row in zip(going, got, strict=True):
+                if not isinstance(row, Tensor):
+                    out[n] = row
+                    continue
+                rows[n].append(row)
+                try:
+                    tokens[n].append(loops[n].choose(row))
+                except Exception as error:  # the caller's processors may raise anything
+                    out[n] = error
+        return [torch.cat(rows[n]) if made is None else made for n, made in enumerate(out)]
+
+    def _one_more(self, call: ForwardCall, one: DraftLoop, j: int, token: int) -> Tensor | None:
+        """The row [1, V] after one more token of a slot without branches. None where the slot has branches or no room."""
+        slot = self._slots.get(call.sequence)
+        if slot is None or not slot.linear or slot.number >= self.store.slots:
+            return None
+        if not self._of_tokens or self.below is not None or hasattr(self.step, "bucket"):
+            return None
+        row = slot.used
+        depth, node = 0, int(call.rows[0])
+        while node >= 0:
+            node, depth = int(call.parents[node]), depth + 1
+        length = -(-(row + 1) // LENGTH) * LENGTH
+        position = len(call.context) + depth + j - 1
+        if row != position or length > self.store.rows or (self.context is not None and position >= self.context):
+            return None
+        where = self._steps[row : row + 1][None]
+        masks = self.straight_masks(row, 1, length)
+        part = self.store.part(slot.number, 1, length)
+        ids = torch.tensor([[token]], device=self.layout.device)
+        states = self.step(ids, where, where, part.keys, part.values, masks)[0]
+        logits: Tensor = self.logits(states)
+        if not isfinite(float(logits.sum())):
+            return None  # the general path reports the error and its request
+        self.store.keep(slot.number, row, states)
+        slot.append(int(one.uids[j - 1]), len(slot.uids) - 1, position)
+        counted = self.counted
+        counted.calls += 1
+        counted.sequence_calls += 1
+        counted.rows += 1
+        counted.computed += 1
+        counted.requested += position + 1
+        return logits
 
     def read(
         self, calls: Sequence[ForwardCall], states: Sequence[Output], head: Callable[[Tensor], Tensor] | None = None
@@ -501,3 +572,13 @@ def _no_memory(error: Exception) -> bool:
     if isinstance(error, CacheTooLarge | MemoryError | torch.OutOfMemoryError):
         return True
     return "can't allocate memory" in str(error) or "out of memory" in str(error).lower()
+
+
+def _below(call: ForwardCall, uids: Sequence[int], tokens: Sequence[int]) -> ForwardCall:
+    """The call for the row after the tokens chosen so far, a chain below the call's own row."""
+    if not tokens:
+        return call
+    cached = call.draft_tokens()
+    parents = [call.rows[0], *range(len(cached), len(cached) + len(tokens) - 1)]
+    return replace(call, tokens=[*cached, *tokens], parents=[*call.parents, *parents], uids=[*call.uids, *uids[: len(tokens)]],
+                   rows=[len(cached) + len(tokens) - 1])  # fmt: skip

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -196,15 +196,6 @@ class Engine(Protocol):
     def compile(self, notice: Callable[[str], None]) -> bool:
         """Compile decoders with torch.compile; returns whether there is one. `notice` gets a message for each
         that cannot be compiled."""
-        ...
-
-
-@runtime_checkable
-class RollEngine(Engine, Protocol):
-    """An engine that can run a draft loop."""
-
-    def roll(self, loops: Sequence[DraftLoop]) -> Sequence[Tensor | Exception]:
-        """Per draft loop its scores [count, V], or its error."""
         ...
 
 

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.derive import Applied, Headed, Upto
-from decgraph.runtime.models.engine.cache import CacheTooLarge
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, Remembered
 from decgraph.runtime.models.engine.plain import PlainEngine
+from decgraph.runtime.models.engine.slots import CacheTooLarge
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.interface import LayerMemory, Memory, Model
 

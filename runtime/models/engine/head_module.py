@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.decoder.module import ShapeProbe, Written, additive, attending
-from decgraph.runtime.models.engine.layout import FULL, Layout
+from decgraph.runtime.models.engine.slots import FULL, Layout
 
 if TYPE_CHECKING:
     from torch import nn

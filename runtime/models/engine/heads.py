@@ -18,13 +18,12 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.layers import decoder_of_layers
 from decgraph.runtime.models.engine.batch import Batch
-from decgraph.runtime.models.engine.cache import SlotStates
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, OverCore
 from decgraph.runtime.models.engine.given import features_of, inside, strange
-from decgraph.runtime.models.engine.layout import FULL, ForwardStep, Layout
 from decgraph.runtime.models.engine.plain import PlainEngine
-from decgraph.runtime.models.engine.slots import SlotPlan
+from decgraph.runtime.models.engine.slots import FULL, Layout, SlotPlan, SlotStates
+from decgraph.runtime.models.engine.step import ForwardStep
 from decgraph.runtime.models.engine.taps import columns
 from decgraph.runtime.models.heads.base import DraftOutput
 from decgraph.runtime.models.hf_heads import HFFeatures

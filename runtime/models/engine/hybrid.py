@@ -8,10 +8,9 @@ from torch import Tensor
 
 from decgraph.runtime.models.decoder.states import DraftedStates, State, Work
 from decgraph.runtime.models.engine.batch import Batch
-from decgraph.runtime.models.engine.cache import SlotStates
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.layout import ForwardStep
-from decgraph.runtime.models.engine.slots import Move, Slot, SlotPlan
+from decgraph.runtime.models.engine.slots import Move, Slot, SlotPlan, SlotStates
+from decgraph.runtime.models.engine.step import ForwardStep
 
 _EARLIER = 3  # states after beginnings of a text, for requests that begin alike
 
@@ -62,7 +61,7 @@ class HybridEngine(CausalEngine):
         self, step: ForwardStep, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
     ) -> Tensor:
         from decgraph.runtime.models.decoder.hybrid import HybridDecoder
-        from decgraph.runtime.models.engine.layout import Tapped
+        from decgraph.runtime.models.engine.step import Tapped
 
         assert isinstance(step, HybridDecoder | Tapped), "the step of a model with recurrent layers"
         works = []

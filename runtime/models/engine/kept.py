@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.cache import CacheTooLarge
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import ForwardCall
-from decgraph.runtime.models.engine.layout import Layout
+from decgraph.runtime.models.engine.forward_call import ForwardCall, OverCore
 from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.engine.slots import CacheTooLarge, Layout
 from decgraph.runtime.models.interface import Model
 
 
@@ -35,11 +34,16 @@ class KeptRows:
 def core_of(model: Model) -> CausalEngine | None:
     """The engine that caches a model's keys and values, where it is one of causal models; heads have their target's. None for
     other kinds, and for an engine whose lower layers are another one's."""
-    if model.kind != "causal":
-        return None
-    engine = engine_of(model)
-    core = getattr(engine, "core", engine)
+    core = caching_engine(model) if model.kind == "causal" else None
     return core if type(core) is CausalEngine and core.below is None else None
+
+
+def caching_engine(model: Model) -> CausalEngine | None:
+    """The engine that caches the keys and values of a model or of the target that it reads; None where there is no such
+    cache."""
+    engine = engine_of(model)
+    core = engine.core if isinstance(engine, OverCore) else engine
+    return core if isinstance(core, CausalEngine) else None
 
 
 def copied(engine: CausalEngine, sequence: Hashable) -> KeptRows | None:

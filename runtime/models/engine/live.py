@@ -13,10 +13,11 @@ from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories
-from decgraph.runtime.models.engine.layout import SLIDING, ForwardStep
 from decgraph.runtime.models.engine.lengths import LengthsEngine
 from decgraph.runtime.models.engine.nets import fresh_engine
 from decgraph.runtime.models.engine.recurrent import recurrent_engine
+from decgraph.runtime.models.engine.slots import SLIDING
+from decgraph.runtime.models.engine.step import ForwardStep
 from decgraph.runtime.models.forwards import forward_of, note
 from decgraph.runtime.models.hf_live import LiveModel
 from decgraph.runtime.models.hf_soft_prompts import SoftPrompted

@@ -9,7 +9,7 @@ from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.hybrid import HybridEngine
-from decgraph.runtime.models.engine.layout import Layout
+from decgraph.runtime.models.engine.slots import Layout
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_live import LiveModel
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.collecting import uncollected
-from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.sharing import original_of
 from decgraph.runtime.models.speaking import Speaking
 
 if TYPE_CHECKING:

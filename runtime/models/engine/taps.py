@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.layout import NetStep, Tapped
+from decgraph.runtime.models.engine.step import NetStep, Tapped
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.net import Net

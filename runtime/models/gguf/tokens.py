@@ -58,7 +58,7 @@ def tokenizer_of(file: GgufFile) -> Part | None:
         made = _pieces(file, tokens, kinds, special)
     else:
         raise DecError(f"{file.path} has a tokenizer of the kind {kind}, which is not read from GGUF", hint=_INSTEAD)
-    return {"version": "1.0", "added_tokens": added, "post_processor": _around(file, tokens, kind), **made}
+    return {"version": "1.0", "added_tokens": added, "post_processor": _around(file, tokens, str(kind)), **made}
 
 
 _INSTEAD = "the folder that the file was made from has a tokenizer.json"

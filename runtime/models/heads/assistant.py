@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -45,21 +45,21 @@ class Assistant(Rooted):
         inner = mapping(of, "text_config")
         text = shared.from_dict({**inner, "num_kv_shared_layers": inner["num_hidden_layers"]})
         text._attn_implementation = "eager"
-        settings = SimpleNamespace(**{**of, "text_config": text, "get_text_config": lambda: text})
+        settings: Any = SimpleNamespace(**{**of, "text_config": text, "get_text_config": lambda: text})
         self.model: nn.Module = Gemma4TextModel(text)
-        self.model.embed_tokens = nn.Identity()  # embeddings are the target's; its table is the output matrix
+        self.model.register_module("embed_tokens", nn.Identity())  # embeddings are the target's; its table is the output matrix
         self.lm_head = nn.Linear(text.hidden_size, text.vocab_size, bias=False)
         self.pre_projection = nn.Linear(2 * width, text.hidden_size, bias=False)
         self.post_projection = nn.Linear(text.hidden_size, width, bias=False)
         ordered = bool(of.get("use_ordered_embeddings"))
         self.masked_embedding: nn.Module | None = official.Gemma4AssistantMaskedEmbedder(settings) if ordered else None
         self._masks = official.Gemma4AssistantForCausalLM.create_attention_masks
-        self._holder = SimpleNamespace(config=settings)
-        self._layers: Callable[[], nn.Module] = nn.Module  # the target's, which are no part of the head
+        self._holder: Any = SimpleNamespace(config=settings)  # stands for the model, whose configuration `_masks` reads
+        self._layers: Callable[[], Any] = nn.Module  # a Gemma 4 of transformers, the target, which is no part of the head
 
     def follow(self, net: Net) -> None:
         """Takes the layers of the target whose keys and values are read. Raises DecError for a target that is no Gemma 4."""
-        base = net.base
+        base: Any = net.base  # a module of transformers
         kinds = list(getattr(getattr(base, "config", None), "layer_types", None) or ())
         if base is None or not kinds or not hasattr(base.layers[0].self_attn, "is_kv_shared_layer"):
             raise DecError("an assistant of Gemma 4 reads the keys and values of a Gemma 4", hint="its own target")

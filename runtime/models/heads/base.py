@@ -71,7 +71,8 @@ class Head(nn.Module):
     def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__()
         self.embed_tokens = self.output = None
-        self.config: LayerConfig | PretrainedConfig = LayerConfig(config)  # an MTP layer has its target's
+        self.shape = LayerConfig(config)
+        self.config: LayerConfig | PretrainedConfig = self.shape  # an MTP layer has its target's
         self.options: dict[str, object] = {key: value for key, value in config.items() if key not in LayerConfig.SETTINGS}
         self.vocab = whole(config, "vocab_size", 0)  # 0: it neither reads nor gives tokens
         self._embed: Callable[[Tensor], Tensor] | None = None
@@ -142,10 +143,10 @@ class DraftOutput(nn.Module):
         """Logits [n, size] of states [n, width]."""
         return self.spread(self.matrix(states))
 
-    def share(self, output: nn.Module) -> None:
+    def share(self, output: Callable[[Tensor], Tensor]) -> None:
         """The rows of a target's output matrix at `tokens`, copied. Raises DecError for an output that is more than a matrix,
         and for tokens that it has no rows for."""
-        if type(output) is not nn.Linear or not output.weight.is_floating_point():
+        if not isinstance(output, nn.Linear) or type(output) is not nn.Linear or not output.weight.is_floating_point():
             raise DecError(
                 f"the head reads the target's output matrix, which is a {type(output).__name__} here and not a plain matrix",
                 hint="a head with `lm_head.weight` in its folder reads its own",

@@ -81,7 +81,7 @@ class Eagle(Chained):
 
     def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
-        shape, options = self.config, self.options
+        shape, options = self.shape, self.options
         width = self.entering = int(shape.hidden_size)
         self.embed_tokens = nn.Embedding(self.vocab, width) if options.get("embedding", True) else None
         self.fc = NativeLinear(2 * width, width, bias=bool(options.get("fc_bias")))
@@ -131,7 +131,7 @@ class Eagle3(Chained):
 
     def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
-        shape, options = self.config, self.options
+        shape, options = self.shape, self.options
         width, eps = int(shape.hidden_size), shape.rms_norm_eps
         self.reads = wholes(options, "reads") if options.get("reads") else None
         count = len(self.reads or usual(8))

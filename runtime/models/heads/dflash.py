@@ -29,7 +29,7 @@ class DFlash(Rooted):
 
     def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
-        shape, options = self.config, self.options
+        shape, options = self.shape, self.options
         width = int(shape.hidden_size)
         self.reads = wholes(options, "reads")
         self.mask, self.block = whole(options, "mask_token_id"), whole(options, "block")
@@ -74,7 +74,8 @@ class DFlash(Rooted):
         rotary = self.rotary(context, position_ids=positions[None])
         kv: list[tuple[Tensor, Tensor]] = []
         for n, layer in enumerate(self.layers):
-            query, keys, values = layer.self_attn.project(context)
+            assert isinstance(layer, HeadLayer)
+            _, keys, values = layer.self_attn.project(context)
             keys = rotated(keys, *rotary)
             if before is not None and before.kv:
                 keys, values = (torch.cat(pair, dim=2) for pair in zip(before.kv[n], (keys, values), strict=True))

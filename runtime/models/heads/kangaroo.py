@@ -23,7 +23,7 @@ class Adapter(Head):
 
     def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
-        shape, options = self.config, self.options
+        shape, options = self.shape, self.options
         self.exit_layer: int | None = None if options.get("exit_layer") is None else whole(options, "exit_layer")
         self.layers = nn.ModuleList(HeadLayer(shape, n, options) for n in range(shape.num_hidden_layers))
         self.norm = Norm(shape.hidden_size, shape.rms_norm_eps) if options.get("final_norm", True) else None

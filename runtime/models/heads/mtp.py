@@ -13,7 +13,7 @@ import copy
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -77,7 +77,7 @@ def _made(of: Config) -> object:
     """A configuration of transformers from what `to_dict` gave."""
     import transformers
 
-    return type(transformers.AutoConfig.for_model(of["model_type"])).from_dict(of)
+    return type(transformers.AutoConfig.for_model(str(of["model_type"]))).from_dict(of)
 
 
 def _begin(config: Config, names: Collection[str]) -> tuple[str, str, dict[str, str]] | None:
@@ -242,7 +242,7 @@ def _fitted(
     small = copy.deepcopy(of)
     small.vocab_size, small.pad_token_id, small.tie_word_embeddings = 4, None, False  # no embedding is read here
     kind = type(small)
-    classes = transformers.AutoModelForCausalLM._model_mapping
+    classes: Any = transformers.AutoModelForCausalLM._model_mapping  # whose values are typed by a variable that nothing binds
     if kind not in classes:
         raise DecError(f"{source.folder} has an MTP layer of {kind.__name__}, which is no causal model of transformers")
     dtype = torch.float32 if like is None else like.dtype

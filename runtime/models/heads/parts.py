@@ -8,7 +8,7 @@ side by side, Kangaroo's has no MLP. A layer here has the parts that its options
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +67,8 @@ def rotary_of(config: LayerConfig) -> nn.Module:
         from transformers import LlamaConfig
         from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-        return LlamaRotaryEmbedding(LlamaConfig(**{k: v for k, v in config.to_dict().items() if k != "model_type"}))
+        settings: dict[str, Any] = {k: v for k, v in config.to_dict().items() if k != "model_type"}
+        return LlamaRotaryEmbedding(LlamaConfig(**settings))
 
 
 def rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -91,14 +92,15 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(entering, shared * self.head_dim, bias=bias)
         self.v_proj = nn.Linear(entering, shared * self.head_dim, bias=bias)
         self.o_proj = nn.Linear(heads * self.head_dim, config.hidden_size, bias=bool(options.get("output_bias")))
-        for name in ("q_norm", "k_norm"):
-            setattr(self, name, Norm(self.head_dim, config.rms_norm_eps) if options.get("qk_norm") else None)
+        normed = bool(options.get("qk_norm"))
+        self.q_norm = Norm(self.head_dim, config.rms_norm_eps) if normed else None
+        self.k_norm = Norm(self.head_dim, config.rms_norm_eps) if normed else None
 
     def project(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values [B, heads, T, size] of states [B, T, entering], without their positions."""
         shape = (*states.shape[:-1], -1, self.head_dim)
         query, key, value = (p(states).view(shape) for p in (self.q_proj, self.k_proj, self.v_proj))
-        if self.q_norm is not None:
+        if self.q_norm is not None and self.k_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 
@@ -183,9 +185,9 @@ class PairLayer(nn.Module):
         return _through(self, (normed if self.after else feature) + self.self_attn(both, **attending))
 
 
-def _through(layer: nn.Module, states: Tensor) -> Tensor:
+def _through(layer: HeadLayer | PairLayer, states: Tensor) -> Tensor:
     """The MLP's half of a layer, where it has one."""
-    if layer.mlp is None:
+    if layer.mlp is None or layer.post_attention_layernorm is None:
         return states
     made: Tensor = states + layer.mlp(layer.post_attention_layernorm(states))
     return made

@@ -10,20 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole
-from decgraph.runtime.models.heads.base import Head, outside
+from decgraph.runtime.models.heads.base import Head, LayerConfig, outside
 from decgraph.runtime.models.heads.medusa import ResidualBlock
 from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of
 from decgraph.runtime.native.linear import NativeLinear
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
 
 
 @dataclass
@@ -118,7 +114,7 @@ class Hydra(Rooted):
                       bias=bool(options.get("matrix_bias")))
             for n in range(self.depth)
         )  # fmt: skip
-        self.prefix = _Prefix(self.config, options) if options.get("prefix") else None
+        self.prefix = _Prefix(self.shape, options) if options.get("prefix") else None
 
     def prepare(self, states: Tensor, positions: Tensor, before: Before | None = None) -> Before:
         if self.prefix is None:
@@ -140,7 +136,7 @@ class Hydra(Rooted):
 class _Prefix(nn.Module):
     """Hydra++'s layer over the target's last states, with keys and values that it hands on."""
 
-    def __init__(self, config: PretrainedConfig, options: Mapping[str, object]) -> None:
+    def __init__(self, config: LayerConfig, options: Mapping[str, object]) -> None:
         super().__init__()
         self.config = config
         self.layers = nn.ModuleList([HeadLayer(config, 0, dict(options))])

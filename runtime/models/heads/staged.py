@@ -27,6 +27,6 @@ class Staged(nn.Module):
         super().__init__()
         stages = config["stages"]
         assert isinstance(stages, list), "a configuration for each stage"
-        self.stages = nn.ModuleList(KINDS[str(config["of_kind"])](stage) for stage in stages)
-        self.config = self.stages[0].config
-        self.vocab: int = self.stages[0].vocab
+        made = [KINDS[str(config["of_kind"])](stage) for stage in stages]
+        self.stages = nn.ModuleList(made)
+        self.config, self.vocab = made[0].config, made[0].vocab

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import decgraph
 from decgraph.backends.indexes import Lru
 from decgraph.backends.reference.values import SuffixSearch as Searched
-from decgraph.backends.torch.recent import Recent
+from decgraph.backends.torch.stores import Recent
 from decgraph.backends.torch.suffixes import Suffixes
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request

@@ -19,7 +19,7 @@ from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.backends.reference.values import SuffixSearch as ReferenceSuffixes
 from decgraph.backends.torch import control_flow, lowering, model_calls
 from decgraph.backends.torch.machine import TorchMachine
-from decgraph.backends.torch.recent import Recent
+from decgraph.backends.torch.stores import Recent
 from decgraph.backends.torch.stores import Suffixes as TorchSuffixes
 from decgraph.ir.table import TABLE
 from decgraph.ir.text import parse_module

@@ -22,8 +22,6 @@ from decgraph.check.proof import (
     matching,
     rows,
     terms,
-    unit_rows,
-    verified,
 )
 from decgraph.check.proof.claims import prove
 from decgraph.check.proof.derive import Derivation
@@ -132,12 +130,12 @@ def nothing_depends_on_draws(patch: Patch) -> None:
 
 @mutant("half_a_law")
 def every_row_is_a_distribution(patch: Patch) -> None:
-    patch.setattr(environment, "sums_to_one", lambda k, v: True)
+    patch.setattr(environment, "sums_to_one", lambda k, v, seen=frozenset(): True)
 
 
 @mutant("signed_distribution")
 def no_weight_is_negative(patch: Patch) -> None:
-    patch.setattr(unit_rows, "not_negative", lambda k, v, seen=frozenset(): True)
+    patch.setattr(environment, "not_negative", lambda k, v, seen=frozenset(): True)
 
 
 @mutant("column_above_one")
@@ -157,11 +155,13 @@ def the_output_stream_may_decide(patch: Patch) -> None:
 
 @mutant("nodes_of_another_tree")
 def evidence_of_any_tree(patch: Patch) -> None:
+    accepted = kernel.accepted
+
     def any_tree(k: Kernel, op: Op) -> Any:
         tree, evidence = k.of(op.operands[0]), k.of(op.operands[1])
         if isinstance(tree, Tree) and isinstance(evidence, Rows):
             k.facts[op.operands[1]] = replace(evidence, tree=tree.tree)
-        return verified.accepted(k, op)
+        return accepted(k, op)
 
     patch.setattr(kernel, "accepted", any_tree)
 
@@ -237,12 +237,12 @@ def no_balance(patch: Patch) -> None:
 @mutant("one coin for all nodes")
 def noises_of_rules_may_be_shared(patch: Patch) -> None:
     patch.setattr(lossless.Lossless, "noises", lambda self, region, counters, made: None)
-    patch.setattr(verified, "_weighed", lambda k, op, rows, noises: "")
+    patch.setattr(kernel, "_weighed", lambda k, op, rows, noises: "")
 
 
 @mutant("one coin for all steps")
 def noises_of_rules_may_be_those_of_the_last_step(patch: Patch) -> None:
-    patch.setattr(verified, "_weighed", lambda k, op, rows, noises: "")
+    patch.setattr(kernel, "_weighed", lambda k, op, rows, noises: "")
 
 
 @mutant("the noise of the drafts for the rest")

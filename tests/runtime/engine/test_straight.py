@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from decgraph.runtime.models.engine.layout import FULL, MOST, SLIDING, Layout, StraightMasks
+from decgraph.runtime.models.engine.batch import MOST, StraightMasks
+from decgraph.runtime.models.engine.slots import FULL, SLIDING, Layout
 
 
 @pytest.mark.parametrize("window", [None, 1, 5, 300])
