@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best, tabled, verified
-from fidelity.transcribed.copied import columns
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, by_call, tabled, verified
 from fidelity.watched import run
 
 from decgraph.runtime.models.table import TableModel
@@ -93,7 +92,7 @@ def ours(case: Mapping[str, Any], backend: str) -> Columns:
     params = {name: case[name] for name in ("interval", "warmup")}
     params |= {"capacity": GAMMA, "gamma": GAMMA, "least": LEAST}
     externs = {"milliseconds": milliseconds(case)}
-    return columns(run("adaptive_verification", PROMPT, models(case), backend, max_tokens=LIMIT, externs=externs, **params))
+    return by_call(run("adaptive_verification", PROMPT, models(case), backend, max_tokens=LIMIT, externs=externs, **params))
 
 
 CASES = tabled(

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, after
-from fidelity.transcribed.copied import columns
+from fidelity.transcribed.compared import Columns, Compared, after, by_call
 from fidelity.watched import run
 
 from decgraph.runtime.models.interface import MASK
@@ -53,7 +52,7 @@ def gad(case: Mapping[str, Any]) -> Columns:
 
 def ours(case: Mapping[str, Any], backend: str) -> Columns:
     params = {name: case[name] for name in ("block", "beta", "tau")}
-    return columns(run("generalized_aggressive", case["prompt"], models(case), backend, max_tokens=case["limit"], **params))
+    return by_call(run("generalized_aggressive", case["prompt"], models(case), backend, max_tokens=case["limit"], **params))
 
 
 COMPARED = [

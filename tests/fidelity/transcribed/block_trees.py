@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best, verified
-from fidelity.transcribed.copied import columns
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, by_call, replayed, verified
 from fidelity.transcribed.masks import Entries
 from fidelity.watched import run
 
@@ -92,12 +92,7 @@ def marginals(head: Any, text: list[int], block: int) -> list[np.ndarray]:
     return [np.asarray([float(w) for w in row.weights]) for row in rows]
 
 
-def ours(program: str, *names: str) -> Callable[[Mapping[str, Any], str], Columns]:
-    def replay(case: Mapping[str, Any], backend: str) -> Columns:
-        params = {name: case[name] for name in names}
-        return columns(run(program, case["prompt"], models(case), backend, max_tokens=case["limit"], **params))
-
-    return replay
+ours = partial(replayed, models=models, columns=by_call)
 
 
 def confident(place: int, token: int) -> float:
@@ -164,10 +159,10 @@ def ours_dspark(case: Mapping[str, Any], backend: str) -> Columns:
     table = markov_table(case)
     if "eta" not in case:
         given["markov"] = table
-        return columns(run("dspark", case["prompt"], given, backend, max_tokens=case["limit"], block=case["block"]))
+        return by_call(run("dspark", case["prompt"], given, backend, max_tokens=case["limit"], block=case["block"]))
     given |= {"markov": Gated(given["head"], table), "sure": Sure(given["head"], "prob", "sure")}
     asked = {"block": case["block"], "eta": case["eta"]}
-    return columns(run("dspark_confident", case["prompt"], given, backend, max_tokens=case["limit"], **asked))
+    return by_call(run("dspark_confident", case["prompt"], given, backend, max_tokens=case["limit"], **asked))
 
 
 COMPARED = [

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, after, verified
-from fidelity.watched import run
+from fidelity.transcribed.compared import Columns, Compared, after, by_call, replayed, verified
 
 from decgraph.runtime.models.table import TableModel
 
@@ -38,27 +37,12 @@ def models(case: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def chain(program: str, *names: str) -> Any:
-    """Ours: a program with its parameters, as columns."""
-
-    def ours(case: Mapping[str, Any], backend: str) -> Columns:
-        params = {name: case[name] for name in names}
-        done = run(program, case["prompt"], models(case), backend, max_tokens=case["limit"], **params)
-        return {
-            "tokens": done.tokens,
-            "drafted": [sorted(c.drafted) for c in done.calls],
-            "accepted": [c.accepted for c in done.calls],
-        }
-
-    return ours
-
-
 COMPARED = [
     Compared(
         "pard",
         "AMD-AIG-AIMA/PARD 5dfe8090, pard/pard_infer.py, PardInfer.generate",
         pard,
-        chain("pard", "gamma"),
+        replayed("pard", "gamma", models=models, columns=by_call),
         {f"seed{s}": {"seed": s, "prompt": (1, 2, 3, s), "limit": 14, "gamma": 4, "mask": 0} for s in (1, 2, 3)},
         "the mask is the padding token, 0 here",
     )

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fidelity.given_noise import given
+from fidelity.watched import Watched, run
 
 Columns = dict[str, Any]
 Text = tuple[int, ...]
@@ -63,6 +66,44 @@ def verified(target: Any, text: Sequence[int], drafted: Sequence[Text]) -> tuple
         if (*path, token) not in drafted:
             return (*path, token), len(path)
         path = (*path, token)
+
+
+def tokens(done: Watched, case: Mapping[str, Any]) -> Columns:
+    """What ours writes."""
+    return {"tokens": done.tokens}
+
+
+def by_step(done: Watched, case: Mapping[str, Any]) -> Columns:
+    """What ours writes, and what each step commits of it."""
+    return {"tokens": done.tokens, "committed": done.committed}
+
+
+def by_call(done: Watched, case: Mapping[str, Any] | None = None) -> Columns:
+    """What ours writes, and what each call drafts and accepts."""
+    calls = done.calls
+    return {"tokens": done.tokens, "drafted": [sorted(c.drafted) for c in calls], "accepted": [c.accepted for c in calls]}
+
+
+def replayed(
+    program: str,
+    *names: str,
+    models: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    columns: Callable[[Watched, Mapping[str, Any]], Columns],
+    using: Sequence[str] | None = None,
+    beyond: int = 0,
+    **more: Any,
+) -> Callable[[Mapping[str, Any], str], Columns]:
+    """Ours: a program on a case, with the case's ends, temperature and noise if it has them, as columns. names: parameters that
+    the case has; using: which of the models; beyond: how many tokens more than the case's limit."""
+
+    def ours(case: Mapping[str, Any], backend: str) -> Columns:
+        params = {name: case[name] for name in (*names, *(n for n in ("eos", "temperature") if n in case))}
+        bound = {name: model for name, model in models(case).items() if using is None or name in using}
+        with given(case["seed"]) if "seed" in case else nullcontext():
+            done = run(program, case["prompt"], bound, backend, max_tokens=case["limit"] + beyond, **params, **more)
+        return columns(done, case)
+
+    return ours
 
 
 @cache

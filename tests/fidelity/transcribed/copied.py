@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, Text, after, verified
-from fidelity.watched import Watched, run
+from fidelity.transcribed.compared import Columns, Compared, Text, after, by_call, replayed, verified
 
 from decgraph.runtime.models.table import TableModel
 
@@ -39,23 +39,7 @@ def copying(case: Mapping[str, Any], draft: Draft) -> Columns:
     return {"tokens": tuple(text), "drafted": drafted, "accepted": accepted}
 
 
-def columns(done: Watched) -> Columns:
-    """What ours did, call by call."""
-    return {
-        "tokens": done.tokens,
-        "drafted": [sorted(c.drafted) for c in done.calls],
-        "accepted": [c.accepted for c in done.calls],
-    }
-
-
-def ours(program: str, *names: str) -> Callable[[Mapping[str, Any], str], Columns]:
-    """A program with its parameters."""
-
-    def replay(case: Mapping[str, Any], backend: str) -> Columns:
-        params = {name: case[name] for name in names if name in case}
-        return columns(run(program, case["prompt"], {"target": model(case)}, backend, max_tokens=case["limit"], **params))
-
-    return replay
+ours = partial(replayed, models=lambda case: {"target": model(case)}, columns=by_call)
 
 
 def ems_sd(case: Mapping[str, Any]) -> Columns:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from fidelity.handed import Uniforms
 from fidelity.transcribed.block_trees import ours, verified_trees
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best, tabled
-from fidelity.transcribed.copied import columns
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, by_call, tabled
 from fidelity.transcribed.eagle_trees import Near, cases, one_head, row
 from fidelity.transcribed.engine_heads import ours as chained
 from fidelity.transcribed.engine_heads import rejection
@@ -160,7 +159,7 @@ COMPARED = [
         "dflash2",
         "z-lab/dflash 10129599, dflash/model.py, dflash_generate",
         dflash2,
-        lambda case, backend: columns(
+        lambda case, backend: by_call(
             run(
                 "dflash2",
                 case["prompt"],

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, after
-from fidelity.watched import run
+from fidelity.transcribed.compared import Columns, Compared, after, replayed, tokens
+from fidelity.watched import Watched
 
 from decgraph.runtime.models.free import FreeModel
 
@@ -38,18 +38,6 @@ def unified_skip(case: Mapping[str, Any]) -> Columns:
     return {"tokens": tuple(text)}
 
 
-def tokens(program: str, *names: str) -> Any:
-    """Ours: the tokens of a program that calls a model once for each."""
-
-    def ours(case: Mapping[str, Any], backend: str) -> Columns:
-        params = {name: case[name] for name in names}
-        return {
-            "tokens": run(program, case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"], **params).tokens
-        }
-
-    return ours
-
-
 def free(case: Mapping[str, Any]) -> Columns:
     """A token is the shallow module's where its two likeliest tokens are further apart than the threshold, else the whole
     model's, which has caught up with the tokens that left early; deep: the texts after which it was."""
@@ -65,9 +53,12 @@ def free(case: Mapping[str, Any]) -> Columns:
     return {"tokens": tuple(text), "deep": deep}
 
 
-def free_ours(case: Mapping[str, Any], backend: str) -> Columns:
-    params = {name: case[name] for name in ("exit", "tau")}
-    done = run("free", case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"], **params)
+def models(case: Mapping[str, Any]) -> dict[str, Any]:
+    return {"target": target(case)}
+
+
+def read(done: Watched, case: Mapping[str, Any]) -> Columns:
+    """What ours writes, and the texts after which it called the whole model."""
     return {"tokens": done.tokens, "deep": [len(c.rows[0]) for c in done.calls]}
 
 
@@ -76,7 +67,7 @@ COMPARED = [
         "unified_skip",
         "Adaxry/Unified_Layer_Skipping ad84c1e, codes/run_clm_llms.py and codes/modeling_bloom.py, BloomModel.forward",
         unified_skip,
-        tokens("unified_skip", "speedup"),
+        replayed("unified_skip", "speedup", models=models, columns=tokens),
         {
             f"seed{s} {layers} layers by {speedup}": {
                 "seed": s, "prompt": (1, 2, s), "limit": 8, "layers": layers, "speedup": speedup,
@@ -88,7 +79,7 @@ COMPARED = [
         "free",
         "raymin0223/fast_robust_early_exit 3e503c5, models/deploying_t5.py, forward, and util/skip_conf.py",
         free,
-        free_ours,
+        replayed("free", "exit", "tau", models=models, columns=read),
         {
             f"seed{s} exit{depth} tau{tau}": {
                 "seed": s, "prompt": (1, 2, s), "limit": 12, "layers": 4, "exit": depth, "tau": tau,

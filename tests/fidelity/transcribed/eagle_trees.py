@@ -11,8 +11,7 @@ from math import log
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, Text, best, verified
-from fidelity.watched import run
+from fidelity.transcribed.compared import Columns, Compared, Text, best, replayed, verified
 
 from decgraph.runtime.models.interface import Memory, Path, Scores
 from decgraph.runtime.models.table import TableFeatures, TableModel
@@ -101,12 +100,7 @@ def columns(done: Any, case: Mapping[str, Any]) -> Columns:
 
 def ours(program: str, models: Callable[[Mapping[str, Any]], dict[str, Any]], *names: str) -> Any:
     """A program with its parameters, as columns."""
-
-    def made(case: Mapping[str, Any], backend: str) -> Columns:
-        params = {name: case[name] for name in names}
-        return columns(run(program, case["prompt"], models(case), backend, max_tokens=case["limit"] + 16, **params), case)
-
-    return made
+    return replayed(program, *names, models=models, columns=columns, beyond=16)
 
 
 def gumiho_models(case: Mapping[str, Any]) -> dict[str, Any]:

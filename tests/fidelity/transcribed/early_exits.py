@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, after
-from fidelity.transcribed.copied import columns
+from fidelity.transcribed.compared import Columns, Compared, after, by_call
 from fidelity.watched import run
 
 from decgraph.runtime.models.interface import Memory, Path, Scores
@@ -95,7 +94,7 @@ def ours(case: Mapping[str, Any], backend: str) -> Columns:
     params = {name: case[name] for name in ("most", "omega", "past")}
     done = run("del", case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"], **params)
     done.calls = [c for c in done.calls if c.past >= len(case["prompt"])]  # the prompt's places are asked before
-    return columns(done)
+    return by_call(done)
 
 
 COMPARED = [

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, after, best
-from fidelity.transcribed.copied import columns
-from fidelity.watched import run
+from fidelity.transcribed.compared import Columns, Compared, after, best, by_call, replayed
 
 from decgraph.runtime.models.table import TableModel
 
@@ -87,12 +86,7 @@ def relaxed(case: Mapping[str, Any]) -> Columns:
     return chained(case, passed, seen, cut=True)
 
 
-def ours(program: str, *names: str) -> Callable[[Mapping[str, Any], str], Columns]:
-    def replay(case: Mapping[str, Any], backend: str) -> Columns:
-        params = {name: case[name] for name in names}
-        return columns(run(program, case["prompt"], models(case), backend, max_tokens=case["limit"], **params))
-
-    return replay
+ours = partial(replayed, models=models, columns=by_call)
 
 
 CASE = {"prompt": (1, 2, 3), "limit": 40, "size": 6, "unlike": 5}

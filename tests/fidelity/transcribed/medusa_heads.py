@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best, verified
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, replayed, verified
 from fidelity.transcribed.eagle_trees import SIZE, Uneven, cases, columns, rounds, target, uneven
-from fidelity.watched import run
 
 from decgraph.runtime.models.interface import Path, Scores
 
@@ -87,13 +86,7 @@ def sdsat(case: Mapping[str, Any]) -> Columns:
 
 def ours(program: str, model: Any, *names: str) -> Any:
     """A program of one model with its parameters, as columns."""
-
-    def made(case: Mapping[str, Any], backend: str) -> Columns:
-        params = {name: case[name] for name in names}
-        done = run(program, case["prompt"], {"target": model(case)}, backend, max_tokens=case["limit"] + 16, **params)
-        return columns(done, case)
-
-    return made
+    return replayed(program, *names, models=lambda case: {"target": model(case)}, columns=columns, beyond=16)
 
 
 COMPARED = [

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, after
-from fidelity.watched import run
+from fidelity.transcribed.compared import Columns, Compared, after, replayed, tokens
 
 from decgraph.runtime.models.table import TableModel
 
@@ -37,13 +36,9 @@ def pe_rank(case: Mapping[str, Any]) -> Columns:
     return {"tokens": tuple(text)}
 
 
-def ours(program: str, names: tuple[str, ...], *params: str) -> Callable[[Mapping[str, Any], str], Columns]:
-    def replay(case: Mapping[str, Any], backend: str) -> Columns:
-        bound = {name: models(case)[name] for name in names}
-        done = run(program, case["prompt"], bound, backend, max_tokens=case["limit"], **{p: case[p] for p in params})
-        return {"tokens": done.tokens}
-
-    return replay
+def ours(program: str, using: tuple[str, ...], *names: str) -> Any:
+    """A program with its parameters, and what it writes."""
+    return replayed(program, *names, models=models, columns=tokens, using=using)
 
 
 COMPARED = [

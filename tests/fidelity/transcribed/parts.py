@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from fidelity.given_noise import given
-from fidelity.transcribed.compared import Columns, Compared, Text, after, tabled
+from fidelity.transcribed.compared import Columns, Compared, Text, after, by_step, replayed, tabled
 from fidelity.transcribed.steps import Writer
 from fidelity.untied import untied
-from fidelity.watched import run
 
 
 def target(case: Mapping[str, Any]) -> Any:
     return untied(case.get("size", 9), case["seed"], sharp=case.get("sharp", 1.0))
 
 
-def parts(program: str, *names: str) -> Any:
-    """Ours: the text, by what each step commits."""
-
-    def ours(case: Mapping[str, Any], backend: str) -> Columns:
-        with given(case["seed"]):
-            done = run(
-                program,
-                case["prompt"],
-                {"target": target(case)},
-                backend,
-                max_tokens=case["limit"],
-                eos=case["eos"],
-                temperature=case.get("temperature", 0),
-                **{name: case[name] for name in names},
-            )
-        return {"tokens": done.tokens, "committed": done.committed}
-
-    return ours
+parts = partial(replayed, models=lambda case: {"target": target(case)}, columns=by_step)
 
 
 def self_infilling(case: Mapping[str, Any]) -> Columns:

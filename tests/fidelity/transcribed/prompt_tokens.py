@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best, verified
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, replayed, verified
 from fidelity.transcribed.eagle_trees import Uneven, cases, columns
-from fidelity.watched import run
 
 from decgraph.runtime.models.interface import Memory, Path, Scores
 
@@ -66,16 +66,7 @@ def flexdraft(case: Mapping[str, Any]) -> Columns:
     return {"tokens": tuple(text[: len(case["prompt"]) + case["limit"]]), "drafted": drafted, "accepted": accepted}
 
 
-def flexdraft_ours(case: Mapping[str, Any], backend: str) -> Columns:
-    params = {name: case[name] for name in ("gamma", "tau")}
-    done = run("flexdraft", case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"] + 16, **params)
-    return columns(done, case)
-
-
-def ours(case: Mapping[str, Any], backend: str) -> Columns:
-    params = {name: case[name] for name in ("first", "k", "two", "three", "far_two", "far_three")}
-    done = run("ppd", case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"] + 16, **params)
-    return columns(done, case)
+ours = partial(replayed, models=lambda case: {"target": target(case)}, columns=columns, beyond=16)
 
 
 TREES = {
@@ -96,7 +87,7 @@ COMPARED = [
         "ppd",
         "hmarkc/parallel-prompt-decoding 2ba3a1cd, prompt/model/model.py, ppd_generate and update_inference_inputs",
         ppd,
-        ours,
+        ours("ppd", "first", "k", "two", "three", "far_two", "far_three"),
         cases(
             {**TREES, "first": 5, "k": 3, "size": 8, "limit": 16},
             {**PUBLISHED, "first": 10, "k": 10, "size": 13, "limit": 8},
@@ -107,7 +98,7 @@ COMPARED = [
         "flexdraft",
         "Yaro1214/FlexDraft d684800e, flexdraft/draft_bias.py, dual_attn_parallel_generate; utils.py, compute_verify_len",
         flexdraft,
-        flexdraft_ours,
+        ours("flexdraft", "gamma", "tau"),
         cases({"gamma": 3, "tau": 0.9, "size": 8, "limit": 16}, {"gamma": 4, "tau": 0.25, "size": 6, "limit": 16}),
         "gamma is block_size - 1, tau the threshold of cumulative_product; without the drafts' calibration, and masks see "
         "what stands before them only",

@@ -6,13 +6,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from fidelity.given_noise import Stream, given
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best, tabled
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, replayed, tabled, tokens
 from fidelity.untied import Letters, untied
-from fidelity.watched import run
+from fidelity.watched import Watched, run
 
 from decgraph.runtime.models.table import TableModel
 
@@ -23,15 +24,12 @@ def target(case: Mapping[str, Any]) -> TableModel:
     return TableModel(SIZE, case["seed"], window=case.get("window", 1), vocab="t", name="target")
 
 
-def text_of(program: str, *names: str) -> Any:
-    """Ours: the text that a program of one model writes greedily."""
+def calls(done: Watched, case: Mapping[str, Any]) -> Columns:
+    """What ours writes, and in how many calls."""
+    return {"tokens": done.tokens, "target calls": len(done.calls)}
 
-    def ours(case: Mapping[str, Any], backend: str) -> Columns:
-        params = {name: case[name] for name in names}
-        done = run(program, case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"], **params)
-        return {"tokens": done.tokens, "target calls": len(done.calls)}
 
-    return ours
+text_of = partial(replayed, models=lambda case: {"target": target(case)}, columns=calls)
 
 
 def momentum(case: Mapping[str, Any]) -> Columns:
@@ -65,22 +63,7 @@ def two(case: Mapping[str, Any]) -> dict[str, Any]:
 
 def chosen(program: str, *names: str, using: tuple[str, ...] = ("target",), **more: Any) -> Any:
     """Ours: the text, drawn with the noise of the case's seed where its temperature is not 0."""
-
-    def ours(case: Mapping[str, Any], backend: str) -> Columns:
-        with given(case["seed"]):
-            done = run(
-                program,
-                case["prompt"],
-                {name: two(case)[name] for name in using},
-                backend,
-                max_tokens=case["limit"],
-                temperature=case.get("temperature", 0),
-                **{name: case[name] for name in names},
-                **more,
-            )
-        return {"tokens": done.tokens}
-
-    return ours
+    return replayed(program, *names, models=two, columns=tokens, using=using, **more)
 
 
 class Choice:

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from fidelity.given_noise import Stream, given
-from fidelity.transcribed.compared import Columns, Compared, after, best, tabled
+from fidelity.transcribed.compared import Columns, Compared, after, best, replayed, tabled
 from fidelity.untied import Letters, untied
-from fidelity.watched import run
+from fidelity.watched import Watched, run
 
 import decgraph
 from decgraph.passes.plan import Plan
@@ -25,22 +26,18 @@ def target(case: Mapping[str, Any]) -> TableModel:
     return untied(case["size"], case["seed"], window=case.get("window", 2), sharp=case.get("sharp", 1.0))
 
 
-def beams_of(program: str, *names: str) -> Any:
-    """Ours: the texts that a search finds, best first, and the texts after which each call asked."""
+def beams(done: Watched, case: Mapping[str, Any]) -> Columns:
+    """The texts that a search finds, best first, and the texts after which each call asked."""
+    return {"texts": [tuple(path) for path in done.result.results], "calls": asked_after(done, case)}
 
-    def ours(case: Mapping[str, Any], backend: str) -> Columns:
-        params = {name: case[name] for name in names}
-        with given(case["seed"]):
-            done = run(
-                program, case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"], eos=case["eos"], **params
-            )
-        n = len(case["prompt"])
-        return {
-            "texts": [tuple(path) for path in done.result.results],
-            "calls": [sorted({row[n:] for row in c.rows}) for c in done.calls],
-        }
 
-    return ours
+def asked_after(done: Watched, case: Mapping[str, Any]) -> list[list[tuple[int, ...]]]:
+    """By call, the texts behind the prompt after which it asked."""
+    n = len(case["prompt"])
+    return [sorted({row[n:] for row in c.rows}) for c in done.calls]
+
+
+beams_of = partial(replayed, models=lambda case: {"target": target(case)}, columns=beams)
 
 
 def poisson_beam(case: Mapping[str, Any]) -> Columns:
@@ -299,18 +296,12 @@ def drafts(case: Mapping[str, Any], backend: str) -> Columns:
     return {"texts": [tuple(path) for path in result.results], "calls": result.stats.target_calls}
 
 
-def best_text(program: str, *names: str) -> Any:
-    """Ours: the text that a search commits, and the texts after which each call asked."""
+def committed(done: Watched, case: Mapping[str, Any]) -> Columns:
+    """The text that a search commits, and the texts after which each call asked."""
+    return {"texts": done.tokens[len(case["prompt"]) :], "calls": asked_after(done, case)}
 
-    def ours(case: Mapping[str, Any], backend: str) -> Columns:
-        params = {name: case[name] for name in names}
-        done = run(
-            program, case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"], eos=case["eos"], **params
-        )
-        n = len(case["prompt"])
-        return {"texts": done.tokens[n:], "calls": [sorted({row[n:] for row in c.rows}) for c in done.calls]}
 
-    return ours
+best_text = partial(replayed, models=lambda case: {"target": target(case)}, columns=committed)
 
 
 def constrained_beam(case: Mapping[str, Any]) -> Columns:

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from fidelity.given_noise import Stream, given
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best, tabled
+from fidelity.given_noise import Stream
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, by_step, replayed, tabled
 from fidelity.untied import Letters, untied
-from fidelity.watched import run
 
 
 def models(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,24 +23,7 @@ def models(case: Mapping[str, Any]) -> dict[str, Any]:
 
 def pieces(program: str, *names: str, using: tuple[str, ...] = ("target", "drafter"), **more: Any) -> Any:
     """Ours: the text, by what each step commits."""
-
-    def ours(case: Mapping[str, Any], backend: str) -> Columns:
-        params = {name: case[name] for name in names}
-        with given(case["seed"]):
-            done = run(
-                program,
-                case["prompt"],
-                {name: models(case)[name] for name in using},
-                backend,
-                max_tokens=case["limit"],
-                eos=case.get("eos", ()),
-                temperature=case.get("temperature", 0),
-                **params,
-                **more,
-            )
-        return {"tokens": done.tokens, "committed": done.committed}
-
-    return ours
+    return replayed(program, *names, models=models, columns=by_step, using=using, **more)
 
 
 def prob(model: Any, text: Text, piece: Text) -> float:

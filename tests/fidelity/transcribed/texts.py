@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.compared import Columns, Compared, Text, after, best
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, replayed
 from fidelity.transcribed.eagle_trees import cases, columns, target
-from fidelity.watched import run
 
-
-def only_target(program: str, *names: str) -> Any:
-    """A program of one model with its parameters, as columns."""
-
-    def made(case: Mapping[str, Any], backend: str) -> Columns:
-        params = {name: case[name] for name in names}
-        return columns(
-            run(program, case["prompt"], {"target": target(case)}, backend, max_tokens=case["limit"] + 16, **params), case
-        )
-
-    return made
+only_target = partial(replayed, models=lambda case: {"target": target(case)}, columns=columns, beyond=16)
 
 
 def tr_jacobi(case: Mapping[str, Any]) -> Columns:

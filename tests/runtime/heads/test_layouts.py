@@ -12,7 +12,7 @@ import pytest
 import torch
 from lib.lazily import transformers
 from lib.models import published_heads as heads
-from lib.models.hf_models import V, llama
+from lib.models.hf_models import V
 from lib.models.published_heads import WIDTH, Weights, written
 from torch import Tensor, nn
 
@@ -34,20 +34,6 @@ def some(names: Iterable[str], *quick: str) -> list[Any]:
 
 IDS = (1, 5, 9, 11, 44, 9, 3, 20, 31)
 READS = [0, 2, 4]  # of a target of four layers: the first input, one between, and the last states
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("target") / "llama"
-    llama(0, layers=4).save_pretrained(path)
-    return path
-
-
-@pytest.fixture
-def target(folder: Path) -> HFCausal:
-    made = hf.load_causal(folder, reuse=True)
-    assert isinstance(made, HFCausal)
-    return made
 
 
 def without_output(config: dict[str, Any], weights: Weights) -> tuple[dict[str, Any], Weights]:

@@ -174,13 +174,6 @@ def test_maps_of_a_draft_vocabulary(tmp_path: Path) -> None:
         opened(written(tmp_path / "t2d", config, {**weights, "t2d": other}))
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    path = tmp_path_factory.mktemp("target") / "llama"
-    llama(0, layers=4).save_pretrained(path)
-    return hf.load_causal(path, reuse=True)
-
-
 def test_other_targets(target: Any, tmp_path: Path) -> None:
     """A head that was trained with another target: too few layers, another width, another vocabulary."""
     with pytest.raises(DecError, match=r"layers 2, 2, 1, and this target has 4 layers"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from lib.models import published_heads as heads
-from lib.models.hf_models import V, llama
+from lib.models.hf_models import V
 from lib.models.published_heads import Weights, written
 from safetensors.torch import load_file
 
@@ -26,20 +26,6 @@ from decgraph.runtime.models.hf_causal import HFCausal
 
 IDS = (1, 5, 9, 11, 44, 9, 3, 20, 31)
 READS = [0, 2, 4]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("target") / "llama"
-    llama(0, layers=4).save_pretrained(path)
-    return path
-
-
-@pytest.fixture
-def target(folder: Path) -> HFCausal:
-    made = hf.load_causal(folder, reuse=True)
-    assert isinstance(made, HFCausal)
-    return made
 
 
 def with_rows(folder: Path, draft: int) -> tuple[dict[str, Any], Weights]:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from lib.models import published_heads as heads
-from lib.models.hf_models import llama
 from lib.models.published_heads import WIDTH, written
 from torch import Tensor, nn
 
@@ -50,15 +49,6 @@ class Confidence(nn.Module):
         self.asked.append((states, tokens))
         made: Tensor = self.out(torch.cat((states, self.before(tokens)), -1))
         return made
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> HFCausal:
-    path = tmp_path_factory.mktemp("target") / "llama"
-    llama(0, layers=4).save_pretrained(path)
-    made = hf.load_causal(path, reuse=True)
-    assert isinstance(made, HFCausal)
-    return made
 
 
 @pytest.mark.parametrize("name", KINDS)
