@@ -345,7 +345,7 @@ class Run(Backend):
         """Called before every iteration of `while not done`. Raises DecError where the last one committed and decided
         nothing."""
         if self.recorder is not None:
-            self.recorder.turn(i)
+            self.recorder.begin_iteration(i)
         now = (len(self.tokens) - self.base, self.decided)
         if i and now == self.last_progress:
             if self.context_full():  # a block of cells, or a draft whose root is read, needs a position

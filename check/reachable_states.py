@@ -83,7 +83,7 @@ def values_that_come_late(explored: Exploration, vocab: int) -> str:
         if case is None:
             continue
         notes: dict[Hashable, int] = {}
-        engine = type("Noting", (explored.engine,), {"turn": _noting(explored.engine, notes)})
+        engine = type("Noting", (explored.engine,), {"while_iteration": _noting(explored.engine, notes)})
         case = begun(replace(case, engine=engine))
         world = World(coupled=True)
         world.restart(ByChance(n))
@@ -126,16 +126,16 @@ def values_of_late_requests(explored: Exploration, vocab: int) -> str:
 
 
 def _noting(engine: type[ExactMachine], notes: dict[Hashable, int]) -> Callable[..., None]:
-    def turn(self: ExactMachine, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
+    def while_iteration(self: ExactMachine, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
         if op.attrs.get("bound") == "done" and self.parent is None:
             kept = carried_on(self.function, op, values)
             if left_seen([*kept, *self.own.values()]):
                 raise Unknown("draws that were read")
             signer = Signer(self.world.races, self.committed_context())
             notes.setdefault((signer.of(kept), signer.of(self.own), signer.of({str(k): v for k, v in self.shared.items()})), i)
-        engine.turn(self, op, i, values)
+        engine.while_iteration(self, op, i, values)
 
-    return turn
+    return while_iteration
 
 
 __all__ = ["from_reached_states"]

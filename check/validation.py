@@ -240,8 +240,8 @@ class Batched(Watched):
         answer: B = self.row.value
         return answer
 
-    def turn(self, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
-        super().turn(op, i, values)
+    def while_iteration(self, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
+        super().while_iteration(op, i, values)
         if self.parent is None and self.batch.steps and op.attrs.get("bound") == "done":
             self.batch.wait(self.row, STEP)
 

@@ -114,7 +114,7 @@ class Timing:
 
         return watched
 
-    def turn(self, i: int) -> None:
+    def begin_iteration(self, i: int) -> None:
         """Iteration i of the loop `while not done` begins."""
 
     def offer(self, node: int, p: float | None, q: float | None, raw: float | None) -> None:
@@ -251,7 +251,7 @@ class Recorder(Timing):
                 self.spans.append(ModelSpan(model, heard[0], begin - heard[0], calls, len(self.events)))
         self.owed.clear()
 
-    def turn(self, i: int) -> None:
+    def begin_iteration(self, i: int) -> None:
         self.iteration = i
 
     def offer(self, node: int, p: float | None, q: float | None, raw: float | None) -> None:

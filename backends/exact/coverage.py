@@ -78,7 +78,7 @@ class CoveredRun:
     seen: set[Outcome] = field(default_factory=set)
     forced: dict[int, str] = field(default_factory=dict)
     used: set[int] = field(default_factory=set)
-    turns: dict[int, int] = field(default_factory=dict)
+    iterations: dict[int, int] = field(default_factory=dict)
     values: dict[int, set[str]] = field(default_factory=dict)
 
     @staticmethod
@@ -122,15 +122,15 @@ class CoveredRun:
             return run(op)
         if op.opcode in ("for", "while", "each"):
             body = op.regions[-1]
-            before = self.turns.get(id(body), 0)
+            before = self.iterations.get(id(body), 0)
             whole = True
             try:
                 return run(op)
-            except Arrived:  # how often it would have turned an earlier run has shown
+            except Arrived:  # how often it would have run an earlier run has shown
                 whole = False
                 raise
             finally:
-                n = self.turns.get(id(body), 0) - before
+                n = self.iterations.get(id(body), 0) - before
                 if whole or n > 1:
                     found = "ran" if op.opcode == "each" else "never" if n == 0 else "once" if n == 1 else "again"
                     self.seen.add((id(op), found))
@@ -158,7 +158,7 @@ class CoveredRun:
             self.seen.add((id(op), "open" if sum(x > 0 for x in row) > 1 else "certain"))
 
     def entered(self, region: Region) -> None:
-        self.turns[id(region)] = self.turns.get(id(region), 0) + 1
+        self.iterations[id(region)] = self.iterations.get(id(region), 0) + 1
 
 
 def ask(choices: Choices, op: Op) -> bool:

@@ -85,13 +85,13 @@ class ExactMachine(ExactDraws):
     def adopt(self, parent: Machine) -> None:
         self.world = cast(ExactMachine, parent).world
 
-    def turn(self, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
+    def while_iteration(self, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
         if op.attrs.get("bound") == "done" and self.parent is None:
             self.step = i
             if self.steps is not None and i >= self.steps:
                 self.left(op, values)
                 raise Enough
-        super().turn(op, i, values)
+        super().while_iteration(op, i, values)
         self.repeats(op, i, values)
         if i and self.parent is None and self.world.choices.new:
             self.arrive(op, i, values)
@@ -125,7 +125,7 @@ class ExactMachine(ExactDraws):
             raise DecError(f"{where}: this loop has run {i} iterations with a condition's outcome imposed")
         super().check_waiting(where, i)
 
-    def iteration(self, op: Op, i: int, values: tuple[Datum, ...]) -> None:
+    def for_iteration(self, op: Op, i: int, values: tuple[Datum, ...]) -> None:
         if self.parent is None and self.world.choices.new:
             self.arrive(op, i, values)
 

@@ -205,9 +205,9 @@ def live_values(f: Function) -> dict[int, tuple[Value, ...]]:
             elif op.opcode == "for" and not op.attrs.get("lanes") and any(o.opcode in DECIDES for o in op.regions[0].walk()):
                 out[id(op)] = tuple(dict.fromkeys([*here, *op.operands[:2]]))
             if op.opcode in ("while", "for", "if"):
-                turns = () if op.opcode == "if" else op.operands  # how many iterations are left
+                left = () if op.opcode == "if" else op.operands  # how many iterations are left
                 for r in op.regions:
-                    look(r, tuple(dict.fromkeys([*here, *turns, *(() if op.opcode == "if" else r.args[:1])])))
+                    look(r, tuple(dict.fromkeys([*here, *left, *(() if op.opcode == "if" else r.args[:1])])))
 
     look(f.body, ())
     return out

@@ -94,8 +94,8 @@ def said(op: Op, place: Key, path: str, output: bool = False) -> str:
     line = f", {file}line {op.loc.line}" if op.loc.line else ""
     if output:
         return f"{name}{line} (output noise, position {place.counters[-1] if place.counters else '?'})"
-    turns = [str(turn + 1) for turn in place.counters]  # people count from one
-    words = ([f"iteration {turns[0]}"] if turns else []) + ([f"inner {'.'.join(turns[1:])}"] if turns[1:] else [])
+    numbers = [str(n + 1) for n in place.counters]  # people count from one
+    words = ([f"iteration {numbers[0]}"] if numbers else []) + ([f"inner {'.'.join(numbers[1:])}"] if numbers[1:] else [])
     lane = [f"lane {place.lane[0]}"] if len(place.lane) and place.lane[0] else []
     inside = ", ".join([*words, *lane])
     return f"{name}{line}" + (f" ({inside})" if inside else "")

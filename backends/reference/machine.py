@@ -260,12 +260,12 @@ class ReferenceMachine(Run):
         return trees.columns_of(tree)
 
     # -- loops
-    def turn(self, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
+    def while_iteration(self, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
         """Called before every iteration of a while loop, to notice one that makes no progress."""
         checks = {"done": self.check_progress, "cells": self.check_waiting}
         checks.get(str(op.attrs.get("bound")), self.check_bound)(str(op.loc), i)
 
-    def iteration(self, op: Op, i: int, values: tuple[Datum, ...]) -> None:
+    def for_iteration(self, op: Op, i: int, values: tuple[Datum, ...]) -> None:
         """Called before every iteration of a for loop; the checker overrides this to follow equal states once."""
 
     def carried(self, op: Op, values: tuple[Datum, ...]) -> tuple[Datum, ...]:

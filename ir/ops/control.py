@@ -127,7 +127,7 @@ class For:
         for i in range(as_int(lo), as_int(hi)):
             if _full(m, op, vals):
                 break
-            m.iteration(op, i, vals)
+            m.for_iteration(op, i, vals)
             out = m.region(op.regions[0], (i, *vals))
             if op.attrs.get("stops"):
                 vals = tuple(out[1:])
@@ -192,7 +192,7 @@ class While:
             limit, vals = as_int(vals[0]), vals[1:]
         vals, i = m.carried(op, tuple(vals)), 0
         while (limit is None or i < limit) and not _full(m, op, vals) and m.num.truth(m.region(op.regions[0], (i, *vals))[0]):
-            m.turn(op, i, vals)
+            m.while_iteration(op, i, vals)
             out = m.region(op.regions[1], (i, *vals))
             i += 1
             if op.attrs.get("stops"):

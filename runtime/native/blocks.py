@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.native.decoder import native
 from decgraph.runtime.native.formats import QuantizedBlocks
@@ -18,7 +18,7 @@ FORMATS = {"int8": "Q8_0", "int4": "Q4_1"}
 """By the word for a precision, how blocks are laid out."""
 
 
-def in_blocks(decoder: Decoder, precision: str) -> Decoder:
+def in_blocks(decoder: TransformerDecoder, precision: str) -> TransformerDecoder:
     """The decoder with matrices in blocks; those whose rows are no whole number of blocks, mixtures of experts, embeddings and
     norms stay as they are. precision: "int8" or "int4". Raises DecError where runtime/native's library is not there."""
     if library() is None or decoder.device.type != "cpu":

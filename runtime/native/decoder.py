@@ -1,6 +1,7 @@
 """A decoder whose layers are one native call each, where its family has the plain shape and few tokens are given at a time: rms
 norms before both branches, queries and keys with norms a head or without, a head rotated from its first number on, an
-additive mask, a gated MLP with silu or gelu. All else runs by `Decoder`'s own code, with native products where these are."""
+additive mask, a gated MLP with silu or gelu. All else runs by the code of `TransformerDecoder`, with
+native products where these are."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from ctypes import c_float, c_int64, c_void_p
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.decoder.decoder import Decoder, DecoderPart, Masks, Turn
+from decgraph.runtime.models.decoder.decoder import DecoderPart, Masks, Rotation, TransformerDecoder
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer, Shape
 from decgraph.runtime.native.library import library, threads
@@ -42,7 +43,7 @@ class _Call(ctypes.Structure):
     ]
 
 
-class NativeDecoder(Decoder):
+class NativeDecoder(TransformerDecoder):
     """See the module. native: whether its layers are of the plain shape, and the library is there."""
 
     def __init__(
@@ -58,7 +59,7 @@ class NativeDecoder(Decoder):
         self._reads = any(use.reads is not None for use in self.uses)
         self._made = [self._structure(n, layer) for n, layer in enumerate(self.shape.layers)] if self.native else []
 
-    def _like(self, part: DecoderPart) -> Decoder:
+    def _like(self, part: DecoderPart) -> TransformerDecoder:
         return NativeDecoder(self.shape, self.weights, self.products, self.ropes, part)
 
     def copied(
@@ -67,14 +68,14 @@ class NativeDecoder(Decoder):
         shape: Shape | None = None,
         weights: dict[str, Tensor] | None = None,
         products: dict[str, Product] | None = None,
-    ) -> Decoder:
-        """See `Decoder`: weights [...] by name."""
+    ) -> TransformerDecoder:
+        """See `TransformerDecoder`: weights [...] by name."""
         return native(super().copied(shape=shape, weights=weights, products=products))
 
-    def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> Decoder:
-        """See `Decoder`: torch's products are compiled."""
+    def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> TransformerDecoder:
+        """See `TransformerDecoder`: torch's products are compiled."""
         products = {name: Product(*p.dequantised(), biases=p.biases) for name, p in self.products.items()}
-        return Decoder(self.shape, self.weights, products, self.ropes, self.part).compiled(notice, backend)
+        return TransformerDecoder(self.shape, self.weights, products, self.ropes, self.part).compiled(notice, backend)
 
     def _structure(self, n: int, layer: Layer) -> _Layer:
         s, rotated = self.shape, 2 * len(self.ropes[layer.rope][0]) if layer.rope else 0
@@ -91,7 +92,7 @@ class NativeDecoder(Decoder):
         self,
         x: Tensor,
         size: tuple[int, int],
-        turns: Mapping[str, Turn],
+        rotations: Mapping[str, Rotation],
         where: Tensor,
         keys: Sequence[Tensor],
         values: Sequence[Tensor],
@@ -103,11 +104,11 @@ class NativeDecoder(Decoder):
                 found = None
         if found is None:
             each = {kind: None if mask is None else self._repeated(mask, size[1]) for kind, mask in masks.items()}
-            return super()._layers(x, size, turns, where, keys, values, each)
+            return super()._layers(x, size, rotations, where, keys, values, each)
         x = x.clone(memory_format=torch.contiguous_format)  # what each layer adds to
         rows, caches = where.reshape(-1).contiguous(), iter(zip(keys, values, strict=True))
         turned: dict[str, tuple[Tensor, Tensor]] = {}
-        for name, turn in turns.items():
+        for name, turn in rotations.items():
             turned[name] = turn[0].contiguous(), turn[1].contiguous()
         added = dict(masks)
         for kind, mask in masks.items():
@@ -125,7 +126,7 @@ class NativeDecoder(Decoder):
             if k is None or v is None or not use.mlp:
                 repeated = None if mask is None else self._repeated(mask, size[1])
                 cache = None if k is None or v is None else (where, k, v, repeated)
-                x = self._layer(n, layer, x, x, size, turns.get(layer.rope or ""), cache, mlp=use.mlp).contiguous()
+                x = self._layer(n, layer, x, x, size, rotations.get(layer.rope or ""), cache, mlp=use.mlp).contiguous()
                 continue
             call.used, call.key_strides[:], call.value_strides[:] = k.shape[2], k.stride()[:3], v.stride()[:3]
             call.x, call.keys, call.values = x.data_ptr(), k.data_ptr(), v.data_ptr()
@@ -144,7 +145,7 @@ class NativeDecoder(Decoder):
         return (last, tuple(tapped[tap] for tap in taps)) if taps else last
 
 
-def _plain(decoder: Decoder) -> bool:
+def _plain(decoder: TransformerDecoder) -> bool:
     """Whether each of a decoder's layers is of the native shape, its products and all."""
     s = decoder.shape
     odd = (s.unit_norms, s.joined_norms, s.late_norms, s.parallel, s.cap, s.clip, s.rotary_at, s.qkv, s.stretch)
@@ -166,7 +167,7 @@ def _plain(decoder: Decoder) -> bool:
     return True
 
 
-def native(decoder: Decoder, activations: Activations = "int16") -> Decoder:
+def native(decoder: TransformerDecoder, activations: Activations = "int16") -> TransformerDecoder:
     """The decoder with native products and layers, as far as they go: on the CPU, in float32; itself where there are none.
     Matrices are read as they lie. activations: what blocks are multiplied with."""
     if library() is None or decoder.device.type != "cpu" or decoder.dtype != torch.float32:

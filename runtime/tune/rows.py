@@ -37,7 +37,7 @@ def _key(model: Model) -> str:
     """What times depend on: the machine, the versions, and the sizes and the dtype of the model's layers."""
     import torch
 
-    from decgraph.runtime.models.decoder.decoder import Decoder
+    from decgraph.runtime.models.decoder.decoder import TransformerDecoder
     from decgraph.runtime.models.engine.kept import caching_engine
     from decgraph.runtime.native.formats import QuantizedBlocks
 
@@ -47,7 +47,7 @@ def _key(model: Model) -> str:
     step = None if engine is None else engine.step
     products = {
         name: [(tuple(m.shape), m.format if isinstance(m, QuantizedBlocks) else "") for m in product.matrices]
-        for name, product in (step.products if isinstance(step, Decoder) else {}).items()
+        for name, product in (step.products if isinstance(step, TransformerDecoder) else {}).items()
     }
     return facts.digest(repr((placed, torch.backends.cpu.get_cpu_capability(), model.vocab.size, layout, products)))
 

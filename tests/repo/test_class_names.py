@@ -17,7 +17,6 @@ SAME = {
     "Eagle3": "a head, and the student that is trained to be one",
     "Medusa": "a head, and the student that is trained to be one",
     "Automaton": "what ops ask of one, and the class that is one",
-    "Decoder": "of tokens: the forward of a model's layers, and whole runs on a worker of Ray",
     "Model": "what ops ask of one, and the class that is one",
     "Memory": "what ops ask of one, its form on the device, and the class that is one",
 }

@@ -41,12 +41,12 @@ def rope_write_kernel(
         x = tl.load(q + own + d, mask=d < of_query, other=0.0) + tl.load(k + own + d, mask=d < of_key, other=0.0)
         if ROTARY > 0:
             other = tl.where(d < ROTARY // 2, d + ROTARY // 2, d - ROTARY // 2)
-            turns = d < ROTARY
-            y = tl.load(q + own + other, mask=turns & (d < of_query), other=0.0)
-            y += tl.load(k + own + other, mask=turns & (d < of_key), other=0.0)
-            turn = lane * cos_lane + cell * cos_cell + d
-            c = tl.load(cos + turn, mask=turns, other=1.0).to(tl.float32)
-            s = tl.load(sin + turn, mask=turns, other=0.0).to(tl.float32)
+            rotary = d < ROTARY
+            y = tl.load(q + own + other, mask=rotary & (d < of_query), other=0.0)
+            y += tl.load(k + own + other, mask=rotary & (d < of_key), other=0.0)
+            angle = lane * cos_lane + cell * cos_cell + d
+            c = tl.load(cos + angle, mask=rotary, other=1.0).to(tl.float32)
+            s = tl.load(sin + angle, mask=rotary, other=0.0).to(tl.float32)
             wide = y.to(tl.float32)
             x = (x.to(tl.float32) * c + tl.where(d < ROTARY // 2, -wide, wide) * s).to(x.dtype)
         tl.store(out + ((lane * cells + cell) * queries + mine) * DK + d, x, mask=d < of_query)
@@ -65,14 +65,14 @@ def launch(
         raise DecError(f"queries, keys, values and caches have one type, not {q.dtype}, {k.dtype}, {v.dtype}, {keys.dtype}")
     out = torch.empty((batch, cells, queries, size), dtype=q.dtype, device=q.device)
     slots = slots.expand(batch, cells)
-    turns = q if cos is None else cos.expand(batch, -1, -1)
+    cosines = q if cos is None else cos.expand(batch, -1, -1)
     sines = q if sin is None else sin.expand(batch, -1, -1)
-    if cos is not None and (turns.stride(-1) != 1 or turns.stride() != sines.stride()):
+    if cos is not None and (cosines.stride(-1) != 1 or cosines.stride() != sines.stride()):
         raise DecError("cosines and sines are laid out alike, their last axis contiguous")
     heads = k.shape[1]
     rope_write_kernel[(batch * cells, queries + 2 * heads)](
-        q, k, v, turns, sines, slots, keys, values, out, cells, queries, heads,
-        *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *turns.stride()[:2], *slots.stride(),
+        q, k, v, cosines, sines, slots, keys, values, out, cells, queries, heads,
+        *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *cosines.stride()[:2], *slots.stride(),
         *keys.stride()[:3], *values.stride()[:3],
         DK=size, DV=v.shape[3], PAD=power(max(size, v.shape[3])), ROTARY=0 if cos is None else cos.shape[2],
         num_warps=1,

@@ -19,7 +19,7 @@ from decgraph.backends.triton.kernels.rope_write import rope_write
 from decgraph.backends.triton.models.interface import DeviceModel, Seen, at_slots, put
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.decoder.decoder import Cache, Decoder, DecoderPart, Out, Turn
+from decgraph.runtime.models.decoder.decoder import Cache, DecoderPart, Out, Rotation, TransformerDecoder
 from decgraph.runtime.models.decoder.layers import decoder_of_layers
 from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.decoder.net import Net
@@ -35,7 +35,7 @@ from decgraph.runtime.models.hf_live import LiveModel
 from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
 from decgraph.runtime.models.interface import Model
 
-Stage = Decoder | ModuleDecoder
+Stage = TransformerDecoder | ModuleDecoder
 """A decoder over slots, or a module of transformers that runs as it is."""
 
 
@@ -71,11 +71,11 @@ class Sight:
         return made
 
 
-class SlotDecoder(Decoder):
+class SlotDecoder(TransformerDecoder):
     """A decoder whose attention is over slots: `masks` maps every kind of layer to the same `Sight`. Unlike a decoder's,
     results are ordinary tensors, and nothing is read on the host. Without gradients only."""
 
-    def __init__(self, whole: Decoder, part: DecoderPart | None = None) -> None:
+    def __init__(self, whole: TransformerDecoder, part: DecoderPart | None = None) -> None:
         # A graph records torch's operations, so products are torch's.
         products = {name: Product(*p.dequantised(), biases=p.biases) for name, p in whole.products.items()}
         super().__init__(whole.shape, whole.weights, products, whole.ropes, part or whole.part)
@@ -89,21 +89,23 @@ class SlotDecoder(Decoder):
         self, ids: Tensor, positions: Tensor, write: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor],
         masks: Mapping[Any, Any],
     ) -> Out:  # fmt: skip
-        """See `Decoder`; write: int64[B, T], slots."""
+        """See `TransformerDecoder`; write: int64[B, T], slots."""
         size, table = (positions.shape[0], positions.shape[1]), self.weights.get("positions")
         # Lanes that are over may have positions for which nothing was learned.
         within = positions if table is None else positions.clamp(0, len(table) - self.shape.position_offset - 1)
         x = ids.reshape(size[0] * size[1], -1) if self.part.embedded else self.embedded(ids, within)
-        return self._layers(x, size, self.turns(positions), write[:, None, :, None], keys, values, masks)
+        return self._layers(x, size, self.rotations(positions), write[:, None, :, None], keys, values, masks)
 
-    def _like(self, part: DecoderPart) -> Decoder:
+    def _like(self, part: DecoderPart) -> TransformerDecoder:
         return SlotDecoder(self, part)
 
-    def _attended(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Cache) -> Tensor:
+    def _attended(
+        self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], rotation: Rotation | None, cache: Cache
+    ) -> Tensor:
         _, keys, values, sight = cache
         if not self.fused or not isinstance(sight, Sight):
-            return super()._attended(n, layer, x, size, turn, cache)
-        cos, sin = (None, None) if turn is None else (t.squeeze(2) for t in turn)
+            return super()._attended(n, layer, x, size, rotation, cache)
+        cos, sin = (None, None) if rotation is None else (t.squeeze(2) for t in rotation)
         heads = (part.transpose(1, 2) for part in self._heads(f"{n}.", x, size, None))
         q: Tensor = rope_write(*heads, cos, sin, sight.slots, keys, values)
         return self._attention(n, layer, q.transpose(1, 2), keys, values, sight)
@@ -120,7 +122,7 @@ class SlotDecoder(Decoder):
         return made.transpose(1, 2).reshape(q.shape[0] * q.shape[1], -1)
 
 
-def uses_kernels(decoder: Decoder) -> bool:
+def uses_kernels(decoder: TransformerDecoder) -> bool:
     """Whether attention is the kernels', which read only what is seen; else it is torch's over masks of all slots."""
     return decoder.device.type == "cuda" and decoder.dtype.itemsize <= 4
 

@@ -149,9 +149,9 @@ class DFlashModel(RootedModel[DFlash]):
         step = self.weights.last
         assert isinstance(step, SlotDecoder)
         put(self.slot_positions[lanes], slots, positions)
-        turns, size = step.turns(positions), (x.shape[0], x.shape[1])
+        rotations, size = step.rotations(positions), (x.shape[0], x.shape[1])
         for n, layer in enumerate(step.shape.layers):
-            _, key, value = step._heads(f"{n}.", x.flatten(0, 1), size, turns.get(layer.rope or ""))
+            _, key, value = step._heads(f"{n}.", x.flatten(0, 1), size, rotations.get(layer.rope or ""))
             for kept, made in ((self.keys[n], key), (self.values[n], value)):
                 index = slots[:, None, :, None].expand(-1, made.shape[2], -1, made.shape[3])
                 kept[lanes].scatter_(2, index, made.transpose(1, 2))

@@ -29,7 +29,7 @@ Masks = Mapping[str | int, Tensor | None]
 Cache = tuple[Tensor, Tensor, Tensor, Tensor | None]
 Out: TypeAlias = "Tensor | tuple[Tensor, tuple[Tensor, ...]]"
 """Last states [B, T, width]; with taps, a pair of them and the states that enter the tapped layers."""
-Turn = tuple[Tensor, ...]
+Rotation = tuple[Tensor, ...]
 """Cosines and sines, and what queries grow by where they do."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -65,7 +65,7 @@ class DecoderPart:
 class EmbeddingLookup:
     """The embeddings [n, width] of tokens int64[n], as a decoder's matrix has them."""
 
-    decoder: Decoder
+    decoder: TransformerDecoder
 
     def __call__(self, ids: Tensor) -> Tensor:
         return self.decoder.looked_up(ids)
@@ -76,7 +76,7 @@ class EmbeddingLookup:
         return self.decoder.device
 
 
-class Decoder:
+class TransformerDecoder:
     """A model's forward over caches that the caller owns; see the module.
 
     weights: by canonical names, "0.qkv", "0.qkv.b", ...; see `weights.canonical`. products: the matrices among them. ropes: by
@@ -116,10 +116,10 @@ class Decoder:
         if shape.embed_rounded:
             self._embed_scale = float(torch.tensor(shape.embed_scale).to(self.dtype))
         self._run: Callable[
-            [Tensor, tuple[int, int], Mapping[str, Turn], Tensor, Sequence[Tensor], Sequence[Tensor], Masks], Out
+            [Tensor, tuple[int, int], Mapping[str, Rotation], Tensor, Sequence[Tensor], Sequence[Tensor], Masks], Out
         ] = self._layers
         self._shown = tuple(torch.tensor(n, dtype=self.dtype, device=self.device) for n in (0.0, torch.finfo(self.dtype).min))
-        self._tables: dict[str, Turn] = {}
+        self._tables: dict[str, Rotation] = {}
         self._reach = 0
 
     @property
@@ -142,7 +142,7 @@ class Decoder:
 
     # Parts of a model.
 
-    def tapped(self, *layers: int) -> Decoder:
+    def tapped(self, *layers: int) -> TransformerDecoder:
         """Gives also the states that enter these layers (`self.layers`: that leave the last). Raises DecError for layers that
         it does not run."""
         end = self.uses[-1].layer + 1 if self.uses else 0
@@ -150,12 +150,12 @@ class Decoder:
             raise DecError(f"layers {[use.layer for use in self.uses]} do not pass all of the states {list(layers)}")
         return self._like(replace(self.part, taps=layers))
 
-    def upto(self, layer: int, *, norm: bool = False) -> Decoder:
+    def upto(self, layer: int, *, norm: bool = False) -> TransformerDecoder:
         """Only the layers before this one: the states entering it; with `norm`, after the model's final norm (an exit)."""
         self._check(layer)
         return self._like(replace(self.part, uses=tuple(use for use in self.uses if use.layer < layer), norm=norm))
 
-    def since(self, layer: int) -> Decoder:
+    def since(self, layer: int) -> TransformerDecoder:
         """The layers from this one on; called with the states [B, T, width] that enter it in place of token ids. `since(0)`
         takes embeddings. Caches are those of its layers. Raises DecError for a layer past its end."""
         self._check(layer)
@@ -164,17 +164,17 @@ class Decoder:
             raise DecError(f"these layers end before layer {end}, so none begins with layer {layer}")
         return self._like(replace(self.part, uses=tuple(use for use in self.uses if use.layer >= layer), embedded=True))
 
-    def above(self) -> Decoder:
+    def above(self) -> TransformerDecoder:
         """The same layers, called with the states [B, T, width] that enter the first one in place of token ids."""
         return self._like(replace(self.part, embedded=True))
 
-    def unread(self) -> Decoder:
+    def unread(self) -> TransformerDecoder:
         """The same part, whose forward reads nothing on the host."""
         made = self._like(self.part)
         made.gathers = True
         return made
 
-    def without_norm(self) -> Decoder:
+    def without_norm(self) -> TransformerDecoder:
         """The same layers, without the final norm."""
         return self._like(replace(self.part, norm=False))
 
@@ -184,16 +184,16 @@ class Decoder:
         shape: Shape | None = None,
         weights: dict[str, Tensor] | None = None,
         products: dict[str, Product] | None = None,
-    ) -> Decoder:
+    ) -> TransformerDecoder:
         """The same part with another `shape`, other `weights` or `products`."""
         own = self.products if products is None else products
-        return Decoder(shape or self.shape, self.weights if weights is None else weights, own, self.ropes, self.part)
+        return TransformerDecoder(shape or self.shape, self.weights if weights is None else weights, own, self.ropes, self.part)
 
-    def using(self, uses: Sequence[LayerUse]) -> Decoder:
+    def using(self, uses: Sequence[LayerUse]) -> TransformerDecoder:
         """These layers, or halves of layers, alone."""
         return self._like(replace(self.part, uses=tuple(uses)))
 
-    def quantized(self, bits: int) -> Decoder:
+    def quantized(self, bits: int) -> TransformerDecoder:
         """The same layers with their matrices rounded to so many bits, row by row."""
         products = {
             name: p if name in ("out", "embed") else Product(*(rounded(w, bits) for w in p.dequantised()), biases=p.biases)
@@ -201,7 +201,7 @@ class Decoder:
         }
         return self.copied(products=products)
 
-    def expert(self, rank: int, name: str) -> Decoder:
+    def expert(self, rank: int, name: str) -> TransformerDecoder:
         """The same layers with mixtures whose tokens all go to the expert of this rank alone. Raises DecError for a model
         without mixtures, and for a rank that they do not have."""
         count = min((layer.experts.count for layer in self.shape.layers if layer.experts is not None), default=0)
@@ -222,10 +222,10 @@ class Decoder:
         if not 0 <= layer <= self.layers:
             raise DecError(f"a model of {self.layers} layers has no layer {layer}")
 
-    def _like(self, part: DecoderPart) -> Decoder:
-        return Decoder(self.shape, self.weights, self.products, self.ropes, part)
+    def _like(self, part: DecoderPart) -> TransformerDecoder:
+        return TransformerDecoder(self.shape, self.weights, self.products, self.ropes, part)
 
-    def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> Decoder:
+    def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> TransformerDecoder:
         """The same decoder, its layers compiled with torch.compile when they first run; sizes stay dynamic. Where that fails
         (no compiler on this machine, say) `notice` gets the reason and they run as they are."""
         made = self._like(self.part)
@@ -234,14 +234,14 @@ class Decoder:
         def run(
             x: Tensor,
             size: tuple[int, int],
-            turns: Mapping[str, Turn],
+            rotations: Mapping[str, Rotation],
             where: Tensor,
             keys: Sequence[Tensor],
             values: Sequence[Tensor],
             masks: Masks,
         ) -> Out:
             try:
-                out: Out = fast(x, size, turns, where, keys, values, masks)
+                out: Out = fast(x, size, rotations, where, keys, values, masks)
                 return out
             except torch.OutOfMemoryError:
                 raise
@@ -250,7 +250,7 @@ class Decoder:
                 lines = str(cause).strip().splitlines() or [type(cause).__name__]
                 notice(f"the decoder runs uncompiled, compiling it failed: {lines[0]}")
                 made._run = made._layers
-                return made._layers(x, size, turns, where, keys, values, masks)
+                return made._layers(x, size, rotations, where, keys, values, masks)
 
         made._run = run
         return made
@@ -277,13 +277,13 @@ class Decoder:
                     given[kind] = self._prepared(mask, count)
             # One index for all layers: rows of a single sequence; else broadcast over heads and sizes.
             where = write[0] if batch == 1 else write[:, None, :, None]
-            return self._run(x, (batch, count), self.turns(positions), where, keys, values, given)
+            return self._run(x, (batch, count), self.rotations(positions), where, keys, values, given)
 
     def _layers(
         self,
         x: Tensor,
         size: tuple[int, int],
-        turns: Mapping[str, Turn],
+        rotations: Mapping[str, Rotation],
         where: Tensor,
         keys: Sequence[Tensor],
         values: Sequence[Tensor],
@@ -302,17 +302,19 @@ class Decoder:
             if use.reads == n:
                 groups[n] = x
             read = x if use.reads is None else groups[use.reads]
-            x = self._layer(n, layer, x, read, size, turns.get(layer.rope or ""), cache, mlp=use.mlp)
+            x = self._layer(n, layer, x, read, size, rotations.get(layer.rope or ""), cache, mlp=use.mlp)
         end = self.uses[-1].layer + 1 if self.uses else 0
         if end in part.taps:
             tapped[end] = x.view(*size, -1)
         last = (self._norm("norm", x) if part.norm else x).view(*size, -1)
         return (last, tuple(tapped[tap] for tap in part.taps)) if part.taps else last
 
-    def _attended(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Cache) -> Tensor:
+    def _attended(
+        self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], rotation: Rotation | None, cache: Cache
+    ) -> Tensor:
         """States [B T, width] to what attention makes of them [B T, heads D]: new keys and values go to the caches."""
         where, keys, values, mask = cache
-        q, k, v = self._heads(f"{n}.", x, size, turn)
+        q, k, v = self._heads(f"{n}.", x, size, rotation)
         k, v = k.transpose(1, 2), v.transpose(1, 2)
         if where.dim() == 1:
             keys.index_copy_(2, where, k)
@@ -340,39 +342,39 @@ class Decoder:
             x = x + F.embedding(positions.reshape(-1) + self.shape.position_offset, self.weights["positions"])
         return self._norm("embed_norm", x) if "embed_norm" in self.weights else x
 
-    def turns(self, positions: Tensor) -> dict[str, Turn]:
+    def rotations(self, positions: Tensor) -> dict[str, Rotation]:
         """By name of the frequencies, the cosines and sines [B, T, 1, r] of positions int64[B, T]."""
         if not self.ropes:
             return {}
         if not self.gathers:  # looked up: a small model's step is some hundred operations
             self._grow(int(positions.max()) + 1)
             at, size = positions.reshape(-1), positions.shape
-            turns: dict[str, Turn] = {}
+            rotations: dict[str, Rotation] = {}
             for name, tables in self._tables.items():
-                turns[name] = ()
+                rotations[name] = ()
                 for table in tables:
-                    turns[name] += (table.index_select(0, at).view(*size, *table.shape[1:]),)
-            return turns
-        return {name: self._turn(name, positions) for name in self.ropes}
+                    rotations[name] += (table.index_select(0, at).view(*size, *table.shape[1:]),)
+            return rotations
+        return {name: self._rotation(name, positions) for name in self.ropes}
 
-    def _turn(self, name: str, positions: Tensor) -> Turn:
+    def _rotation(self, name: str, positions: Tensor) -> Rotation:
         frequencies, factor = self.ropes[name]
         angles = positions[..., None].to(self.wide) * frequencies.to(self.wide)
         angles = torch.cat([angles, angles], -1).unsqueeze(-2)
-        turn = (
+        rotation = (
             (angles.cos() * factor).to(self.dtype),
             (angles.sin() * (-factor if self.shape.backward else factor)).to(self.dtype),
         )
         if self.shape.stretch is None:
-            return turn
+            return rotation
         rate, length = self.shape.stretch
-        return *turn, (1 + rate * (1 + positions // length).to(self.wide).log())[..., None, None].to(self.dtype)
+        return *rotation, (1 + rate * (1 + positions // length).to(self.wide).log())[..., None, None].to(self.dtype)
 
     def _grow(self, reach: int) -> None:
         if reach > self._reach:
             self._reach = max(reach, 2 * self._reach, 512)
             at = torch.arange(self._reach)
-            self._tables = {name: self._turn(name, at) for name in self.ropes}
+            self._tables = {name: self._rotation(name, at) for name in self.ropes}
 
     def _prepared(self, mask: Tensor, count: int) -> Tensor:
         """A mask [B, 1, T, S] as numbers to add to scores, with a row for each query that shares a head of keys."""
@@ -395,7 +397,7 @@ class Decoder:
         x: Tensor,
         read: Tensor,
         size: tuple[int, int],
-        turn: Turn | None,
+        rotation: Rotation | None,
         cache: Cache | None,
         *,
         mlp: bool = True,
@@ -414,7 +416,7 @@ class Decoder:
         if shape.parallel:
             h = self._norm(at + "mlp_in", x) if at + "mlp_in" in self.weights else entering
         if cache is not None:
-            a = self._norm(at + "attn_sub", self._attended(n, layer, entering, size, turn, cache))
+            a = self._norm(at + "attn_sub", self._attended(n, layer, entering, size, rotation, cache))
             if layer.difference is not None:
                 a = self._difference(at, layer.difference, a)
             if at + "head_gate" in products:  # a number a head, or one for each of its numbers
@@ -448,10 +450,10 @@ class Decoder:
     def _added(self, x: Tensor, y: Tensor) -> Tensor:
         return x + (y * self.shape.residual if self.shape.residual != 1.0 else y)
 
-    def _heads(self, at: str, x: Tensor, size: tuple[int, int], turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _heads(self, at: str, x: Tensor, size: tuple[int, int], rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         shape = self.shape
         if shape.latent is not None:
-            return self._latent(at, x, size, turn)
+            return self._latent(at, x, size, rotation)
         y = self.products[at + "qkv"](x)
         if shape.joined_norms and at + "q" in self.weights:
             q, k, v = y.split([shape.heads * shape.head, shape.kv_heads * shape.head, shape.kv_heads * shape.head], -1)
@@ -470,13 +472,13 @@ class Decoder:
         normed = not shape.joined_norms and at + "q" in self.weights
         if normed and not shape.late_norms:
             both = self._head_norms(at, both)
-        if turn is not None:
-            both = turned(both, turn[0], turn[1], shape.rotary_at, shape.pairs)
+        if rotation is not None:
+            both = rotated(both, rotation[0], rotation[1], shape.rotary_at, shape.pairs)
         if normed and shape.late_norms:
             both = self._head_norms(at, both)
         q, k = both.split([shape.heads, shape.kv_heads], 2)
-        if turn is not None and len(turn) > 2:
-            q = q * turn[2]
+        if rotation is not None and len(rotation) > 2:
+            q = q * rotation[2]
         if self._two:  # attentions whose values are both halves of the heads
             v = torch.cat(v.chunk(2, 2), -1).repeat(1, 1, 2, 1)
         return q, k, v
@@ -485,10 +487,10 @@ class Decoder:
         q, k = both.split([self.shape.heads, self.shape.kv_heads], 2)
         return torch.cat([self._norm(at + "q", q), self._norm(at + "k", k)], 2)
 
-    def _latent(self, at: str, x: Tensor, size: tuple[int, int], turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _latent(self, at: str, x: Tensor, size: tuple[int, int], rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """DeepSeek's attention, its keys and values expanded to heads before they are cached."""
         shape, products = self.shape, self.products
-        assert shape.latent is not None and turn is not None
+        assert shape.latent is not None and rotation is not None
         rank, still, moving, value = shape.latent
         if at + "qkv" in products:
             q = products[at + "qkv"](x)
@@ -498,8 +500,8 @@ class Decoder:
         c = self._norm(at + "kv_latent", c, LATENT_EPS)
         k, v = products[at + "kv_up"](c).view(*size, shape.heads, still + value).split([still, value], -1)
         k = torch.cat([k, r.view(*size, 1, moving).expand(-1, -1, shape.heads, -1)], -1)
-        q = turned(q.view(*size, shape.heads, shape.head), turn[0], turn[1], shape.rotary_at, shape.pairs)
-        return q, turned(k, turn[0], turn[1], shape.rotary_at, shape.pairs), v
+        q = rotated(q.view(*size, shape.heads, shape.head), rotation[0], rotation[1], shape.rotary_at, shape.pairs)
+        return q, rotated(k, rotation[0], rotation[1], shape.rotary_at, shape.pairs), v
 
     def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         batch, count, _, size = q.shape
@@ -572,13 +574,13 @@ class Decoder:
         return y if cap is None else torch.tanh(y / cap) * cap
 
 
-def turned(x: Tensor, cos: Tensor, sin: Tensor, at: int = 0, pairs: str = "") -> Tensor:
+def rotated(x: Tensor, cos: Tensor, sin: Tensor, at: int = 0, pairs: str = "") -> Tensor:
     """Heads [B, T, heads, D] rotated by cosines and sines [B, T, 1, r]: r numbers from `at` on, in pairs (i, i + r / 2), or
     (2i, 2i + 1): these stay in their places ("kept") or become halves ("sorted")."""
     r = cos.shape[-1]
     if r < x.shape[-1]:
         before, moving, after = x.split([at, r, x.shape[-1] - at - r], -1)
-        return torch.cat([before, turned(moving, cos, sin, 0, pairs), after], -1)
+        return torch.cat([before, rotated(moving, cos, sin, 0, pairs), after], -1)
     a, b = (x[..., ::2], x[..., 1::2]) if pairs else x.chunk(2, -1)
     if pairs == "kept":
         cos, sin = cos[..., : r // 2], sin[..., : r // 2]

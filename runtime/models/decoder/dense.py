@@ -84,9 +84,9 @@ def qwen(c: Settings) -> Entry:
 @family("smollm3")
 def smollm3(c: Settings) -> Entry:
     s, n, used = llama(c), c.get("no_rope_layer_interval", 4), c.get("use_sliding_window")
-    turned = c.get("no_rope_layers") or [(i + 1) % n for i in range(len(s.layers))]
-    seen = windows(c, lambda i: used and not turned[i])
-    return each(s, rope=lambda i: FULL if turned[i] else None, window=lambda i: seen[i]), LLAMA
+    rotary = c.get("no_rope_layers") or [(i + 1) % n for i in range(len(s.layers))]
+    seen = windows(c, lambda i: used and not rotary[i])
+    return each(s, rope=lambda i: FULL if rotary[i] else None, window=lambda i: seen[i]), LLAMA
 
 
 @family("granite")

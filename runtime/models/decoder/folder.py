@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.config import whole
-from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.decoder.families import shape_of
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
@@ -113,7 +113,7 @@ def net_of_folder(
         weights, products = canonical(shape, names, source)
         check_shapes(shape, weights, products, config)
         ropes = frequencies(shape, device)
-    return Net(native(Decoder(shape, weights, products, ropes)), config)
+    return Net(native(TransformerDecoder(shape, weights, products, ropes)), config)
 
 
 def check_shapes(

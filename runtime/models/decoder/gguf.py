@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.decoder.families import shape_of
 from decgraph.runtime.models.decoder.folder import check_shapes
 from decgraph.runtime.models.decoder.net import Net
@@ -88,7 +88,7 @@ def net_of_file(
             ropes = frequencies(shape, device)
             if (factors := source.take(FACTORS)) is not None:
                 ropes = {kind: (_divided(inverse, factors), scale) for kind, (inverse, scale) in ropes.items()}
-        return Net(native(Decoder(shape, weights, products, ropes), activations), config)
+        return Net(native(TransformerDecoder(shape, weights, products, ropes), activations), config)
     except (UnknownToDecoder, DecError) as unknown:
         said = unknown.diagnostics[0] if isinstance(unknown, DecError) else unknown
         raise DecError(f"{file.path} is not read as a model: {said}", hint=INSTEAD) from None

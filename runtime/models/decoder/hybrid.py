@@ -1,4 +1,4 @@
-"""Modules with recurrent layers (Mamba, Gated DeltaNet, short convolutions ...) with the interface of `Decoder`.
+"""Modules with recurrent layers (Mamba, Gated DeltaNet, short convolutions ...) with the interface of `TransformerDecoder`.
 
 A recurrent layer keeps one state a text, which cannot be taken back to an earlier token. So only the state after the committed
 tokens is kept, and beside it what entered the layer for every draft token. A draft is then verified in one call, a tree too:

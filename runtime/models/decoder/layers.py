@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from decgraph.runtime.models.decoder.decoder import Decoder, DecoderPart
+from decgraph.runtime.models.decoder.decoder import DecoderPart, TransformerDecoder
 from decgraph.runtime.models.decoder.families import FAMILIES, shape_of
 from decgraph.runtime.models.decoder.shape import FULL, Shape, UnknownToDecoder
 from decgraph.runtime.models.decoder.weights import ModuleSource, canonical
@@ -19,7 +19,7 @@ from decgraph.runtime.native.decoder import native
 _log = logging.getLogger("decgraph.engine")
 
 
-def decoder_of_layers(module: nn.Module) -> Decoder | None:
+def decoder_of_layers(module: nn.Module) -> TransformerDecoder | None:
     """The decoder of a head's layers on the states [B, T, width] that enter the first one; None where they have something that
     the decoder does not know. module: with `config`, `layers` and `rotary`, as those of runtime/models/heads have."""
     base = nn.Module()
@@ -41,7 +41,7 @@ def decoder_of_layers(module: nn.Module) -> Decoder | None:
         with torch.no_grad():
             weights, products = canonical(shape, names, ModuleSource(base, owned=True))
         part = DecoderPart(embedded=True, norm=False)
-        return native(Decoder(shape, weights, products, frequencies(base, shape), part))
+        return native(TransformerDecoder(shape, weights, products, frequencies(base, shape), part))
     except UnknownToDecoder as unknown:
         _log.warning("the layers of %s run as they are: %s", type(module).__name__, unknown)
         return None

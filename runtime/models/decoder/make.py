@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.collecting import uncollected
-from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.decoder.families import STATES, shape_of
 from decgraph.runtime.models.decoder.hybrid import HybridDecoder
 from decgraph.runtime.models.decoder.layers import frequencies
@@ -140,7 +140,7 @@ def own_states(base: nn.Module, ids: Tensor) -> Tensor:
     return last
 
 
-def decoder_of(base: nn.Module, plain: Callable[[Tensor], Tensor]) -> Decoder | None:
+def decoder_of(base: nn.Module, plain: Callable[[Tensor], Tensor]) -> TransformerDecoder | None:
     """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None
     where it has something that the decoder does not know: then the module runs as it is, and `forwards.py` and the log say
     why. The module's joined matrices become views of shared storage, with the same values, unless they are a caller's
@@ -161,7 +161,7 @@ def decoder_of(base: nn.Module, plain: Callable[[Tensor], Tensor]) -> Decoder | 
     return None
 
 
-def of_module(base: nn.Module) -> Decoder:
+def of_module(base: nn.Module) -> TransformerDecoder:
     """The decoder of a base module. Raises UnknownToDecoder where it has something that the decoder does not know."""
     if base.training:
         raise UnknownToDecoder("it is in training mode")
@@ -177,10 +177,10 @@ def of_module(base: nn.Module) -> Decoder:
     weights, products = canonical(shape, names, ModuleSource(base, owned=not borrows(base)))
     if len({t.device for t in weights.values()}) != 1:
         raise UnknownToDecoder("it lies on several devices")
-    return native(Decoder(shape, weights, products, frequencies(base, shape)))
+    return native(TransformerDecoder(shape, weights, products, frequencies(base, shape)))
 
 
-def different(decoder: Decoder, plain: Callable[[Tensor], Tensor]) -> None:
+def different(decoder: TransformerDecoder, plain: Callable[[Tensor], Tensor]) -> None:
     """Raises UnknownToDecoder where a decoder's states of 20 tokens, in two parts, are not the module's. plain: from tokens
     int64[1, n] to states [1, n, width]."""
     shape, device = decoder.shape, decoder.device
@@ -205,7 +205,7 @@ def different(decoder: Decoder, plain: Callable[[Tensor], Tensor]) -> None:
             raise UnknownToDecoder(f"the decoder's states differ from the module's by {gap:.1e}")
 
 
-def caches(decoder: Decoder, batch: int, rows: int) -> tuple[list[Tensor], list[Tensor]]:
+def caches(decoder: TransformerDecoder, batch: int, rows: int) -> tuple[list[Tensor], list[Tensor]]:
     """Keys and values of zeros, [batch, heads, rows, size] by layer."""
     made = [
         [torch.zeros(batch, heads, rows, size, dtype=decoder.dtype, device=decoder.device) for size in (key, value)]

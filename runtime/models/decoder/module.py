@@ -1,4 +1,4 @@
-"""Transformers' own module with the interface of `Decoder`: for families without an entry, and for modules with parts or hooks
+"""Transformers' own module with the interface of `TransformerDecoder`: for families without an entry, and modules with parts or hooks
 of somebody else's (adapters, quantised weights).
 
 The module's own code runs unmodified. Attention is ours where a module takes it from transformers' registry: it writes keys and
@@ -237,7 +237,7 @@ class _Found:
 
 
 class ModuleDecoder:
-    """The base module of a causal or masked language model, up to the last hidden states. See `Decoder`, whose place it takes;
+    """The base module of a causal or masked language model, up to the last states. See `TransformerDecoder`, whose place it takes;
     there may be parts of it as there are of one.
 
     encoder: it reads no cache and no masks: its attention, which has to be the registry's, has both. plain: its own last states
@@ -436,7 +436,7 @@ class ModuleDecoder:
         values: Sequence[Tensor],
         masks: Masks,
     ) -> Out:
-        """See `Decoder`; in place of ids it also takes states [B, T, width] that enter the first layer."""
+        """See `TransformerDecoder`; in place of ids it also takes states [B, T, width] that enter the first layer."""
         found = self._found
         blank = (len(positions), 1, positions.shape[1], keys[0].shape[2])
         given: dict[str | int, Tensor] = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from decgraph.runtime.models.decoder.decoder import Cache, Decoder, EmbeddingLookup, Turn
+from decgraph.runtime.models.decoder.decoder import Cache, EmbeddingLookup, Rotation, TransformerDecoder
 from decgraph.runtime.models.decoder.shape import Layer
 from decgraph.runtime.models.parts import LayerUse
 from decgraph.runtime.models.tape import Tape
@@ -26,7 +26,7 @@ class Net:
 
     def __init__(
         self,
-        decoder: Decoder | ModuleDecoder,
+        decoder: TransformerDecoder | ModuleDecoder,
         config: Mapping[str, object],
         *,
         base: nn.Module | None = None,
@@ -34,7 +34,7 @@ class Net:
     ) -> None:
         self.decoder, self.config, self.base, self._read = decoder, config, base, read
         self.layers = list(range(decoder.layers))  # the same list for models of the same weights
-        self._eager: _Eager | ModuleDecoder = _Eager(decoder) if isinstance(decoder, Decoder) else decoder
+        self._eager: _Eager | ModuleDecoder = _Eager(decoder) if isinstance(decoder, TransformerDecoder) else decoder
 
     @property
     def uses(self) -> tuple[LayerUse, ...]:
@@ -64,7 +64,7 @@ class Net:
     @property
     def output(self) -> Tensor:
         """The output matrix [vocabulary, width]."""
-        if isinstance(self.decoder, Decoder) and self._read is None:
+        if isinstance(self.decoder, TransformerDecoder) and self._read is None:
             (whole,) = self.decoder.products["out"].dequantised()
             return whole
         assert self._read is not None, "what reads out is the module's, where the decoder does not"
@@ -73,7 +73,7 @@ class Net:
 
     def parameters(self) -> Iterator[Tensor]:
         """The weights [...]."""
-        if not isinstance(self.decoder, Decoder):
+        if not isinstance(self.decoder, TransformerDecoder):
             yield from self.decoder.base.parameters()
             return
         yield from self.decoder.weights.values()
@@ -102,7 +102,7 @@ class Net:
         """Last states [..., width] to logits [..., vocabulary], in the weights' dtype: a linear module where it is no more."""
         if self._read is not None:
             return self._read
-        assert isinstance(self.decoder, Decoder), "a module's decoder has a read-out beside it"
+        assert isinstance(self.decoder, TransformerDecoder), "a module's decoder has a read-out beside it"
         shape, product = self.decoder.shape, self.decoder.products["out"]
         if shape.logit_scale != 1.0 or shape.logit_cap is not None or len(product.weights) != 1:  # none: in blocks
             return self.decoder.logits
@@ -133,7 +133,7 @@ class Net:
         """The same layers with their matrices in blocks of 8 or 4 bits (runtime/native/blocks.py): "int8" or "int4"."""
         from decgraph.runtime.native.blocks import in_blocks
 
-        assert isinstance(self.decoder, Decoder)
+        assert isinstance(self.decoder, TransformerDecoder)
         return self._copied(in_blocks(self.decoder, precision))
 
     def expert(self, rank: int, name: str) -> Net:
@@ -141,21 +141,21 @@ class Net:
         without mixtures, and for a rank that they do not have."""
         return self._copied(self.decoder.expert(rank, name))
 
-    def _with(self, decoder: Decoder | ModuleDecoder) -> Net:
+    def _with(self, decoder: TransformerDecoder | ModuleDecoder) -> Net:
         made = copy.copy(self)
-        made.decoder, made._eager = decoder, _Eager(decoder) if isinstance(decoder, Decoder) else decoder
+        made.decoder, made._eager = decoder, _Eager(decoder) if isinstance(decoder, TransformerDecoder) else decoder
         return made
 
-    def _copied(self, decoder: Decoder | ModuleDecoder) -> Net:
+    def _copied(self, decoder: TransformerDecoder | ModuleDecoder) -> Net:
         made = self._with(decoder)
         made.layers = list(self.layers)
         return made
 
 
-class _Eager(Decoder):
+class _Eager(TransformerDecoder):
     """A decoder that attends to the rows of a tape: one sequence, weights in float32."""
 
-    def __init__(self, whole: Decoder) -> None:
+    def __init__(self, whole: TransformerDecoder) -> None:
         super().__init__(whole.shape, whole.weights, whole.products, whole.ropes, whole.part)
 
     def run(self, cells: Tensor, tape: Tape) -> Tensor:
@@ -166,7 +166,7 @@ class _Eager(Decoder):
         count = len(self.kinds)
         masks: dict[str | int, Tensor | None] = dict.fromkeys(self.kinds)
         self._tape = tape
-        last = self._layers(x, (1, len(cells)), self.turns(at), blank, [blank] * count, [blank] * count, masks)
+        last = self._layers(x, (1, len(cells)), self.rotations(at), blank, [blank] * count, [blank] * count, masks)
         return last[0]
 
     def _layer(
@@ -176,16 +176,18 @@ class _Eager(Decoder):
         x: Tensor,
         read: Tensor,
         size: tuple[int, int],
-        turn: Turn | None,
+        rotation: Rotation | None,
         cache: Cache | None,
         *,
         mlp: bool = True,
     ) -> Tensor:
         self._tape.states[n] = x
-        return super()._layer(n, layer, x, read, size, turn, cache, mlp=mlp)
+        return super()._layer(n, layer, x, read, size, rotation, cache, mlp=mlp)
 
-    def _attended(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Cache) -> Tensor:
-        query, key, value = (part[0] for part in self._heads(f"{n}.", x, size, turn))  # [fresh, heads, D]
+    def _attended(
+        self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], rotation: Rotation | None, cache: Cache
+    ) -> Tensor:
+        query, key, value = (part[0] for part in self._heads(f"{n}.", x, size, rotation))  # [fresh, heads, D]
         scale, cap, sinks = layer.scale or self._scale, self.shape.cap, self.weights.get(f"{n}.sinks")
         made = self._tape.attend(n, query, key, value, scale=scale, window=layer.window, cap=cap, sinks=sinks)
         return made.reshape(len(x), -1)

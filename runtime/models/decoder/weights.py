@@ -107,7 +107,7 @@ def canonical(shape: Shape, names: Names, source: TensorSource) -> tuple[dict[st
     missing or that nobody reads."""
     weights: dict[str, Tensor] = {}
     products: dict[str, Product] = {}
-    turned = "transposed" in names
+    transposed = "transposed" in names
 
     def vector(to: str, name: str) -> None:
         found = source.take(name)
@@ -122,9 +122,9 @@ def canonical(shape: Shape, names: Names, source: TensorSource) -> tuple[dict[st
         if len(parts) < len(from_):
             raise UnknownToDecoder(f"{to} has no {from_[found.index(None)]}")
         biases = [source.take(f"{name}.bias") if bias is None else source.take(bias) for name in from_]
-        if turned and any(isinstance(p, QuantizedBlocks) for p in parts):
-            raise UnknownToDecoder(f"{to} is turned, and stands in blocks")
-        whole = [p.t() for p in parts] if turned else source.joined(parts)  # type: ignore[union-attr]  # no blocks
+        if transposed and any(isinstance(p, QuantizedBlocks) for p in parts):
+            raise UnknownToDecoder(f"{to} is transposed, and stands in blocks")
+        whole = [p.t() for p in parts] if transposed else source.joined(parts)  # type: ignore[union-attr]  # no blocks
         some = [b for b in biases if isinstance(b, Tensor)]
         if some and len(some) < len(biases):
             some = [b if isinstance(b, Tensor) else some[0].new_zeros(len(parts[n])) for n, b in enumerate(biases)]

@@ -21,7 +21,7 @@ from decgraph.runtime.models.hf_masked import no_state
 from decgraph.runtime.models.interface import Visibility
 
 if TYPE_CHECKING:
-    from decgraph.runtime.models.decoder.decoder import Decoder
+    from decgraph.runtime.models.decoder.decoder import TransformerDecoder
     from decgraph.runtime.models.decoder.module import ModuleDecoder
     from decgraph.runtime.models.hf_masked import CalledMasked
 
@@ -88,7 +88,7 @@ class CanvasStep:
 
     whole = False
 
-    def __init__(self, decoder: Decoder | ModuleDecoder, name: str) -> None:
+    def __init__(self, decoder: TransformerDecoder | ModuleDecoder, name: str) -> None:
         self.decoder, self._above = decoder, decoder.above()
         shapes = {(heads, size) for heads, keys, values in decoder.caches for size in (keys, values)}
         if len(shapes) > 1:

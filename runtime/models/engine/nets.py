@@ -14,7 +14,7 @@ from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_live import LiveModel
 
 if TYPE_CHECKING:
-    from decgraph.runtime.models.decoder.decoder import Decoder
+    from decgraph.runtime.models.decoder.decoder import TransformerDecoder
     from decgraph.runtime.models.decoder.module import ModuleDecoder
 
 
@@ -49,7 +49,7 @@ def net_of(model: HFCausal | LiveModel) -> Net:
     return made
 
 
-def layout_of(decoder: Decoder | ModuleDecoder) -> Layout:
+def layout_of(decoder: TransformerDecoder | ModuleDecoder) -> Layout:
     """The layout of a decoder's caches."""
     window = next((w for w in decoder.windows if w is not None), None)
     return Layout(decoder.caches, decoder.kinds, window, decoder.width, decoder.dtype, decoder.device)

@@ -27,7 +27,7 @@ class ForwardStep(Protocol):
         masks: Masks,
         /,
     ) -> Out:
-        """See `Decoder`."""
+        """See `TransformerDecoder`."""
         ...
 
 
@@ -45,11 +45,11 @@ class NetStep(ForwardStep, Protocol):
         ...
 
     def above(self) -> NetStep:
-        """See `Decoder`."""
+        """See `TransformerDecoder`."""
         ...
 
     def tapped(self, *layers: int) -> NetStep:
-        """See `Decoder`."""
+        """See `TransformerDecoder`."""
         ...
 
 
@@ -74,6 +74,6 @@ class Tapped:
         masks: Masks,
         *works: Sequence[Work],
     ) -> Tensor:
-        """See `Decoder`: [B, T, width of all]."""
+        """See `TransformerDecoder`: [B, T, width of all]."""
         last, tapped = self._tapped(given, positions, write, keys, values, masks, *works)
         return torch.cat([last, *tapped], dim=-1)

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from lib.lazily import make
 
 IDS = torch.randint(97, (15,), generator=torch.Generator().manual_seed(2))
 """A text, int64[15]."""
 
 
-def rows_of(decoder: Decoder, ids: Tensor, cells: int) -> Tensor:
+def rows_of(decoder: TransformerDecoder, ids: Tensor, cells: int) -> Tensor:
     """Last states [n, width] of a sequence int64[n], `cells` tokens a call."""
     keys, values = make.caches(decoder, 1, 33)
     out = []

@@ -108,10 +108,10 @@ class Machine:
     def carried(self, op: Op, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return values
 
-    def iteration(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
+    def for_iteration(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
         pass
 
-    def turn(self, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
+    def while_iteration(self, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
         self.log.append(("turn", i))
 
     def lane(self, op: Op, i: int) -> tuple[Any, ...]:

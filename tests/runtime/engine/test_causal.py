@@ -10,7 +10,7 @@ from lib.engines.random_loop import run
 from lib.lazily import decoder_module
 from lib.models.hf_modules import CONFIGS, logits, module
 
-from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Output
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_live import from_module
@@ -39,7 +39,7 @@ def test_random_asks_give_the_modules_own_logits(kind: str, form: str) -> None:
         assert isinstance(engine.step, decoder_module.ModuleDecoder)
         pytest.skip("embeddings of another width than the layers' have no entry")
     else:
-        assert isinstance(engine.step, Decoder)
+        assert isinstance(engine.step, TransformerDecoder)
     engine.chunk = 16  # prompts go in chunks
 
     def output(calls: list[ForwardCall]) -> None:

@@ -13,7 +13,7 @@ import torch
 from lib.lazily import make, transformers
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput
 from decgraph.runtime.models.engine.masked import HFMaskedEngine
 from decgraph.runtime.models.engine.masked_memory import CachedMemory
@@ -263,7 +263,7 @@ class Player:
 def test_any_asks_are_answered_as_the_model_itself_answers(name: str, decoder: bool) -> None:
     model = MODELS[name](entry=decoder)
     engine = HFMaskedEngine(model)
-    assert isinstance(model.net.decoder, Decoder) == (decoder or name == "shipped")
+    assert isinstance(model.net.decoder, TransformerDecoder) == (decoder or name == "shipped")
     rng = Random(7)
     players = [Player(f"s{n}", model, engine.mask, Random(n)) for n in range(4)]
     for _ in range(10 if name == "shipped" else 50):

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, UnknownToDecoder
 
@@ -35,7 +35,7 @@ class Wide(TorchFunctionMode):
         return function(*(torch.float64 if a is torch.float32 else a for a in args), **wide)
 
 
-def exact(base: Any, decoder: Decoder) -> None:
+def exact(base: Any, decoder: TransformerDecoder) -> None:
     """The module's angles in float64, where it computes them anew or has them as a table."""
     for kind, (frequencies, factor) in decoder.ropes.items():
         r = decoder.shape.rope[kind]
@@ -51,7 +51,7 @@ def exact(base: Any, decoder: Decoder) -> None:
 class Cells:
     """A decoder over keys and values at scattered rows, other ones for each sequence."""
 
-    def __init__(self, decoder: Decoder, batch: int = BATCH) -> None:
+    def __init__(self, decoder: TransformerDecoder, batch: int = BATCH) -> None:
         s = decoder.shape
         self.decoder, self.batch = decoder, batch
         heads = s.heads if s.latent else s.kv_heads
@@ -61,7 +61,7 @@ class Cells:
         self.positions: list[int] = []
         self.seen: list[list[int]] = []
 
-    def run(self, ids: Tensor, parents: list[int], decoder: Decoder | None = None) -> Any:
+    def run(self, ids: Tensor, parents: list[int], decoder: TransformerDecoder | None = None) -> Any:
         """Tokens [B, T] (or states) whose parents are these cells, -1 for none."""
         first = len(self.positions)
         for parent in parents:
@@ -97,8 +97,8 @@ def theirs(model: Any, ids: Tensor) -> tuple[list[Tensor], Tensor]:
 
 
 @pytest.fixture(scope="module")
-def pair() -> Callable[[str], tuple[Any, Decoder]]:
-    def of_name(name: str) -> tuple[Any, Decoder]:
+def pair() -> Callable[[str], tuple[Any, TransformerDecoder]]:
+    def of_name(name: str) -> tuple[Any, TransformerDecoder]:
         model = random_model(name)
         decoder = make.of_module(model.base_model)
         exact(model.base_model, decoder)
@@ -110,7 +110,7 @@ def pair() -> Callable[[str], tuple[Any, Decoder]]:
 
 @pytest.mark.budget()
 @pytest.mark.parametrize("name", CONFIGS)
-def test_states_are_the_modules(name: str, pair: Callable[[str], tuple[Any, Decoder]]) -> None:
+def test_states_are_the_modules(name: str, pair: Callable[[str], tuple[Any, TransformerDecoder]]) -> None:
     model, decoder = pair(name)
     ids = torch.randint(97, (BATCH, LENGTH))
     states, logits = theirs(model, ids)
@@ -138,7 +138,7 @@ def test_states_are_the_modules(name: str, pair: Callable[[str], tuple[Any, Deco
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3_text, scaled", "gpt2", "cohere2", "deepseek_v3", "ministral3, temperature"])
-def test_parts_are_the_whole(name: str, pair: Callable[[str], tuple[Any, Decoder]]) -> None:
+def test_parts_are_the_whole(name: str, pair: Callable[[str], tuple[Any, TransformerDecoder]]) -> None:
     model, decoder = pair(name)
     ids, parents = torch.randint(97, (BATCH, LENGTH)), list(range(-1, LENGTH - 1))
     states = theirs(model, ids)[0]
@@ -160,12 +160,12 @@ def test_parts_are_the_whole(name: str, pair: Callable[[str], tuple[Any, Decoder
             wrong()
 
 
-def test_positions_past_the_first_table(pair: Callable[[str], tuple[Any, Decoder]]) -> None:
+def test_positions_past_the_first_table(pair: Callable[[str], tuple[Any, TransformerDecoder]]) -> None:
     """Cosines are looked up in a table that grows."""
     _, decoder = pair("llama")
     frequencies, _ = decoder.ropes[FULL]
     for reach in (3, 700, 5):
-        cos, sin = decoder.turns(torch.tensor([[reach]]))[FULL][:2]
+        cos, sin = decoder.rotations(torch.tensor([[reach]]))[FULL][:2]
         angle = torch.cat([reach * frequencies.double()] * 2)
         assert far(cos[0, 0, 0], angle.cos()) < NEAR and far(sin[0, 0, 0], angle.sin()) < NEAR
 
@@ -221,7 +221,7 @@ def test_a_tensor_that_is_missing_is_named(gone: str) -> None:
         make.of_module(base)
 
 
-def test_router_biases_choose_experts(pair: Callable[[str], tuple[Any, Decoder]]) -> None:
+def test_router_biases_choose_experts(pair: Callable[[str], tuple[Any, TransformerDecoder]]) -> None:
     """They are buffers, which `named_parameters` does not list: another bias is another model."""
     model, decoder = pair("glm4_moe")
     ids, parents = torch.randint(97, (BATCH, LENGTH)), list(range(-1, LENGTH - 1))
@@ -233,7 +233,7 @@ def test_router_biases_choose_experts(pair: Callable[[str], tuple[Any, Decoder]]
     assert far(after, theirs(model, ids)[0][-1]) < NEAR < 1e-3 < far(after, before)
 
 
-def test_queries_grow_with_their_positions(pair: Callable[[str], tuple[Any, Decoder]]) -> None:
+def test_queries_grow_with_their_positions(pair: Callable[[str], tuple[Any, TransformerDecoder]]) -> None:
     _, decoder = pair("ministral3, temperature")
-    grown = decoder.turns(torch.tensor([[7, 8, 24]]))[FULL][2].flatten()
+    grown = decoder.rotations(torch.tensor([[7, 8, 24]]))[FULL][2].flatten()
     assert grown.tolist() == pytest.approx([1.0, 1 + 0.3 * math.log(2), 1 + 0.3 * math.log(4)])

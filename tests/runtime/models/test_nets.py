@@ -10,7 +10,7 @@ import torch
 from lib.lazily import decoder_module, make
 from lib.models.family_configs import random_model
 
-from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.engine.forward_call import ForwardCall
 from decgraph.runtime.models.engine.of import engine_of
@@ -45,7 +45,7 @@ def rows(model: HFCausal) -> list[torch.Tensor]:
 def test_a_family_with_an_entry_runs_as_the_decoder_on_the_modules_weights(name: str) -> None:
     module = random_model(name, torch.float32).eval()
     model = model_of(module, entry=True)
-    assert isinstance(model.net.decoder, Decoder)
+    assert isinstance(model.net.decoder, TransformerDecoder)
     for found in rows(model):
         torch.testing.assert_close(found, own(module), rtol=1e-3, atol=1e-3)
     theirs = {p.untyped_storage().data_ptr() for p in module.parameters()}

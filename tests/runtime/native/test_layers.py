@@ -1,4 +1,4 @@
-"""Native layers against `Decoder`'s own code: chains, trees, batches, parts of a model, families of the plain shape."""
+"""Native layers against the code of `TransformerDecoder`: chains, trees, batches, parts, families of the plain shape."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lib.lazily import make
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Shape
 from decgraph.runtime.native.decoder import NativeDecoder, native
@@ -56,7 +56,7 @@ def small(heads=4, kv_heads=2, head=16, inner=40, width=24, biases=False, norms=
             some = tuple(numbers(len(m)) for m in matrices) if biases else ()
             products[f"{n}.{name}"] = Product(*matrices, biases=some)
     frequencies = 10000.0 ** -(torch.arange(0, shape.rotary or head, 2) / (shape.rotary or head))
-    return Decoder(shape, weights, products, {FULL: (frequencies, 1.1)})
+    return TransformerDecoder(shape, weights, products, {FULL: (frequencies, 1.1)})
 
 
 def run(decoder, batch=1, seed=0, scattered=False):
@@ -173,7 +173,7 @@ def test_blocks_are_their_float32_model(isa):
         )
         real[name] = Product(*(torch.from_numpy(gguf.quants.dequantize(r, kind)) for r in raw))
     mine = NativeDecoder(decoder.shape, decoder.weights, products, decoder.ropes)
-    theirs = Decoder(decoder.shape, decoder.weights, real, decoder.ropes)
+    theirs = TransformerDecoder(decoder.shape, decoder.weights, real, decoder.ropes)
     assert mine.native
     for a, b in zip(run(mine, 2), run(theirs, 2), strict=True):
         assert float((a - b).abs().max()) < 5e-4
