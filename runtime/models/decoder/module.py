@@ -1,4 +1,4 @@
-"""Transformers' own module with the interface of `TransformerDecoder`: for families without an entry, and modules with parts or hooks
+"""Transformers' own module with `TransformerDecoder`'s interface: for families without an entry, and modules with parts or hooks
 of somebody else's (adapters, quantised weights).
 
 The module's own code runs unmodified. Attention is ours where a module takes it from transformers' registry: it writes keys and
@@ -237,7 +237,7 @@ class _Found:
 
 
 class ModuleDecoder:
-    """The base module of a causal or masked language model, up to the last states. See `TransformerDecoder`, whose place it takes;
+    """The base module of a causal or masked language model, up to the last states, in the place of `TransformerDecoder`;
     there may be parts of it as there are of one.
 
     encoder: it reads no cache and no masks: its attention, which has to be the registry's, has both. plain: its own last states
