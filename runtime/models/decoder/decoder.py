@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
@@ -196,7 +196,9 @@ class TransformerDecoder:
     def quantized(self, bits: int) -> TransformerDecoder:
         """The same layers with their matrices rounded to so many bits, row by row."""
         products = {
-            name: p if name in ("out", "embed") else Product(*(rounded(w, bits) for w in p.dequantised()), biases=p.biases)
+            name: p
+            if name in ("out", "embed")
+            else Product(*(cast("Tensor", rounded(w, bits)) for w in p.dequantised()), biases=p.biases)
             for name, p in self.products.items()
         }
         return self.copied(products=products)

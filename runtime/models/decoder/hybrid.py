@@ -12,7 +12,7 @@ import copy
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +20,14 @@ from transformers import Cache, DynamicCache
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.module import _CALL, _TOLERANCE, ModuleDecoder, ShapeProbe, Written, _Found, attending
+from decgraph.runtime.models.decoder.module_parts import Numbered
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING
 from decgraph.runtime.models.decoder.states import Work, Works
 from decgraph.runtime.models.tape import Tape
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
+    from transformers import PreTrainedModel
     from transformers.cache_utils import LinearAttentionLayer
     from transformers.modeling_outputs import BaseModelOutputWithPast
 
@@ -41,7 +43,7 @@ class Mixer(nn.Module):
     def __init__(self, inner: nn.Module, number: int, states: int) -> None:
         super().__init__()
         self.inner, self.number, self.states = inner, number, states
-        self.layer_idx = inner.layer_idx
+        self.layer_idx = cast("Numbered", inner).layer_idx
         self.several = True  # it continues a state by several tokens at once
         named = list(inspect.signature(inner.forward).parameters)
         self.cache = next(n for n in ("cache_params", "past_key_values") if n in named)
@@ -62,7 +64,7 @@ class Mixer(nn.Module):
                 continue
             given = [torch.cat([*(d.entered[m][None] for d in w.pending), hidden_states[row, : w.chain]])
                      for row, w in zip(rows, works, strict=True)]  # fmt: skip
-            made, state = self.run(torch.stack(given), [w.state and w.state[m] for w in works])
+            made, state = self.run(torch.stack(given), [None if w.state is None else w.state[m] for w in works])
             for n, (row, work) in enumerate(zip(rows, works, strict=True)):
                 out[row, : work.chain] = made[n, len(work.pending) :]
                 work.after[m] = _one(state, n)
@@ -79,7 +81,8 @@ class Mixer(nn.Module):
     def _along(self, paths: Sequence[tuple[int, int, list[int]]], works: Sequence[Work], out: Tensor) -> None:
         """Runs all paths at once, padded at their ends, and fills in the outputs of new draft tokens."""
         m, longest = self.number, max(len(path) for _, _, path in paths)
-        rows, begun = [], []
+        rows: list[Tensor] = []
+        begun: list[LinearAttentionLayer | None] = []
         for row, start, path in paths:
             work = works[row]
             nodes = [*work.known, *work.drafted]
@@ -102,8 +105,9 @@ class Mixer(nn.Module):
         all n after it."""
         from transformers.cache_utils import LinearAttentionLayer
 
-        state = LinearAttentionLayer(number_of_states=self.states) if begun[0] is None else _joined(begun)
-        cache = Cache(layers=[state] * (self.layer_idx + 1))
+        known = [one for one in begun if one is not None]
+        state = _joined(known) if known else LinearAttentionLayer(number_of_states=self.states)
+        cache = Cache(layers=[state for _ in range(self.layer_idx + 1)])
         whole = self.several or begun[0] is None or given.shape[1] == 1
         parts = [given] if whole else list(given.split(1, dim=1))
         made = []
@@ -174,7 +178,7 @@ class HybridDecoder(ModuleDecoder):
     recurrent = True
 
     def __init__(
-        self, base: nn.Module, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None
+        self, base: PreTrainedModel, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None
     ) -> None:
         super().__init__(base, name, encoder=encoder, plain=plain)
         parts = list(base.modules())
@@ -182,8 +186,12 @@ class HybridDecoder(ModuleDecoder):
         if not self.mixers:
             found = _recurrent_parts(base, self.name)
             kept = DynamicCache(config=self.config).layers
-            self.mixers = [Mixer(part, n, getattr(kept[part.layer_idx], "number_of_states", 1)) for n, part in enumerate(found)]
-            self.base = self.whole = _replaced(base, dict(zip(map(id, found), self.mixers, strict=True)), {})
+            self.mixers = [
+                Mixer(part, n, getattr(kept[cast("Numbered", part).layer_idx], "number_of_states", 1))
+                for n, part in enumerate(found)
+            ]
+            made = _replaced(base, dict(zip(map(id, found), self.mixers, strict=True)), {})
+            self.base = self.whole = cast("PreTrainedModel", made)  # a copy of it
         named = inspect.signature(type(base).forward).parameters
         self._cache = next(n for n in ("past_key_values", "cache_params") if n in named)
         self._positions = "position_ids" in named
@@ -210,7 +218,8 @@ class HybridDecoder(ModuleDecoder):
         return sorted({kind for kind in super()._types if kind in (FULL, SLIDING)}) or [FULL]
 
     def _given(self, cache: Cache, positions: Tensor) -> dict[str, object]:
-        return {self._cache: cache, "use_cache": True} | ({"position_ids": positions} if self._positions else {})
+        given: dict[str, object] = {self._cache: cache, "use_cache": True}
+        return given | {"position_ids": positions} if self._positions else given
 
     def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: ShapeProbe) -> BaseModelOutputWithPast:
         return self.base(input_ids=ids, **self._given(seen, torch.arange(ids.shape[1], device=self.device)[None]))
@@ -233,7 +242,7 @@ class HybridDecoder(ModuleDecoder):
         tree = {0: [0], 1: [0, 1], 2: [0, 1, 2], 3: [0, 1, 2, 3], 4: [0, 1, 2, 3, 4], 5: [0, 1, 2, 5], 6: [0, 1, 2, 5, 6]}
         for more in ({}, {7: [0, 1, 2, 5, 6, 7], 8: [0, 1, 2, 5, 6, 7, 8]}):
             if more:
-                tree, work = more, Work(work.after, work.drafted[2:], 1, [], [], [-1])
+                tree, work = more, Work(work.state_after(), work.drafted[2:], 1, [], [], [-1])
             full = torch.zeros(1, 1, len(tree), 16, dtype=torch.bool)
             near = full.clone()
             for n, path in enumerate(tree.values()):
@@ -285,7 +294,7 @@ class HybridDecoder(ModuleDecoder):
 
 
 @torch.no_grad()
-def _recurrent_parts(base: nn.Module, name: str) -> list[nn.Module]:
+def _recurrent_parts(base: PreTrainedModel, name: str) -> list[nn.Module]:
     """The modules that keep states in transformers' cache, in the order in which they run. Raises DecError where a module does
     that in another way than decgraph follows."""
     running: list[nn.Module] = []
@@ -313,9 +322,11 @@ def _recurrent_parts(base: nn.Module, name: str) -> list[nn.Module]:
 
         return note
 
-    def attend(*args: object, **kwargs: object) -> object:
+    def attend(
+        key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
         attends.add(id(running[-1]) if running else 0)
-        return write(*args, **kwargs)
+        return write(key_states, value_states, layer_idx, *args, **kwargs)
 
     for method in keep:
         setattr(cache, method, noting(method))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +17,27 @@ from decgraph.runtime.models.heads.base import LayerConfig
 from decgraph.runtime.models.heads.parts import PairLayer
 from decgraph.runtime.native.decoder import native
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
 _log = logging.getLogger("decgraph.engine")
 
 
-def decoder_of_layers(module: nn.Module) -> TransformerDecoder | None:
+class DraftLayers(Protocol):
+    """What is read of a drafting head's module, as those of runtime/models/heads and zoo/modeling.py have it."""
+
+    config: LayerConfig | PretrainedConfig
+    layers: nn.ModuleList
+    rotary: nn.Module
+
+
+def decoder_of_layers(module: DraftLayers) -> TransformerDecoder | None:
     """The decoder of a head's layers on the states [B, T, width] that enter the first one; None where they have something that
-    the decoder does not know. module: with `config`, `layers` and `rotary`, as those of runtime/models/heads have."""
+    the decoder does not know."""
     base = nn.Module()
     base.layers, base.rotary = nn.ModuleList(module.layers), module.rotary
     try:
-        config = module.config.to_dict()
+        config: dict[str, object] = {**module.config.to_dict()}
         made_of = type(module.layers[0]).__module__
         if config["model_type"] not in FAMILIES and made_of.startswith("transformers.") and ".llama." not in made_of:
             raise UnknownToDecoder(f"there is no entry for {config['model_type']}")

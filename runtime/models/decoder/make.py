@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from decgraph.runtime.models.decoder.families import STATES, shape_of
 from decgraph.runtime.models.decoder.hybrid import HybridDecoder
 from decgraph.runtime.models.decoder.layers import frequencies
 from decgraph.runtime.models.decoder.module import ATTENTION, ModuleDecoder, attending
-from decgraph.runtime.models.decoder.module_parts import layer_list
+from decgraph.runtime.models.decoder.module_parts import Numbered, layers_of
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, UnknownToDecoder
@@ -28,6 +29,9 @@ from decgraph.runtime.models.tape import Tape
 from decgraph.runtime.models.watch import borrows, runs_others
 from decgraph.runtime.native.decoder import native
 from decgraph.runtime.native.linear import output_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _log = logging.getLogger("decgraph.engine")
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest number; else 1e-1
@@ -41,13 +45,15 @@ def net_of_module(module: nn.Module, name: str = "", *, entry: bool = True) -> N
     Raises DecError for a module that has neither: one whose layers are in no list or do not use the attention of transformers'
     registry, whose logits are more than scaled or capped, or whose rotary positions change all rows of a cache.
     """
+    module = cast("PreTrainedModel", module)
     boundary, kind = boundary_of(module.config), type(module).__name__
     if boundary is not None and boundary.recomputed:
         raise DecError(f"{kind} is not supported: its {boundary.kind} changes all rows of a cache")
     module.eval()
     if not borrows(module):
         module.requires_grad_(False)
-    base, encoder, out = module.base_model, kind.endswith("ForMaskedLM"), module.get_output_embeddings()
+    base, encoder = cast("PreTrainedModel", module.base_model), kind.endswith("ForMaskedLM")
+    out = cast("nn.Module | None", module.get_output_embeddings())
     config = base.config.get_text_config().to_dict()
     wanted = _own_scores(module) if encoder else None
     if encoder:
@@ -55,7 +61,7 @@ def net_of_module(module: nn.Module, name: str = "", *, entry: bool = True) -> N
         _start_at_zero(module)
     recurrent = is_recurrent(module)
     whole = (HybridDecoder if recurrent else ModuleDecoder)(base, name or kind, encoder=encoder)
-    read = _readout(module) if encoder else None
+    read: Callable[[Tensor], Tensor] | None = _readout(module) if encoder else None
     head = getattr(module, "head", None)  # ModernBERT's, between the last state and the output matrix
     plain = whole.causally if encoder else partial(own_states, base)
     found = decoder_of(base, plain) if entry and not recurrent else None
@@ -86,7 +92,8 @@ def net_of_module(module: nn.Module, name: str = "", *, entry: bool = True) -> N
 def net_of_live(module: nn.Module, name: str) -> Net:
     """The net of a causal module of which nothing is wanted but its distributions. Raises DecError, by name, for one that
     cannot be run on masks, positions and caches from outside."""
-    base = module.base_model
+    module = cast("PreTrainedModel", module)
+    base = cast("PreTrainedModel", module.base_model)
     recurrent = is_recurrent(module)
     whole = (HybridDecoder if recurrent else ModuleDecoder)(base, name).probed()
     head = read_out(module, name)
@@ -97,12 +104,12 @@ def net_of_live(module: nn.Module, name: str) -> Net:
     return Net(used, base.config.get_text_config().to_dict(), base=base, read=head)
 
 
-def read_out(module: nn.Module, name: str) -> Callable[[Tensor], Tensor]:
+def read_out(module: PreTrainedModel, name: str) -> Callable[[Tensor], Tensor]:
     """A function from last states [n, width] to logits [n, V]: the module's output matrix, its scaling and its soft cap.
 
     Raises DecError if the result differs from the module's own logits.
     """
-    config, matrix = module.config.get_text_config(), module.get_output_embeddings()
+    config, matrix = module.config.get_text_config(), cast("nn.Module | None", module.get_output_embeddings())
     if matrix is None:
         raise DecError(f"{name!r} is not supported: {type(module).__name__} has no output matrix")
     output = output_of(matrix)
@@ -119,7 +126,7 @@ def read_out(module: nn.Module, name: str) -> Callable[[Tensor], Tensor]:
         return logits
 
     with torch.no_grad():
-        ids = torch.tensor([[0, 1]], device=matrix.weight.device)
+        ids = torch.tensor([[0, 1]], device=cast("nn.Linear", matrix).weight.device)
         last = module.base_model(input_ids=ids, use_cache=False).last_hidden_state
         mine, theirs = head(last).double(), module(input_ids=ids, use_cache=False).logits.double()
     if not float((mine - theirs).abs().max()) <= 1e-2 * float(theirs.abs().max().clamp_min(1e-6)):
@@ -131,7 +138,7 @@ def read_out(module: nn.Module, name: str) -> Callable[[Tensor], Tensor]:
     return head
 
 
-def own_states(base: nn.Module, ids: Tensor) -> Tensor:
+def own_states(base: PreTrainedModel, ids: Tensor) -> Tensor:
     """A base module's own last states [1, n, width] of tokens int64[1, n]."""
     config = base.config.get_text_config()
     attention = config._attn_implementation
@@ -140,7 +147,7 @@ def own_states(base: nn.Module, ids: Tensor) -> Tensor:
     return last
 
 
-def decoder_of(base: nn.Module, plain: Callable[[Tensor], Tensor]) -> TransformerDecoder | None:
+def decoder_of(base: PreTrainedModel, plain: Callable[[Tensor], Tensor]) -> TransformerDecoder | None:
     """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None
     where it has something that the decoder does not know: then the module runs as it is, and `forwards.py` and the log say
     why. The module's joined matrices become views of shared storage, with the same values, unless they are a caller's
@@ -161,7 +168,7 @@ def decoder_of(base: nn.Module, plain: Callable[[Tensor], Tensor]) -> Transforme
     return None
 
 
-def of_module(base: nn.Module) -> TransformerDecoder:
+def of_module(base: PreTrainedModel) -> TransformerDecoder:
     """The decoder of a base module. Raises UnknownToDecoder where it has something that the decoder does not know."""
     if base.training:
         raise UnknownToDecoder("it is in training mode")
@@ -223,13 +230,13 @@ _HALF = 0.1  # root mean squares, of 16 bits: rounding adds up over layers; anot
 
 def _number(base: nn.Module) -> None:
     """Numbers attentions that do not have the number of their layer (DistilBERT)."""
-    for index, layer in enumerate(layer_list(base)[-1]):
+    for index, layer in enumerate(layers_of(base)):
         for part in layer.modules():
             if "Attention" in type(part).__name__ and getattr(part, "layer_idx", None) is None:
-                part.layer_idx = index
+                cast("Numbered", part).layer_idx = index
 
 
-def _start_at_zero(module: nn.Module) -> None:
+def _start_at_zero(module: PreTrainedModel) -> None:
     """Drops the rows of a position table that no position has: RoBERTa counts from its padding's id + 1."""
     embeddings = getattr(module.base_model, "embeddings", None)
     table, pad = (getattr(embeddings, name, None) for name in ("position_embeddings", "padding_idx"))
@@ -259,8 +266,8 @@ def _readout(module: nn.Module) -> nn.Module | None:
         ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
         ("generator_predictions", "generator_lm_head"),
     ):
-        parts: list[nn.Module | None] = [getattr(module, name, None) for name in names]
-        if all(isinstance(part, nn.Module) for part in parts):
+        parts = [part for name in names if isinstance(part := getattr(module, name, None), nn.Module)]
+        if len(parts) == len(names):
             return nn.Sequential(*parts)
     return None
 
@@ -271,9 +278,9 @@ def _sample(size: int, device: torch.device) -> Tensor:
 
 
 @torch.no_grad()
-def _own_scores(module: nn.Module) -> Tensor:
+def _own_scores(module: PreTrainedModel) -> Tensor:
     """float64[n, vocabulary]: the scores of the sample by the module's own forward, with the library's attention."""
-    table = module.get_input_embeddings().weight
+    table = cast("nn.Embedding", module.get_input_embeddings()).weight
     with attending(module.config, None, "eager"):
         scores: Tensor = module(input_ids=_sample(len(table), table.device)[None]).logits[0]
     return scores.double()

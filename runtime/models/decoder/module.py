@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,16 @@ from transformers import AttentionInterface, Cache
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import DecoderPart
-from decgraph.runtime.models.decoder.module_parts import Entering, OfRank, asked, layer_list, part_of, reading, with_layers
+from decgraph.runtime.models.decoder.module_parts import (
+    Entering,
+    Numbered,
+    OfRank,
+    asked,
+    layers_of,
+    part_of,
+    reading,
+    with_layers,
+)
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING
 from decgraph.runtime.models.parts import LayerUse
 from decgraph.runtime.models.rounding import rounded
@@ -31,7 +40,7 @@ from decgraph.runtime.models.tape import Tape
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
-    from transformers import PretrainedConfig
+    from transformers import PretrainedConfig, PreTrainedModel
     from transformers.cache_utils import CacheLayerMixin
     from transformers.modeling_outputs import BaseModelOutputWithPast
 
@@ -46,7 +55,7 @@ _TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over
 
 
 def _attention(
-    module: nn.Module,
+    module: Numbered,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -112,7 +121,9 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @contextmanager
-def attending(config: PretrainedConfig, call: Written | Tape | None = None, attention: str = ATTENTION) -> Iterator[None]:
+def attending(
+    config: PretrainedConfig, call: Written | Tape | None = None, attention: str | None = ATTENTION
+) -> Iterator[None]:
     """Inside, a module with this config has an attention of the registry, which serves a call: a `Written` or a tape. The
     previous one is there again at the end: others may use the module too."""
     had = config._attn_implementation
@@ -250,7 +261,7 @@ class ModuleDecoder:
     recurrent = False  # whether it has layers with states (hybrid.py)
 
     def __init__(
-        self, base: nn.Module, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None
+        self, base: PreTrainedModel, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None
     ) -> None:
         self.base, self.name, self.encoder, self._plain = base, name or type(base).__name__, encoder, plain
         self._known: _Found | None = None
@@ -261,7 +272,7 @@ class ModuleDecoder:
     @cached_property
     def listed(self) -> list[nn.Module]:
         """All layers of the module, whichever run."""
-        return list(layer_list(self.whole)[-1])
+        return list(layers_of(self.whole))
 
     @property
     def layers(self) -> int:
@@ -302,8 +313,7 @@ class ModuleDecoder:
     @property
     def embedding(self) -> Tensor:
         """The input embeddings [vocabulary, width]."""
-        weight: Tensor = self.base.get_input_embeddings().weight
-        return weight
+        return cast("nn.Embedding", self.base.get_input_embeddings()).weight
 
     @property
     def lookup(self) -> nn.Module:
@@ -356,7 +366,7 @@ class ModuleDecoder:
         for layer in made.listed:
             for part in layer.modules():
                 if isinstance(part, nn.Linear):
-                    part.weight.data = rounded(part.weight.data, bits)
+                    part.weight.data = cast("Tensor", rounded(part.weight.data, bits))
         return made._like(self.part)
 
     def expert(self, rank: int, name: str) -> ModuleDecoder:
@@ -389,7 +399,7 @@ class ModuleDecoder:
         uses = made.uses
         groups = {use.reads: Entering() for use in uses if use.reads is not None}
         parts = [reading(part_of(self.listed[use.layer], use), use, groups) for use in uses]
-        made.base = with_layers(self.whole, nn.ModuleList(parts))
+        made.base = cast("PreTrainedModel", with_layers(self.whole, nn.ModuleList(parts)))  # a copy of it
         if not part.norm:
             norm = self.norm
             made.base._modules = {k: nn.Identity() if v is norm else v for k, v in made.base._modules.items()}
@@ -544,7 +554,8 @@ class ModuleDecoder:
             found, window = self._kind(layer, masks, seen)
             kinds.append(found)
             windows.append(window)
-        last: Tensor = out.last_hidden_state
+        last = out.last_hidden_state
+        assert last is not None, "a base module gives its last states"
         return _Found(
             {layer: place for place, layer in enumerate(seen.order)},
             tuple(kinds),
@@ -598,7 +609,8 @@ class ModuleDecoder:
                 full[0, 0, row, seen] = True
                 near[0, 0, row, [p for p in seen if window is None or positions[row] - min(p, 2) < window]] = True
             ids = torch.tensor([[tokens[c] for c in places]], device=dev)
-            at, masks = torch.tensor([positions], device=dev), {FULL: full.to(dev), SLIDING: near.to(dev)}
+            at = torch.tensor([positions], device=dev)
+            masks: dict[str | int, Tensor | None] = {FULL: full.to(dev), SLIDING: near.to(dev)}
             out = self(ids, at, torch.tensor([places], device=dev), keys, values, masks)
             got += list((out[0] if self.part.taps else out)[0])
         for path, mine in ((tokens[:3], got[2]), ([*tokens[:2], tokens[3]], got[3])):
@@ -625,7 +637,7 @@ def _listen(base: nn.Module, seen: ShapeProbe) -> list[RemovableHandle]:
     """Notes the arguments of attention modules (those with a layer index)."""
 
     def note(module: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        layer = int(module.layer_idx)
+        layer = int(cast("Numbered", module).layer_idx)
         mask = kwargs.get("attention_mask", next((a for a in args if isinstance(a, Tensor) and a.ndim == 4), None))
         if isinstance(mask, Tensor):
             seen.masks[layer] = mask

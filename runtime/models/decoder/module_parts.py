@@ -7,12 +7,27 @@ code runs for the other one.
 from __future__ import annotations
 
 import copy
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.parts import LayerUse
+
+
+class Numbered(Protocol):
+    """What is read of an attention or a recurrent layer: its layer's number."""
+
+    layer_idx: int
+
+
+class _Router(Protocol):
+    """What is read of a router: its matrix [experts, width], and how many of the best it gives."""
+
+    weight: Tensor
+    top_k: int
+
 
 _PERCEPTRONS = ("mlp", "feed_forward", "ffn", "block_sparse_moe")
 
@@ -113,17 +128,25 @@ _LISTS = (("layers",), ("encoder", "layer"), ("transformer", "layer"), ("encoder
 def layer_list(base: nn.Module) -> list[nn.Module]:
     """The modules from a base model down to its list of layers, the list last. Raises DecError for a model without one."""
     for names in _LISTS:
-        found = [base]
+        found: list[nn.Module | None] = [base]
         for name in names:
             found.append(getattr(found[-1], name, None))
         if isinstance(found[-1], nn.ModuleList):
-            return found
+            return [part for part in found if part is not None]
     raise DecError(f"{type(base).__name__} is not supported: it has no list of layers")
+
+
+def layers_of(base: nn.Module) -> nn.ModuleList:
+    """A base model's list of layers. Raises DecError for a model without one."""
+    last = layer_list(base)[-1]
+    assert isinstance(last, nn.ModuleList), "the list is the last"
+    return last
 
 
 def with_layers(base: nn.Module, layers: nn.ModuleList) -> nn.Module:
     """A base model with another list of layers, everything else shared."""
-    old, new = layer_list(base), layers
+    old = layer_list(base)
+    new: nn.Module = layers
     for outer, inner in zip(reversed(old[:-1]), reversed(old[1:]), strict=True):
         made = copy.copy(outer)
         made._modules = {name: new if child is inner else child for name, child in outer._modules.items()}
@@ -146,14 +169,15 @@ class OfRank(nn.Module):
 
 def asked(router: nn.Module, rank: int, name: str) -> nn.Module:
     """The router with as many best experts as the rank needs. Raises DecError where it does not give them best first."""
-    count = int(getattr(router, "num_experts", 0) or router.weight.shape[0])
+    theirs = cast("_Router", router)
+    count = int(getattr(router, "num_experts", 0) or theirs.weight.shape[0])
     if not 1 <= rank <= count:
         raise DecError(f"{name!r} has no expert({rank}): a router has {count} experts", hint=f"a rank in 1..{count}")
     made = copy.copy(router)
-    made.top_k = rank
-    width = int(router.weight.shape[-1])
+    cast("_Router", made).top_k = rank
+    width = int(theirs.weight.shape[-1])
     with torch.no_grad():
-        out = made(torch.linspace(-1, 1, width, device=router.weight.device, dtype=router.weight.dtype)[None])
+        out = made(torch.linspace(-1, 1, width, device=theirs.weight.device, dtype=theirs.weight.dtype)[None])
     good = isinstance(out, tuple) and len(out) == 3 and out[2].shape[-1] == rank and out[1].shape[-1] == rank
     if not good or bool((out[1][..., 1:] > out[1][..., :-1]).any()):
         raise DecError(f"{name!r} has no expert({rank}): {type(router).__name__} does not give its best experts in order")

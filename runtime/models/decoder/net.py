@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.module import ModuleDecoder
 
 
+class _Matrix(Protocol):
+    """What reads out, as a matrix [vocabulary, width]."""
+
+    weight: Tensor
+
+
 class Net:
     """A model's decoder, with its settings (config.json's, as a dictionary). base: the module of transformers that it was made
     of, where there is one. read: what turns last states into logits, where the decoder itself does not."""
@@ -30,7 +36,7 @@ class Net:
         config: Mapping[str, object],
         *,
         base: nn.Module | None = None,
-        read: nn.Module | None = None,
+        read: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self.decoder, self.config, self.base, self._read = decoder, config, base, read
         self.layers = list(range(decoder.layers))  # the same list for models of the same weights
@@ -68,8 +74,7 @@ class Net:
             (whole,) = self.decoder.products["out"].dequantised()
             return whole
         assert self._read is not None, "what reads out is the module's, where the decoder does not"
-        weight: Tensor = self._read.weight
-        return weight
+        return cast("_Matrix", self._read).weight
 
     def parameters(self) -> Iterator[Tensor]:
         """The weights [...]."""
@@ -95,7 +100,9 @@ class Net:
     @property
     def head(self) -> Callable[[Tensor], Tensor]:
         """Last states [n, width] to logits [n, vocabulary], for engines."""
-        return output_of(self._read) if self._read is not None else self.decoder.logits  # type: ignore[union-attr]
+        if self._read is not None:
+            return output_of(self._read) if isinstance(self._read, nn.Module) else self._read
+        return self.decoder.logits  # type: ignore[union-attr]
 
     @property
     def read(self) -> Callable[[Tensor], Tensor]:
@@ -108,7 +115,8 @@ class Net:
             return self.decoder.logits
         made = nn.Linear(1, 1, device="meta")
         made.weight = nn.Parameter(product.matrix, requires_grad=False)
-        made.bias = None if product.biases[0] is None else nn.Parameter(product.biases[0], requires_grad=False)
+        bias = None if product.biases[0] is None else nn.Parameter(product.biases[0], requires_grad=False)
+        made.register_parameter("bias", bias)
         made.out_features, made.in_features = product.matrix.shape
         return made
 

@@ -42,7 +42,8 @@ class Product:
 
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """[n, out]; with `added` [n, out], the sum of both."""
-        if len(self.weights) > 1:
+        count = len(self.weights)
+        if count > 1:
             y = torch.cat([F.linear(x, w, b) for w, b in zip(self.weights, self.biases, strict=True)], -1)
             return y if added is None else y.add_(added)
         weight, bias = self.weights[0], self.biases[0]

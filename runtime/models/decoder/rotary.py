@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.config import number, whole
-from decgraph.runtime.models.decoder.shape import Shape, UnknownToDecoder
+from decgraph.runtime.models.decoder.shape import Rope, Shape, UnknownToDecoder
 
 
 def frequencies(shape: Shape, device: str) -> dict[str, tuple[Tensor, float]]:
@@ -22,7 +22,7 @@ def frequencies(shape: Shape, device: str) -> dict[str, tuple[Tensor, float]]:
     return {kind: (inverse.to(device), factor) for kind, (inverse, factor) in found.items()}
 
 
-def inverse_frequencies(r: Mapping[str, object], size: int) -> tuple[Tensor, float]:
+def inverse_frequencies(r: Rope, size: int) -> tuple[Tensor, float]:
     """The frequencies float32[size / 2] of heads of which `size` numbers are turned, and the factor of their cosines and sines.
     r: settings as `llama.rotary` gives them. Raises UnknownToDecoder for kinds that transformers alone computes."""
     inverse = 1.0 / (r["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from torch import Tensor
 
 if TYPE_CHECKING:
     from torch import nn
+    from transformers import PreTrainedModel
     from transformers.cache_utils import LinearAttentionLayer
 
 _RECURRENT = {"conv", "hybrid", "linear_attention", "mamba", "mamba2", "recurrent", "rwkv"}
@@ -20,7 +21,7 @@ State: TypeAlias = (
 
 def is_recurrent(module: nn.Module) -> bool:
     """Whether a module has layers whose state cannot be rolled back."""
-    kinds = getattr(module.config.get_text_config(), "layer_types", None) or ()
+    kinds = getattr(cast("PreTrainedModel", module).config.get_text_config(), "layer_types", None) or ()
     return bool(getattr(module, "_is_stateful", False)) or bool(_RECURRENT & set(kinds))
 
 
@@ -45,11 +46,15 @@ class Work:
     known: Sequence[DraftedStates]
     above: Sequence[int]
     parents: Sequence[int]
-    after: State = field(default_factory=dict)
+    after: dict[int, LinearAttentionLayer | None] = field(default_factory=dict)
     drafted: list[DraftedStates] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.drafted = [DraftedStates({}) for _ in self.parents]
+
+    def state_after(self) -> State | None:
+        """The state that the forward leaves; None where it is still at the chain's beginning."""
+        return {m: state for m, state in self.after.items() if state is not None} or None
 
     def paths(self) -> list[tuple[int, list[int]]]:
         """The place whose state each path begins with (-1: the chain's end), and the path's places down to a leaf."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from torch import nn
 
 Names = Mapping[str, str]
+Taken = TypeVar("Taken", bound="Tensor | QuantizedBlocks")
+"""What a source gives: tensors alone, or matrices in blocks too."""
 
 
-class TensorSource(Protocol):
+class TensorSource(Protocol[Taken]):
     """Where tensors come from. Each name is taken once or more; `rest` are the names that never were."""
 
-    def take(self, name: str) -> Tensor | QuantizedBlocks | None:
+    def take(self, name: str) -> Taken | None:
         """The tensor of this name, if there is one; a matrix may be blocks."""
         ...
 
@@ -36,7 +38,7 @@ class TensorSource(Protocol):
         """The names that nobody took."""
         ...
 
-    def joined(self, parts: list[Tensor | QuantizedBlocks]) -> list[Tensor | QuantizedBlocks]:
+    def joined(self, parts: list[Taken]) -> list[Taken]:
         """Matrices [n_i, in] of one input as one [sum n_i, in], where their owner allows it; else as they are."""
         ...
 
@@ -101,7 +103,7 @@ MATRICES = ("o", "head_gate", "down", "shared_down", "q_down", "q_up", "kv_down"
 JOINED = {"qkv": ("wq", "wk", "wv"), "up": ("gate", "up"), "shared_up": ("shared_gate_proj", "shared_up_proj")}
 
 
-def canonical(shape: Shape, names: Names, source: TensorSource) -> tuple[dict[str, Tensor], dict[str, Product]]:
+def canonical(shape: Shape, names: Names, source: TensorSource[Taken]) -> tuple[dict[str, Tensor], dict[str, Product]]:
     """The tensors and products [out, in] of a model by the decoder's names. names: from these to the source's, `{i}` for the
     layer's number; "0.attn_in" says that layer 0 has none; see `llama.LLAMA`. Raises UnknownToDecoder for a tensor that is
     missing or that nobody reads."""
@@ -207,10 +209,11 @@ def canonical(shape: Shape, names: Names, source: TensorSource) -> tuple[dict[st
     return weights, products
 
 
-def _per_head(to: str, name: str, source: TensorSource, weights: dict[str, Tensor]) -> None:
+def _per_head(to: str, name: str, source: TensorSource[Taken], weights: dict[str, Tensor]) -> None:
     """Norms with a weight a head, in a list of modules."""
     found: list[Tensor] = []
     while (one := source.take(f"{name}.norms.{len(found)}.weight")) is not None:
+        assert isinstance(one, Tensor), "norms stand in no blocks"
         found.append(one)
     if found:
         weights[to] = torch.stack([w.detach() for w in found])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from math import isfinite
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -249,9 +250,10 @@ class CausalEngine:
     def compile(self, notice: Callable[[str], None]) -> bool:
         """Compile decoders with torch.compile; returns whether there is one."""
         below = self.below is not None and self.below.compile(notice)
-        if not hasattr(self.step, "compiled"):
+        compiled: Callable[[Callable[[str], None]], ForwardStep] | None = getattr(self.step, "compiled", None)
+        if compiled is None:
             return below
-        self.step = self.step.compiled(notice)
+        self.step = compiled(notice)
         return True
 
     def close(self, sequence: Hashable) -> None:
@@ -493,7 +495,8 @@ class CausalEngine:
         self, step: ForwardStep, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
     ) -> Tensor:
         """A step's last states [B, T, width] of tokens or entering states."""
-        made: Tensor = step(given, batch.positions, batch.write, part.keys, part.values, batch.masks)
+        made = step(given, batch.positions, batch.write, part.keys, part.values, batch.masks)
+        assert isinstance(made, Tensor), "taps are joined to the last states"
         return made
 
     def _softly(self, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
@@ -504,8 +507,9 @@ class CausalEngine:
         if not isinstance(step, NetStep):
             raise DecError(f"{self.name!r} reads tokens here, and a soft node has none")
         width = batch.ids.shape[1]
+        lookup: Any = step.lookup  # a module, or what a decoder has in the place of one
         rows = [
-            replaced(step.lookup, ids, {n - p.done: cell for n, cell in p.soft.items() if 0 <= n - p.done < width})
+            replaced(lookup, ids, {n - p.done: cell for n, cell in p.soft.items() if 0 <= n - p.done < width})
             for ids, p in zip(batch.ids, plans, strict=True)
         ]
         entering = step.placed(torch.cat(rows), batch.positions).view(*batch.ids.shape, -1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -29,16 +29,15 @@ from decgraph.runtime.models.parts import LayerUse, untouched
 if TYPE_CHECKING:
     from torch import nn
 
+    from decgraph.runtime.models.decoder.layers import DraftLayers
     from decgraph.runtime.models.hf_heads import HFAdapter
 
 Head = Callable[[Tensor], Tensor]
 Caches = Sequence[Tensor]
 
 
-class ReadEngine(OverCore):
+class ReadEngine(OverCore[CausalEngine]):
     """A model that reads the states of another engine with its own head. Counts what the other did for it."""
-
-    core: CausalEngine
 
     def __init__(self, core: CausalEngine, head: Head) -> None:
         self.core, self.head = core, head
@@ -87,7 +86,7 @@ def part_engine(target: HFCausal, engine: CausalEngine, uses: Sequence[LayerUse]
 
 def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: HFAdapter, name: str) -> CausalEngine:
     """`target.head(adapter(target.upto(layer)))`: the adapter is a layer with keys and values of its own."""
-    step, layout = layer_step(adapter.module)
+    step, layout = layer_step(cast("DraftLayers", adapter.module))
     return CausalEngine(
         step,
         layout,
@@ -101,7 +100,7 @@ def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: 
 
 def adapted_head(net: Net, module: nn.Module) -> Head:
     """The head of an adapter's states: the target's norm and output matrix, or the matrix after the adapter's own norm."""
-    own = module.norm
+    own = cast("nn.Module | None", module.norm)
     if own is None:
         return normed(net)
     output = net.head

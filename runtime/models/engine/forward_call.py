@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Protocol, TypeAlias
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -224,15 +224,19 @@ class OnMemories(Protocol):
     ) -> list[Output]:
         """Logits [rows, V] per call, or its DecError; `exact` computes those without a memory. Adds other engines' counts to
         `counted`."""
+        ...
 
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence."""
 
 
-class OverCore:
+Core = TypeVar("Core", bound=Engine)
+
+
+class OverCore(Generic[Core]):
     """The part of an engine whose cache is another's, `core`."""
 
-    core: Engine
+    core: Core
 
     def limit(self, budget: int) -> None:
         """Bound what is kept between calls, in bytes."""

@@ -182,7 +182,7 @@ def _joined(parts: Sequence[tuple[list[int], Output]], rows: int) -> Output:
     if len(found) == 1:
         return found[0]
     out = found[0].new_empty(rows, found[0].shape[1])
-    for at, made in parts:
+    for (at, _), made in zip(parts, found, strict=True):
         out[at] = made
     return out
 

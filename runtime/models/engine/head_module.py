@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -13,17 +13,18 @@ from decgraph.runtime.models.decoder.module import ShapeProbe, Written, additive
 from decgraph.runtime.models.engine.slots import FULL, Layout
 
 if TYPE_CHECKING:
-    from torch import nn
     from transformers import PretrainedConfig
 
     from decgraph.runtime.models.decoder.decoder import Masks
+    from decgraph.runtime.models.decoder.layers import DraftLayers
+    from decgraph.runtime.models.heads.base import LayerConfig
 
 
 class LayerStep:
     """The layers of a head as a step on the states [B, T, width] that enter the first one. A head's module has `config`,
     `layers` and `rotary`, as those of zoo/modeling.py and runtime/models/heads have."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: DraftLayers) -> None:
         config, weight = module.config, next(module.layers[0].parameters())
         self.module, self.count = module, len(module.layers)
         self.layout = Layout(
@@ -51,7 +52,7 @@ class LayerStep:
 
 
 @torch.no_grad()
-def _kept(module: nn.Module, weight: Tensor) -> tuple[tuple[int, int, int], ...]:
+def _kept(module: DraftLayers, weight: Tensor) -> tuple[tuple[int, int, int], ...]:
     """Heads and sizes of keys and values of each layer, from a forward of one state: latent attention (an MTP layer of
     DeepSeek) has others than the configuration's head_dim."""
     seen, width = ShapeProbe(), int(getattr(module, "entering", module.config.hidden_size))
@@ -64,6 +65,6 @@ def _kept(module: nn.Module, weight: Tensor) -> tuple[tuple[int, int, int], ...]
     return tuple(seen.shapes[n] for n in range(len(module.layers)))
 
 
-def _attending(config: PretrainedConfig, cache: Written) -> AbstractContextManager[None]:
+def _attending(config: LayerConfig | PretrainedConfig, cache: Written) -> AbstractContextManager[None]:
     """The engine's attention in a module of transformers; a head's own layers take masks and caches as they are."""
-    return attending(config, cache) if hasattr(config, "_attn_implementation") else nullcontext()
+    return attending(cast("PretrainedConfig", config), cache) if hasattr(config, "_attn_implementation") else nullcontext()

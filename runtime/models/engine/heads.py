@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.layers import decoder_of_layers
+from decgraph.runtime.models.decoder.layers import DraftLayers, decoder_of_layers
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, OverCore
@@ -32,12 +32,12 @@ from decgraph.runtime.native.linear import output_of
 if TYPE_CHECKING:
     from torch import nn
 
+    from decgraph.runtime.models.heads.chained import Chained
 
-class HeadsEngine(OverCore):
+
+class HeadsEngine(OverCore[CausalEngine]):
     """A target with Medusa heads. Calls of the part "heads" return [rows * heads, V], row by row; the others are the
     target's. `only` makes every call one of heads (an `HFHeads` model has nothing else)."""
-
-    core: CausalEngine
 
     def __init__(self, core: CausalEngine, module: nn.Module, *, only: bool = False) -> None:
         self.core, self.module, self.only = core, module, only
@@ -83,7 +83,12 @@ def _as_it_is(logits: Tensor) -> Tensor:
     return logits
 
 
-def layer_step(module: nn.Module) -> tuple[ForwardStep, Layout]:
+def chained(model: HFFeatures) -> Chained:
+    """The module of a head that reads features."""
+    return cast("Chained", model.module)  # or a module of the zoo that has as much
+
+
+def layer_step(module: DraftLayers) -> tuple[ForwardStep, Layout]:
     """The step of a head's layers on states: the decoder, or else the module as it is."""
     made = decoder_of_layers(module)
     if made is not None:
@@ -119,7 +124,7 @@ class FeaturesEngine(CausalEngine):
     """
 
     def __init__(self, model: HFFeatures, target: CausalEngine, head: Callable[[Tensor], Tensor]) -> None:
-        step, layout = layer_step(model.module)
+        step, layout = layer_step(chained(model))
         context = None if model.context is None else model.context - 1
         super().__init__(step, layout, head, name=model.name, size=model.vocab.size, context=context)
         self.model, self.target = model, target
@@ -214,11 +219,11 @@ class FeaturesEngine(CausalEngine):
 
     def _features(self, rows: Tensor) -> Tensor:
         """Features [n, hidden] of the target's rows [n, ...]."""
-        made: Tensor = self.model.module.project(columns(self.target, rows, self.model.module.reads, self.model.target.layers))
-        return made
+        module = chained(self.model)
+        return module.project(columns(self.target, rows, module.reads, self.model.target.layers))
 
     def _run(self, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
-        module, (count, width) = self.model.module, batch.ids.shape
+        module, (count, width) = chained(self.model), batch.ids.shape
         ids = batch.ids if module.mask is None else batch.ids.clone()
         paired = [self._paired(p, take, row) for p, take, row in zip(plans, takes, ids)]
         if count == 1 and takes[0] == width:
@@ -228,12 +233,12 @@ class FeaturesEngine(CausalEngine):
             for row, some in zip(features, paired):
                 row[: len(some)] = some
         entering = module.enter(ids, features)
-        return self.step(entering, batch.positions, batch.write, part.keys, part.values, batch.masks)
+        return self._stepped(self.step, entering, batch, part, plans, takes)
 
     def _paired(self, p: SlotPlan, take: int, ids: Tensor) -> Tensor:
         """The features [take, width] that a plan's next tokens are paired with. Of a head that drafts in parallel neither the
         tokens after the context nor their features are known: its mask is put into `ids`."""
-        module, first = self.model.module, p.done - len(p.fresh)
+        module, first = chained(self.model), p.done - len(p.fresh)
         known, late = self._known[p.call.sequence]
         if first < 0:
             at = p.start + p.done

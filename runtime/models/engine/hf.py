@@ -9,10 +9,10 @@ from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.exits import ReadEngine, adapted_engine, exit_engine, part_engine
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories, copying
-from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine, head_of
+from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine, chained, head_of
 from decgraph.runtime.models.engine.nets import fresh_engine, net_engine
 from decgraph.runtime.models.engine.plain import PlainEngine
-from decgraph.runtime.models.engine.rooted import RootedEngine
+from decgraph.runtime.models.engine.rooted import RootedEngine, rooted
 from decgraph.runtime.models.engine.taps import tap
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads, HFRooted
@@ -24,7 +24,7 @@ _log = logging.getLogger("decgraph.engine")
 
 def features_engine(model: HFFeatures) -> FeaturesEngine:
     """The engine of a head that reads features. Its target's engine keeps the states that they are made of from now on."""
-    target, module = model.target, model.module
+    target, module = model.target, chained(model)
     engine = net_engine(target)
     if module.reads is not None:
         tap(engine, target.net, module.reads, lambda: fresh_engine(target))
@@ -33,7 +33,7 @@ def features_engine(model: HFFeatures) -> FeaturesEngine:
 
 def rooted_engine(model: HFRooted) -> RootedEngine:
     """The engine of a head that reads states up to a root, as `features_engine`."""
-    target, reads = model.target, model.module.reads
+    target, reads = model.target, rooted(model).reads
     engine = net_engine(target)
     if reads is not None:
         tap(engine, target.net, reads, lambda: fresh_engine(target))

@@ -75,7 +75,7 @@ class HybridEngine(CausalEngine):
         assert isinstance(made, Tensor), "taps are joined to the last states"
         for plan, work in zip(plans, works, strict=True):
             slot = _slot(plan)
-            slot.state, slot.pending = (work.after if next(iter(work.after.values())) is not None else None), []
+            slot.state, slot.pending = work.state_after(), []
             slot.drafted.extend(work.drafted)
             if work.chain > 1 and slot.state is not None:  # most likely a prompt's end, where the next request's goes on
                 slot.earlier = dict([*slot.earlier.items(), (plan.start + plan.done + work.chain, slot.state)][-_EARLIER:])

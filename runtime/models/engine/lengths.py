@@ -110,6 +110,6 @@ def _joined(pieces: list[tuple[list[int], Output]]) -> Output:
             return made
     if len(pieces) == 1:
         return pieces[0][1]
-    rows = torch.cat([made for _, made in pieces])  # errors were returned above
+    rows = torch.cat([made for _, made in pieces if isinstance(made, torch.Tensor)])  # errors were returned above
     order = torch.tensor([place for places, _ in pieces for place in places], device=rows.device)
     return torch.empty_like(rows).index_copy_(0, order, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
 from decgraph.runtime.models.rotary import Boundary, at_length
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from decgraph.runtime.models.decoder.decoder import Masks, Out
 
 
@@ -49,7 +51,7 @@ def _lengths_engine(model: LiveModel, boundary: Boundary) -> LengthsEngine:
         fixed.module = at_length(model.module, boundary, past)
         made = fresh_engine(fixed)
         if (found := forward_of(fixed)) is not None:  # told of the model, not of the module with fixed frequencies
-            note(model.module.base_model, found)
+            note(cast("PreTrainedModel", model.module).base_model, found)
         return made
 
     return LengthsEngine(make, boundary.length)

@@ -103,7 +103,8 @@ class CanvasStep:
         step, given = self.decoder, cells.view(*shape, *cells.shape[1:])
         if cells.is_floating_point():
             step, given = self._above, self.decoder.placed(cells, part.positions).view(given.shape)
-        last: Tensor = step(given, part.positions, part.positions, *self._rows(part), self._masks(part))
+        last = step(given, part.positions, part.positions, *self._rows(part), self._masks(part))
+        assert isinstance(last, Tensor), "nothing is tapped"
         return last.reshape(-1, last.shape[-1])
 
     def _rows(self, part: FreshPositions) -> tuple[list[Tensor], list[Tensor]]:

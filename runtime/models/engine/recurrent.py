@@ -12,7 +12,7 @@ import copy
 import logging
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from decgraph.runtime.models.interface import Path, SoftCell, check_path, check_
 
 if TYPE_CHECKING:
     from torch import nn
+    from transformers import PreTrainedModel
 
 _log = logging.getLogger("decgraph.engine")
 _CACHES = ("past_key_values", "cache_params", "state")  # what transformers calls them
@@ -44,6 +45,7 @@ def recurrent_engine(model: LiveModel) -> Engine:
         return made
     except DecError as error:
         refused = str(error.diagnostics[0])
+    base = cast("PreTrainedModel", model.module).base_model
     try:
         gap = _gap(model)
     except Exception as error:  # the library's own code: without a state that can be copied, whole texts are computed
@@ -55,11 +57,11 @@ def recurrent_engine(model: LiveModel) -> Engine:
                 model.name,
                 refused,
             )
-            note(model.module.base_model, ForwardChoice("module", reason="its recurrent layers compute tokens one at a time"))
+            note(base, ForwardChoice("module", reason="its recurrent layers compute tokens one at a time"))
             return RecurrentEngine(model)
         reason = f"its state continues a text otherwise than a whole forward, by {gap:.1e}"
     _log.warning("%r has recurrent layers, and computes whole texts in every call: %s", model.name, reason)
-    note(model.module.base_model, ForwardChoice("module", reason=f"its recurrent layers compute whole texts: {reason}"))
+    note(base, ForwardChoice("module", reason=f"its recurrent layers compute whole texts: {reason}"))
     return PlainEngine(model)
 
 

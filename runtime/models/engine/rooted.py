@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -20,6 +21,14 @@ from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.taps import columns
 from decgraph.runtime.models.heads.rooted import Before
 from decgraph.runtime.models.hf_heads import HFRooted
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.heads.rooted import Rooted
+
+
+def rooted(model: HFRooted) -> Rooted:
+    """The module of a head that reads states up to a root."""
+    return cast("Rooted", model.module)
 
 
 @dataclass
@@ -79,7 +88,7 @@ class RootedEngine:
 
     def _one(self, call: ForwardCall, want: ForwardCall) -> Tensor:
         """The rows of a call whose root is the context's last token."""
-        before, module = self._before(want), self.model.module
+        before, module = self._before(want), rooted(self.model)
         root, position = int(call.context[-1]), len(call.context) - 1
         tokens = call.draft_tokens()
         paths: dict[int, tuple[int, ...]] = {-1: (root,)}
@@ -109,7 +118,7 @@ class RootedEngine:
     def _before(self, want: ForwardCall) -> Before:
         """What the head reads of the positions before the root, from what is kept of a shorter context where there is some."""
         known = list(map(int, want.context))
-        kept, module = self._kept.get(want.sequence), self.model.module
+        kept, module = self._kept.get(want.sequence), rooted(self.model)
         if kept is not None and kept.tokens == known:
             return kept.before
         if not known:
