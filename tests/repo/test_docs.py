@@ -42,6 +42,10 @@ REAL = ["docs/tutorial.md", "docs/your-model.md"]
 QUICK = [page for page in PAGES if page.startswith(("README", "docs/tutorial", "docs/errors"))]
 """The pages that `make test` runs; `make slow` runs the others."""
 
+GALLERY = [page for page in PAGES if page.startswith("docs/gallery/")]
+CASES = [pytest.param(page, marks=pytest.mark.nightly) if page in set(GALLERY) - set(GALLERY[::10]) else page for page in PAGES]
+"""lab/gallery.py writes all pages of the gallery in one way, of programs that other tests run: CI runs every tenth of them."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -142,14 +146,14 @@ def same_text(expected: str, got: str) -> bool:
 
 @pytest.mark.budget()
 @pytest.mark.quick(*QUICK)
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", CASES)
 def test_python_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_script(page, blocks(page, "python", "py"), tmp_path)
 
 
 @pytest.mark.budget()
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", CASES)
 def test_dec_blocks(page: str) -> None:
     for block in blocks(page, "dec"):
         if "broken" not in block.marks:
@@ -166,7 +170,7 @@ def test_dec_blocks(page: str) -> None:
 
 @pytest.mark.budget()
 @pytest.mark.quick(*QUICK)
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", CASES)
 def test_console_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     shown = blocks(page, "console", "sh", "bash")
