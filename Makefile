@@ -18,7 +18,8 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What pyright reads; mypy reads the whole package. Kernels (backends/triton/kernels) are Triton's language and no Python.
 TYPED := $(foreach room,bench check cli dsl editor hf ir passes scale serve stdlib views zoo \
     backends/exact backends/reference backends/torch backends/triton/models backends/triton/ops \
-    runtime/models/gguf runtime/models/heads runtime/native runtime/reals runtime/tune,decgraph/$(room)) \
+    runtime/models/decoder runtime/models/engine runtime/models/gguf runtime/models/heads \
+    runtime/native runtime/reals runtime/tune,decgraph/$(room)) \
     decgraph/backends/triton/*.py decgraph/runtime/*.py decgraph/*.py
 
 help:  ## list the targets
