@@ -70,7 +70,14 @@ def net_of_module(module: nn.Module, name: str = "", *, entry: bool = True) -> N
         for n in ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
         if config.get(n) not in (None, 0, 1.0)
     ]
-    if found is not None and type(out) is nn.Linear and read is None and head is None and not runs_others(out):
+    if (
+        found is not None
+        and out is not None
+        and type(out) is nn.Linear
+        and read is None
+        and head is None
+        and not runs_others(out)
+    ):
         product = Product(out.weight.detach(), biases=(None if out.bias is None else out.bias.detach(),))
         made = Net(found.copied(products={**found.products, "out": product}), config, base=base)
     else:
