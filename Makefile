@@ -19,7 +19,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 TYPED := $(foreach room,bench check cli dsl editor hf ir passes scale serve stdlib views zoo \
     backends/exact backends/reference backends/torch backends/triton/models backends/triton/ops \
     runtime/models/gguf runtime/models/heads runtime/native runtime/reals runtime/tune,decgraph/$(room)) \
-    decgraph/backends/triton/*.py decgraph/runtime/*.py decgraph/*.py
+    decgraph/backends/triton/*.py decgraph/runtime/models/*.py decgraph/runtime/*.py decgraph/*.py
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
