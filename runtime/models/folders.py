@@ -175,9 +175,10 @@ def ends(at: Path) -> frozenset[int]:
         if file.is_file():
             found = settings(file).get("eos_token_id")
             tokens = found if isinstance(found, list) else [] if found is None else [found]
-            if not all(type(token) is int for token in tokens):
+            known = [token for token in tokens if type(token) is int]
+            if len(known) < len(tokens):
                 raise DecError(f"{file} has {found!r} for eos_token_id", hint="the number of a token, or a list of them")
-            return frozenset(tokens)
+            return frozenset(known)
     return frozenset()
 
 

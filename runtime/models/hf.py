@@ -76,6 +76,7 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
         except (DecError, TypeError) as refused:  # TypeError: a forward that takes no keyword arguments but its own
             return _live(folder, vocab, refused, placed)
         if differs is not None:
+            assert net.base is not None, "it is made of a module"
             note(net.base, ForwardChoice("module", reason=str(differs)))
     from decgraph.runtime.models.hf_causal import HFCausal
 
@@ -215,8 +216,9 @@ def features_model(module: nn.Module, target: HFCausal, name: str) -> HFFeatures
     from decgraph.runtime.models.heads.staged import Staged
     from decgraph.runtime.models.hf_heads import HFFeatures, HFRooted, HFStaged
 
-    kind = HFRooted if isinstance(module, Rooted) else HFStaged if isinstance(module, Staged) else HFFeatures
-    return kind(module, target, name)
+    if isinstance(module, Rooted):
+        return HFRooted(module, target, name)
+    return HFStaged(module, target, name) if isinstance(module, Staged) else HFFeatures(module, target, name)
 
 
 def load_adapter(path: str | Path, target: HFCausal) -> HFAdapter:

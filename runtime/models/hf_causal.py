@@ -41,7 +41,7 @@ class Heads(Protocol):
 
     module: nn.Module
 
-    def read(self, last: Row) -> list[Scores]:
+    def read_last(self, last: Row) -> list[Scores]:
         """See `HFHeads`."""
         ...
 
@@ -216,7 +216,7 @@ class HFCausal(Model):
         if self.attached is None:
             raise self._cannot("answer with heads; load them with load_heads and attach them with with_heads")
         forest, nodes = self._run([path], None)
-        rows: list[Scores] = self.attached.read(forest.last(nodes[path][-1:])[0])
+        rows: list[Scores] = self.attached.read_last(forest.last(nodes[path][-1:])[0])
         return rows
 
     def derive(self, how: str, *args: object) -> Model:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import wholes
 from decgraph.runtime.models.features import check_known
-from decgraph.runtime.models.heads.rooted import Before
+from decgraph.runtime.models.heads.chained import Chained
+from decgraph.runtime.models.heads.rooted import Before, Rooted
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import (
@@ -28,6 +30,31 @@ from decgraph.runtime.models.interface import (
     check_path,
 )
 from decgraph.runtime.models.reading import Reading
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+    from decgraph.runtime.models.heads.base import LayerConfig
+    from decgraph.runtime.models.heads.staged import Staged
+
+
+class FeatureHead(Protocol):
+    """What is called of a head that reads features: `Chained`, or another class with its methods (the zoo's)."""
+
+    config: LayerConfig | PretrainedConfig
+    reads: tuple[int, ...] | None
+    mask: int | None
+    own_output: bool
+
+    def __call__(self, tokens: Tensor, features: Tensor, *, position_ids: Tensor, attention_mask: Tensor) -> Tensor: ...
+
+    def project(self, states: Tensor) -> Tensor: ...
+
+    def back(self, states: Tensor) -> Tensor: ...
+
+    def unknown(self) -> Tensor: ...
+
+    def read_out(self, states: Tensor) -> Tensor: ...
 
 
 class _Head(Model):
@@ -54,7 +81,7 @@ class HFHeads(_Head):
         self._of = target.with_heads(self)
 
     @torch.no_grad()
-    def read(self, last: Row) -> list[Scores]:
+    def read_last(self, last: Row) -> list[Scores]:
         """The heads' scores on the target's last hidden state, after the final norm."""
         made = [made[0, 0] for made in self.module(last[None, None])]
         if self.module.own_output:
@@ -72,8 +99,9 @@ class HFAdapter(_Head):
     def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
         self.kind = "layers"
-        self.exit_layer: int | None = module.exit_layer
-        self.own_norm = module.norm is not None
+        adapter: Any = module  # `Adapter`, or another class with its attributes
+        self.exit_layer: int | None = adapter.exit_layer
+        self.own_norm = adapter.norm is not None
 
     @torch.no_grad()
     def apply(self, states: Mapping[int, Row]) -> dict[int, Row]:
@@ -98,6 +126,12 @@ class HFFeatures(_Head):
         attach(module, target, name)
         self._given: Memory | None = None
         self._own: dict[Path, Tensor] = {}
+
+    @property
+    def _head(self) -> FeatureHead:
+        head: Any = self.module  # of any class that `attach` takes
+        made: FeatureHead = head
+        return made
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         """Scores of the token after each path. `given` is the target's memory at the root's parent; left out,
@@ -124,18 +158,18 @@ class HFFeatures(_Head):
     @torch.no_grad()
     def _scores(self, own: Tensor) -> Scores:
         """The scores of an own output [hidden]: by the target's output matrix, or as the head reads it out."""
-        if not self.module.own_output:
+        if not self._head.own_output:
             return self.target.read_feature(own)
-        logits: Tensor = self.module.read_out(own[None])[0]
-        return self.target.scores(logits)
+        return self.target.scores(self._head.read_out(own[None])[0])
 
     def _feature(self, given: Memory, position: int) -> Tensor | None:
         """The target's feature of a position [hidden], if the memory has the states that it is made of."""
-        last = given.features.get(position)
-        if last is None or self.module.reads is None:
-            return None if last is None else self.module.project(last)
-        read = [last if n == self.target.layers else given[n].states.get(position) for n in self.module.reads]
-        return None if any(state is None for state in read) else self.module.project(torch.cat(read))
+        last: Tensor | None = given.features.get(position)
+        if last is None or self._head.reads is None:
+            return None if last is None else self._head.project(last)
+        read = [last if n == self.target.layers else given[n].states.get(position) for n in self._head.reads]
+        known: list[Tensor] = [state for state in read if state is not None]
+        return None if len(known) < len(read) else self._head.project(torch.cat(known))
 
     def _grow(self, paths: Sequence[Path], given: Memory) -> None:
         """The features at the paths and at their prefixes down to the root, depth by depth."""
@@ -152,7 +186,7 @@ class HFFeatures(_Head):
     @torch.no_grad()
     def _forward(self, paths: Sequence[Path], given: Memory) -> Tensor:
         """The features [n, width] at paths of one length whose prefixes' are known."""
-        length = len(paths[0])
+        head, length = self._head, len(paths[0])
         known = min(given.length, length - 1)
         # The paths of a call hang below one context; where they do not, they get a forward each.
         if len({p[: known + 1] for p in paths}) > 1 and len(paths) > 1:
@@ -168,7 +202,7 @@ class HFFeatures(_Head):
                 tokens.append(root[j])
                 positions.append(j - 1)
         if not known:  # a prompt of one token has no feature before it
-            features.append(self.target.token_embeddings().new_zeros(self.module.config.hidden_size))
+            features.append(self.target.token_embeddings().new_zeros(head.config.hidden_size))
             tokens.append(root[0])
             positions.append(0)
         shift = 0 if known else 1
@@ -177,12 +211,12 @@ class HFFeatures(_Head):
             for end in range(known + 2, length + 1):
                 if path[:end] not in row:
                     row[path[:end]] = len(tokens)
-                    if self.module.mask is None:
-                        features.append(self.module.back(self._own[path[: end - 1]]))
+                    if head.mask is None:
+                        features.append(head.back(self._own[path[: end - 1]]))
                         tokens.append(path[end - 1])
                     else:  # it drafts in parallel, from tokens and features that are not known
-                        features.append(self.module.unknown())
-                        tokens.append(self.module.mask)
+                        features.append(head.unknown())
+                        tokens.append(head.mask)
                     positions.append(end - 2 + shift)
         visible = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
         base = row[root] + 1
@@ -191,14 +225,13 @@ class HFFeatures(_Head):
             if n >= base:
                 visible[n] = visible[row[path[:-1]]]
                 visible[n, n] = True
-        out = self.module(
+        out = head(
             torch.tensor(tokens, device=features[0].device)[None],
             torch.stack(features)[None],
             position_ids=torch.tensor(positions, device=features[0].device)[None],
             attention_mask=_additive(visible.to(features[0].device), features[0].dtype),
         )[0]
-        made: Tensor = out[[row[p] for p in paths]]
-        return made
+        return out[[row[p] for p in paths]]
 
 
 class HFStaged(_Head):
@@ -206,7 +239,9 @@ class HFStaged(_Head):
     The first reads the target's features, each next one the features that the one before gives, of the whole text, one place
     on. All of them are run over the whole text in every call."""
 
-    def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:
+    module: Staged
+
+    def __init__(self, module: Staged, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
         self.kind = "features"
         for stage in module.stages:
@@ -228,11 +263,11 @@ class HFStaged(_Head):
         return {i: stage.back(own) for i, stage, own in found}
 
     @torch.no_grad()
-    def _scores(self, stage: nn.Module, own: Tensor) -> Scores:
+    def _scores(self, stage: Chained, own: Tensor) -> Scores:
         return self.target.scores(stage.read_out(own[None])[0]) if stage.own_output else self.target.read_feature(own)
 
     @torch.no_grad()
-    def _last(self, path: Path, given: Memory) -> tuple[nn.Module, Tensor]:
+    def _last(self, path: Path, given: Memory) -> tuple[Chained, Tensor]:
         """The module of a path's depth, and its own output [width] at the path's end."""
         known = min(given.length, len(path) - 1)
         check_known(self, given, known)
@@ -244,7 +279,9 @@ class HFStaged(_Head):
         features = {j: given.features[j] for j in range(known) if j in given.features}
         if not known:  # a prompt of one token has no feature before it
             features = {-1: self.target.token_embeddings().new_zeros(self.module.config.hidden_size)}
+        found: list[tuple[Chained, Tensor]] = []
         for end, stage in zip(range(known, len(path)), self.module.stages, strict=False):  # the token at `end` is the newest
+            assert isinstance(stage, Chained)
             at = sorted(j for j in features if j < end)
             device = features[at[0]].device
             out = stage(
@@ -252,9 +289,9 @@ class HFStaged(_Head):
                 torch.stack([features[j] for j in at])[None],
                 position_ids=torch.tensor(at, device=device)[None] - min(0, at[0]),
             )[0]
-            last = out[-1]
+            found.append((stage, out[-1]))
             features = {j + 1: stage.back(own) for j, own in zip(at, out, strict=True)}
-        return stage, last
+        return found[-1]
 
 
 def _additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
@@ -269,28 +306,30 @@ def attach(module: nn.Module, target: HFCausal, name: str) -> None:
     if getattr(module, "attach", None) is None:
         raise DecError(f"{name!r} is a {type(module).__name__}, which is no head that decgraph knows",
                        hint="give its folder, or a module of decgraph.zoo.modeling")  # fmt: skip
+    head: Any = module  # of any class that has `attach`
     vocab = int(getattr(module, "vocab", 0)) or target.vocab.size  # 0: it has neither an embedding nor a matrix of its own
     if vocab < target.vocab.size:
         raise DecError(f"{name!r} has a vocabulary of {vocab} tokens and {target.name!r} one of {target.vocab.size}: it "
                        "belongs to another target")  # fmt: skip
-    if module.reads is None:
+    if head.reads is None:
         check_width(module, target, name)
     try:
-        module.attach(target.token_embeddings(), target.net.read, target.layers)
+        head.attach(target.token_embeddings(), target.net.read, target.layers)
         if hasattr(module, "follow"):  # it runs layers of the target's
-            module.follow(target.net)
+            head.follow(target.net)
     except DecError as error:
         raise DecError(f"{name!r} does not fit {target.name!r}: {error.diagnostics[0]}", hint=error.hint) from error
 
 
 def check_width(module: nn.Module, target: HFCausal, name: str) -> None:
     """Raises DecError unless a head's hidden size is the target's, and its vocabulary if it has an output matrix."""
-    if getattr(module, "own_output", False) and int(module.vocab) < target.vocab.size:
-        raise DecError(f"{name!r} has output matrices for {module.vocab} tokens, and {target.name!r} has {target.vocab.size}: "
+    head: Any = module  # of any class
+    if getattr(module, "own_output", False) and int(head.vocab) < target.vocab.size:
+        raise DecError(f"{name!r} has output matrices for {head.vocab} tokens, and {target.name!r} has {target.vocab.size}: "
                        "it belongs to another target")  # fmt: skip
-    if int(module.config.hidden_size) != target.width:
+    if int(head.config.hidden_size) != target.width:
         raise DecError(
-            f"{name!r} reads hidden states of size {module.config.hidden_size}, "
+            f"{name!r} reads hidden states of size {head.config.hidden_size}, "
             f"those of {target.name!r} have {target.width}: it belongs to another target"
         )
 
@@ -299,7 +338,9 @@ class HFRooted(_Head):
     """A head whose module is as in heads/rooted.py. It is called as EAGLE's are: `given` is the target's memory at the root's
     parent, the root is the first token that it does not cover, and what comes after is drafted."""
 
-    def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:
+    module: Rooted
+
+    def __init__(self, module: Rooted, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
         self.kind = "features"
         attach(module, target, name)
@@ -333,8 +374,7 @@ class HFRooted(_Head):
         check_known(self, given, known)
         self.module.check_depth(len(path) - known - 1, self.name)
         tokens = torch.tensor([path[known:]], device=self.target.net.device)
-        made: Tensor = read(self._before(given, known), tokens, known)
-        return made
+        return read(self._before(given, known), tokens, known)
 
     def _before(self, given: Memory, known: int) -> Before:
         """What the head reads of the positions before the root; evicted ones are left out."""
@@ -345,10 +385,8 @@ class HFRooted(_Head):
                 at.append(position)
                 rows.append(state)
         if not rows:
-            made: Before = self.module.nothing()
-            return made
-        made = self.module.prepare(torch.stack(rows), torch.tensor(at, device=rows[0].device))
-        return made
+            return self.module.nothing()
+        return self.module.prepare(torch.stack(rows), torch.tensor(at, device=rows[0].device))
 
 
 def state_of(given: Memory, position: int, reads: tuple[int, ...] | None, layers: int) -> Tensor | None:
@@ -358,9 +396,10 @@ def state_of(given: Memory, position: int, reads: tuple[int, ...] | None, layers
     if last is None or reads is None:
         return last
     read = [last if n == layers else given[n].states.get(position) for n in reads]
-    if any(state is None for state in read):
+    known: list[Tensor] = [state for state in read if state is not None]
+    if len(known) < len(read):
         raise DecError(f"the memory has no states entering the layers {', '.join(map(str, reads))} at position {position}")
-    return torch.cat(read)
+    return torch.cat(known)
 
 
 class Mlp(nn.Module):
@@ -394,14 +433,15 @@ class HFReading(Reading):
         return self.of(torch.stack(rows)) if rows else []
 
     def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Value]:
-        parts = isinstance(self.module, nn.ModuleList)
-        if parts != (layer is not None) or layer is not None and not 0 <= layer < len(self.module):
-            has = f"parts for the layers 0..{len(self.module) - 1}" if parts else "one part for all layers"
+        parts = self.module if isinstance(self.module, nn.ModuleList) else None
+        if (parts is None) != (layer is None) or parts is not None and layer is not None and not 0 <= layer < len(parts):
+            has = "one part for all layers" if parts is None else f"parts for the layers 0..{len(parts) - 1}"
             raise DecError(
                 f"the head {self.name!r} has {has}, and is read {'as a whole' if layer is None else f'for layer {layer}'}",
                 hint="an nn.ModuleList has a part for each layer, router(h, layer = l)",
             )
-        return self.of(torch.from_numpy(states).float(), self.module[layer] if parts else None, _ids(tokens))
+        part = None if parts is None or layer is None else parts[layer]
+        return self.of(torch.from_numpy(states).float(), part, _ids(tokens))
 
     @torch.no_grad()
     def scores_of(
@@ -409,7 +449,8 @@ class HFReading(Reading):
     ) -> list[Scores]:
         """The module's outputs are logits [n, V]. It gets all the states of a call: of cells, for each of them. Raises DecError
         for outputs of another shape, and for numbers that are none."""
-        out = outputs_of(self.module if layer is None else self.module[layer], torch.from_numpy(states).float(), _ids(tokens))
+        module: Any = self.module  # with a layer an nn.ModuleList, or another class that has parts by number
+        out = outputs_of(module if layer is None else module[layer], torch.from_numpy(states).float(), _ids(tokens))
         size = self.vocab.size
         if out.ndim != 2 or out.shape[0] != len(states) or out.shape[1] < size or bool(out[:, :size].isnan().any()):
             raise DecError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from decgraph.runtime.models.soft_inputs import inputs
 
 if TYPE_CHECKING:
     from torch import nn
+    from transformers import PreTrainedModel
 
 _REMEMBERED = 2048  # rows of scores kept
 
@@ -28,7 +29,7 @@ class LiveModel(Model):
     """A live causal language model. Rows are float64 logits of what the module computes in its own dtype. Calls
     are pure, so the rows of recent paths are remembered."""
 
-    def __init__(self, module: nn.Module, *, name: str, vocab: Vocab, context: int | None, family: str) -> None:
+    def __init__(self, module: PreTrainedModel, *, name: str, vocab: Vocab, context: int | None, family: str) -> None:
         self.kind = "causal"
         self.name, self.vocab, self.family, self.module = name, vocab, family, module
         self.context, self.bounded = bounded(context, module.config, name)
@@ -67,15 +68,20 @@ class LiveModel(Model):
         return out
 
 
+def _is_causal(module: nn.Module) -> TypeGuard[PreTrainedModel]:
+    output = getattr(module, "get_output_embeddings", lambda: None)
+    return getattr(module, "config", None) is not None and output() is not None
+
+
 def from_module(module: nn.Module, *, name: str, vocab: Vocab | None = None) -> LiveModel:
     """A live `AutoModelForCausalLM` (any: gpt2, gpt_neox, opt, phi3, gemma3, ...) as a model. The module is put in
     evaluation mode and otherwise left as it is. Without `vocab` the tokens are the ids of its output matrix.
 
     Raises DecError for a module that is no causal language model.
     """
-    config = getattr(module, "config", None)
-    if config is None or getattr(module, "get_output_embeddings", lambda: None)() is None:
+    if not _is_causal(module):
         raise DecError(f"{name!r} is a {type(module).__name__}, not a causal language model of transformers")
+    config = module.config
     text = config.get_text_config()
     if getattr(config, "is_encoder_decoder", False):
         raise DecError(f"{name!r} is an encoder and a decoder, not a causal language model")

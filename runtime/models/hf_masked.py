@@ -7,7 +7,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -187,12 +187,13 @@ class HFMasked(_Masked[tuple[Memory | None, _Call]]):
         return self.net.embedding
 
 
-def inputs_of(table: Tensor, cells: Sequence[Cell], mask: object) -> Tensor:
+def inputs_of(table: Tensor, cells: Sequence[Cell], mask: int | None) -> Tensor:
     """Token ids int64[n] of cells, the mask's where one is masked; embeddings [n, width] where a cell is soft. table: [V,
     width]."""
     ids = torch.tensor([c if isinstance(c, int) else mask for c in cells], device=table.device)
     if not any(isinstance(c, SoftCell) for c in cells):
         return ids
+    assert mask is not None  # as every cell that is no token was read
     rows = table[ids].clone()
     for n, cell in enumerate(cells):
         if isinstance(cell, SoftCell):
@@ -305,7 +306,8 @@ class CalledMasked(_Masked[Tensor]):
     @property
     def embedding(self) -> Tensor:
         """The input embeddings [vocabulary, width]."""
-        weight: Tensor = self.module.get_input_embeddings().weight
+        module: Any = self.module  # of any class
+        weight: Tensor = module.get_input_embeddings().weight
         return weight
 
     def check_mixes(self) -> None:

@@ -6,7 +6,7 @@ Lester, Al-Rfou and Constant, The Power of Scale for Parameter-Efficient Prompt 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from decgraph.runtime.models.hf_live import LiveModel, from_module
 from decgraph.runtime.models.interface import Vocab
 
 if TYPE_CHECKING:
-    from torch import nn
+    from peft import PeftModel
 
 KINDS = ("PROMPT_TUNING", "P_TUNING", "PREFIX_TUNING")
 
@@ -26,8 +26,9 @@ class SoftPrompted(LiveModel):
     """The model inside a PeftModel, read after its virtual tokens. wrapper: the PeftModel. prefix: their keys and values by
     layer, each [1, heads, count, dim]."""
 
-    def __init__(self, wrapper: nn.Module, inner: LiveModel) -> None:
-        context = None if inner.context is None else inner.context - wrapper.active_peft_config.num_virtual_tokens
+    def __init__(self, wrapper: PeftModel, inner: LiveModel) -> None:
+        prompt: Any = wrapper.active_peft_config  # that of a soft prompt, which has a class of its own by peft's kind
+        context = None if inner.context is None else inner.context - prompt.num_virtual_tokens
         super().__init__(inner.module, name=inner.name, vocab=inner.vocab, context=context, family=inner.family)
         self.wrapper = wrapper
         self.prefix = _prefix(wrapper, inner.module.base_model)
@@ -39,16 +40,18 @@ class SoftPrompted(LiveModel):
 
 
 @torch.no_grad()
-def _prefix(wrapper: nn.Module, base: nn.Module) -> list[tuple[Tensor, Tensor]]:
-    made = wrapper.get_prompt(1)
+def _prefix(wrapper: PeftModel, base: Any) -> list[tuple[Tensor, Tensor]]:
+    made: Any = wrapper.get_prompt(1)  # embeddings, a cache, or tuples, whatever peft says
     if isinstance(made, Tensor) and made.ndim == 3:  # embeddings [1, count, width]
-        made = base(inputs_embeds=made.to(base.dtype), past_key_values=DynamicCache(), use_cache=True).past_key_values
+        cache: Any = base(inputs_embeds=made.to(base.dtype), past_key_values=DynamicCache(), use_cache=True).past_key_values
     elif not hasattr(made, "layers"):  # by layer [2, 1, heads, count, dim]
         return [(keys, values) for keys, values in made]
-    return [(layer.keys, layer.values) for layer in made.layers]
+    else:
+        cache = made
+    return [(layer.keys, layer.values) for layer in cache.layers]
 
 
-def soft_prompted(wrapper: nn.Module, name: str, vocab: Vocab) -> SoftPrompted:
+def soft_prompted(wrapper: PeftModel, name: str, vocab: Vocab) -> SoftPrompted:
     """See `SoftPrompted`. Raises DecError for another kind of soft prompt."""
     kind = wrapper.active_peft_config.peft_type
     kind = getattr(kind, "value", kind)

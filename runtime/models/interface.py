@@ -158,7 +158,7 @@ def rounded_row(row: Row, bits: Bits) -> Row:
     if isinstance(row, tuple) and row and not isinstance(row[0], str):
         each = bits if isinstance(bits, tuple) else (bits,) * len(row)
         return tuple(rounded_row(part, n) for part, n in zip(row, each, strict=True))
-    if not hasattr(row, "dtype"):
+    if isinstance(row, tuple) or not hasattr(row, "dtype"):
         return ("rounded", bits, row)
     assert isinstance(bits, int), "keys and values that are no pair have bits in common"
     return rounded(row, bits)
@@ -170,7 +170,9 @@ def mean(rows: Sequence[Row]) -> Row:
         return rows[0]
     if isinstance(rows[0], tuple) and rows[0] and not isinstance(rows[0][0], str):
         return tuple(mean(parts) for parts in zip(*rows, strict=True))
-    return sum(rows[1:], rows[0]) / len(rows) if hasattr(rows[0], "dtype") else ("mean", *rows)
+    if isinstance(rows[0], tuple) or not hasattr(rows[0], "dtype"):
+        return ("mean", *rows)
+    return sum(rows[1:], rows[0]) / len(rows)
 
 
 @dataclass(frozen=True, eq=False)

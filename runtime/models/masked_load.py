@@ -35,7 +35,7 @@ from decgraph.runtime.sources import home_of
 from decgraph.runtime.text import tokenizer_of, vocabulary
 
 if TYPE_CHECKING:
-    from torch import nn
+    from transformers import PreTrainedModel
 
 
 Weights = Mapping[str, Tensor]
@@ -102,7 +102,7 @@ _LLADA_NAMES = {
 }
 
 
-def restored(kind: str, config: Mapping[str, object], weights: Weights) -> object:
+def restored(kind: str, config: Mapping[str, object], weights: Weights) -> PreTrainedModel:
     """A transformers model of a published class `kind` with these weights (shared) and its configuration. Raises DecError for
     weights and settings that are not that computation."""
     import transformers
@@ -386,7 +386,7 @@ def _config(module: nn.Module) -> dict[str, object]:
 def _context(net: Net) -> int | None:
     """The most positions of the module that a net is made of."""
     assert net.base is not None, "it is made of a module"
-    return context_of(net.base.config.to_dict())
+    return context_of(_config(net.base))
 
 
 def _why(refused: Exception) -> str:

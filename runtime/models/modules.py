@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
@@ -22,8 +22,8 @@ from decgraph.runtime.models.masked_settings import MaskedSettings, refuse_maske
 from decgraph.runtime.models.sharing import making
 
 if TYPE_CHECKING:
+    from peft import PeftModel
     from torch import nn
-    from transformers import PretrainedConfig
 
     from decgraph.runtime.models.decoder.net import Net
     from decgraph.runtime.models.hf_causal import HFCausal
@@ -192,7 +192,7 @@ def _check_scores(module: Module, net: Net) -> None:
         raise DecError(f"{type(module).__name__}'s scores are more than its output matrix makes of its layers' last states")
 
 
-def _context(config: PretrainedConfig) -> int | None:
+def _context(config: object) -> int | None:
     limit = getattr(config, "max_position_embeddings", None)
     return None if limit is None else int(limit)
 
@@ -234,7 +234,7 @@ def _as_target(part: Module, target: HFCausal) -> Module:
     return made
 
 
-def is_peft(module: object) -> bool:
+def is_peft(module: object) -> TypeGuard[PeftModel]:
     """Whether a module is a PeftModel, told without importing peft."""
     return any(c.__module__.startswith("peft.peft_model") and c.__name__ == "PeftModel" for c in type(module).__mro__)
 
@@ -258,13 +258,13 @@ def wrapper_of(module: Module) -> Module:
     return owner if has_soft_prompt(owner) else module
 
 
-def has_soft_prompt(module: nn.Module) -> bool:
+def has_soft_prompt(module: PeftModel) -> bool:
     """Whether its adapter in use is a soft prompt; `disable_adapter` puts the inner model's `forward` there meanwhile."""
     forward = vars(module).get("forward")
     return module.active_peft_config.is_prompt_learning and getattr(forward, "__self__", module) is module
 
 
-def soft_prompted_model(module: Module, name: str, vocab: Vocab, form: str | MaskedSettings) -> Model:
+def soft_prompted_model(module: PeftModel, name: str, vocab: Vocab, form: str | MaskedSettings) -> Model:
     """The model of a PeftModel whose adapter is a soft prompt. Raises DecError for forms that cannot have one."""
     from decgraph.runtime.models.hf_soft_prompts import soft_prompted
     from decgraph.runtime.models.watch import shadow

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from torch import nn
     from transformers import PretrainedConfig
+
+M = TypeVar("M", bound="nn.Module")
 
 _RECOMPUTING = ("phi3", "phi4_multimodal")
 """Models whose `generate` computes the whole cache again where a text grows past the boundary. The others' goes on with keys of
@@ -36,25 +38,26 @@ class Boundary:
         )
 
 
-def boundary_of(config: PretrainedConfig) -> Boundary | None:
-    """The boundary of a model by its configuration; None for positions that do not depend on the length."""
+def boundary_of(config: PretrainedConfig | None) -> Boundary | None:
+    """The boundary of a model by its configuration, where it has one; None for positions that do not depend on the length."""
+    if config is None:
+        return None
     within = getattr(config, "get_text_config", None)  # a masked module's configuration may be any object
     text = config if within is None else within()
-    stated: dict[str, object] = getattr(text, "rope_parameters", None) or {}
+    stated: dict[str, Any] = getattr(text, "rope_parameters", None) or {}
     found = []
-    parts: tuple[object, ...] = (stated, *stated.values())
-    for one in parts:  # one for all layers, or one for each type of layer
+    for one in (stated, *stated.values()):  # one for all layers, or one for each type of layer
         if not isinstance(one, dict):
             continue
         kind = one.get("rope_type")
         if kind == "longrope" and any(one.get(f"short_{what}") != one.get(f"long_{what}") for what in ("factor", "mscale")):
-            found.append(Boundary(kind, int(one["original_max_position_embeddings"]), text.model_type in _RECOMPUTING))
+            found.append(Boundary("longrope", int(one["original_max_position_embeddings"]), text.model_type in _RECOMPUTING))
         elif kind == "dynamic":
-            found.append(Boundary(kind, int(text.max_position_embeddings), False))
+            found.append(Boundary("dynamic", int(text.max_position_embeddings), False))
     return min(found, key=lambda b: b.length, default=None)
 
 
-def bounded(context: int | None, config: PretrainedConfig, name: str) -> tuple[int | None, str]:
+def bounded(context: int | None, config: PretrainedConfig | None, name: str) -> tuple[int | None, str]:
     """A model's context, which ends at a boundary past which no text is computed; and why it ends there, or ""."""
     boundary = boundary_of(config)
     if boundary is None or boundary.recomputed or (context is not None and context < boundary.length):
@@ -62,12 +65,13 @@ def bounded(context: int | None, config: PretrainedConfig, name: str) -> tuple[i
     return boundary.length, boundary.words(name)
 
 
-def at_length(module: nn.Module, boundary: Boundary, past: bool) -> nn.Module:
+def at_length(module: M, boundary: Boundary, past: bool) -> M:
     """A longrope module with the frequencies of texts up to the boundary, or of those past it, whatever the length: new Python
     objects around the same weights."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     made = copy.deepcopy(module, {id(t): t for t in (*module.parameters(), *module.buffers())})
+    part: Any  # with these frequencies it is a rotary embedding, of whatever family
     for part in made.modules():
         if getattr(part, "rope_type", None) == boundary.kind:
             part.rope_type = "default"  # transformers leaves the frequencies of this kind as they are

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,7 @@ Bits = int | tuple[int, int]
 
 def bits_of(said: object) -> Bits:
     """A number of bits, or two numbers, as a program says them. Raises DecError for others."""
-    found = [int(n) for n in np.array(said.tolist() if hasattr(said, "tolist") else said).ravel()]
+    found = [int(n) for n in np.array(getattr(said, "tolist", lambda: said)()).ravel()]
     if len(found) not in (1, 2) or not all(1 <= n <= 16 for n in found):
         told = " and ".join(map(str, found)) or "no"
         raise DecError(
@@ -31,7 +31,8 @@ def rounded(x: Numbers, bits: int) -> Numbers:
     """Numbers rounded to the nearest of 2**bits evenly spaced levels, from the least to the greatest of their group: the last
     dimension. x: float[..., n], NumPy's or torch's; the result has its shape and dtype. It is uniform asymmetric
     quantisation, with a scale and a zero point of each group, and what is read back of it."""
-    low, high = _end(x.min(-1, keepdims=True)), _end(x.max(-1, keepdims=True))
+    named: Any = x  # torch takes NumPy's `keepdims`, which its types leave out
+    low, high = _end(named.min(-1, keepdims=True)), _end(named.max(-1, keepdims=True))
     step = (high - low) / (2**bits - 1)
     step = step + (step == 0)
     return ((x - low) / step).round() * step + low

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+    from torch.distributed.tensor import DTensor
 
 COLUMNS, ROWS, GATHERED, VOCABULARY = "colwise", "rowwise", "colwise_gather_output", "embedding_rowwise"
 """transformers' names of the ways in which a matrix may be cut here: linear maps by their outputs, by their inputs (and the
@@ -74,16 +75,20 @@ class GatheredOutput(nn.Module):
         return torch.cat(parts, -1)
 
 
-_SHARDS: dict[str, Callable[[nn.Module, ProcessGroup], nn.Module]] = {
+_SHARDS: dict[str, Callable[..., nn.Module]] = {  # of the module that is cut so, and the ranks
     ROWS: RowShard,
     VOCABULARY: VocabularyShard,
     GATHERED: GatheredOutput,
 }
 
 
+def _is_cut(p: Tensor) -> TypeGuard[DTensor]:
+    return hasattr(p, "device_mesh")
+
+
 def is_sharded(module: nn.Module) -> bool:
     """Whether a module has parameters that are cut over ranks."""
-    return any(hasattr(p, "device_mesh") for p in module.parameters())
+    return any(_is_cut(p) for p in module.parameters())
 
 
 def of_this_rank(module: nn.Module) -> nn.Module | None:
@@ -93,7 +98,7 @@ def of_this_rank(module: nn.Module) -> nn.Module | None:
     names = {name: plan.get(re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name), "") for name, _ in module.named_modules()}
     styles = {name: style for name, style in names.items() if style}
     modules = dict(module.named_modules())
-    cut = {id(p): p for p in module.parameters() if hasattr(p, "device_mesh")}
+    cut = {id(p): p for p in module.parameters() if _is_cut(p)}
     meshes = {id(p.device_mesh): p.device_mesh for p in cut.values()}
     if len(meshes) != 1 or next(iter(meshes.values())).ndim != 1:
         return None

@@ -24,6 +24,7 @@ import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from decgraph.errors import DecError
+
+M = TypeVar("M", bound=nn.Module)
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 _GLOBAL_HOOKS = (modules._global_forward_pre_hooks, modules._global_forward_hooks)
@@ -244,7 +247,7 @@ def _stamp(tensors: Iterable[Tensor]) -> list[object]:
 _MARK = "_decgraph_borrows"
 
 
-def shadow(module: nn.Module) -> nn.Module:
+def shadow(module: M) -> M:
     """The module's shadow, in evaluation mode. Its hooks are called with the caller's modules.
 
     Raises DecError for hooks of every module, which would be called with the shadow's parts, and for a module that cannot be
