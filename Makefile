@@ -18,9 +18,9 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What pyright reads, in processes of their own: of all of it together one runs out of memory and reads for minutes. mypy reads the
 # whole package. Kernels (backends/triton/kernels) are Triton's language and no Python; evals needs lm_eval.
 LANGUAGE := dsl ir passes check stdlib views editor
-BACKENDS := backends/exact backends/reference backends/torch backends/triton/models backends/triton/ops backends/triton/*.py
+BACKENDS := backends/reference backends/torch backends/triton/models backends/triton/ops backends/triton/*.py
 MODELS := runtime zoo
-DOORS := bench cli hf scale serve *.py
+DOORS := backends/exact bench cli hf scale serve *.py
 PYRIGHT := $(BIN)/pyright --level error --pythonpath $(BIN)/python
 
 help:  ## list the targets

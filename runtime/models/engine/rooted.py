@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def rooted(model: HFRooted) -> Rooted:
     """The module of a head that reads states up to a root."""
-    return cast("Rooted", model.module)
+    return model.module
 
 
 @dataclass
