@@ -52,7 +52,17 @@ def items(tmp_path_factory: pytest.TempPathFactory) -> list[pytest.Item]:
     folder, seen = tmp_path_factory.mktemp("project"), Seen()
     (folder / "test_marked.py").write_text(TESTS)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = quick: tried\n")
-    options = ["--collect-only", "-q", "-p", "no:cacheprovider", "-c", str(folder / "pytest.ini"), str(folder)]
+    options = [
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:benchmark",
+        "-c",
+        str(folder / "pytest.ini"),
+        str(folder),
+    ]
     assert pytest.main(options, plugins=[seen]) == 0
     return seen.items
 

@@ -1,10 +1,7 @@
 """Transformers' own module with `TransformerDecoder`'s interface: for families without an entry, and for modules with parts or
-hooks of somebody else's (adapters, quantised weights).
-
-The module's own code runs unmodified. Attention is ours where a module takes it from transformers' registry: it writes keys and
-values where the caller wants them, or attends to the rows of a tape. A module with an attention of its own gets a cache object
-and masks, and can do no more than decode.
-"""
+hooks of somebody else's (adapters, quantised weights). Its code runs unmodified. Attention is ours where a module takes it from
+transformers' registry: it writes keys and values where the caller wants them, or attends to the rows of a tape. A module with
+an attention of its own gets a cache object and masks, and can do no more than decode."""
 
 from __future__ import annotations
 
