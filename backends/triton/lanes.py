@@ -284,9 +284,12 @@ class Steps:
                 m.tally.accepted[depth] = int(accepted[depth])
         calls = Counter(program.once) + Counter(look.calls)
         calls.update({name: n * look.iterations for name, n in program.each.items()})
+        for name, n in calls.items():
+            self._count(m, name, n)
         problem: Exception | None = None
         try:
-            calls += program.close(job)
+            for name, n in program.close(job).items():
+                self._count(m, name, n)
             for state in m.function.states:
                 value = program.step.states.get(state.name)
                 if state.scope != "sequence" and isinstance(value, Tensor | Vec):
@@ -294,8 +297,6 @@ class Steps:
                     kept = row.long() if state.type.elem == "token" else row
                     m.shared[(m.function.name, state.name)] = kept.cpu().numpy().copy()  # the lane is another request's next
             program.leave(job)
-            for name, n in calls.items():
-                self._count(m, name, n)
             m.finish()
             m.read_logprobs()
         except Exception as error:
