@@ -275,15 +275,15 @@ def _token(v: object) -> int:
     return n
 
 
-def _automaton(v: ParamValue) -> ParamValue:
-    if isinstance(v, str):
-        text = v.strip()
+def _automaton(v: ParamValue) -> Automaton | Grammar:
+    if isinstance(v, str | Path):
+        text = str(v).strip()
         if not text.startswith("{"):
             suffix = Path(text).suffix
-            if suffix in (".lark", ".regex"):
+            if isinstance(v, Path) and suffix != ".json" or suffix in (".lark", ".regex"):
                 return Grammar.read(text)
             if suffix != ".json":
-                return Grammar.regex(v)
+                return Grammar.regex(str(v))
             try:
                 text = Path(text).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
@@ -300,6 +300,8 @@ def _automaton(v: ParamValue) -> ParamValue:
             frozenset(_bounded(s) for s in _items(v["accepting"])),
             _bounded(v.get("start", 0)),
         )
+    if not isinstance(v, Automaton | Grammar):
+        raise TypeError
     return v
 
 

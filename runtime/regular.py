@@ -18,6 +18,8 @@ from decgraph.runtime.automaton import Automaton
 
 STATES = 4096
 """Most states of an automaton over characters; an expression with more is refused."""
+PLACES = 32 * STATES
+"""Most places of an expression before the subsets are formed: `(a{999}){999}` has a million."""
 
 CATEGORIES = {"DIGIT": r"\d", "NOT_DIGIT": r"\D", "SPACE": r"\s", "NOT_SPACE": r"\S", "WORD": r"\w", "NOT_WORD": r"\W"}
 
@@ -65,21 +67,29 @@ class StateMachine:
         self.letters = sorted(alphabet)
         self.empty: list[list[int]] = []
         self.moves: list[list[tuple[frozenset[str], int]]] = []
+        self._chosen: dict[tuple[str, int], frozenset[str]] = {}
         try:
             parsed = re._parser.parse(pattern)  # type: ignore[attr-defined, unused-ignore]  # the parser of the standard library
-        except re.error as error:
+            self.start = self.place()
+            self.stop = self.sequence(parsed, self.start)
+        except (re.error, OverflowError) as error:
             raise DecError(f"the regular expression {pattern!r} cannot be read: {error}") from None
-        self.start = self.place()
-        self.stop = self.sequence(parsed, self.start)
+        except RecursionError:
+            raise DecError("the regular expression cannot be read: it is nested too deeply") from None
         kinds: dict[tuple[bool, ...], int] = {}
         classes = list({c for moves in self.moves for c, _ in moves})
         self.letter = {c: kinds.setdefault(tuple(c in k for k in classes), len(kinds)) for c in self.letters}
         self.kinds = {n: c for c, n in reversed(list(self.letter.items()))}
 
     def place(self) -> int:
+        if len(self.empty) == PLACES:
+            raise self.too_large()
         self.empty.append([])
         self.moves.append([])
         return len(self.empty) - 1
+
+    def too_large(self) -> DecError:
+        return DecError(f"the regular expression {self.pattern!r} needs more than {STATES} states")
 
     def sequence(self, items: Any, at: int) -> int:
         """Adds items one after the other from a place; gives the place behind them."""
@@ -90,8 +100,9 @@ class StateMachine:
     def item(self, op: str, value: Any, at: int) -> int:
         after = self.place()
         if op in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
-            chosen = frozenset(c for c in self.letters if self.matches(op, value, c))
-            self.moves[at].append((chosen, after))
+            if (key := (op, id(value))) not in self._chosen:  # a repetition comes here once for every round
+                self._chosen[key] = frozenset(c for c in self.letters if self.matches(op, value, c))
+            self.moves[at].append((self._chosen[key], after))
         elif op == "SUBPATTERN":
             self.empty[self.sequence(value[3], at)].append(after)
         elif op == "BRANCH":
@@ -154,8 +165,7 @@ class StateMachine:
 
     def steps(self, state: frozenset[int]) -> Iterator[frozenset[int]]:
         """The state after a character of each kind."""
-        for n in range(len(self.kinds)):
-            c = self.kinds[n]
+        for c in map(self.kinds.__getitem__, range(len(self.kinds))):
             yield self.closed({to for p in state for chosen, to in self.moves[p] if c in chosen})
 
     def table(self) -> tuple[np.ndarray, set[int]]:
@@ -170,7 +180,7 @@ class StateMachine:
                     states[after] = len(states)
                     queue.append(after)
             if len(states) > STATES:
-                raise DecError(f"the regular expression {self.pattern!r} needs more than {STATES} states")
+                raise self.too_large()
         dead = len(states)
         table = np.full((dead + 1, len(self.kinds) + 1), dead)
         for i, row in enumerate(rows):

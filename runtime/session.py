@@ -109,13 +109,14 @@ def check_models(function: Function, models: Mapping[str, Model]) -> dict[str, M
         if name not in wanted:
             raise DecError(f"{function.name} takes no model `{name}`", hint=f"it takes {', '.join(wanted)}")
     vocabs: dict[str, Model] = {}
-    kinds = {"causal": ("causal",), "masked": ("masked",), "features": ("features",), "layers": ("layers",), "head": ("head",)}
     for name, t in wanted.items():
         if name not in models:
             hint = f"give one: {name} = folder or model"
             raise DecError(f"{function.name} needs the model `{name}` ({t.of[0]})", hint=hint)
         m = models[name]
-        if m.kind not in kinds[str(t.of[0])]:
+        if not hasattr(m, "kind"):
+            raise DecError(f"{function.name}: `{name}` must be a {t.of[0]} model, {m!r} is no model")
+        if m.kind != t.of[0]:
             raise DecError(f"{function.name}: `{name}` must be a {t.of[0]} model, {m.name!r} is a {m.kind} model")
         vocab = str(t.of[1])
         first = vocabs.setdefault(vocab, m)
