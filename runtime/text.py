@@ -258,7 +258,7 @@ def _kept(folder: str, state: tuple[int, int, int]) -> Tokenizer:
 
 @lru_cache(maxsize=2)
 def _read(path: str, state: tuple[int, int, int]) -> tuple[Backend, TokenizerFile]:
-    """The library's tokenizer and the JSON of a file in this state. Cached since a start needs the vocabulary of a model and its
+    """The library's tokenizer and the JSON of a file in this state. Cached: a start needs the vocabulary of a model and its
     tokenizer."""
     from tokenizers import Tokenizer
 
