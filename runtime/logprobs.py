@@ -13,9 +13,9 @@ ROWS = 64
 
 @dataclass(frozen=True)
 class Logprobs:
-    """The log-probabilities of `Request.logprobs`. tokens: the natural logarithm of each committed token's probability. top:
-    for each committed token the likeliest tokens at its place, the likeliest first. ranks: for each one, one more than the number
-    of likelier tokens. `Request.prompt_logprobs` has the same for the prompt's tokens after the first."""
+    """The log-probabilities that `Request.logprobs` requests. tokens: the natural logarithm of each committed token's
+    probability. top: for each committed token the likeliest tokens at its place, the likeliest first. ranks: for each one, one
+    more than the number of likelier tokens. `Request.prompt_logprobs` has the same for the prompt's tokens after the first."""
 
     tokens: tuple[float, ...]
     top: tuple[dict[int, float], ...]
