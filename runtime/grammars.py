@@ -259,6 +259,9 @@ class Parsed(OfText):
         bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
         return frozenset(np.flatnonzero(bits[: self._size]).tolist()) - self._eos | ends
 
+    def permitted(self, state: int) -> frozenset[int]:
+        return self.allowed(state)
+
 
 def complete(automaton: Automaton, base: int) -> Callable[[tuple[int, ...]], bool]:
     """A stopping criterion on paths: true where the automaton allows no token after what follows the first `base` tokens, the

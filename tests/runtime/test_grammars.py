@@ -16,6 +16,7 @@ from fidelity.entry import recording
 
 import decgraph
 from decgraph.errors import DecError
+from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.grammars import Grammar, Parsed
 from decgraph.runtime.regular import automaton_of
 from decgraph.runtime.text import Detokenizer, detokenizer_of
@@ -142,6 +143,25 @@ def test_drafted_texts_are_those_of_one_token_at_a_time() -> None:
         n: decgraph.run(n, "Is it", max_tokens=24, allow=allow).text for n in ("autoregressive", "speculative", "prompt_lookup")
     }
     assert len(set(texts.values())) == 1
+
+
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+def test_rules_over_trees_read_below_what_a_table_forbids(backend: str) -> None:
+    """The drafts of lookahead are whatever it guesses; an automaton of 80 tokens has no entry for most of them."""
+    digits = Automaton((tuple(0 if 60 <= x < 70 else -1 for x in range(80)),), frozenset({0}))
+    texts = {
+        name: decgraph.run(name, "def main():\n", max_tokens=6, allow=digits, eos=(), backend=backend).tokens
+        for name in ("autoregressive", "lookahead")
+    }
+    assert texts["lookahead"] == texts["autoregressive"] and len(texts["lookahead"]) == 6
+
+
+def test_a_token_that_a_table_lacks_is_forbidden() -> None:
+    """-1 is a masked position; Python would read it as the last entry."""
+    table = Automaton(((0, 0),), frozenset({0}))
+    assert [table.step(0, token) for token in (-1, 0, 1, 2)] == [-1, 0, 0, -1]
+    dead = Automaton(((1, -1), (1, 1)), frozenset({0}), start=1)
+    assert not dead(()) and not dead((0,))  # no text at all fits it
 
 
 def test_a_parameter(tmp_path: Path) -> None:
