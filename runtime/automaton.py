@@ -25,10 +25,10 @@ class Automaton:
     accepting: frozenset[int]
     start: int = 0
     masks: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """bool[size] by (state, size): the allowed tokens as backends read them, which they compute on first use."""
+    """bool[size] by (state, size): the allowed tokens, which backends compute on first use."""
     tables: dict[int, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """int16[states, size] by size: all of it as the device's steps read it. The masks have an entry for -1 too, the state after
-    a text that is not allowed."""
+    """int16[states, size] by size: the transitions as steps on a device read them. The masks also have the state -1, which
+    follows a forbidden text."""
 
     def __post_init__(self) -> None:
         n = len(self.next)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,9 @@ from fidelity.entry import recording
 
 import decgraph
 from decgraph.errors import DecError
-from decgraph.runtime.grammars import Grammar
+from decgraph.runtime.grammars import Grammar, Parsed
 from decgraph.runtime.regular import automaton_of
-from decgraph.runtime.text import detokenizer_of
+from decgraph.runtime.text import Detokenizer, detokenizer_of
 
 PIECES = [b"", b"a", b"b", b"ab", b"1", b"12", b":", b"\xff", b"abb", b"\n"]
 END = 0
@@ -157,6 +159,43 @@ def test_a_schema_needs_llguidance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
     with pytest.raises(DecError, match=r"\[grammars\]"):
         Grammar.json_schema(json.dumps({"type": "boolean"})).over(Letters(), {END}, SIZE)
+
+
+@pytest.mark.parametrize("pattern", ["(" * 3000, "((a{999}){999}){999}", "a{4294967294}"])
+def test_an_expression_that_is_too_large_is_refused_soon(pattern: str) -> None:
+    """A server's client may send one: its nesting is beyond Python's stack, its repetitions beyond the memory."""
+    with pytest.raises(DecError, match="nested too deeply|needs more than"):
+        Grammar.regex(pattern).check()
+
+
+def test_a_vocabulary_is_not_mistaken_for_one_that_is_gone() -> None:
+    """Python gives the address of a tokenizer that was freed to the next one."""
+    for turn in range(20):
+        tokenizer = Letters()
+        tokenizer.detokenizer = Detokenizer((b"a", b"b") if turn % 2 else (b"b", b"a"))
+        assert Grammar.regex("a").over(tokenizer, (), 2).allowed(0) == {1 - turn % 2}
+        del tokenizer
+
+
+def test_threads_may_share_a_grammar() -> None:
+    """Sessions with one tokenizer do; llguidance refuses a second caller, and no two texts share a state."""
+    shared = Grammar.lark("start: /[a-z]{0,30}/").over(Letters(), {END}, SIZE)
+    assert isinstance(shared, Parsed)
+    letters = Letters().ids("abcdefghijklmnopqrstuvwxyz")
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def work(first: int) -> None:
+        for a, b in itertools.product(letters[first:], letters):
+            assert shared.allowed(shared.run((a, b)))
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
+    finally:
+        sys.setswitchinterval(before)
+    states = shared._after.values()
+    assert len(set(states)) == len(states)
 
 
 def test_a_grammar_without_a_tokenizer() -> None:
