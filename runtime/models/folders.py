@@ -99,8 +99,10 @@ def _dtype(config: Mapping[str, object], sizes: Mapping[str, int]) -> str:
 
 
 def context_of(config: Mapping[str, object]) -> int | None:
-    """The most positions that a model reads, by its configuration, or None."""
-    return None if config.get("max_position_embeddings") is None else whole(config, "max_position_embeddings")
+    """The most positions that a model reads, by its configuration, or None. GPT-2's relatives (GPT-J, CodeGen, BigCode) call
+    the number `n_positions`."""
+    name = next((name for name in ("max_position_embeddings", "n_positions") if config.get(name) is not None), None)
+    return None if name is None else whole(config, name)
 
 
 def holds_heads(path: Path) -> bool:
@@ -155,7 +157,7 @@ def configuration(path: str | Path) -> tuple[Path, dict[str, object]]:
     names = config.get("architectures")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise DecError(f"{at / 'config.json'} has {names!r} for architectures", hint='a list: ["LlamaForCausalLM"]')
-    for key in ("vocab_size", "max_position_embeddings"):
+    for key in ("vocab_size", "max_position_embeddings", "n_positions"):
         if not isinstance(config.get(key, 0), int | None):
             raise DecError(f"{at / 'config.json'} has {config[key]!r} for {key}", hint="a whole number")
     ends(at)
