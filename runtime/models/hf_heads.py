@@ -373,7 +373,7 @@ class HFRooted(_Head):
         known = min(given.length, len(path) - 1)
         check_known(self, given, known)
         self.module.check_depth(len(path) - known - 1, self.name)
-        tokens = torch.tensor([path[known:]], device=self.target.net.device)
+        tokens = torch.tensor([path[known:]], device=self.target.net.decoder.device)
         return read(self._before(given, known), tokens, known)
 
     def _before(self, given: Memory, known: int) -> Before:

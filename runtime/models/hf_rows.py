@@ -73,7 +73,7 @@ class Forest:
         self, net: Net, fresh: Sequence[int], seen: np.ndarray, given: Memory | None, attended: Tensor | None = None
     ) -> tuple[Tape, Tensor]:
         """The forward of the nodes `fresh` on top of the computed nodes `seen` and the memory, and its last states."""
-        at = net.device
+        at = net.decoder.device
         positions = torch.tensor([self.positions[n] for n in fresh], device=at)
         held = held_of(given, positions, ()) if given is not None else {}
         if len(seen):
@@ -85,7 +85,7 @@ class Forest:
                 held[layer] = joined(held[layer], own) if layer in held else own
         among = torch.from_numpy(self._sees[np.ix_(np.array(fresh), np.array(fresh))]).to(at)
         tape = Tape(positions, among, held, attended=attended)
-        return tape, net.run(inputs(net.lookup, [self.tokens[n] for n in fresh]), tape)
+        return tape, net.run(inputs(net.decoder.looked_up, [self.tokens[n] for n in fresh], at), tape)
 
     def attention(self, net: Net, given: Memory | None, path: Path, start: int, last: int) -> list[float]:
         """How much attention each position of a path gets from its last `last` positions, of those from `start` on: the mean
@@ -94,7 +94,9 @@ class Forest:
         before = self.add(path[:first], start)
         self.compute(net, given)
         queries = self.add(path, start)[len(before) :]
-        attended = torch.zeros(max(len(path), 0 if given is None else given.length), dtype=torch.float64, device=net.device)
+        attended = torch.zeros(
+            max(len(path), 0 if given is None else given.length), dtype=torch.float64, device=net.decoder.device
+        )
         tape, _ = self._forward(net, queries, np.array(before, dtype=np.int64), given, attended)
         return [float(w) for w in attended[: len(path)] / max(1, len(tape.keys))]
 

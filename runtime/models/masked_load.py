@@ -434,13 +434,13 @@ def _weights(folder: Folder, placed: Placement) -> dict[str, Tensor]:
 @torch.no_grad()
 def _check_equal(module: nn.Module, net: Net, kind: str) -> None:
     """Raises DecError unless a restored model gives the module's own scores."""
-    at = net.embedding.device
-    ids = torch.arange(_SAMPLE, device=at) * 5 % len(net.embedding)
+    at = net.decoder.embedding.device
+    ids = torch.arange(_SAMPLE, device=at) * 5 % len(net.decoder.embedding)
     training = module.training
     expected = module.eval()(input_ids=ids[None]).logits[0].double()
     module.train(training)
     tape = Tape(torch.arange(_SAMPLE, device=at), torch.ones(_SAMPLE, _SAMPLE, dtype=torch.bool, device=at))
     ours = net.logits(net.run(ids, tape))
-    limit = _TOLERANCE.get(net.embedding.dtype, _HALF) * float(expected.square().mean().sqrt())
+    limit = _TOLERANCE.get(net.decoder.embedding.dtype, _HALF) * float(expected.square().mean().sqrt())
     if expected.shape != ours.shape or not float((ours - expected).square().mean().sqrt()) <= limit:
         raise DecError(f"this {kind} computes something else than its published class")

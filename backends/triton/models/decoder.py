@@ -305,7 +305,7 @@ def lower(name: str, target: HFCausal, inner: Model) -> tuple[Stage, ...]:
         above, inner = (layers_of(inner.adapter.module, name),), inner.inner
     if not isinstance(inner, Upto) or inner.target is not target or inner.after_norm:
         raise NotSteppable(f"{name!r} reads states of another kind than those that leave its own layers")
-    uses = [use for use in target.net.uses if use.layer < inner.layer]
+    uses = [use for use in target.net.decoder.uses if use.layer < inner.layer]
     return (*of_net(target.net.using(uses).without_norm(), name).stages, *above)
 
 

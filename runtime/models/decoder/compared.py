@@ -155,7 +155,7 @@ def _gap(config: dict[str, object]) -> float:
             module.save_pretrained(place)
             saved = json.loads((Path(place) / "config.json").read_text(encoding="utf-8"))
             net = net_of_folder(Path(place), saved, torch.float64, "cpu")
-            ids = (torch.arange(TOKENS) * 7 + 1) % net.embedding.shape[0]
+            ids = (torch.arange(TOKENS) * 7 + 1) % net.decoder.embedding.shape[0]
             wanted = module(input_ids=ids[None], use_cache=False).logits[0]
             seen = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
             mine = net.logits(net.run(ids, Tape(torch.arange(TOKENS), seen)))

@@ -61,21 +61,6 @@ class DecoderPart:
     taps: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class EmbeddingLookup:
-    """The embeddings [n, width] of tokens int64[n], as a decoder's matrix has them."""
-
-    decoder: TransformerDecoder
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        return self.decoder.looked_up(ids)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the matrix lies."""
-        return self.decoder.device
-
-
 class TransformerDecoder:
     """A model's forward over caches that the caller owns; see the module.
 
@@ -128,11 +113,6 @@ class TransformerDecoder:
         if "embed" in self.products:
             return self.products["embed"].dequantised()[0]
         return self.weights["embed"]
-
-    @property
-    def lookup(self) -> EmbeddingLookup:
-        """Embeddings of tokens."""
-        return EmbeddingLookup(self)
 
     @property
     def caches(self) -> tuple[tuple[int, int, int], ...]:

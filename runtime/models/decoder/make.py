@@ -295,11 +295,11 @@ def _own_scores(module: PreTrainedModel) -> Tensor:
 
 def _check_scores(net: Net, wanted: Tensor, kind: str) -> None:
     """Raises DecError unless a net gives these scores float64[n, vocabulary] of the sample."""
-    at = net.device
+    at = net.decoder.device
     tape = Tape(torch.arange(_SAMPLE, device=at), torch.ones(_SAMPLE, _SAMPLE, dtype=torch.bool, device=at))
-    off = net.logits(net.run(_sample(len(net.embedding), at), tape)) - wanted
+    off = net.logits(net.run(_sample(len(net.decoder.embedding), at), tape)) - wanted
     gap = float(off.abs().max())
-    if net.embedding.dtype.itemsize < 4:
+    if net.decoder.embedding.dtype.itemsize < 4:
         close = bool(off.square().mean().sqrt() <= _HALF * wanted.square().mean().sqrt())
     else:
         close = gap <= _CLOSE * max(1.0, float(wanted.abs().max()))

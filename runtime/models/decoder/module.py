@@ -31,6 +31,7 @@ from decgraph.runtime.models.decoder.module_parts import (
     with_layers,
 )
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING
+from decgraph.runtime.models.decoder.states import Works
 from decgraph.runtime.models.parts import LayerUse
 from decgraph.runtime.models.rounding import rounded
 from decgraph.runtime.models.tape import Tape
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from transformers.modeling_outputs import BaseModelOutputWithPast
 
     from decgraph.runtime.models.decoder.decoder import Masks, Out
-    from decgraph.runtime.models.decoder.states import Works
+    from decgraph.runtime.models.decoder.states import Work
 
 ATTENTION = "decgraph"
 _CALL: ContextVar[Written | Tape | None] = ContextVar("call")  # what the attention of the module that runs writes to and reads
@@ -312,10 +313,10 @@ class ModuleDecoder:
         """The input embeddings [vocabulary, width]."""
         return cast("nn.Embedding", self.base.get_input_embeddings()).weight
 
-    @property
-    def lookup(self) -> nn.Module:
-        """Embeddings of tokens: the module's own."""
-        return self.base.get_input_embeddings()
+    def looked_up(self, ids: Tensor) -> Tensor:
+        """The embeddings [n, width] of tokens int64[n], as the module's own code looks them up."""
+        rows: Tensor = self.base.get_input_embeddings()(ids)
+        return rows
 
     def placed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Embeddings [n, width] of positions int64[B, T] as they enter the module: themselves."""
@@ -442,28 +443,34 @@ class ModuleDecoder:
         keys: Sequence[Tensor],
         values: Sequence[Tensor],
         masks: Masks,
+        works: Sequence[Work] = (),
     ) -> Out:
-        """See `TransformerDecoder`; in place of ids it also takes states [B, T, width] that enter the first layer."""
+        """See `TransformerDecoder`; in place of ids it also takes states [B, T, width] that enter the first layer. works: of
+        recurrent layers (hybrid.py)."""
         found = self._found
-        blank = (len(positions), 1, positions.shape[1], keys[0].shape[2])
+        blank = (len(positions), 1, positions.shape[1], keys[0].shape[2] if keys else 1)
         given: dict[str | int, Tensor] = {
             kind: self._prepared(mask, found, blank)
             for kind, mask in masks.items()
             if kind in found.kinds or isinstance(kind, int)
         }
         cache = Written(keys, values, write, found.at, given, found.kinds, reuses=not self.encoder)
+        cache.works = Works(works) if works else None
         inputs: dict[str, object] = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
-        if not self.encoder:
-            wanted = {kind: given[kind] for kind in dict.fromkeys(found.kinds)}
-            mask = wanted if len(self._types) > 1 else next(iter(wanted.values()))
-            if len(self._types) > len(wanted):  # a part of the layers, of one kind
-                mask = {kind: wanted.get(kind, next(iter(wanted.values()))) for kind in self._types}
-            inputs |= {"attention_mask": mask, "past_key_values": cache, "use_cache": True}
+        # A part of the layers may have fewer kinds than the config names.
+        shown = {kind: given.get(kind, given[found.kinds[0]]) for kind in self._types} if found.kinds else {}
         tapped: dict[int, Tensor] = {}
         with attending(self.config, cache), self._noting(self.part.taps, tapped):
-            out = self.base(**inputs, position_ids=positions)
+            out = self.base(**inputs, **self._given(cache, positions, shown))
         last: Tensor = out.last_hidden_state
         return (last, tuple(tapped[tap] for tap in self.part.taps)) if self.part.taps else last
+
+    def _given(self, cache: Written, positions: Tensor, masks: Mapping[str, Tensor]) -> dict[str, object]:
+        """What the module's forward takes beside tokens or states. masks: by each kind of layer that its config names."""
+        if self.encoder:
+            return {"position_ids": positions}
+        mask = masks if len(masks) > 1 else next(iter(masks.values()))
+        return {"attention_mask": mask, "past_key_values": cache, "use_cache": True, "position_ids": positions}
 
     def _prepared(self, mask: Tensor | None, found: _Found, blank: tuple[int, ...]) -> Tensor:
         if mask is None:
@@ -565,11 +572,7 @@ class ModuleDecoder:
 
     def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: ShapeProbe) -> BaseModelOutputWithPast:
         """The module's output of tokens int64[1, n], with masks and a cache that notes."""
-        given: dict[str, object] = {}
-        if not self.encoder:
-            mask = masks if len(masks) > 1 else next(iter(masks.values()))
-            given = {"attention_mask": mask, "past_key_values": seen, "use_cache": True}
-        return self.base(input_ids=ids, position_ids=torch.arange(ids.shape[1], device=self.device)[None], **given)
+        return self.base(input_ids=ids, **self._given(seen, torch.arange(ids.shape[1], device=self.device)[None], masks))
 
     def _kind(self, layer: int, masks: Mapping[str, Tensor], seen: ShapeProbe) -> tuple[str, int | None]:
         """The kind of a layer, and its window. Raises DecError where its mask or window is not what the config says."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from decgraph.runtime.models.decoder.decoder import Cache, EmbeddingLookup, Rotation, TransformerDecoder
+from decgraph.runtime.models.decoder.decoder import Cache, Rotation, TransformerDecoder
 from decgraph.runtime.models.decoder.shape import Layer
 from decgraph.runtime.models.parts import LayerUse
 from decgraph.runtime.models.tape import Tape
@@ -41,31 +41,6 @@ class Net:
         self.decoder, self.config, self.base, self._read = decoder, config, base, read
         self.layers = list(range(decoder.layers))  # the same list for models of the same weights
         self._eager: _Eager | ModuleDecoder = _Eager(decoder) if isinstance(decoder, TransformerDecoder) else decoder
-
-    @property
-    def uses(self) -> tuple[LayerUse, ...]:
-        """The layers, or halves of layers, that run."""
-        return self.decoder.uses
-
-    @property
-    def width(self) -> int:
-        """The size of a hidden state."""
-        return self.decoder.width
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights lie, and so what is computed."""
-        return self.decoder.device
-
-    @property
-    def embedding(self) -> Tensor:
-        """The input embeddings [vocabulary, width]."""
-        return self.decoder.embedding
-
-    @property
-    def lookup(self) -> nn.Module | EmbeddingLookup:
-        """Embeddings of tokens."""
-        return self.decoder.lookup
 
     @property
     def output(self) -> Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -507,9 +506,8 @@ class CausalEngine:
         if not isinstance(step, NetStep):
             raise DecError(f"{self.name!r} reads tokens here, and a soft node has none")
         width = batch.ids.shape[1]
-        lookup: Any = step.lookup  # a module, or what a decoder has in the place of one
         rows = [
-            replaced(lookup, ids, {n - p.done: cell for n, cell in p.soft.items() if 0 <= n - p.done < width})
+            replaced(step.looked_up, ids, {n - p.done: cell for n, cell in p.soft.items() if 0 <= n - p.done < width})
             for ids, p in zip(batch.ids, plans, strict=True)
         ]
         entering = step.placed(torch.cat(rows), batch.positions).view(*batch.ids.shape, -1)

@@ -127,14 +127,14 @@ def _agrees(reader: Model, writer: Model) -> bool:
         if not isinstance(inner, Upto):
             return False
         return isinstance(inner.target, HFCausal) and _starts(writer, inner.target, inner.layer + 1)
-    return isinstance(reader, HFCausal) and _starts(writer, reader, len(reader.net.uses))
+    return isinstance(reader, HFCausal) and _starts(writer, reader, len(reader.net.decoder.uses))
 
 
 def _starts(writer: Model, reader: HFCausal, count: int) -> bool:
     """Whether the writer's layers begin with the reader's first `count`."""
     if not isinstance(writer, HFCausal) or writer.net.layers is not reader.net.layers:
         return False
-    mine, theirs = reader.net.uses[:count], writer.net.uses[:count]
+    mine, theirs = reader.net.decoder.uses[:count], writer.net.decoder.uses[:count]
     return len(mine) == len(theirs) and mine == theirs
 
 
@@ -293,5 +293,5 @@ def kept_rows(source: CausalEngine, call: ForwardCall, model: HFCausal) -> Memor
 def copying(model: HFCausal, target: CausalEngine, like: Callable[[], CausalEngine], since: int = 0) -> Make:
     """A builder of the engine of `model` on its target's rows. like: an engine of its layers; since: how many of its layers
     the engine below that one has."""
-    layers = [use.layer for use in model.net.uses[since:] if use.attention]
+    layers = [use.layer for use in model.net.decoder.uses[since:] if use.attention]
     return lambda: GivenEngine(like(), target, layers)

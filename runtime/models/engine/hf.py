@@ -72,7 +72,7 @@ def hf_engine(model: Model) -> Engine:
 
 def _derived(model: HFCausal) -> Engine | None:
     """The engine of a model that shares a target's lower layers, if it is one."""
-    target, uses = model.root, model.net.uses
+    target, uses = model.root, model.net.decoder.uses
     if model is target or model.net.layers is not target.net.layers or target.net.decoder.recurrent:
         return None  # the target itself, or other weights, or states that are in no rows
     first = untouched(uses)

@@ -314,10 +314,10 @@ def test_soft_cells_in_a_batch_of_other_widths(engine: HFMaskedEngine) -> None:
 def torn(net: Net) -> Iterator[None]:
     """Token 7 has no embedding."""
     with torch.no_grad():
-        whole = net.embedding[7].clone()
-        net.embedding[7] = float("nan")
+        whole = net.decoder.embedding[7].clone()
+        net.decoder.embedding[7] = float("nan")
         yield
-        net.embedding[7] = whole
+        net.decoder.embedding[7] = whole
 
 
 def test_scores_that_are_no_numbers_are_one_sequences_fault(torn: None, engine: HFMaskedEngine) -> None:
