@@ -20,7 +20,7 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, Remembered
+from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, Remembered, joined
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.slots import CacheTooLarge
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -65,7 +65,7 @@ class Memories:
             for (n, _, at), made in zip(parts, self._compute(late, [call for _, call, _ in parts], counted), strict=True):
                 halves.setdefault(n, []).append((at, made))
         for n, both in halves.items():
-            out[n] = _joined(both, len(calls[n].rows))
+            out[n] = joined(both)
         return [output for output in out if output is not None]
 
     def close(self, sequence: Hashable) -> None:
@@ -170,20 +170,6 @@ def _parts(call: ForwardCall) -> list[tuple[bool, ForwardCall, list[int]]]:
         out.append((False, alone, end))
     if below:
         out.append((True, replace(call, rows=[call.rows[n] for n in below]), below))
-    return out
-
-
-def _joined(parts: Sequence[tuple[list[int], Output]], rows: int) -> Output:
-    """A call's output [rows, V] from the outputs of its parts."""
-    for _, made in parts:
-        if isinstance(made, DecError):
-            return made
-    found = [made for _, made in parts if isinstance(made, Tensor)]
-    if len(found) == 1:
-        return found[0]
-    out = found[0].new_empty(rows, found[0].shape[1])
-    for (at, _), made in zip(parts, found, strict=True):
-        out[at] = made
     return out
 
 

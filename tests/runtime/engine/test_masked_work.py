@@ -229,7 +229,7 @@ def test_calls_that_differ_in_what_they_see_are_different_calls(engine: HFMasked
     changed[9] = 1
     memory = one(engine, CanvasCall("s", cells, keep=True)).memory
     newer = one(engine, CanvasCall("s", changed, None, [9], memory, [9], keep=True)).memory
-    for given in (memory, newer, newer.without([12]), newer.put(1, newer.layer(1).without([12]))):
+    for given in (memory, newer, newer.without([12]), newer.with_layer(1, newer[1].without([12]))):
         got = one(engine, CanvasCall("s", cells, None, block, given, block)).logits
         alone = one(another(engine), CanvasCall("s", cells, None, block, given, block)).logits
         assert torch.allclose(got, alone, atol=1e-5)
