@@ -107,20 +107,20 @@ def context_of(config: Mapping[str, object]) -> int | None:
 
 def holds_heads(path: Path) -> bool:
     """Whether a folder holds a target and Medusa heads for it, as Medusa v1.0 does."""
-    try:
-        config = settings(path.expanduser() / "config.json")
-    except DecError:  # said when the model is read
-        return False
-    return "medusa_num_heads" in config and "num_hidden_layers" in config
+    return {"medusa_num_heads", "num_hidden_layers"} <= _said(path).keys()
 
 
 def holds_markov(path: Path) -> bool:
     """Whether a folder is a DSpark head's, with a Markov head in it."""
+    return bool(_said(path).get("markov_rank"))
+
+
+def _said(path: Path) -> dict[str, object]:
+    """What a folder's config.json holds; nothing where it cannot be read, which is said when the model is."""
     try:
-        config = settings(path.expanduser() / "config.json")
-    except DecError:  # said when the model is read
-        return False
-    return bool(config.get("markov_rank"))
+        return settings(path.expanduser() / "config.json")
+    except DecError:
+        return {}
 
 
 def folder(path: str | Path) -> Path:

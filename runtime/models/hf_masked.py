@@ -136,7 +136,8 @@ class HFMasked(_Masked[tuple[Memory | None, _Call]]):
     def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
         cells = tuple(cells)
         tape, last, fresh = self._run(cells, range(len(cells)) if at is None else at, given)
-        made = memory_of(tape, last, self.family, self.layers, cells, fresh)
+        at_rows = {i: n for n, i in enumerate(fresh)}
+        made = memory_of(tape.keys, tape.values, tape.states, last, self.family, self.layers, cells, at_rows)
         return made if given is None else given.join(made)
 
     def attention_logits(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[float]]:

@@ -114,19 +114,7 @@ class Forest:
         assert self._last is not None
         wanted = set(keep)
         at = {self.positions[n]: n for n in nodes if self.positions[n] in wanted}
-        return Memory(
-            family,
-            len(path),
-            tuple(
-                LayerMemory(
-                    {i: (self._keys[k][n], self._values[k][n]) for i, n in at.items()} if k in self._keys else {},
-                    {i: self._states[k][n] for i, n in at.items()} if k in self._states else {},
-                )
-                for k in range(layers)
-            ),
-            {i: self._last[n] for i, n in at.items()},
-            {i: path[i] for i in at},
-        )
+        return memory_of(self._keys, self._values, self._states, self._last, family, layers, path, at)
 
 
 def _append(kept: Tensor | None, new: Tensor, used: int) -> Tensor:
@@ -172,22 +160,28 @@ def held_of(given: Memory, positions: Tensor, fresh: Iterable[int]) -> dict[int,
     return out
 
 
-def memory_of(tape: Tape, last: Tensor, family: str, layers: int, cells: Sequence[Cell], at: Sequence[int]) -> Memory:
-    """What a forward over the fresh positions `at` computed. last: [fresh, width]."""
-
-    def rows(of: Mapping[int, Tensor], layer: int) -> dict[int, Tensor]:
-        return dict(zip(at, of[layer], strict=True)) if layer in of else {}
-
+def memory_of(
+    keys: Mapping[int, Tensor],
+    values: Mapping[int, Tensor],
+    states: Mapping[int, Tensor],
+    last: Tensor,
+    family: str,
+    layers: int,
+    cells: Sequence[Cell],
+    at: Mapping[int, int],
+) -> Memory:
+    """The memory of computed rows. keys, values [n, heads, D] and states [n, width] by layer; last: [n, width]; at: the row of
+    each position that is kept."""
     return Memory(
         family,
         len(cells),
         tuple(
             LayerMemory(
-                {i: (k, rows(tape.values, layer)[i]) for i, k in rows(tape.keys, layer).items()},
-                rows(tape.states, layer),
+                {i: (keys[k][n], values[k][n]) for i, n in at.items()} if k in keys else {},
+                {i: states[k][n] for i, n in at.items()} if k in states else {},
             )
-            for layer in range(layers)
+            for k in range(layers)
         ),
-        dict(zip(at, last, strict=True)),
+        {i: last[n] for i, n in at.items()},
         {i: cells[i] for i in at},
     )

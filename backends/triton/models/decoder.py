@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -96,8 +96,8 @@ class SlotDecoder(TransformerDecoder):
         x = ids.reshape(size[0] * size[1], -1) if self.part.embedded else self.embedded(ids, within)
         return self._layers(x, size, self.rotations(positions), write[:, None, :, None], keys, values, masks)
 
-    def _like(self, part: DecoderPart) -> TransformerDecoder:
-        return SlotDecoder(self, part)
+    def _like(self, part: DecoderPart) -> Self:
+        return type(self)(self, part)
 
     def _attended(
         self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], rotation: Rotation | None, cache: Cache

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import Cache, DynamicCache
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.module import _CALL, _TOLERANCE, ModuleDecoder, ShapeProbe, Written, _Found
+from decgraph.runtime.models.decoder.module import _CALL, TOLERANCE, ModuleDecoder, ShapeProbe, Written, _Found, gap
 from decgraph.runtime.models.decoder.module_parts import Numbered
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING
 from decgraph.runtime.models.decoder.states import Work, Works
@@ -121,25 +121,20 @@ class Mixer(nn.Module):
         whole = self.run(given, [None])[0]
         self.several = False
         first, state = self.run(given[:, :2], [None])
-        gap = _gap(torch.cat([first, self.run(given[:, 2:], [state])[0]], 1), whole)
+        off = gap(torch.cat([first, self.run(given[:, 2:], [state])[0]], 1), whole)
         close = _NOT_IN_LINE if like.dtype.itemsize >= 4 else 0.1
-        if gap > close:
-            raise DecError(f"{type(self.inner).__name__} continues a text otherwise than it reads a whole one, by {gap:.1e}")
+        if off > close:
+            raise DecError(f"{type(self.inner).__name__} continues a text otherwise than it reads a whole one, by {off:.1e}")
         for tensor in (t for name in _TENSORS for t in getattr(state, name).values() if t is not None):
             tensor.add_(1)  # a state that is forgotten makes a difference then
         single = self.run(given[:, 2:], [state])[0]
         self.several = True
-        self.several = _gap(self.run(given[:, 2:], [state])[0], single) <= close
+        self.several = gap(self.run(given[:, 2:], [state])[0], single) <= close
 
 
 def close(one: Tensor, other: Tensor) -> bool:
     """Whether two forwards' states [B, T, width] are the same but for rounding."""
-    return _gap(one, other) <= _TOLERANCE.get(one.dtype, 0.1)
-
-
-def _gap(one: Tensor, other: Tensor) -> float:
-    """The largest difference, over the largest number."""
-    return float((one - other).abs().max()) / max(float(other.abs().max()), 1e-9)
+    return gap(one, other) <= TOLERANCE.get(one.dtype, 0.1)
 
 
 def _alike(keys: Sequence[Hashable]) -> list[list[int]]:

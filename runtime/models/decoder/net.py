@@ -72,6 +72,12 @@ class Net:
         """Logits float64[n, vocabulary] of last hidden states [n, width]."""
         return self.head(states).double()
 
+    def scores(self, ids: Tensor, *, causal: bool) -> Tensor:
+        """Logits float64[n, vocabulary] of one text int64[n], without a cache. causal: no position attends to a later one."""
+        at, count = ids.device, len(ids)
+        seen = torch.ones(count, count, dtype=torch.bool, device=at)
+        return self.logits(self.run(ids, Tape(torch.arange(count, device=at), seen.tril() if causal else seen)))
+
     @property
     def head(self) -> Callable[[Tensor], Tensor]:
         """Last states [n, width] to logits [n, vocabulary], for engines."""
