@@ -1,0 +1,50 @@
+"""`python -m lab` lists the entries of this folder; `python -m lab NAME [options]` runs one.
+
+An entry is a file, or a package, with a function `command`, whose typer annotations are its options.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from decgraph.errors import DecError
+
+
+def entries() -> dict[str, str]:
+    """The first line of what each entry says of itself, by name; nothing is imported for it."""
+    found = {}
+    for path in sorted(Path(__file__).parent.glob("*.py")) + sorted(Path(__file__).parent.glob("*/__init__.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        if any(isinstance(node, ast.FunctionDef) and node.name == "command" for node in tree.body):
+            name = path.parent.name if path.stem == "__init__" else path.stem
+            found[name] = (ast.get_docstring(tree) or "").splitlines()[0]
+    return found
+
+
+def main(words: list[str]) -> int:
+    """Run an entry, or list all; the exit code."""
+    import typer
+
+    if not words or words[0] in ("--help", "-h"):
+        print("python -m lab NAME [options]; --help behind a name shows them.\n")
+        print("\n".join(f"{name:12} {about}" for name, about in sorted(entries().items())))
+        return 0
+    if words[0] not in entries():
+        print(f"lab has no {words[0]!r}; there are {', '.join(sorted(entries()))}", file=sys.stderr)
+        return 2
+    module = import_module(f"lab.{words[0]}")
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command(help=module.__doc__)(module.command)
+    try:
+        app(args=words[1:], prog_name=f"python -m lab {words[0]}")
+    except DecError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
