@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import decgraph
 from decgraph.bench.prompts import CODE
-from decgraph.zoo import tasks
+from lab.shipped import tasks
 from lab.tradeoffs import causal_standins as standins
 from lab.tradeoffs.causal_measures import MEASURES, Ids, Point, Ran
 from lab.tradeoffs.sweeps import Sweep, table

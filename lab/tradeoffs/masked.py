@@ -19,7 +19,7 @@ import decgraph
 from decgraph.ir.values import Function
 from decgraph.models import request_for
 from decgraph.runtime.trace import ModelCall, Unmasked
-from decgraph.zoo import tasks
+from lab.shipped import tasks
 from lab.tradeoffs.sweeps import Sweep, table
 
 SWEEPS, LEFT_OUT = table("masked", Sweep.of)

@@ -35,5 +35,5 @@ def test_every_entry_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> 
 def test_the_readme_names_entries_alone() -> None:
     import re
 
-    named = re.findall(r"`python -m lab (\w+)", (ROOT / "lab" / "README.md").read_text("utf-8"))
+    named = re.findall(r"`python -m lab ([\w.]+)", (ROOT / "lab" / "README.md").read_text("utf-8"))
     assert set(named) - {"NAME"} <= set(entries())
