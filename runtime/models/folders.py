@@ -29,6 +29,10 @@ STORED = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float1
 _SAID = {*STORED.values(), "double", "float", "half", "float8_e4m3fn", "float8_e5m2"}
 """What a configuration may say of its dtype, as torch names it."""
 
+_LAYERS = ("num_hidden_layers", "num_layers", "n_layer")
+_COUNTS = {"vocab_size": 2**31, "max_position_embeddings": 2**62, **dict.fromkeys(_LAYERS, 10**5)}
+"""Counts in a configuration, and the most that each may be: layers are made one by one."""
+
 
 @dataclass(frozen=True)
 class Folder:
@@ -155,9 +159,14 @@ def configuration(path: str | Path) -> tuple[Path, dict[str, object]]:
     names = config.get("architectures")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise DecError(f"{at / 'config.json'} has {names!r} for architectures", hint='a list: ["LlamaForCausalLM"]')
-    for key in ("vocab_size", "max_position_embeddings"):
-        if not isinstance(config.get(key, 0), int | None):
-            raise DecError(f"{at / 'config.json'} has {config[key]!r} for {key}", hint="a whole number")
+    for key, most in _COUNTS.items():
+        value = config.get(key)
+        if value is not None and not (type(value) is int and 0 <= value <= most):
+            raise DecError(f"{at / 'config.json'} has {value!r} for {key}", hint="a whole number")
+    if not isinstance(config.get("tie_word_embeddings"), bool | None):
+        raise DecError(
+            f"{at / 'config.json'} has {config['tie_word_embeddings']!r} for tie_word_embeddings", hint="true or false"
+        )
     ends(at)
     return at, config
 

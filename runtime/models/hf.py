@@ -295,6 +295,8 @@ def _instead(folder: Folder, error: Exception) -> str:
         return "python without -OO: transformers does not work without docstrings"
     if "auto_map" in folder.config:
         return "load it in Python, with trust_remote_code=True if you trust it, and give the module"
+    if "ValidationError" in type(error).__name__:
+        return "correct its config.json"
     return "a newer version of transformers may know it" if isinstance(error, ValueError | KeyError) else ""
 
 

@@ -3,7 +3,9 @@ every door, or decodes what transformers' `generate` does."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -141,6 +143,42 @@ def test_a_folder_that_is_spoilt_is_refused_with_what_to_do(case: str, tmp_path:
         raise result.error or AssertionError(f"it decoded {result.tokens}")
     said = str(refused.value)
     assert word in said and ("= try:" in said or case in ("NaN", "a tokenizer cut off")), said
+
+
+FIELDS = ("hidden_act", "hidden_size", "intermediate_size", "head_dim", "num_attention_heads", "num_key_value_heads",
+          "num_hidden_layers", "rms_norm_eps", "rope_parameters", "rope_theta", "sliding_window", "tie_word_embeddings",
+          "vocab_size", "max_position_embeddings", "layer_types", "model_type", "dtype")  # fmt: skip
+WRONG = ("x", [], {}, -1, 1.5, None, 10**12, float("nan"))
+
+
+@pytest.mark.budget(30)
+@pytest.mark.parametrize("value", WRONG, ids=str)
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_setting_of_a_wrong_kind_is_refused_or_decodes(field: str, value: object, tmp_path: Path) -> None:
+    """JSON has any value in any place: no traceback, and no layers made without end."""
+    at = folder(tmp_path, words=False)
+    config(at, **({"rope_parameters": {"rope_type": "default", field: value}} if field == "rope_theta" else {field: value}))
+    try:
+        result = decgraph.run("autoregressive", IDS, {"target": at}, max_tokens=2, eos=())
+    except DecError:
+        return
+    assert result.error is None or isinstance(result.error, DecError)
+
+
+@pytest.mark.budget(5)
+@pytest.mark.parametrize("value", WRONG, ids=str)
+@pytest.mark.parametrize(
+    ("head", "field"), [("medusa", "heads"), ("eagle", "num_attention_heads"), ("eagle", "num_hidden_layers")]
+)
+def test_a_heads_setting_of_a_wrong_kind_is_refused_or_loads(head: str, field: str, value: object, tmp_path: Path) -> None:
+    from decgraph.runtime.models.hf import load_causal, load_features, load_heads
+
+    at = tmp_path / head
+    shutil.copytree(zoo(head), at)
+    config(at, **{field: value})
+    target = load_causal(zoo("target"))
+    with contextlib.suppress(DecError):  # anything else fails
+        (load_heads if head == "medusa" else load_features)(at, target)
 
 
 @pytest.mark.parametrize("case", ["no architectures", "no generation settings", "other tensors", "tied", "more files"])

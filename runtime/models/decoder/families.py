@@ -12,7 +12,7 @@ from decgraph.runtime.models.decoder import mixtures as mixtures
 from decgraph.runtime.models.decoder.llama import FAMILIES as FAMILIES
 from decgraph.runtime.models.decoder.llama import Entry
 from decgraph.runtime.models.decoder.settings import Settings
-from decgraph.runtime.models.decoder.shape import UnknownToDecoder
+from decgraph.runtime.models.decoder.shape import UnknownToDecoder, reading_settings
 
 STATES = "recurrent layers keep states"
 WITHOUT = {
@@ -46,7 +46,8 @@ def shape_of(config: Mapping[str, object]) -> Entry:
     if config.get("is_causal") is False:  # what is off says nothing, but for this
         raise UnknownToDecoder("setting is_causal = False")
     settings = Settings(config)
-    entry = FAMILIES[kind](settings)
+    with reading_settings():
+        entry = FAMILIES[kind](settings)
     for name in settings.unread():
         raise UnknownToDecoder(f"setting {name} = {config[name]!r}")
     return entry

@@ -15,7 +15,7 @@ from decgraph.runtime.models.decoder.families import shape_of
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.rotary import frequencies
-from decgraph.runtime.models.decoder.shape import Shape, UnknownToDecoder
+from decgraph.runtime.models.decoder.shape import Shape, UnknownToDecoder, reading_settings
 from decgraph.runtime.models.decoder.weights import canonical
 from decgraph.runtime.native.decoder import native
 
@@ -109,11 +109,10 @@ def net_of_folder(
         raise UnknownToDecoder("there is no output matrix")
     else:
         names["out"] = f"/{output}"
-    with torch.no_grad():
+    with torch.no_grad(), reading_settings():
         weights, products = canonical(shape, names, source)
         check_shapes(shape, weights, products, config)
-        ropes = frequencies(shape, device)
-    return Net(native(TransformerDecoder(shape, weights, products, ropes)), config)
+        return Net(native(TransformerDecoder(shape, weights, products, frequencies(shape, device))), config)
 
 
 def check_shapes(

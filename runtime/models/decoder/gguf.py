@@ -15,7 +15,7 @@ from decgraph.runtime.models.decoder.families import shape_of
 from decgraph.runtime.models.decoder.folder import check_shapes
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.rotary import frequencies
-from decgraph.runtime.models.decoder.shape import UnknownToDecoder
+from decgraph.runtime.models.decoder.shape import UnknownToDecoder, reading_settings
 from decgraph.runtime.models.decoder.weights import canonical
 from decgraph.runtime.models.gguf.file import GgufFile
 from decgraph.runtime.models.gguf.settings import ARCHITECTURES, INSTEAD, NAMES
@@ -82,7 +82,7 @@ def net_of_file(
         own = {key: name if key in WHOLE else f"blk.{{i}}.{name}" for key, name in NAMES.items()}
         names = {key: own[key] for key in (*theirs, "out") if key in own}
         source = FileSource(file, dtype, device)
-        with torch.no_grad():
+        with torch.no_grad(), reading_settings():
             weights, products = canonical(shape, names, source)
             check_shapes(shape, weights, products, config)
             ropes = frequencies(shape, device)

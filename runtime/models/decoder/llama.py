@@ -79,6 +79,8 @@ def rotary(c: Settings, r: Rope) -> Rope:
 def windows(c: Settings, sliding: Callable[[int], object]) -> tuple[int | None, ...]:
     """The window of each layer. sliding: which layers have one where the config does not list their kinds."""
     window, count = c.get("sliding_window") or None, c.num_hidden_layers
+    if window is not None and (type(window) is not int or window < 1):
+        raise UnknownToDecoder(f"setting sliding_window = {window!r}")
     kinds = (c.get("layer_types") or [SLIDING if sliding(i) else FULL for i in range(count)])[:count]
     if set(kinds) - {FULL, SLIDING}:
         raise UnknownToDecoder(f"layers of kind {', '.join(sorted(set(kinds) - {FULL, SLIDING}))}")

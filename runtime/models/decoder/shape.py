@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -11,6 +13,16 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 class UnknownToDecoder(Exception):
     """A family, a setting or a tensor that the decoder has no entry for: transformers' own module runs instead."""
+
+
+@contextmanager
+def reading_settings() -> Iterator[None]:
+    """Turns the error of a setting whose value is of the wrong kind into UnknownToDecoder: JSON may have anything anywhere.
+    transformers, which reads the model instead, names the setting."""
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:  # torch's are RuntimeErrors
+        raise UnknownToDecoder(f"a setting of another kind than its family's ({error})") from error
 
 
 @dataclass(frozen=True)

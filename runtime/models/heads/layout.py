@@ -101,7 +101,7 @@ def layer_settings(source: HeadFolder, prefix: str, of: Config | None = None, *,
     hidden = source.shape(f"{prefix}self_attn.o_proj.weight")[0]
     if width != entering * hidden:
         raise _contradicted(source, f"{prefix}self_attn.q_proj.weight", (rows, width), f"states of width {entering * hidden}")
-    if rows % heads:
+    if heads < 1 or rows % heads:
         raise _contradicted(source, f"{prefix}self_attn.q_proj.weight", (rows, width), f"{heads} heads")
     size = rows // heads
     if isinstance(config.get("head_dim"), int) and config["head_dim"] != size:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +89,7 @@ def module(head: ReadHead, folder: Path, dtype: torch.dtype, target: Config | No
             raise DecError(f"{folder} does not say the shape of its layer, which is its target's", hint="--target FOLDER")
         shape = {key: target[key] for key in _SHAPE if target.get(key) is not None}
         head = replace(head, config={**shape, **{k: v for k, v in head.config.items() if v is not None}, "of_target": False})
+    _check_counts(head, folder)
     try:
         with torch.device("meta"):
             made = MODULES[head.model_type][1](head.config)
@@ -134,6 +135,15 @@ _BOUND: dict[Part, str] = {
     "layers": "an algorithm takes it as `adapter: layers(target)`: kangaroo, for example",
     "head": "an algorithm takes it as `judge: head(target) -> prob`: judge_decoding, for example",
 }
+
+
+def _check_counts(head: ReadHead, folder: Path) -> None:
+    """Raises DecError for more layers or blocks than the file has tensors, before they are made."""
+    parts = [head.config, *(part for part in head.config.values() if isinstance(part, Mapping))]
+    for name in ("heads", "blocks", "num_hidden_layers"):
+        for count in (part[name] for part in parts if name in part):
+            if isinstance(count, int) and count > len(head.tensors):
+                raise DecError(f"{folder / 'config.json'} has {count} for {name}, and the head has {len(head.tensors)} tensors")
 
 
 def _check(head: ReadHead, folder: Path, wanted: dict[str, Tensor]) -> None:
