@@ -78,7 +78,7 @@ def long_context(on: BenchWeights) -> list[BenchPrompt]:
 
 def code(count: int) -> Callable[[BenchWeights], list[BenchPrompt]]:
     """The beginnings of code for the shipped models."""
-    return lambda on: [BenchPrompt("code", tokens) for tokens in prompts.of_text(on.tokenizer, count)]
+    return lambda on: prompts.encoded(prompts.code().texts[:count], Path(on.folders["target"]), chat=False)
 
 
 def ids(count: int, length: int) -> Callable[[BenchWeights], list[BenchPrompt]]:
@@ -166,10 +166,8 @@ def measured(name: str, chat: str, rounds: int) -> Row:
     """A part's run. Raises DecError where its models are not on this machine."""
     part = PARTS[name]
     on, settings = part.weights(chat), replace(part.settings, rounds=max(1, rounds or part.settings.rounds))
-    return compare.against_transformers(
-        asked(part.algorithms, {}), on, part.prompts(on), settings, wanted=part.wanted,
-        told=lambda what, done: runs.told(f"{name}: {what}", done),
-    )  # fmt: skip
+    ready = compare.prepared(asked(part.algorithms, {}), on, part.prompts(on), settings, wanted=part.wanted)
+    return ready(lambda what, done: runs.told(f"{name}: {what}", done))
 
 
 def judged(name: str, run: Row) -> Iterator[Row]:
