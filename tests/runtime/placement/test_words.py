@@ -162,7 +162,7 @@ def test_heads_follow_their_target() -> None:
 
 def test_a_head_module_is_moved_to_its_target_as_a_copy() -> None:
     from decgraph.bench.loading import read
-    from decgraph.zoo.evaluate import load
+    from lab.shipped.evaluate import load
 
     head = load("eagle")
     with one_gpu():
