@@ -13,7 +13,7 @@ from decgraph import api
 from decgraph.bench import baselines
 from decgraph.bench.contenders import Contender, Ours, Theirs, params_for, session_on
 from decgraph.bench.machine import load
-from decgraph.bench.measure import BenchWork, Measured, MeasureSettings, Row, Told, measured, rows_of, silent
+from decgraph.bench.measure import BenchWork, Measured, MeasureSettings, Row, Told, measured, rows_of
 from decgraph.bench.prompts import BenchPrompt
 from decgraph.bench.weights import BenchWeights
 from decgraph.errors import DecError
@@ -106,20 +106,6 @@ def work_of(prompts: Sequence[BenchPrompt], batch: int) -> BenchWork:
             groups.append(tuple(own[at : at + batch]))
             kinds.append(kind)
     return BenchWork(tuple(groups), tuple(kinds))
-
-
-def against_transformers(
-    algorithms: Sequence[Asked],
-    weights: BenchWeights,
-    prompts: Sequence[BenchPrompt],
-    settings: MeasureSettings,
-    *,
-    theirs: BenchWeights | None = None,
-    wanted: Sequence[str] | None = None,
-    told: Told = silent,
-) -> Row:
-    """One run: the algorithms against `generate` and transformers' assisted variants; `prepared`, and run."""
-    return prepared(algorithms, weights, prompts, settings, theirs=theirs, wanted=wanted)(told)
 
 
 def prepared(

@@ -29,22 +29,19 @@ def loaded(target: str | None, drafter: str | None, parts: Mapping[str, str], pl
     for name in (target, drafter):
         if name is not None and is_file(name):
             raise DecError(f"{name} is no folder, and modules of transformers are measured here", hint="--peer llama.cpp")
-    if target is None or target in SIZES:
-        made = weights.shipped(placed) if target is None else cast(weights.random_llama(target), placed)
-        if drafter is not None:
-            made.drafter, made.folders = read(drafter, placed), {**made.folders, "drafter": str(folder_of(drafter))}
+    if target is None:
+        made = weights.shipped(placed)
+    elif target in SIZES:
+        made = cast(weights.random_llama(target), placed)
     else:
         folder = folder_of(target)
-        module = read(target, placed)
+        module = weights.read(folder, placed)
         tokenizer = Tokenizer(folder) if (folder / "tokenizer.json").is_file() else None
-        folders = {"target": str(folder)}
-        if drafter is not None:
-            folders["drafter"] = str(folder_of(drafter))
-        small = read(drafter, placed) if drafter is not None else None
-        size = int(module.config.get_text_config().vocab_size)
-        made = BenchWeights(
-            folder.name, module, small, size, tokenizer, folders=folders, eos=ends(module) if eos else frozenset()
-        )
+        size, end = int(module.config.get_text_config().vocab_size), ends(module) if eos else frozenset[int]()
+        made = BenchWeights(folder.name, module, None, size, tokenizer, folders={"target": str(folder)}, eos=end)
+    if drafter is not None:
+        small = folder_of(drafter)
+        made.drafter, made.folders = weights.read(small, placed), {**made.folders, "drafter": str(small)}
     if made.drafter is not None:
         check_vocabularies(made)
     for name, value in parts.items():
@@ -60,11 +57,6 @@ def cast(made: BenchWeights, placed: Placement) -> BenchWeights:
         if module is not None:
             module.to(placed.device)
     return made
-
-
-def read(name: str, placed: Placement) -> Any:  # Any: a transformers module
-    """A causal model of transformers, in evaluation mode. Raises DecError for a folder that is none."""
-    return weights.read(folder_of(name), placed)
 
 
 def ends(module: Any) -> frozenset[int]:  # Any: a transformers module

@@ -7,7 +7,7 @@ from typing import Any
 
 from decgraph.bench.compare import Asked, document, rival, work_of
 from decgraph.bench.contenders import Ours, params_for, request_of, run
-from decgraph.bench.measure import MeasureSettings, Row, Told, digits, measured, silent
+from decgraph.bench.measure import MeasureSettings, Row, Told, digits, measured
 from decgraph.bench.prompts import BenchPrompt, Text
 from decgraph.errors import DecError
 from decgraph.models import bind
@@ -16,19 +16,6 @@ from decgraph.runtime.placement import Placement
 from decgraph.runtime.session import Session
 
 USUAL = "fast_dllm_uncached"
-
-
-def against_another(
-    algorithms: Sequence[Asked],
-    texts: Sequence[Text],
-    settings: MeasureSettings,
-    *,
-    folder: str | None = None,
-    wanted: Sequence[str] | None = None,
-    told: Told = silent,
-) -> Row:
-    """One run: masked algorithms against another one on the same model; `prepared`, and run."""
-    return prepared(algorithms, texts, settings, folder=folder, wanted=wanted)(told)
 
 
 def prepared(
@@ -100,11 +87,11 @@ def facts_of(model: Any) -> Row:
     return {
         "name": model.name,
         "target": sum(p.numel() for p in once.values()),
-        "width": net.width,
+        "width": net.decoder.width,
         "layers": model.layers,
         "vocabulary": model.vocab.size,
         "dtype": str(net.decoder.dtype).removeprefix("torch."),
-        "device": str(net.device),
+        "device": str(net.decoder.device),
         "eos": [],
         "folders": {"target": str(model.family)},
     }

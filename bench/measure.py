@@ -110,7 +110,6 @@ def measured(contenders: Sequence[Contender], work: BenchWork, settings: Measure
         going,
         len(work.groups),
         settings.rounds,
-        warm=0,
         seed=settings.seed,
         waited=torch.cuda.synchronize if cuda else lambda: None,
         told=over,

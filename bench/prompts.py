@@ -40,11 +40,6 @@ CODE = (
 )
 
 
-def of_text(tokenizer: Any, count: int) -> list[tuple[int, ...]]:  # Any: a runtime.text.Tokenizer
-    """`count` prompts as token ids, the fixed texts over and over."""
-    return [tuple(tokenizer.encode(CODE[n % len(CODE)])) for n in range(count)]
-
-
 def of_ids(size: int, count: int, length: int = 48, seed: int = 0) -> list[tuple[int, ...]]:
     """`count` prompts of random ids below `size`, for models that were never trained. The second half repeats the first."""
     rng = random.Random(seed)

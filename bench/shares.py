@@ -16,11 +16,11 @@ from decgraph.runtime.session import Session
 
 
 class ModelShare:
-    """Seconds inside models, in all and by the name of an engine's part, and how many times they were entered."""
+    """Seconds inside models, by the name of an engine's part."""
 
     def __init__(self) -> None:
-        self.inside, self.entered, self._deep = 0.0, 0, False
-        self.by: dict[str, float] = {}
+        self.by: dict[str, float] = {"target": 0.0, "draft": 0.0}
+        self._deep = False
 
     def timed(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         """The function, with its time counted under a name; calls inside a timed call are part of it."""
@@ -33,10 +33,7 @@ class ModelShare:
             try:
                 return function(*args, **kwargs)
             finally:
-                took = time.thread_time() - started
-                self.inside += took
-                self.by[name] = self.by.get(name, 0.0) + took
-                self.entered += 1
+                self.by[name] += time.thread_time() - started
                 self._deep = False
 
         return call
@@ -94,15 +91,6 @@ def timing(session: Session) -> Iterator[ModelShare]:
             setattr(engine, name, inner)
 
 
-def outside(session: Session, run: Callable[[], object]) -> tuple[float, float, int]:
-    """(share of the time outside models, seconds outside, times that models were entered) of one run."""
-    with timing(session) as share:
-        started = time.thread_time()
-        run()
-        whole = time.thread_time() - started
-    return 1 - share.inside / whole, whole - share.inside, share.entered
-
-
 def split(session: Session, run: Callable[[], object]) -> dict[str, float]:
     """Seconds of the processor of one run in the target, in what drafts (other models, heads, the target's lower layers where
     a draft is made of them) and outside models. To be called after a run."""
@@ -110,5 +98,4 @@ def split(session: Session, run: Callable[[], object]) -> dict[str, float]:
         started = time.thread_time()
         run()
         whole = time.thread_time() - started
-    parts = {name: share.by.get(name, 0.0) for name in ("target", "draft")}
-    return {**parts, "outside": max(whole - share.inside, 0.0)}
+    return {**share.by, "outside": max(whole - sum(share.by.values()), 0.0)}

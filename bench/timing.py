@@ -1,9 +1,9 @@
 """Times contenders against each other: in one process, alternating, in a random order within every round.
 
 A shared machine drifts by the second, so two long runs one after the other say little. Here every request is run by every
-contender before the next request comes, and what is reported is the median over (round, request) of the ratio of the
-two times, with its quartiles. Beside the wall clock there is the processor's (`time.process_time`): on a machine with
-more to do than cores it leaves out the waiting. Where nobody else runs, the two ratios agree.
+contender before the next request comes, so that ratios of times are of runs one after the other. Beside the wall clock there
+is the processor's (`time.process_time`): on a machine with more to do than cores it leaves out the waiting. Where nobody else
+runs, the two ratios agree.
 """
 
 from __future__ import annotations
@@ -54,15 +54,6 @@ class Times:
     failed: dict[str, DecError] = field(default_factory=dict)
     interrupted: bool = False
 
-    def seconds(self, name: str) -> Spread:
-        """A request's time on the wall clock."""
-        return Spread.of(self.wall[name])
-
-    def ratio(self, slow: str, fast: str, *, cpu: bool = False) -> Spread:
-        """How many times as long `slow` took: over pairs of runs of the same request, one after the other."""
-        times = self.cpu if cpu else self.wall
-        return Spread.of([a / b for a, b in zip(times[slow], times[fast], strict=True)])
-
     def drop(self, name: str, error: DecError) -> None:
         """A contender that failed takes no further part."""
         self.failed[name] = error
@@ -75,23 +66,22 @@ def alternated(
     requests: int,
     rounds: int,
     *,
-    warm: int = 1,
     seed: int = 0,
     waited: Callable[[], object] = lambda: None,
     told: Callable[[int, int], None] = lambda round_, request: None,
 ) -> Times:
-    """Run every request by every contender, `rounds` times over, after `warm` rounds that are not timed.
+    """Run every request by every contender, `rounds` times over.
 
     Within a (round, request) the contenders run in an order drawn with `seed`. A contender that raises a DecError is dropped
     (`Times.failed`) and the others go on; Ctrl-C ends the measuring after the last group that is whole. A contender may return
     how many tokens it made. waited: called before a clock is read, where work goes on elsewhere (a GPU). told: hears which
-    (round, request) is over; rounds that are not timed count from -warm.
+    (round, request) is over.
     """
     order = random.Random(seed)
     names = list(contenders)
     times = Times({name: [] for name in names}, {name: [] for name in names}, {name: [] for name in names})
     try:
-        for round_ in range(-warm, rounds):
+        for round_ in range(rounds):
             for request in range(requests):
                 names = [name for name in names if name not in times.failed]
                 order.shuffle(names)
@@ -107,12 +97,11 @@ def alternated(
                         continue
                     waited()
                     group[name] = time.perf_counter() - wall, time.process_time() - cpu, made if isinstance(made, int) else 0
-                if round_ >= 0:
-                    times.groups.append((round_, request))
-                    for name, (wall, cpu, tokens) in group.items():
-                        times.wall[name].append(wall)
-                        times.cpu[name].append(cpu)
-                        times.tokens[name].append(tokens)
+                times.groups.append((round_, request))
+                for name, (wall, cpu, tokens) in group.items():
+                    times.wall[name].append(wall)
+                    times.cpu[name].append(cpu)
+                    times.tokens[name].append(tokens)
                 told(round_, request)
     except KeyboardInterrupt:
         times.interrupted = True

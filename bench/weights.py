@@ -138,19 +138,12 @@ def random_llama(name: str, seed: int = 0) -> BenchWeights:
 
 
 @torch.no_grad()
-def paired(target: Any, drafter: Any, below: int) -> float:
-    """Make the drafter of the target's first layers, and damp what the others add. Returns at how many of some random positions
-    the two agree."""
+def paired(target: Any, drafter: Any, below: int, goal: float = 0.75) -> float:
+    """Make the drafter of the target's first layers, and halve what the others add to the state until the drafter's likeliest
+    token is the target's at `goal` of some random positions. Returns at how many it is."""
     given = dict(target.named_parameters())
     for name, p in drafter.named_parameters():
         p.copy_(given[name])
-    return damped(target, drafter, below)
-
-
-@torch.no_grad()
-def damped(target: Any, drafter: Any, below: int, goal: float = 0.75) -> float:
-    """Halve what the target's layers from `below` on add to the state until the drafter's likeliest token is the target's
-    at `goal` of some random positions. Returns at how many it is."""
     size = target.config.vocab_size
     made = torch.Generator().manual_seed(5)
     ids = torch.randint(4, size, (2, 64), generator=made).to(target.device)

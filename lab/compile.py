@@ -1,19 +1,16 @@
-"""Text to runnable module: parse, passes, code, for every file of stdlib/, and for programs of growing length.
-
-    .venv/bin/python -m lab.compile
+"""Measure the time from text to runnable module, for every file of stdlib/ and for programs of growing length.
 
 Prints milliseconds a file (median of 5 after one to warm up, nothing kept between runs; the processor's time, so that a shared
 machine counts for nobody) and, for generated programs, milliseconds by length with the ratio to half the length (2 is
-linear): several algorithms in a file, and one algorithm whose step is ever longer. Writes lab/results/compile.json.
+linear): several algorithms in a file, and one algorithm whose step is ever longer.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from decgraph import stdlib
@@ -21,8 +18,8 @@ from decgraph.api import parse
 from decgraph.backends.torch.program import compile_function
 from decgraph.bench.machine import facts
 from decgraph.passes.manager import optimise
+from lab import pages
 
-RESULTS = Path(__file__).parent / "results" / "compile.json"
 GOAL = 300  # milliseconds for every file of stdlib/
 
 
@@ -52,109 +49,84 @@ def medians(text: str, path: str, name: str, times: int) -> dict[str, float]:
     return {stage: round(ms, 2) for stage, ms in made[len(made) // 2].items()}
 
 
-def generated(lines: int) -> str:
-    """A file of about `lines` lines: algorithms of 25 lines each, with drafts, branches and loops."""
-    body = [
-        "    refines autoregressive(target) in distribution",
-        "    state seen: int = 0",
-        "",
-        "    while not done:",
-        "        draft t:",
-        "            repeat gamma:",
-        "                q = drafter(t.leaves)",
-        "                if seen > 3:",
-        "                    s = max(q.raw) * 0.5",
-        "                else:",
-        "                    s = max(q.raw)",
-        "                x ~ q",
-        "                grow x",
-        "                break if any(s < 0.1)",
-        "        p = target(t)",
-        "        verify t by rejection against p",
-        "        n = t.accepted.depth",
-        "        for i in 0..gamma:",
-        "            n = n + 1 if i > 2 else n",
-        "        seen += min(n, 4)",
-        "        commit t.accepted",
-        "",
-    ]
-    out: list[str] = []
-    i = 0
-    while len(out) < lines:
-        out.append(f"algorithm a{i}(target: causal, drafter: causal, gamma: int in 1..8 = 4):")
-        out += [f'    """Generated, number {i}."""', *body]
-        i += 1
-    return "\n".join(out) + "\n"
+STEP = """    while not done:
+        draft t:
+            repeat gamma:
+                q = drafter(t.leaves)
+                if seen > 3:
+                    s = max(q.raw) * 0.5
+                else:
+                    s = max(q.raw)
+                x ~ q
+                grow x
+                break if any(s < 0.1)
+        p = target(t)
+        verify t by rejection against p
+        n = t.accepted.depth
+        for i in 0..gamma:
+            n = n + 1 if i > 2 else n
+        seen += min(n, 4)
+        commit t.accepted
+
+"""
+TURN = """        draft t{i}:
+            repeat gamma:
+                q{i} = drafter(t{i}.leaves)
+                x{i} ~ q{i}
+                grow x{i}
+                break if any(max(q{i}.raw) < 0.2)
+        p{i} = target(t{i})
+        verify t{i} by rejection against p{i}
+        commit t{i}.accepted
+        seen += t{i}.accepted.depth
+"""
+
+
+def header(name: str, claim: str = "") -> str:
+    """What stands before a step."""
+    head = f"algorithm {name}(target: causal, drafter: causal, gamma: int in 1..8 = 4):\n"
+    return f'{head}    """Generated."""\n{claim}    state seen: int = 0\n\n'
+
+
+def generated(count: int) -> str:
+    """A file of so many algorithms of 24 lines, with drafts, branches and loops."""
+    claim = "    refines autoregressive(target) in distribution\n"
+    return "".join(header(f"a{i}", claim) + STEP for i in range(count))
 
 
 def long_step(turns: int) -> str:
     """One algorithm of several drafts and verifications, one after the other, in its step."""
-    lines = [
-        "algorithm long(target: causal, drafter: causal, gamma: int in 1..8 = 4):",
-        '    """Generated."""',
-        "    state seen: int = 0",
-        "    while not done:",
-    ]
-    for i in range(turns):
-        lines += [
-            f"        draft t{i}:",
-            "            repeat gamma:",
-            f"                q{i} = drafter(t{i}.leaves)",
-            f"                x{i} ~ q{i}",
-            f"                grow x{i}",
-            f"                break if any(max(q{i}.raw) < 0.2)",
-            f"        p{i} = target(t{i})",
-            f"        verify t{i} by rejection against p{i}",
-            f"        commit t{i}.accepted",
-            f"        seen += t{i}.accepted.depth",
-        ]
-    return "\n".join(lines) + "\n"
+    return header("long") + "    while not done:\n" + "".join(TURN.format(i=i) for i in range(turns))
 
 
-def growth(texts: dict[int, str], name: str) -> list[dict[str, Any]]:
+def growth(texts: Iterable[str], name: str) -> list[dict[str, Any]]:
     """A row for every length: lines, stages, and the total's ratio to the row before."""
     rows: list[dict[str, Any]] = []
-    for text in texts.values():
+    for text in texts:
         row: dict[str, Any] = {"lines": text.count("\n"), **medians(text, "generated.dec", name, 3)}
         if rows:
             row["to_half"] = round(row["total"] / rows[-1]["total"], 2)
         rows.append(row)
-        print(
-            f"{row['lines']:6} lines "
-            + "  ".join(f"{k} {row[k]:8.1f}" for k in ("parse", "passes", "code", "total"))
-            + (f"   x {row['to_half']:.2f}" if "to_half" in row else ""),
-            flush=True,
-        )
+        print("  ".join(f"{k} {v:8.2f}" for k, v in row.items()), flush=True)
     return rows
 
 
-def main() -> None:
+def command() -> None:
     """Measure, print, write; the exit code is 1 where a file takes longer than GOAL."""
-    machine = facts()
-    print(json.dumps(machine))
-    started = time.process_time()
+    machine, started = facts(), time.process_time()
     stages(stdlib.text("autoregressive"), "stdlib/autoregressive.dec", "autoregressive")
     first = round(1000 * (time.process_time() - started), 1)
-    print(f"the first program of a process, with what it imports: {first} ms")
+    print(f"{machine}\nthe first program of a process, with what it imports: {first} ms")
     files = {name: medians(stdlib.text(name), f"stdlib/{name}.dec", name, 5) for name in stdlib.names()}
     for name, took in sorted(files.items(), key=lambda item: -item[1]["total"]):
         print(f"{name:24}" + "  ".join(f"{stage} {ms:8.2f}" for stage, ms in took.items()), flush=True)
     worst = max(files, key=lambda name: files[name]["total"])
     middle = statistics.median(took["total"] for took in files.values())
     print(f"median {middle:.1f} ms; longest {worst}, {files[worst]['total']:.1f} ms; goal {GOAL} ms")
-    document = {
-        "machine": machine,
-        "first_ms": first,
-        "files": files,
-        "algorithms": growth({n: generated(n) for n in (150, 300, 600, 1200)}, "a0"),
-        "long_step": growth({n: long_step(n) for n in (4, 8, 16, 32)}, "long"),
+    grown = {
+        "algorithms": growth(map(generated, (7, 13, 25, 50)), "a0"),
+        "long_step": growth(map(long_step, (4, 8, 16, 32)), "long"),
     }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(document, indent=1) + "\n")
-    print(f"written {RESULTS}")
+    print(f"written {pages.keep('compile', {'machine': machine, 'first_ms': first, 'files': files, **grown})}")
     if files[worst]["total"] > GOAL:
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,7 @@ A decoder that decides several positions in one call draws them as if they were 
 ParallelBench (Kang et al., 2025) studies on large models. Here it is measured on the shipped masked model, with canvases of 32
 positions:
 
-- tasks: zoo/tasks.py's held-out tasks, which have one right answer. The model is sure of these, so a decoder that gets one
+- tasks: shipped/tasks.py's held-out tasks, which have one right answer. The model is sure of these, so a decoder that gets one
   wrong has lost something that it was given.
 - longer tasks: of more digits than the model was trained on. It is unsure of these and seldom right, so what counts is how many
   positions of the text are those that the base decoder, one token a call, decides.
@@ -23,7 +23,7 @@ import decgraph
 from decgraph.bench.compare import split_spec
 from decgraph.bench.measure import Told, silent
 from decgraph.errors import DecError
-from decgraph.zoo import tasks
+from lab.shipped import tasks
 from lab.tradeoffs.masked import BASE, CANVAS, Masked
 
 

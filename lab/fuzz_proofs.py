@@ -1,7 +1,7 @@
-"""Random edits of programs that have a derivation: what is still derived must be true in exact worlds.
+"""Edit programs that have a derivation at random, and enumerate in exact worlds what is still derived.
 
-    python -m lab.fuzz_proofs --edits 20000 --seconds 3600
-    python -m lab.fuzz_proofs --facts 5000 --seconds 3600
+    python -m lab fuzz_proofs --edits 20000 --seconds 3600
+    python -m lab fuzz_proofs --facts 5000 --seconds 3600
 
 Every edit that is a valid program and whose claim still has a derivation is run through the exact enumeration, in up to 20
 small worlds. With `--facts` what the kernel says of values is compared with the values of runs, whether or not there is a
@@ -11,7 +11,6 @@ written to `build/fuzz/`.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import random
 import signal
@@ -21,6 +20,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
 
 import decgraph
 from decgraph import stdlib
@@ -296,26 +298,18 @@ def model_of(module: Module, claim: Claim) -> str | None:
     return next(iter([*named, *claim.models]), None)
 
 
-def main() -> None:
+def command(
+    names: Annotated[list[str] | None, Argument(help="Programs; all of stdlib/ that have a derivation where left out.")] = None,
+    edits: int = 2000,
+    facts: Annotated[int, Option(help="Compare the facts of so many programs instead.")] = 0,
+    seconds: float = 600,
+    each: Annotated[float, Option(help="Most seconds of CPU for the worlds of one edit.")] = 2.0,
+    seed: int = 0,
+) -> None:
     """Fuzz, and print the counts as they grow."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--edits", type=int, default=2000)
-    parser.add_argument("--facts", type=int, default=0, help="compare the facts of so many programs instead")
-    parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--each", type=float, default=2.0, help="most seconds of CPU for the worlds of one edit")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("names", nargs="*")
-    asked = parser.parse_args()
-    if asked.facts:
-        out, found = fuzz_facts(asked.seed, asked.facts, names=asked.names or None, seconds=asked.seconds)
-        print(out.line())
-        print(", ".join(f"{what} {n}" for what, n in found.counts.most_common()))
-        print("\n".join(out.wrong))
-        return
-    out = fuzz(asked.seed, asked.edits, names=asked.names or None, seconds=asked.seconds, each=asked.each)
+    if facts:
+        out, found = fuzz_facts(seed, facts, names=names or None, seconds=seconds)
+    else:
+        out, found = fuzz(seed, edits, names=names or None, seconds=seconds, each=each), Compared()
     print(out.line())
-    print("\n".join(out.wrong))
-
-
-if __name__ == "__main__":
-    main()
+    print("\n".join([", ".join(f"{what} {n}" for what, n in found.counts.most_common()), *out.wrong]).strip())

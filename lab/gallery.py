@@ -1,18 +1,17 @@
-"""docs/gallery: a page for every algorithm of stdlib/, written from what there is to know of it.
+"""Write docs/gallery: a page for every algorithm of stdlib/, from what there is to know of it.
 
     decgraph check --all --json > verdicts.json
-    .venv/bin/python -m lab.gallery [--verdicts verdicts.json] [--only NAME ...]
+    python -m lab gallery [--verdicts verdicts.json] [--only NAME]
 
 A page has the source, links to the paper and the code, a drawing of a step, the claim with its verdict, how it agrees with
 published code, what was measured, and what differs from its nearest neighbour. Verdicts are those that `--verdicts` was last
-given, kept in docs/gallery/verdicts.json with a digest of the program's text: one of a text that has changed since is not
+given, in docs/gallery/verdicts.json with a digest of the program's text: one of a text that has changed since is not
 shown. Figures are those of docs/leaderboard.md's result file; agreement is read from docs/fidelity.md. Writing the pages runs
 no model; the pictures of steps, which the site adds, come from lab/pictures.py.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import difflib
 import hashlib
@@ -21,17 +20,19 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote_plus
+
+from typer import Option
 
 import decgraph
 from decgraph import stdlib
 from decgraph.check.verdicts import FOR_ALL, proof_of
+from lab.pages import DOCS, RESULTS, read
 
-DOCS = Path(__file__).parents[1] / "docs"
 FOLDER = DOCS / "gallery"
 VERDICTS = FOLDER / "verdicts.json"
-FIGURES = Path(__file__).parent / "results" / "leaderboard.json"
+FIGURES = RESULTS / "leaderboard.json"
 BOARD = "[leaderboard](../leaderboard.md)"
 MOST_LINES = 24
 """Lines of difference that are shown; programs that differ by more have no neighbour."""
@@ -67,11 +68,6 @@ FAMILIES = {
     "audio order": "Codebooks of audio, one behind the other.",
 }
 """The families in the order of the gallery, each with what its algorithms have in common."""
-
-
-def known(path: Path) -> Any:
-    """What a JSON file holds; an empty object where there is none."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def page(name: str, verdicts: Found, figures: Found) -> str:
@@ -281,7 +277,7 @@ def index(verdicts: Found) -> str:
         "Behind it stands the verdict of `decgraph check` ([what a verdict covers](../checking.md)). The status:\n\n"
         f"{meanings}\n"
         "`decgraph list --owed` names the published algorithms that have no program yet, and what they lack.\n"
-        "This page is written by `python -m lab.gallery`.\n"
+        "This page is written by `python -m lab gallery`.\n"
     )
     return "\n".join(parts)
 
@@ -324,7 +320,7 @@ def stopped(where: Found) -> str:
 def write(names: Iterable[str] | None = None) -> None:
     """Write the pages, of all algorithms or of these, and the index; pages of algorithms that are gone are removed."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    verdicts, figures = current(known(VERDICTS)), known(FIGURES)
+    verdicts, figures = current(read(VERDICTS)), read(FIGURES)
     for name in names or stdlib.names():
         (FOLDER / f"{name}.md").write_text(page(name, verdicts, figures), encoding="utf-8")
     (FOLDER / "README.md").write_text(index(verdicts), encoding="utf-8")
@@ -333,20 +329,13 @@ def write(names: Iterable[str] | None = None) -> None:
             path.unlink()
 
 
-def main(arguments: list[str] | None = None) -> None:
+def command(
+    verdicts: Annotated[Path | None, Option(help="What `decgraph check --all --json` printed.")] = None,
+    only: Annotated[list[str] | None, Option(help="An algorithm; can be given several times.")] = None,
+) -> None:
     """Keep verdicts, if there are new ones, and write."""
-    parser = argparse.ArgumentParser(prog="python -m lab.gallery", description=__doc__)
-    parser.add_argument("--verdicts", type=Path, metavar="FILE", help="what `decgraph check --all --json` printed")
-    parser.add_argument("--only", nargs="*", help="these algorithms")
-    given = parser.parse_args(arguments)
-    if given.verdicts:
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        new = {r["name"]: verdict_of(r) for r in known(given.verdicts) if r["claims"] and not r["interrupted"]}
-        VERDICTS.write_text(
-            json.dumps(dict(sorted({**current(known(VERDICTS)), **new}.items())), indent=1) + "\n", encoding="utf-8"
-        )
-    write(given.only)
-
-
-if __name__ == "__main__":
-    main()
+    if verdicts:
+        new = {r["name"]: verdict_of(r) for r in read(verdicts) if r["claims"] and not r["interrupted"]}
+        text = json.dumps(dict(sorted({**current(read(VERDICTS)), **new}.items())), indent=1)
+        VERDICTS.write_text(text + "\n", encoding="utf-8")
+    write(only)

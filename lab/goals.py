@@ -1,24 +1,20 @@
-"""The speeds that decgraph sets itself, measured and compared with their goals.
+"""Measure the speeds that decgraph sets itself, and compare them with their goals.
 
-    .venv/bin/python -m lab.goals [--only chat,shipped] [--chat FOLDER] [--out FILE]
-        [--drafter FOLDER] [--eagle FOLDER] [--trained eagle2:k=2,budget=8]
-
-Ratios of processor time per token in one interleaved run for every part (measure.py), one thread, float32, transformers on
-its own copy of the weights. Printed for each goal: the geometric mean over prompts, in brackets the lower quartile, the median
-and the upper quartile over all pairs of runs, the goal, and whether it was reached. About ten minutes on a quiet machine for
-all parts. The exit code is 1 where tokens differ by more than near-ties; a goal that was not reached is no error.
+Ratios of processor time per token in one interleaved run for every part, one thread, float32, transformers on its own copy of
+the weights. Printed for each goal: the geometric mean over prompts, in brackets the lower quartile, the median and the upper
+quartile over all pairs of runs, the goal, and whether it was reached. About ten minutes on a quiet machine for all parts. The
+exit code is 1 where tokens differ by more than near-ties; a goal that was not reached is no error.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from typer import Option
 
 from decgraph.bench import baselines, compare, loading, prompts, weights
 from decgraph.bench.compare import THEIRS, asked
@@ -27,9 +23,9 @@ from decgraph.bench.measure import MeasureSettings, Row
 from decgraph.bench.prompts import BenchPrompt, Text
 from decgraph.bench.weights import BenchWeights
 from decgraph.errors import DecError
+from lab import pages, runs
 
 GENERATE, ASSISTED, LOOKUP = (THEIRS + name for name in ("generate", "assisted", "prompt_lookup"))
-TRAINED = 1.5  # times `generate` on chat, with a drafter or head that was trained for the model
 CONTEXT = 2000  # tokens of the long prompt of the part `context`
 
 
@@ -45,33 +41,20 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Options:
-    """What a part measures with. chat: the model that chats. drafter, eagle: folders of what was trained for it, where there is
-    any; trained: the algorithms that use them, which are to reach `TRAINED` on chat."""
-
-    chat: str
-    drafter: str | None
-    eagle: str | None
-    trained: tuple[str, ...]
-    rounds: int
-
-
-@dataclass(frozen=True)
 class Part:
     """One interleaved run and its goals."""
 
     algorithms: tuple[str, ...]
     goals: tuple[Goal, ...]
     settings: MeasureSettings
-    weights: Callable[[Options], BenchWeights]
+    weights: Callable[[str], BenchWeights]  # given the name of the model that chats
     prompts: Callable[[BenchWeights], Sequence[BenchPrompt]]
     wanted: tuple[str, ...] | None = None  # baselines; None: the usual ones
 
 
-def chat_model(options: Options) -> BenchWeights:
-    """The model that chats, with what was trained for it."""
-    parts = {"head": options.eagle} if options.eagle else {}
-    return loading.loaded(options.chat, options.drafter, parts, weights.HOST, eos=True)
+def chat_model(name: str) -> BenchWeights:
+    """The model that chats."""
+    return loading.loaded(name, None, {}, weights.HOST, eos=True)
 
 
 def by_kind(on: BenchWeights) -> list[BenchPrompt]:
@@ -95,7 +78,7 @@ def long_context(on: BenchWeights) -> list[BenchPrompt]:
 
 def code(count: int) -> Callable[[BenchWeights], list[BenchPrompt]]:
     """The beginnings of code for the shipped models."""
-    return lambda on: [BenchPrompt("code", tokens) for tokens in prompts.of_text(on.tokenizer, count)]
+    return lambda on: prompts.encoded(prompts.code().texts[:count], Path(on.folders["target"]), chat=False)
 
 
 def ids(count: int, length: int) -> Callable[[BenchWeights], list[BenchPrompt]]:
@@ -179,27 +162,18 @@ PARTS: dict[str, Part] = {
 }  # fmt: skip
 
 
-def measured(name: str, options: Options) -> Row:
+def measured(name: str, chat: str, rounds: int) -> Row:
     """A part's run. Raises DecError where its models are not on this machine."""
     part = PARTS[name]
-    on = part.weights(options)
-    names = part.algorithms + (options.trained if part.weights is chat_model else ())
-    run = compare.against_transformers(
-        asked(names, {}),
-        on,
-        part.prompts(on),
-        replace(part.settings, rounds=max(1, options.rounds or part.settings.rounds)),
-        wanted=part.wanted,
-        told=lambda what, done: print(f"... {name}: {what} ({done:.0%})", file=sys.stderr, flush=True),
-    )
-    return {"name": name, **run}
+    on, settings = part.weights(chat), replace(part.settings, rounds=max(1, rounds or part.settings.rounds))
+    ready = compare.prepared(asked(part.algorithms, {}), on, part.prompts(on), settings, wanted=part.wanted)
+    return ready(lambda what, done: runs.told(f"{name}: {what}", done))
 
 
-def judged(name: str, run: Row, trained: Sequence[str] = ()) -> Iterator[Row]:
-    """Every goal of a part, with what was measured; a goal whose algorithm was not measured has no figures. trained: what is to
-    reach `TRAINED` on chat."""
-    further = [Goal(one.label, GENERATE, TRAINED, "chat") for one in asked(trained, {})] if name == "chat" else []
-    for goal in (*PARTS[name].goals, *further):
+def judged(name: str, run: Row) -> Iterator[Row]:
+    """Every goal of a part, with what was measured; a goal whose algorithm was not measured has no figures."""
+    for goal in PARTS[name].goals:
+        head = {"part": name, "algorithm": goal.algorithm, "baseline": goal.baseline, "goal": goal.least}
         rows = [row for row in run["rows"] if row["algorithm"] == goal.algorithm and goal.baseline in row["ratios"]]
         single = len({row["kind"] for row in rows}) == 1
         wanted = [
@@ -208,22 +182,18 @@ def judged(name: str, run: Row, trained: Sequence[str] = ()) -> Iterator[Row]:
         for row in wanted:
             found = row["ratios"][goal.baseline]["cpu"]
             yield {
-                "part": name,
-                "algorithm": goal.algorithm,
-                "baseline": goal.baseline,
+                **head,
                 "kind": row["kind"],
                 "ratio": found["value"],
                 "interval": [found["low"], found["high"]],
                 "quartiles": [found["quartiles"][key] for key in ("low", "median", "high")],
-                "goal": goal.least,
                 "reached": found["value"] >= goal.least,
                 "tokens_per_call": row["tokens_per_call"],
                 "drafted_per_call": row["drafted_per_call"],
                 "tokens_equal": row.get("tokens_equal"),
             }
         if not wanted and goal.algorithm in run["failed"]:
-            yield {"part": name, "algorithm": goal.algorithm, "baseline": goal.baseline, "goal": goal.least,
-                   "reached": False, "failed": run["failed"][goal.algorithm]}  # fmt: skip
+            yield {**head, "reached": False, "failed": run["failed"][goal.algorithm]}
 
 
 def line(found: Row) -> str:
@@ -241,45 +211,27 @@ def line(found: Row) -> str:
     )
 
 
-def main(arguments: list[str] | None = None) -> None:
+def command(
+    only: Annotated[str, Option(help=f"Parts, comma separated: {', '.join(PARTS)}.")] = "",
+    chat: Annotated[str, Option(help="The model that chats: a folder or a name.")] = "smollm2",
+    rounds: Annotated[int, Option(help="Timed rounds, where not those of the part.")] = 0,
+    out: Annotated[Path | None, Option(help="Write all of it as JSON; the page's file is lab/results/goals.json.")] = None,
+) -> None:
     """Measure, print, write. Raises DecError where tokens differ by more than near-ties."""
-    parser = argparse.ArgumentParser(prog="python -m lab.goals", description=__doc__)
-    parser.add_argument("--only", help=f"parts, comma separated: {', '.join(PARTS)}")
-    parser.add_argument("--chat", default="smollm2", help="the model that chats: a folder or a name")
-    parser.add_argument("--drafter", help="a drafter trained for it")
-    parser.add_argument("--eagle", help="an EAGLE head trained for it")
-    parser.add_argument("--trained", action="append", help="an algorithm that uses them: eagle2:depth=4,k=2,budget=8")
-    parser.add_argument("--rounds", type=int, default=0, help="timed rounds, where not those of the part")
-    parser.add_argument("--out", type=Path, help="write all of it as JSON")
-    asked_for = parser.parse_args(arguments)
-    names = asked_for.only.split(",") if asked_for.only else list(PARTS)
-    if unknown := [name for name in names if name not in PARTS]:
-        raise DecError(f"there is no part {unknown[0]!r}", hint=f"one of {', '.join(PARTS)}")
     torch.set_num_threads(1)
-    trained = asked_for.trained or [
-        algorithm for algorithm, given in (("speculative", asked_for.drafter), ("eagle2", asked_for.eagle)) if given
-    ]
-    options = Options(asked_for.chat, asked_for.drafter, asked_for.eagle, tuple(trained), asked_for.rounds)
-    machine, runs, found, faults = facts(), list[Row](), list[Row](), list[str]()
-    for name in names:
+    machine, found, made = facts(), list[Row](), list[Row]()
+    for name in runs.chosen(PARTS, only):
         try:
-            run = measured(name, options)
+            run = measured(name, chat, rounds)
         except DecError as error:
             print(f"{name:<12} not measured: {compare.first_line(error)}", flush=True)
             continue
-        runs.append(run)
-        faults += [f"{name}: {fault}" for fault in compare.wrong(run)]
-        for goal in judged(name, run, options.trained):
+        made.append({"name": name, **run})
+        for goal in judged(name, run):
             found.append(goal)
             print(line(goal), flush=True)
-        if asked_for.out is not None:
-            made = {"machine": machine, "goals": found, "runs": runs, "faults": faults}
-            asked_for.out.write_text(json.dumps(made) + "\n", encoding="utf-8")
+        if out is not None:
+            pages.keep(out, {"machine": machine, "goals": found, "runs": made})
     reached = sum(goal["reached"] for goal in found)
     print(f"{reached} of {len(found)} goals reached; load {machine['load']} before and {load()} after; 1 thread")
-    if faults:
-        raise DecError("; ".join(faults))
-
-
-if __name__ == "__main__":
-    main()
+    runs.judge(made)

@@ -1,8 +1,8 @@
-"""Pictures of a step for the gallery: one step of a real run of each algorithm on the shipped models, drawn as SVG.
+"""Draw one step of a real run of each algorithm, on the shipped models, for the gallery and README.
 
-    .venv/bin/python -m lab.pictures [NAME ...]     # two minutes; writes docs/gallery/steps.json, and README's picture
+    python -m lab pictures [NAME ...]     # two minutes; writes docs/gallery/steps.json, and README's picture
 
-A step is kept with a digest of the program's text and is not shown once the text has changed. The site draws it while it is
+A step has a digest of the program's text and is not shown once the text has changed. The site draws it while it is
 built (docs/site/hooks.py); nothing is run then. Functions of the user's are stand-ins. Programs whose step is neither a tree
 nor a canvas have no picture.
 """
@@ -12,19 +12,19 @@ from __future__ import annotations
 import html
 import json
 import re
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from typer import Argument
 
 import decgraph
 from decgraph import stdlib
 from decgraph.zoo import stand_ins
-from lab import gallery
+from lab import gallery, pages
 
 STEPS = gallery.FOLDER / "steps.json"
 README = "eagle2"
-ROOT = gallery.DOCS.parent
-IMAGES = gallery.DOCS / "images"
+IMAGES = pages.DOCS / "images"
 SMALL = {"depth": 3, "k": 3, "budget": 8, "width": 3, "gamma": 4, "beams": 3, "branch": 3}
 """Parameters of a run whose trees fit a page, where an algorithm has them and its default is larger."""
 PROMPT, CANVAS_PROMPT = "def main():", "copy 848475 ="
@@ -43,22 +43,17 @@ def record(name: str) -> dict[str, Any] | None:
     from decgraph.views.document import Trace
 
     algorithm = decgraph.load(name)
-    canvas = "masked" in algorithm.models.values()
+    canvas, sampled = "masked" in algorithm.models.values(), "in distribution" in stdlib.entry(name).claim
+    prompt = CANVAS_PROMPT if canvas else PROMPT
     params: dict[str, Any] = {p: SMALL[p] for p, made in algorithm.params.items() if p in SMALL and smaller(made, SMALL[p])}
     externs = {one: getattr(stand_ins, one) for one in algorithm.module.externs}
     session = algorithm.session(backend="torch", externs=externs, **params)
-    sampled = "in distribution" in stdlib.entry(name).claim
     asked: dict[str, Any] = {"max_tokens": 10 if canvas else 24, "temperature": 1 if sampled else 0}
-    request, recorder = request_for(session, CANVAS_PROMPT if canvas else PROMPT, **asked), Recorder()
+    request, recorder = request_for(session, prompt, **asked), Recorder()
     result = session.run(request, listener=recorder, keep_events=False)
     run = Trace.of(session, request.prompt, result, recorder.recording())
-    options = [
-        f"-n {asked['max_tokens']}",
-        f"-t {asked['temperature']}",
-        *(f"--{p.replace('_', '-')} {v}" for p, v in params.items()),
-    ]
-    options += [f"--extern demo:{one}" for one in externs]
-    prompt = CANVAS_PROMPT if canvas else PROMPT
+    options = [f"-n {asked['max_tokens']}", f"-t {asked['temperature']}"]
+    options += [f"--{p.replace('_', '-')} {v}" for p, v in params.items()] + [f"--extern demo:{one}" for one in externs]
     command = f'decgraph trace {name} -p "{prompt}" {" ".join(options)}'
     common = {"digest": gallery.digest(name), "command": command}
     if any(step.edits for step in run.steps):
@@ -147,7 +142,7 @@ def short(x: float | None) -> float | None:
 
 SCHEMES = [
     dict(re.findall(r"--([\w-]+): (#\w+)", block))
-    for block in re.findall(r":root[^{]*\{([^}]*)\}", (ROOT / "views" / "page.css").read_text(encoding="utf-8"))[:2]
+    for block in re.findall(r":root[^{]*\{([^}]*)\}", (pages.ROOT / "views" / "page.css").read_text(encoding="utf-8"))[:2]
 ]
 COLOURS = {name: {key: scheme[key] for key in USED} for name, scheme in zip(("light", "dark"), SCHEMES, strict=True)}
 """The colours of trace pages."""
@@ -310,25 +305,19 @@ def figure(name: str, pictures: Mapping[str, Picture]) -> str:
     return f'<figure class="step">{drawing(picture)}<figcaption>{caption}</figcaption></figure>'
 
 
-def write(names: Iterable[str] = ()) -> None:
+def command(names: Annotated[list[str] | None, Argument()] = None) -> None:
     """Record steps anew, of all algorithms or of these, and draw README's."""
-    known = dict(gallery.known(STEPS))
+    steps = dict(pages.read(STEPS))
     for name in names or stdlib.names():
-        known.pop(name, None)
+        steps.pop(name, None)
         try:
             found = record(name)
         except decgraph.DecError as error:
             print(f"{name}: {str(error).splitlines()[0]}")
             continue
         if found is not None:
-            known[name] = found
-    lines = [
-        f"{json.dumps(name)}: {json.dumps(known[name], ensure_ascii=False)}" for name in sorted(known) if name in stdlib.names()
-    ]
+            steps[name] = found
+    lines = [f"{json.dumps(n)}: {json.dumps(steps[n], ensure_ascii=False)}" for n in sorted(steps) if n in stdlib.names()]
     STEPS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     for scheme, colours in COLOURS.items():
-        (IMAGES / f"step-{scheme}.svg").write_text(drawing(known[README], styled("svg", colours)) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write(sys.argv[1:])
+        (IMAGES / f"step-{scheme}.svg").write_text(drawing(steps[README], styled("svg", colours)) + "\n", encoding="utf-8")

@@ -1,6 +1,4 @@
-"""How `decgraph map --ray` scales on this machine: the same prompts on one worker and on two, in turns.
-
-    python -m lab.scaling --rows 200 --rounds 2
+"""Measure how `decgraph map --ray` scales: the same prompts on one worker and on two, in turns.
 
 Printed for every run: wall seconds from the first task's beginning to the last one's end, the workers' processor seconds, and
 the memory that each holds. On a machine that others use, wall seconds say what was left over; what the work itself allows is
@@ -9,12 +7,11 @@ said by processor time: that of one worker's run, divided by that of the busier 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,23 +28,14 @@ class Timed(Decoder):
     def decode(self, rows: Iterable[PromptLine], finished: Any) -> None:
         """As `Decoder.decode`; the last record has a `task`."""
         _ = self.session
-        began, spent, told = time.perf_counter(), time.process_time(), []  # type: ignore[var-annotated]
-        super().decode(rows, told.append)
-        told[-1]["task"] = {
-            "pid": os.getpid(),
-            "began": began,
-            "ended": time.perf_counter(),
-            "cpu": time.process_time() - spent,
-            "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
-        }
-        for record in told:
+        records: list[dict[str, Any]] = []
+        began, spent = time.perf_counter(), time.process_time()
+        super().decode(rows, records.append)
+        took = {"ended": time.perf_counter(), "cpu": time.process_time() - spent}
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        records[-1]["task"] = {"pid": os.getpid(), "began": began, "mib": memory, **took}
+        for record in records:
             finished(record)
-
-
-def rows_of(count: int) -> list[PromptLine]:
-    """Prompts of the benchmark, again with a number before them where there are more rows than prompts."""
-    texts = [f"# {n}\n{CODE[n % len(CODE)]}" for n in range(count)]
-    return [PromptLine(n, json.dumps({"id": n, "prompt": text}), Text("prompts", text)) for n, text in enumerate(texts)]
 
 
 def measured(rows: list[PromptLine], workers: int, algorithm: str, limit: int) -> dict[str, Any]:
@@ -55,17 +43,16 @@ def measured(rows: list[PromptLine], workers: int, algorithm: str, limit: int) -
     records: list[dict[str, Any]] = []
     started = time.perf_counter()
     on_ray.run(Timed(algorithm, max_tokens=limit), rows, records.append, on_ray.Pool(workers))
-    tasks = [record["task"] for record in records if "task" in record]
-    cpu: defaultdict[int, float] = defaultdict(float)
+    tasks, cpu = [record["task"] for record in records if "task" in record], Counter[int]()
     for task in tasks:
         cpu[task["pid"]] += task["cpu"]
-    wall = max(task["ended"] for task in tasks) - min(task["began"] for task in tasks)
+    began = min(task["began"] for task in tasks)
     return {
         "workers": workers,
         "rows": len(records),
         "tokens": sum(len(record["tokens"]) for record in records),
-        "wall": round(wall, 2),
-        "start": round(min(task["began"] for task in tasks) - started, 2),
+        "wall": round(max(task["ended"] for task in tasks) - began, 2),
+        "start": round(began - started, 2),
         "cpu": sorted((round(seconds, 2) for seconds in cpu.values()), reverse=True),
         "tasks": len(tasks),
         "mib": max(task["mib"] for task in tasks),
@@ -73,29 +60,19 @@ def measured(rows: list[PromptLine], workers: int, algorithm: str, limit: int) -
     }
 
 
-def main() -> None:
-    """Runs in turns; each is printed as it ends, then the ratios."""
-    parser = argparse.ArgumentParser(description="1 and 2 workers of `decgraph map --ray` on the same prompts")
-    parser.add_argument("--rows", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--limit", type=int, default=128)
-    parser.add_argument("--algorithm", default="speculative")
-    asked = parser.parse_args()
+def command(rows: int = 200, rounds: int = 2, limit: int = 128, algorithm: str = "speculative") -> None:
+    """Run one worker and two in turns; each run is printed as it ends, then the ratios."""
     import ray
 
     os.environ["RAY_USAGE_STATS_ENABLED"], os.environ["RAY_BACKEND_LOG_LEVEL"] = "0", "fatal"
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error", address="local")
-    rows = rows_of(asked.rows)
+    texts = [f"# {n}\n{CODE[n % len(CODE)]}" for n in range(rows)]
+    lines = [PromptLine(n, json.dumps({"id": n, "prompt": text}), Text("prompts", text)) for n, text in enumerate(texts)]
     runs = []
-    for _ in range(asked.rounds):
-        for workers in (1, 2):
-            runs.append(measured(rows, workers, asked.algorithm, asked.limit))
-            print(json.dumps(runs[-1]), flush=True)
+    for workers in (1, 2) * rounds:
+        runs.append(measured(lines, workers, algorithm, limit))
+        print(json.dumps(runs[-1]), flush=True)
     ray.shutdown()
     best = {n: min((run for run in runs if run["workers"] == n), key=lambda run: run["wall"]) for n in (1, 2)}
     print(f"wall time, 1 worker over 2: {best[1]['wall'] / best[2]['wall']:.2f}")
     print(f"processor time, 1 worker over the busier of 2: {sum(best[1]['cpu']) / best[2]['cpu'][0]:.2f}")
-
-
-if __name__ == "__main__":
-    main()

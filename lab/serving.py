@@ -1,4 +1,4 @@
-"""A server under load, as a script: `python -m lab.serving --seconds 120`.
+"""Measure a server under load: answers beside `decgraph.run`'s, tokens a second, and the time to a first token.
 
 Three parts, each on a `decgraph serve` of its own. `stress`: many streaming clients of OpenAI's, of whom some go away in the
 middle, on the shipped models with several algorithms; every finished answer is compared with `decgraph.run` for the same seed,
@@ -8,7 +8,6 @@ first token of short prompts while a long one is computed, with and without chun
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -21,7 +20,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
+
+from typer import Exit, Option
 
 ALGORITHMS = ("speculative", "autoregressive", "prompt_lookup", "medusa", "eagle2", "sequoia")
 PROMPTS = (
@@ -107,58 +108,57 @@ class Tally:
     memory: list[tuple[float, float]] = field(default_factory=list)
     """Seconds since the beginning, and MiB."""
 
-    def growth(self) -> tuple[float, float] | None:
-        """MiB a minute by a straight line through the second half of the readings, and its standard error: in the first
-        half every algorithm runs for the first time. None where there are too few."""
+    def growth(self) -> str:
+        """MiB a minute by a straight line through the second half of the readings, with its standard error: in the first
+        half every algorithm runs for the first time."""
         import numpy as np
 
         late = [row for row in self.memory if row[0] >= self.memory[-1][0] / 2] if self.memory else []
         if len(late) < 4:
-            return None
+            return "too few readings of memory for its growth"
         at, sizes = np.array(late).T
         at = at / 60
         slope, start = np.polyfit(at, sizes, 1)
         spread = ((sizes - slope * at - start) ** 2).sum() / (len(at) - 2)
-        return float(slope), float(np.sqrt(spread / ((at - at.mean()) ** 2).sum()))
+        error = float(np.sqrt(spread / ((at - at.mean()) ** 2).sum()))
+        return f"memory of the second half grows by {slope:.1f} MiB a minute (standard error {error:.1f})"
 
 
-Key = tuple[str, int, int, float, int]  # algorithm, prompt, seed, temperature, limit
+class Key(NamedTuple):
+    """An answer that clients want. prompt: of `PROMPTS`."""
+
+    algorithm: str
+    prompt: int
+    seed: int
+    temperature: float
+    limit: int
 
 
-def keys(seeds: int) -> list[Key]:
-    """What clients ask for."""
-    drawn = random.Random(1)
-    return [
-        (algorithm, prompt, seed, drawn.choice((0.0, 0.8, 1.0)), drawn.choice((8, 24, 48)))
-        for algorithm in ALGORITHMS
-        for prompt in range(len(PROMPTS))
-        for seed in range(seeds)
-    ]
-
-
-def wanted(asked: list[Key]) -> dict[Key, str]:
+def answers_of(seeds: int) -> dict[Key, str]:
     """The answers of the command line, one after the other."""
     import decgraph
 
-    sessions = {name: decgraph.load(name).session() for name in ALGORITHMS}
-    out = {}
-    for key in asked:
-        name, prompt, seed, temperature, limit = key
-        session = sessions[name]
-        session.shared.clear()
-        request = decgraph.models.request_for(session, PROMPTS[prompt], seed=seed, temperature=temperature, max_tokens=limit)
-        result = session.run(request, keep_events=False)
-        eos = request.eos
-        out[key] = session.tokenizer.decode(tuple(t for t in result.tokens if t not in eos)) if session.tokenizer else ""
+    drawn, out = random.Random(1), {}
+    for name in ALGORITHMS:
+        session = decgraph.load(name).session()
+        assert session.tokenizer is not None
+        for prompt, text in enumerate(PROMPTS):
+            for seed in range(seeds):
+                key = Key(name, prompt, seed, drawn.choice((0.0, 0.8, 1.0)), drawn.choice((8, 24, 48)))
+                session.shared.clear()
+                given: dict[str, Any] = {"seed": seed, "temperature": key.temperature, "max_tokens": key.limit}
+                request = decgraph.models.request_for(session, text, **given)
+                tokens = session.run(request, keep_events=False).tokens
+                out[key] = session.tokenizer.decode(tuple(t for t in tokens if t not in request.eos))
     return out
 
 
-async def ask(client: Any, key: Key, model: str, leave: int | None) -> tuple[str, bool]:
+async def ask(client: Any, key: Key, leave: int | None) -> tuple[str, bool]:
     """One stream, left after so many chunks: its text, and whether it ended."""
-    name, prompt, seed, temperature, limit = key
     stream = await client.completions.create(
-        model=f"{model}:{name}", prompt=PROMPTS[prompt], max_tokens=limit, temperature=temperature, seed=seed, stream=True
-    )
+        model=f"decgraph:{key.algorithm}", prompt=PROMPTS[key.prompt], max_tokens=key.limit, temperature=key.temperature,
+        seed=key.seed, stream=True,
+    )  # fmt: skip
     text, ended, seen = "", False, 0
     async for chunk in stream:
         text += chunk.choices[0].text
@@ -181,7 +181,7 @@ async def stress(process: Process, answers: dict[Key, str], seconds: float, coun
             key = drawn.choice(asked)
             leave = drawn.randrange(1, 12) if drawn.random() < 0.3 else None
             try:
-                text, ended = await ask(client, key, "decgraph", leave)
+                text, ended = await ask(client, key, leave)
             except Exception as error:
                 tally.wrong.append(f"{key}: {type(error).__name__}: {error}")
                 continue
@@ -253,56 +253,44 @@ async def first_tokens(process: Process, words: int, repeats: int) -> tuple[list
     return alone, beside
 
 
-def main() -> int:
-    """The script. Returns 1 where an answer was wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--seeds", type=int, default=2, help="how many of each prompt and algorithm of the stress")
-    parser.add_argument("--many", type=int, default=16, help="clients of the throughput")
-    parser.add_argument("--limit", type=int, default=48, help="new tokens of its answers")
-    parser.add_argument("--prompt", type=int, default=1500, help="tokens of the long prompt")
-    parser.add_argument("--only", choices=("stress", "throughput", "first-token"), default=None)
-    given = parser.parse_args()
+def stressed(seconds: float, count: int, seeds: int) -> Tally:
+    """The stress, with its figures printed."""
+    answers, offered = answers_of(seeds), [word for name in ALGORITHMS for word in ("-a", name)]
+    with server(*offered, "--max-concurrent", "16", "--max-queue", str(4 * count), "--keep", "64") as process:
+        tally = asyncio.run(stress(process, answers, seconds, count))
+    rows = ", ".join(f"{m:.0f}" for _, m in tally.memory[:: max(1, len(tally.memory) // 12)])
+    print(f"stress: {count} clients, {seconds:.0f} s: {tally.finished} answers finished, {tally.left} left by their clients,")
+    print(f"  {len(tally.wrong)} wrong, {tally.tokens} characters; memory in MiB: {rows}\n  {tally.growth()}", flush=True)
+    for line in tally.wrong[:5]:
+        print(f"  {line}")
+    return tally
+
+
+def command(
+    only: Annotated[Literal["stress", "throughput", "first-token"] | None, Option(help="One part.")] = None,
+    seconds: float = 120,
+    count: Annotated[int, Option("--clients")] = 32,
+    seeds: Annotated[int, Option(help="How many of each prompt and algorithm of the stress.")] = 2,
+    many: Annotated[int, Option(help="Clients of the throughput.")] = 16,
+    limit: Annotated[int, Option(help="New tokens of its answers.")] = 48,
+    prompt: Annotated[int, Option(help="Tokens of the long prompt.")] = 1500,
+) -> None:
+    """Run the parts and print their figures; the exit code is 1 where an answer was wrong."""
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}", flush=True)
-    failed = False
-    if given.only in (None, "stress"):
-        answers = wanted(keys(given.seeds))
-        offered = [word for name in ALGORITHMS for word in ("-a", name)]
-        with server(*offered, "--max-concurrent", "16", "--max-queue", str(4 * given.clients), "--keep", "64") as process:
-            tally = asyncio.run(stress(process, answers, given.seconds, given.clients))
-        failed = bool(tally.wrong)
-        rows = ", ".join(f"{m:.0f}" for _, m in tally.memory[:: max(1, len(tally.memory) // 12)])
-        grown = tally.growth()
-        print(
-            f"stress: {given.clients} clients, {given.seconds:.0f} s: {tally.finished} answers finished, {tally.left} left by"
-        )
-        print(f"  their clients, {len(tally.wrong)} wrong, {tally.tokens} characters; memory in MiB: {rows}", flush=True)
-        if grown is not None:
-            print(
-                f"  memory of the second half grows by {grown[0]:.1f} MiB a minute (standard error {grown[1]:.1f})", flush=True
-            )
-        for line in tally.wrong[:5]:
-            print(f"  {line}")
-    if given.only in (None, "throughput"):
-        with server("-m", "smollm2", "-a", "autoregressive") as process:
+    wrong = only in (None, "stress") and bool(stressed(seconds, count, seeds).wrong)
+    smollm2 = ("-m", "smollm2", "-a", "autoregressive")
+    if only in (None, "throughput"):
+        with server(*smollm2) as process:
             asyncio.run(throughput(process, 1, 1, 8))  # the first forwards
-            one = asyncio.run(throughput(process, 1, 3, given.limit))
-            many = asyncio.run(throughput(process, given.many, 1, given.limit))
-            again = asyncio.run(throughput(process, 1, 3, given.limit))
+            one, all_, again = (asyncio.run(throughput(process, *how, limit)) for how in ((1, 3), (many, 1), (1, 3)))
         single = [(a + b) / 2 for a, b in zip(one, again, strict=True)]
-        print(f"throughput: one client {single[0]:.1f} tokens/s ({single[1]:.1f} a processor second), {given.many} clients")
-        print(f"  {many[0]:.1f} ({many[1]:.1f}): {many[0] / single[0]:.2f} times ({many[1] / single[1]:.2f})", flush=True)
-    if given.only in (None, "first-token"):
-        for chunk in ("64", "256", "0"):
-            with server("-m", "smollm2", "-a", "autoregressive", "--prefill", chunk) as process:
-                asyncio.run(throughput(process, 1, 1, 4))
-                alone, beside = asyncio.run(first_tokens(process, given.prompt, 3))
-            print(f"first token with --prefill {chunk}: alone {statistics.median(alone):.2f} s, beside a prompt of")
-            print(f"  {given.prompt} tokens {statistics.median(beside):.2f} s (most {max(beside):.2f})", flush=True)
+        print(f"throughput: one client {single[0]:.1f} tokens/s ({single[1]:.1f} a processor second), {many} clients")
+        print(f"  {all_[0]:.1f} ({all_[1]:.1f}): {all_[0] / single[0]:.2f} times ({all_[1] / single[1]:.2f})", flush=True)
+    for chunk in ("64", "256", "0") if only in (None, "first-token") else ():
+        with server(*smollm2, "--prefill", chunk) as process:
+            asyncio.run(throughput(process, 1, 1, 4))
+            alone, beside = asyncio.run(first_tokens(process, prompt, 3))
+        print(f"first token with --prefill {chunk}: alone {statistics.median(alone):.2f} s, beside a prompt of")
+        print(f"  {prompt} tokens {statistics.median(beside):.2f} s (most {max(beside):.2f})", flush=True)
     print(f"load {os.getloadavg()[0]:.1f}")
-    return int(failed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    raise Exit(wrong)

@@ -1,6 +1,4 @@
-"""How much Python a thing crosses: functions called and files entered, on the shipped models.
-
-    PYTHONPATH=. python -m lab.walk [token|program|request|model] [--list]
+"""Count how much Python a thing crosses: functions called and files entered, on the shipped models.
 
 token: one decoded token of a warm session, autoregressive and speculative. program: a `.dec` text to its program. request: a
 request through the server, to the end of its answer, warm. model: the name of a model to its decoder's first forward. With
@@ -9,7 +7,6 @@ request through the server, to the end of its answer, warm. model: the name of a
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import threading
@@ -19,7 +16,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Argument, Option
 
 import decgraph
 from decgraph import stdlib
@@ -106,28 +105,28 @@ def model() -> tuple[Seen, int]:
     return seen, 1
 
 
-WALKS: dict[str, dict[str, Callable[[], tuple[Seen, int]]]] = {
-    "token": {f"a token, {name}": partial(token, name) for name in ("autoregressive", "speculative")},
-    "program": {"a .dec text to its program": program},
-    "request": {"a request through the server": request},
-    "model": {"a model's name to its forward": model},
+WALKS: dict[str, Callable[[], tuple[Seen, int]]] = {
+    "a token, autoregressive": partial(token, "autoregressive"),
+    "a token, speculative": partial(token, "speculative"),
+    "a .dec text to its program": program,
+    "a request through the server": request,
+    "a model's name to its forward": model,
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("walk", nargs="?", choices=WALKS)
-    parser.add_argument("--list", action="store_true")
-    options = parser.parse_args()
+def command(
+    walk: Annotated[str, Argument(help="token, program, request or model; all, where left out.")] = "",
+    list_: Annotated[bool, Option("--list", help="The functions of decgraph, file by file.")] = False,
+) -> None:
+    """Print the counts of the walks."""
     print(f"{'':36} {'calls of decgraph':>18} {'its files':>10} {'calls of Python':>16} {'all files':>10}")
-    chosen = WALKS if options.walk is None else {options.walk: WALKS[options.walk]}
-    for label, walk in (pair for walks in chosen.values() for pair in walks.items()):
-        seen, times = walk()
+    for label in (label for label in WALKS if walk in label):
+        seen, times = WALKS[label]()
         python: Seen = Counter({at: n for at, n in seen.items() if at[0]})
         own: Seen = Counter({at: n for at, n in python.items() if OWN.match(at[0])})
         counts = [(sum(some.values()) / times, len(steady(some, times))) for some in (own, python)]
         print(f"{label:36} {counts[0][0]:18,.0f} {counts[0][1]:10} {counts[1][0]:16,.0f} {counts[1][1]:10}")
-        for file in dict.fromkeys(file for file, _ in own) if options.list else ():
+        for file in dict.fromkeys(file for file, _ in own) if list_ else ():
             names = ", ".join(f"{name} {n / times:.3g}" for (at, name), n in own.items() if at == file)
             print(f"  {file.removeprefix(ROOT + '/')}: {names}")
 
@@ -138,7 +137,3 @@ def steady(seen: Seen, times: int) -> set[str]:
     for (file, _), n in seen.items():
         files[file] += n
     return {file for file, n in files.items() if n > times / 10}
-
-
-if __name__ == "__main__":
-    main()

@@ -81,7 +81,7 @@ def path(name: str) -> Path:
     if not (folder / ("tokenizer.json" if name == "tokenizer" else "config.json")).exists():
         raise DecError(
             f"the shipped model {name!r} is not in {folder}",
-            hint=f"train it: python -m decgraph.zoo.train --only {name}",
+            hint=f"train it: python -m lab shipped.train --only {name}",
         )
     return folder
 

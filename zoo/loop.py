@@ -1,4 +1,4 @@
-"""The training loop that every model of the zoo shares: schedule, progress, checkpoints, export.
+"""The training loop that every trained model shares: schedule, progress, checkpoints, export.
 
 A loss is a function of (step, progress) that yields one scalar per micro-batch; it draws its data from a
 generator seeded by (seed, step), so a resumed run sees what an uninterrupted one would have seen. Progress is
@@ -173,24 +173,3 @@ def fit(
         result = outcome(finished=share >= 1.0)
         export(averaged(model, optimizer, final=result.finished), result)
     return result
-
-
-def write_outcome(folder: Path, outcome: TrainingOutcome) -> None:
-    """training.json beside the weights."""
-    (folder / "training.json").write_text(json.dumps(asdict(outcome), indent=2, default=str) + "\n", encoding="utf-8")
-
-
-def save_model(
-    model: Any, folder: Path, weights: dict[str, torch.Tensor], outcome: TrainingOutcome, tokenizer: Any = None
-) -> None:
-    """Write `model` with `weights`, of its own shapes, as bfloat16 safetensors to `folder`, with training.json and the
-    tokenizer.
-
-    `model` is a transformers model; it is not changed.
-    """
-    copy = type(model)(model.config)
-    copy.load_state_dict(weights)
-    copy.to(torch.bfloat16).save_pretrained(folder)
-    if tokenizer is not None:
-        tokenizer.save_pretrained(folder)
-    write_outcome(folder, outcome)

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from lab import gallery, pictures  # noqa: E402  # they are no package that is installed
+from lab import gallery, pages, pictures  # noqa: E402  # they are no package that is installed
 
 REPOSITORY = "https://github.com/decgraph/decgraph"
 OWN = re.compile(rf"{REPOSITORY}/(?:blob|tree)/main/")
@@ -167,7 +167,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 def figure_of(name: str) -> str:
     """The picture of a step of an algorithm, or "" where there is none."""
-    return pictures.figure(name, gallery.known(pictures.STEPS))
+    return pictures.figure(name, pages.read(pictures.STEPS))
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:

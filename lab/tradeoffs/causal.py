@@ -1,22 +1,23 @@
 """The trade-offs of lossy programs on causal models: what a value of a knob measures, on the shipped target or SmolLM2.
 
-The sweeps are in causal_table.py, the measures in causal_measures.py.
+The sweeps are in causal.toml, the measures in causal_measures.py, the functions that sweeps name in causal_standins.py.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import decgraph
 from decgraph.bench.prompts import CODE
-from decgraph.zoo import tasks
+from lab.shipped import tasks
+from lab.tradeoffs import causal_standins as standins
 from lab.tradeoffs.causal_measures import MEASURES, Ids, Point, Ran
-from lab.tradeoffs.causal_table import LEFT_OUT, SWEEPS, Entry, Setting
-
-__all__ = ["HEADING", "LEFT_OUT", "SWEEPS", "X", "Y", "Causal", "measurer"]
+from lab.tradeoffs.sweeps import Sweep, table
 
 X = ("target calls", "tokens/call", "layers", "stored", "repeated-4", "all rows", "rows", "z", "contrast", "all distinct-2")
 Y = ("greedy", "reward", "log p", "text log p", "over drafter")
@@ -31,24 +32,70 @@ EVIDENCE = (
 )
 
 
-def _lines() -> list[tuple[str, str]]:
-    return [(CODE[i], "") for i in (0, 2, 4, 6)]
-
-
 def _tasks() -> list[tuple[str, str]]:
     kinds = ("copy", "sort", "reverse", "add")
     return [(t.prompt, t.answer) for t in islice(tasks.stream(3, held=True, kinds=kinds), 8)]
 
 
-PROMPTS: dict[str, Any] = {
-    "code": _lines,
-    "lines": _lines,
+PROMPTS: dict[str, Callable[[], list[tuple[str, str]]]] = {
+    "code": lambda: [(CODE[i], "") for i in (0, 2, 4, 6)],
     "long": lambda: [("\n\n".join(CODE[i:] + CODE[:i]), "") for i in (0, 3)],
     "tasks": _tasks,
     "prose": lambda: [(text, "") for text in PROSE],
     "evidence": lambda: list(EVIDENCE),
 }
 """Prompts with the answers of those that have one."""
+
+
+FUNCTIONS = ("answers", "at", "score", "views", "stored", "hits")
+"""Fields of an entry that are functions."""
+
+
+@dataclass(frozen=True)
+class Entry(Sweep):
+    """A sweep on causal models.
+
+    prompts: a set of `PROMPTS`. limit: of new tokens. heads, externs: by the program's names. answers: externs, given the
+    answer of the prompt's task. at: parameters, heads and externs at a value, where that is not the parameter `knob`. eos: a
+    text ends with its line. also: measures beside those of the shapes. beside: a program that is compared at the same values.
+    score, views, stored, hits: what the measures reward, contrast, stored and z call.
+    """
+
+    prompts: str = "code"
+    limit: int = 32
+    heads: standins.Heads = field(default_factory=dict)
+    externs: Mapping[str, Any] = field(default_factory=dict)
+    answers: Callable[[str], Mapping[str, Any]] | None = None
+    at: Callable[[Any], Mapping[str, Mapping[str, Any]]] | None = None
+    eos: bool = False
+    also: tuple[str, ...] = ()
+    beside: str = ""
+    score: Callable[[Ran], float] | None = None
+    views: Callable[[Ran, Callable[[str], Ids]], tuple[Ids, Ids]] | None = None
+    stored: Callable[[Mapping[str, Any], int, int], float] | None = None
+    hits: Callable[[Any, Ids, Ids], tuple[int, int]] | None = None
+
+    @classmethod
+    def of(cls, sweep: str, **entry: Any) -> Self:
+        """An entry of the table, whose functions are named as in causal_standins.py."""
+        entry |= {name: getattr(standins, entry[name]) for name in FUNCTIONS if name in entry}
+        for names in {*entry} & {"heads", "externs"}:
+            entry[names] = {name: getattr(standins, function) for name, function in entry[names].items()}
+        return super().of(sweep, **entry)
+
+    @staticmethod
+    def value(text: str) -> Any:
+        """A number."""
+        return json.loads(text)
+
+    def called_with(self, value: Any) -> Entry:
+        """The entry with what the program is called with at a value of its knob."""
+        more = self.at(value) if self.at else {"fixed": {self.knob: value}}
+        changed: dict[str, Any] = {name: {**getattr(self, name), **given} for name, given in more.items()}
+        return replace(self, **changed)
+
+
+SWEEPS, LEFT_OUT = table("causal", Entry.of)
 
 
 @functools.cache
@@ -66,32 +113,28 @@ def _line_ends(folder: str) -> frozenset[int]:
     return frozenset(t for t in range(2048) if tokenizer.decode([t]).startswith("\n"))
 
 
-def session_of(program: str, entry: Entry, setting: Setting, answer: str) -> Any:
-    """A session of a program as an entry has it at one value of its knob."""
+def session_of(program: str, entry: Entry, answer: str) -> Any:
+    """A session of a program with an entry's parameters, heads and functions."""
     algorithm = decgraph.load(program)
-    externs = {**setting.externs, **(entry.answers(answer) if entry.answers else {})}
+    externs = {**entry.externs, **(entry.answers(answer) if entry.answers else {})}
     if program == "mbr":
         externs.setdefault("utility", lambda a, b: 0.0)
     models = {} if entry.model == "target" else {"target": entry.model}
-    session = algorithm.session(models, externs=externs, **setting.params)
-    if not setting.heads:
+    session = algorithm.session(models, externs=externs, **entry.fixed)
+    if not entry.heads:
         return session
-    bound = dict(session.models)
-    bound.update({name: make({**bound, "target": bound["target"]}) for name, make in setting.heads.items()})
-    return algorithm.session(bound, tokenizer=session.tokenizer, externs=externs, **setting.params)
+    bound = {**session.models, **{name: make(session.models) for name, make in entry.heads.items()}}
+    return algorithm.session(bound, tokenizer=session.tokenizer, externs=externs, **entry.fixed)
 
 
-def runs_of(program: str, entry: Entry, setting: Setting) -> tuple[list[Ran], Mapping[str, Any]]:
-    """Every prompt with every seed at one setting, and the parameters with their defaults."""
-    import torch
-
+def runs_of(program: str, entry: Entry) -> tuple[list[Ran], Mapping[str, Any]]:
+    """Every prompt with every seed, and the parameters with their defaults."""
     from decgraph.runtime.trace import Committed, ModelCall
 
-    torch.set_num_threads(1)
     out, session = [], None
     for prompt, answer in PROMPTS[entry.prompts]():
         if session is None or entry.answers:
-            session = session_of(program, entry, setting, answer)
+            session = session_of(program, entry, answer)
         ids = tuple(_tokenizer(entry.model).encode(prompt))
         for seed in range(entry.seeds):
             eos = _line_ends(entry.model) if entry.eos else frozenset()
@@ -115,24 +158,11 @@ class Causal:
 
     def __call__(self, sweep: Entry, value: Any) -> dict[str, float]:
         """The measures that the sweep's shapes speak of, and those beside them."""
-        setting, views = sweep.called_with(value), sweep.views
-        runs, params = runs_of(sweep.algorithm, sweep, setting)
-        beside = 0.0
+        entry = sweep.called_with(value)
+        point = Point(*runs_of(sweep.algorithm, entry), entry, value, LAYERS[sweep.model])
         if sweep.beside:
-            others, _ = runs_of(sweep.beside, sweep, setting)
-            beside = MEASURES["apart"][1](Point(others, params, sweep.model))
-
-        def encode(text: str) -> Ids:
-            return tuple(_tokenizer(sweep.model).encode(text))
-
-        def seen(run: Ran) -> tuple[Ids, Ids]:
-            assert views is not None
-            return views(run, encode)
-
-        point = Point(
-            runs, params, sweep.model, score=sweep.score, views=seen, stored=sweep.stored,
-            green=sweep.green(value) if sweep.green else None, layers=LAYERS[sweep.model], beside=beside,
-        )  # fmt: skip
+            point.beside = MEASURES["apart"][1](Point(*runs_of(sweep.beside, entry), entry, value))
+        point.encode = lambda text: tuple(_tokenizer(sweep.model).encode(text))
         names = dict.fromkeys([*(shape.measure for shape in sweep.shapes), *sweep.also])
         return {name: round(MEASURES[name][1](point), 4) for name in names}
 
@@ -141,7 +171,7 @@ measurer = Causal
 
 HEADING = """# Trade-offs of lossy programs on causal models
 
-*Generated by `python -m lab.tradeoffs causal`; `lab/results/tradeoffs-causal.json` has all figures.*
+*Generated by `python -m lab tradeoffs causal`; `lab/results/tradeoffs-causal.json` has all figures.*
 
 A lossy program gives up some of the target's text for something else: fewer calls, fewer layers, a smaller cache, more
 diversity, more reward. Its paper shows a curve. Here every program is swept over its own knob, and the curve's shape is

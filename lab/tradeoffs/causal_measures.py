@@ -15,7 +15,10 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lab.tradeoffs.causal import Entry
 
 Ids = tuple[int, ...]
 
@@ -34,19 +37,18 @@ class Ran:
     answer: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Point:
-    """All runs at one setting, with what the measures of its program need besides."""
+    """All runs at one value of an entry's knob. params: of the program, with their defaults. beside: the distance of
+    independent texts. encode: text to tokens."""
 
     runs: Sequence[Ran]
     params: Mapping[str, Any]
-    folder: str
-    score: Callable[[Ran], float] | None = None
-    views: Callable[[Ran], tuple[Ids, Ids]] | None = None
-    stored: Callable[[Mapping[str, Any], int, int], float] | None = None
-    green: Callable[[Ids, Ids], tuple[int, int]] | None = None
+    entry: Entry
+    value: Any = None
     layers: int = 6
     beside: float = 0.0
+    encode: Callable[[str], Ids] = lambda text: ()
 
 
 @functools.cache
@@ -123,7 +125,7 @@ def _each(value: Callable[[Ran], float]) -> Callable[[Point], float]:
 
 
 def _logprob(p: Point) -> float:
-    return mean([x for r in p.runs for x in read(p.folder, r.prompt, r.tokens)[0]])
+    return mean([x for r in p.runs for x in read(p.entry.model, r.prompt, r.tokens)[0]])
 
 
 def _drafter(p: Point) -> float:
@@ -131,29 +133,26 @@ def _drafter(p: Point) -> float:
 
 
 def _contrast(p: Point) -> float:
-    assert p.views
-    return mean(
-        [
-            (sum(read(p.folder, a, r.tokens)[0]) - sum(read(p.folder, b, r.tokens)[0])) / max(1, len(r.tokens))
-            for r in p.runs
-            for a, b in [p.views(r)]
-        ]
-    )
+    views = p.entry.views
+    assert views
+    each = [(r, *views(r, p.encode)) for r in p.runs]
+    read_in = [[sum(read(p.entry.model, view, r.tokens)[0]) for view in both] for r, *both in each]
+    return mean([(a - b) / max(1, len(r.tokens)) for (a, b), r in zip(read_in, p.runs, strict=True)])
 
 
 def _score(p: Point) -> float:
-    assert p.score
-    return mean([p.score(r) for r in p.runs])
+    assert p.entry.score
+    return mean([p.entry.score(r) for r in p.runs])
 
 
 def _stored(p: Point) -> float:
-    assert p.stored
-    return mean([p.stored(p.params, len(r.prompt), len(r.tokens)) for r in p.runs])
+    assert p.entry.stored
+    return mean([p.entry.stored(p.params, len(r.prompt), len(r.tokens)) for r in p.runs])
 
 
 def _z(p: Point) -> float:
-    assert p.green
-    counts = [p.green(r.prompt, r.tokens) for r in p.runs]
+    assert p.entry.hits
+    counts = [p.entry.hits(p.value, r.prompt, r.tokens) for r in p.runs]
     hits, n = sum(h for h, _ in counts), sum(n for _, n in counts)
     return (hits - n / 2) / math.sqrt(n / 4)
 
@@ -176,10 +175,10 @@ MEASURES: dict[str, tuple[str, Callable[[Point], float]]] = {
     "commits": ("commits per committed token: rounds of a program that commits by steps", _per_token(lambda r: r.commits)),
     "layers": ("share of the target's layers that are computed, per token", _layers),
     "log p": ("mean log-probability of the emitted tokens by the target, nats", _logprob),
-    "text log p": ("log-probability of a whole text by the target, nats", lambda p: _each(lambda r: sum(read(p.folder,
+    "text log p": ("log-probability of a whole text by the target, nats", lambda p: _each(lambda r: sum(read(p.entry.model,
     r.prompt, r.tokens)[0]))(p)),
     "greedy": ("share of emitted tokens that are the target's likeliest after the text so far",
-    lambda p: mean([float(x) for r in p.runs for x in read(p.folder, r.prompt, r.tokens)[1]])),
+    lambda p: mean([float(x) for r in p.runs for x in read(p.entry.model, r.prompt, r.tokens)[1]])),
     "drafter log p": ("mean log-probability of the emitted tokens by the drafter, nats", _drafter),
     "over drafter": ("log-probability by the target less that by the drafter, nats a token",
     lambda p: _logprob(p) - _drafter(p)),
@@ -194,7 +193,7 @@ MEASURES: dict[str, tuple[str, Callable[[Point], float]]] = {
     "apart": ("mean Jaccard distance of the tokens of two returned texts", _each(lambda r: _apart(_texts(r)))),
     "all distinct-2": ("share of the token pairs of all runs that are different ones", lambda p: _all_distinct(p)),
     "all log p": ("mean log-probability of the tokens of all returned texts, nats",
-    lambda p: mean([x for r in p.runs for t in _texts(r) for x in read(p.folder, r.prompt, t)[0]])),
+    lambda p: mean([x for r in p.runs for t in _texts(r) for x in read(p.entry.model, r.prompt, t)[0]])),
     "over independent": ("`apart` less that of as many independent samples",
     lambda p: mean([_apart(_texts(r)) for r in p.runs]) - p.beside),
     "length": ("committed tokens", _each(lambda r: len(r.tokens))),

@@ -16,7 +16,7 @@ import numpy as np
 
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.reading import Reading
-from lab.tradeoffs.causal_measures import Ids, Ran, likeness, mean
+from lab.tradeoffs.causal_measures import Ids, Ran, likeness, mean, read
 
 VOCAB = 2048
 WINDOW = 8
@@ -24,78 +24,187 @@ WINDOW = 8
 
 
 class Standin(Reading):
-    """A head that is a function of the path: `value(logp of its last tokens by the target, their ratio to the likeliest)`."""
+    """A head that is a function of the path."""
 
-    def __init__(self, target: Model, window: int, value: Callable[[Sequence[float], Sequence[float]], float]) -> None:
+    def __init__(self, target: Model, value: Callable[[Ids], float]) -> None:
         super().__init__(target, "prob", "stand-in")
-        self.window, self.value = window, value
+        self.value = value
 
     def read(self, paths: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return [self._of(tuple(p)) for p in paths]
-
-    def _of(self, path: Ids) -> float:
-        cuts = range(max(1, len(path) - self.window), len(path))
-        logp, ratio = [], []
-        for cut, scores in zip(cuts, self.target.eval([path[:cut] for cut in cuts]), strict=True):
-            x = np.asarray(scores.logits, dtype=np.float64)
-            logp.append(float(x[path[cut]] - x.max() - math.log(np.exp(x - x.max()).sum())))
-            ratio.append(math.exp(float(x[path[cut]] - x.max())))
-        return self.value(logp, ratio)
+        return [self.value(tuple(path)) for path in paths]
 
 
 Heads = Mapping[str, Callable[[Mapping[str, Model]], Model]]
 
 
+def _likelihoods(target: Model, path: Ids, window: int) -> tuple[list[float], list[float]]:
+    """Of a path's last tokens the log-probabilities by the target, and their probabilities over the likeliest token's."""
+    cuts = range(max(1, len(path) - window), len(path))
+    logp, ratio = [], []
+    for cut, scores in zip(cuts, target.eval([path[:cut] for cut in cuts]), strict=True):
+        x = np.asarray(scores.logits, dtype=np.float64)
+        ratio.append(math.exp(float(x[path[cut]] - x.max())))
+        logp.append(float(x[path[cut]] - x.max() - math.log(np.exp(x - x.max()).sum())))
+    return logp, ratio
+
+
 def judge(models: Mapping[str, Model]) -> Model:
     """How likely a drafted token is beside the target's likeliest: 1 is the target's own."""
-    return Standin(models["target"], 1, lambda logp, ratio: ratio[0] if ratio else 1.0)
+    target = models["target"]
+    return Standin(target, lambda path: (*_likelihoods(target, path, 1)[1], 1.0)[0])
+
+
+def _of_step(target: Model, path: Ids) -> float:
+    return math.exp(mean(_likelihoods(target, path, WINDOW)[0]))
 
 
 def reward_of_step(models: Mapping[str, Model]) -> Model:
     """A step's likelihood per token by the target."""
-    return Standin(models["target"], WINDOW, lambda logp, ratio: math.exp(mean(logp)))
+    return Standin(models["target"], lambda path: _of_step(models["target"], path))
 
 
 def advantage(models: Mapping[str, Model]) -> Model:
     """What a step's likelihood per token by the target lacks of 1."""
-    return Standin(models["target"], WINDOW, lambda logp, ratio: 1 - math.exp(mean(logp)))
+    return Standin(models["target"], lambda path: 1 - _of_step(models["target"], path))
 
 
-def plain(models: Mapping[str, Model]) -> Model:
+def _variety(tokens: Ids) -> float:
+    return len(set(tokens[-24:])) / max(1, len(tokens[-24:]))
+
+
+def discriminator(models: Mapping[str, Model]) -> Model:
     """A reward that has nothing to do with likelihood: the share of the last 24 tokens that are different ones."""
-    return Varied(models["target"])
+    return Standin(models["target"], _variety)
 
 
-class Varied(Reading):
-    """The share of a path's last 24 tokens that are different ones."""
-
-    def __init__(self, target: Model) -> None:
-        super().__init__(target, "prob", "varied")
-
-    def read(self, paths: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return [len(set(p[-24:])) / max(1, len(p[-24:])) for p in paths]
+# What a program is called with at a value
 
 
-class Says(Reading):
-    """A head that always says the same: a trained head's output, set by hand."""
-
-    def __init__(self, target: Model, value: float) -> None:
-        super().__init__(target, "prob", "says")
-        self.said = value
-
-    def read(self, paths: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return [self.said] * len(paths)
+def typical(epsilon: float) -> Mapping[str, Mapping[str, Any]]:
+    """Typical acceptance: delta is the root of epsilon."""
+    return {"fixed": {"epsilon": epsilon, "delta": min(0.9, epsilon**0.5)}}
 
 
-def says(value: float) -> Callable[[Mapping[str, Model]], Model]:
-    """A head that gives the same probability at every place."""
-    return lambda models: Says(models["target"], value)
+def budget(n: int) -> Mapping[str, Mapping[str, Any]]:
+    """kv_evict: what it may keep of the prompt and of new tokens."""
+    return {"fixed": {"window": 4, "prefill": n, "heavy": n // 2, "recent": max(1, n // 2)}}
+
+
+def heat(value: float) -> Mapping[str, Mapping[str, Any]]:
+    """autodeco: heads that give the same temperature and mass at every place."""
+    says = {"heat": value, "mass": 1.0}
+    return {
+        "heads": {name: lambda models, said=said: Standin(models["target"], lambda path: said) for name, said in says.items()}
+    }
+
+
+def hard(least: int) -> Mapping[str, Mapping[str, Any]]:
+    """skeleton_graph: points with so many characters are hard."""
+    return {"externs": {"hard": lambda text: len(text) >= least, "needs": lambda text, j: False}}
+
+
+# Externs
+
+
+def alike(a: str, b: str) -> bool:
+    """Whether two steps are the same."""
+    return a == b
+
+
+def without_e(text: str) -> bool:
+    """A constraint."""
+    return "e" not in text
+
+
+def difficulty(text: str) -> float:
+    """Every task is as hard as the others."""
+    return 0.7
+
+
+def different(text: str) -> int:
+    """A reward of a prefix: how many different characters it has."""
+    return len(set(text))
+
+
+def length(text: str) -> int:
+    """A reward: characters."""
+    return len(text)
+
+
+def verifier(answer: str) -> Mapping[str, Any]:
+    """A verifier that knows the task's answer: how alike the text is to it."""
+    return {"reward": lambda text: likeness(text, answer)}
+
+
+def process(answer: str) -> Mapping[str, Any]:
+    """A process reward model that knows the answer; a step is two characters."""
+
+    def worth(text: str) -> float:
+        return likeness(text, answer[: max(1, len(text.strip()))] if "\n" not in text else answer)
+
+    return {"worth": worth, "step_ends": lambda text: len(text.strip()) % 2 == 0}
+
+
+def value(answer: str) -> Mapping[str, Any]:
+    """The same as a value network that is never quite without hope, so that bad steps do not get the largest budgets."""
+    made = process(answer)
+    return {**made, "worth": lambda text: 0.3 + 0.7 * made["worth"](text)}
+
+
+# Two views of a text: what it is to depend on, and what not
+
+
+Encode = Callable[[str], Ids]
+
+
+def alone(r: Ran, ids: Encode) -> tuple[Ids, Ids]:
+    """With the prompt, and with its last token."""
+    return r.prompt, r.prompt[-1:]
+
+
+def evidence(r: Ran, ids: Encode) -> tuple[Ids, Ids]:
+    """With and without the 24 tokens that context-aware decoding takes for evidence."""
+    return r.prompt, r.prompt[24:]
+
+
+def opposite(r: Ran, ids: Encode) -> tuple[Ids, Ids]:
+    """After the guard, and after the adversary."""
+    return ids("# safe, tested and documented code\n") + r.prompt, ids("raise SystemError(1)\n" * 2) + r.prompt
+
+
+def system(r: Ran, ids: Encode) -> tuple[Ids, Ids]:
+    """After the system prompt, and without it."""
+    return ids("# documented\n") + r.prompt[-8:], r.prompt
+
+
+def source(r: Ran, ids: Encode) -> tuple[Ids, Ids]:
+    """With and without the text that is translated."""
+    return ids(
+        "class Queue:\n    def __init__(self):\n        self.queue = []\n\n    def append(self, value):\n"
+    ) + r.prompt, r.prompt
+
+
+# Rewards of a run
 
 
 def varied(run: Ran) -> float:
-    """A reward: the share of the last 24 tokens that are different ones."""
-    path = (run.prompt + run.tokens)[-24:]
-    return len(set(path)) / len(path)
+    """The share of the last 24 tokens that are different ones."""
+    return _variety(run.prompt + run.tokens)
+
+
+def says_answer(run: Ran) -> float:
+    """Whether the text says what the evidence says."""
+    return float(run.answer in run.text)
+
+
+def different_characters(run: Ran) -> float:
+    """How many different characters the text has."""
+    return len(set(run.text))
+
+
+def reads_back(run: Ran) -> float:
+    """How likely the prompt is after the text."""
+    return mean(read("target", run.tokens, run.prompt)[0])
 
 
 def answered(run: Ran) -> float:
@@ -104,13 +213,13 @@ def answered(run: Ran) -> float:
 
 
 def long_text(run: Ran) -> float:
-    """Characters of the text: the reward of length in papers about controlled decoding."""
+    """Characters of the text: the reward in papers about controlled decoding."""
     return float(len(run.text))
 
 
 def no_e(run: Ran) -> float:
-    """A reward: 1 for a text without the letter e."""
-    return float("e" not in run.text)
+    """1 for a text without the letter e."""
+    return float(without_e(run.text))
 
 
 def green(key: Ids) -> list[int]:
@@ -124,21 +233,25 @@ def ones(tokens: Any, layer: int) -> list[int]:
     return green((*(int(t) for t in tokens), -1 - int(layer)))
 
 
-def kgw_hits(prompt: Ids, tokens: Ids) -> tuple[int, int]:
+def green_after(token: Any) -> list[int]:
+    """Half of the vocabulary, chosen by the token before."""
+    return green((int(token),))
+
+
+def kgw_hits(delta: float, prompt: Ids, tokens: Ids) -> tuple[int, int]:
     """Green tokens, and tokens that a detector counts: each pair once, as the authors' detector does."""
     pairs = set(zip((*prompt[-1:], *tokens), tokens, strict=False))
     return sum(t in green((before,)) for before, t in pairs), len(pairs)
 
 
-def synthid_hits(depth: int) -> Callable[[Ids, Ids], tuple[int, int]]:
+def synthid_hits(depth: int, prompt: Ids, tokens: Ids) -> tuple[int, int]:
     """The ones of the tournament's layers at each token with a full context, and how many bits those are."""
+    grams = {tuple(tokens[i - 4 : i + 1]) for i in range(4, len(tokens))}
+    bits = [g[-1] in ones(g[:4], layer) for g in grams for layer in range(depth)]
+    return sum(bits), len(bits)
 
-    def hits(prompt: Ids, tokens: Ids) -> tuple[int, int]:
-        grams = {tuple(tokens[i - 4 : i + 1]) for i in range(4, len(tokens))}
-        bits = [g[-1] in ones(g[:4], layer) for g in grams for layer in range(depth)]
-        return sum(bits), len(bits)
 
-    return hits
+# Shares of a context's keys and values that are kept or read
 
 
 def evicted(params: Mapping[str, Any], prompt: int, new: int) -> float:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from decgraph.bench.plots import COLOURS, MARKERS, one
 from decgraph.bench.render import markdown_table
+from lab.pages import DOCS
 from lab.tradeoffs.sweeps import Kind, Numbers, Row, Sweep, current, kind_of, missing
 
-DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"masked": "tradeoffs.md", "causal": "tradeoffs-causal.md"}
 LINES = 7
 """Sweeps in one plot, so that it can be read."""
@@ -40,14 +39,13 @@ def cells(sweep: Sweep, row: Row) -> list[str]:
     shown += [sweep.note] if sweep.note else []
     verdict = "shown"
     if failed := sweep.failed(row):
-        verdict = f"**not shown** ({'; '.join(map(sweep.text, failed))}): {sweep.why}"
+        verdict = f"**not shown** ({sweep.words(failed)}): {sweep.why}"
     name = sweep.algorithm + (f", {sweep.model}" if sweep.model != "target" else "")
-    expected = "; ".join(map(sweep.text, sweep.shapes))
     return [
         name,
         f"`{sweep.knob}` {' '.join(sweep.labels)}{''.join(fixed)}",
         sweep.paper,
-        expected,
+        sweep.words(sweep.shapes),
         "<br>".join(shown),
         verdict,
     ]
@@ -75,7 +73,7 @@ def page(name: str, document: Mapping[str, Any]) -> str:
                 parts.append(f"![{', '.join(sweep.algorithm for sweep, _ in drawn)}](images/{stem}.png)\n")
         parts.append(markdown_table((HEADINGS, [cells(sweep, row) for sweep, row in members])))
     if lacking := [f"`{sweep.label}`" for sweep in missing(kind, document["rows"])]:
-        parts.append(f"## Not measured yet\n\n{', '.join(lacking)}: `python -m lab.tradeoffs {name} --missing`.\n")
+        parts.append(f"## Not measured yet\n\n{', '.join(lacking)}: `python -m lab tradeoffs {name} --missing`.\n")
     parts.append("## Left out\n\n" + "".join(f"- {left}: {why}.\n" for left, why in kind.LEFT_OUT.items()))
     return "\n".join(parts)
 

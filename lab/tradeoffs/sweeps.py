@@ -1,31 +1,30 @@
 """A sweep of a lossy program over its own knob: its values, the shape that its paper leads one to expect, and the result file.
 
-Results hold what was measured; whether a shape is there is judged from them and the table whenever a page is written. A number
-of `SHARES` lies in 0..1 and is compared as it is; the others are counts, whose tolerances are parts of the largest one.
+The sweeps of a kind stand in `KIND.toml`, and what measures them in `KIND.py`. Results hold what was measured; whether a shape
+is there is judged from them and the table whenever a page is written. A measure of `SHARES` lies in 0..1 and is compared as it
+is; the others are counts, whose tolerances are parts of the largest one.
 
 >>> points = [{"calls": 2, "agreement": 0.8}, {"calls": 32, "agreement": 1.0}]
->>> [rises("calls").fits("01", points), rises("agreement").fits("01", points), falls("agreement").fits("01", points)]
-[True, True, False]
->>> rises("calls").text, falls("log p", 0.1).text
-('calls rise', 'log p falls by 0.1')
+>>> [Shape(text).fits("01", points) for text in ("calls rise", "agreement falls", "calls are 2 at 0")]
+[True, False, True]
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 import math
+import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol, Self
 
 from decgraph import stdlib
 from decgraph.errors import DecError
+from lab import pages
 
 KINDS = ("masked", "causal")
-RESULTS = Path(__file__).parents[1] / "results"
 SHARES = frozenset({"agreement", "accuracy", "valid", "order", "reward"})
 LEAST = {True: 0.02, False: 0.1}
 """How far apart the ends of a trend must be, where its shape does not say: a share, and a count in parts of the largest."""
@@ -33,60 +32,67 @@ SLACK = {True: 0.03, False: 0.05}
 """How far apart equal numbers may be, in the same way."""
 CORRELATION = 0.5
 """The rank correlation that a trend has at least."""
+SHAPE = re.compile(
+    r"(.+?) (rise|fall|stay|exceed|is|are|above|below|not below)s?(?: (?:by |within )?([\d.]+))?( rival's)?(?: at (.+))?"
+)
+SWEEP = re.compile(r"(\w+)\.(.*?)((?: [\d.]+)+)")
 Numbers = Mapping[str, float]
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One expectation of a measure. kind: `rises` and `falls` speak of the values in the order of the sweep and of the least
-    difference of its ends; `stays` of the largest difference; `exceeds` says that all are above `number`, `at` that the one at
-    `value` is `number`; `below`, `above` and `near` compare the one at `value` (all, if that is "") with the rival's."""
+    """One expectation of a measure, as it stands on the page.
 
-    kind: Literal["rises", "falls", "stays", "exceeds", "at", "below", "above", "near"]
-    measure: str
-    number: float | None = None
-    value: str = ""
-    slack: float | None = None
+    `calls rise`, `log p falls by 0.1`: the values in the order of the sweep have this trend, and their ends this least
+    difference. `agreement stays within 0.05` has a largest difference, `z exceeds 0` a bound of all. `calls are 32 at 1.0`
+    speaks of one value of the knob. `computed below rival's at 0.9`, `above` and `not below` compare one value (all without
+    `at`) with the sweep's rival.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        if SHAPE.fullmatch(self.text) is None:
+            raise ValueError(f"{self.text!r} is no shape")
 
     @property
-    def text(self) -> str:
-        """The expectation in a few words; a rival stands as `{rival}`."""
-        verb = self.kind[:-1] if self.measure.endswith("s") else self.kind
-        if self.kind in ("below", "above", "near"):
-            relation = "not below" if self.kind == "near" else self.kind
-            return f"{self.measure} {relation} {{rival}}'s" + (f" at {self.value}" if self.value else "")
-        if self.kind == "at":
-            return f"{self.measure} {'are' if self.measure.endswith('s') else 'is'} {self.number:g} at {self.value}"
-        if self.number is None:
-            return f"{self.measure} {verb}"
-        return f"{self.measure} {verb} { {'stays': 'within ', 'exceeds': ''}.get(self.kind, 'by ') }{self.number:g}"
+    def parts(self) -> tuple[str, ...]:
+        """Measure, verb, number, `rival's`, and value of the knob; "" for what is not there."""
+        found = SHAPE.fullmatch(self.text)
+        assert found is not None
+        return found.groups("")
+
+    @property
+    def measure(self) -> str:
+        """What it speaks of."""
+        return self.parts[0]
 
     def fits(self, labels: Sequence[str], points: Sequence[Numbers], rival: Numbers | None = None) -> bool:
         """Whether points have the shape. labels: the values of the knob. Raises ValueError where the sweep lacks what the shape
         speaks of."""
-        if not points or any(self.measure not in p for p in points):
-            raise ValueError(f"{self.measure} was not measured")
-        numbers, share = [p[self.measure] for p in points], self.measure in SHARES
-        there = [n for label, n in zip(labels, numbers, strict=True) if self.value in ("", label)]
+        measure, verb, bound, _, value = self.parts
+        if not points or any(measure not in p for p in points):
+            raise ValueError(f"{measure} was not measured")
+        numbers, share = [p[measure] for p in points], measure in SHARES
+        there = [n for label, n in zip(labels, numbers, strict=True) if value in ("", label)]
         if not there:
-            raise ValueError(f"{self.value} is not in the sweep")
-        unit = 1.0 if share else max(map(abs, numbers)) or 1.0
-        slack = SLACK[share] * unit if self.slack is None else self.slack * unit
-        match self.kind:
-            case "rises" | "falls":
-                sign, least = (1 if self.kind == "rises" else -1), LEAST[share] * unit if self.number is None else self.number
+            raise ValueError(f"{value} is not in the sweep")
+        unit, number = 1.0 if share else max(map(abs, numbers)) or 1.0, float(bound or 0)
+        match verb:
+            case "rise" | "fall":
+                sign, least = (1 if verb == "rise" else -1), number if bound else LEAST[share] * unit
                 return sign * (numbers[-1] - numbers[0]) >= least and sign * correlation(numbers) >= CORRELATION
-            case "stays":
-                return max(numbers) - min(numbers) <= (slack if self.number is None else self.number)
-            case "exceeds":
-                return min(numbers) > (self.number or 0)
-            case "at":
-                return all(abs(n - (self.number or 0)) <= slack for n in there)
-        if rival is None or self.measure not in rival:
+            case "stay":
+                return max(numbers) - min(numbers) <= (number if bound else SLACK[share] * unit)
+            case "exceed":
+                return min(numbers) > number
+            case "is" | "are":  # a share is exactly that
+                return all(abs(n - number) <= (0 if share else SLACK[share] * unit) for n in there)
+        if rival is None or measure not in rival:
             raise ValueError(f"{self.text} needs a rival")
-        theirs = rival[self.measure]
-        return all(n < theirs if self.kind == "below" else n > theirs - slack * (self.kind == "near") for n in there)
+        theirs = rival[measure]
+        return all(n < theirs if verb == "below" else n > theirs - SLACK[share] * unit * (verb == "not below") for n in there)
 
 
 def correlation(values: Sequence[float]) -> float:
@@ -98,38 +104,21 @@ def correlation(values: Sequence[float]) -> float:
     return sum((r - middle) * (i - middle) for i, r in enumerate(ranks)) / math.sqrt(spread) if spread else 0.0
 
 
-def _shape(kind: Any, measure: str, number: float | None = None) -> Shape:
-    return Shape(kind, measure, number)
-
-
-def _against(kind: Any, measure: str, value: str = "") -> Shape:
-    return Shape(kind, measure, value=value)
-
-
-rises, falls, stays, exceeds = (partial(_shape, kind) for kind in ("rises", "falls", "stays", "exceeds"))
-below, above, near = (partial(_against, kind) for kind in ("below", "above", "near"))
-
-
-def at(value: str, measure: str, number: float, slack: float | None = None) -> Shape:
-    """It is `number` at this value of the knob."""
-    return Shape("at", measure, number, value, slack)
-
-
 @dataclass(frozen=True)
 class Sweep:
-    """One program and its knob.
+    """One program and its knob, an entry of `KIND.toml`.
 
-    values: of the knob, in the order that the shapes speak of. shapes: all must hold. paper: what the paper reports, or leads
-    one to expect. fixed: other parameters. reference: the decoder that agreement is measured with; "" for the kind's own.
-    rival: a decoder that shapes compare with. why: if the shape is not shown here, the reason. note: what else differs from
-    the paper's experiment. temperature, seeds: of the requests. model: the target, if not the shipped one. group: the heading
-    of the page that it stands under, if not the program's family.
+    values: of the knob, in the order that the shapes speak of. expected: shapes that all must hold. paper: what the paper
+    reports, or leads one to expect. fixed: other parameters. reference: the decoder that agreement is measured with; "" for the
+    kind's own. rival: a decoder that shapes compare with. why: if the shape is not shown here, the reason. note: what else
+    differs from the paper's experiment. temperature, seeds: of the requests. model: the target, if not the shipped one.
+    heading: what it stands under on the page, if not the program's family.
     """
 
     algorithm: str
     knob: str
     values: tuple[Any, ...]
-    shapes: tuple[Shape, ...]
+    expected: tuple[str, ...]
     paper: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
     reference: str = ""
@@ -139,18 +128,31 @@ class Sweep:
     temperature: float = 0.0
     seeds: int = 1
     model: str = "target"
-    group: str = ""
+    heading: str = ""
+
+    @classmethod
+    def of(cls, sweep: str, **entry: Any) -> Self:
+        """An entry of a table, whose `sweep` is `program.knob value value ...`. Raises ValueError for another text."""
+        if (found := SWEEP.fullmatch(sweep)) is None:
+            raise ValueError(f"{sweep!r} is no program, knob and values")
+        family = stdlib.entry(found[1]).family
+        entry = {"heading": family[0].upper() + family[1:]} | entry
+        return cls(found[1], found[2], tuple(map(cls.value, found[3].split())), **entry)
+
+    @staticmethod
+    def value(text: str) -> Any:
+        """A value of the knob."""
+        return text
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """What is expected."""
+        return list(map(Shape, self.expected))
 
     @property
     def label(self) -> str:
         """The program, its knob and its model; no two sweeps have the same."""
         return f"{self.algorithm}.{self.knob}" + (f" ({self.model})" if self.model != "target" else "")
-
-    @property
-    def heading(self) -> str:
-        """What it stands under on the page."""
-        family = self.group or stdlib.entry(self.algorithm).family
-        return family[0].upper() + family[1:]
 
     @property
     def labels(self) -> list[str]:
@@ -164,13 +166,20 @@ class Sweep:
         requests = {"temperature": float(self.temperature), "seeds": self.seeds}
         return {"values": self.labels, "fixed": fixed, "reference": self.reference, "rival": self.rival, **requests}
 
-    def text(self, shape: Shape) -> str:
-        """A shape in words."""
-        return shape.text.format(rival=self.rival)
+    def words(self, shapes: Sequence[Shape]) -> str:
+        """Shapes as the page has them."""
+        return "; ".join(shape.text.replace("rival's", f"{self.rival}'s") for shape in shapes)
 
     def failed(self, row: Mapping[str, Any]) -> list[Shape]:
         """The shapes that a row of a result file does not have."""
         return [shape for shape in self.shapes if not shape.fits(self.labels, row["points"], row["rival_numbers"])]
+
+
+def table(kind: str, of: Callable[..., Any]) -> tuple[tuple[Any, ...], dict[str, str]]:
+    """The sweeps of a kind's table, and the programs left out, with the reason. What a group says holds for each of its sweeps
+    that does not say otherwise."""
+    found = tomllib.loads((Path(__file__).parent / f"{kind}.toml").read_text("utf-8"))
+    return tuple(of(**{**group, **entry}) for group in found["group"] for entry in group.pop("sweep")), found["left_out"]
 
 
 class Measurer(Protocol):
@@ -185,9 +194,9 @@ class Measurer(Protocol):
 
 
 class Kind(Protocol):
-    """What a module of sweeps has: the table, the programs that have no sweep with the reason, the beginning of the page, the
-    numbers that plots show across and up (the first that was measured and differs), and a measurer, which is made once for all
-    sweeps of a run, so that it may keep what they share."""
+    """What a module of sweeps has: its table, the beginning of the page, the numbers that plots show across and up (the first
+    that was measured and differs), and a measurer, which is made once for all sweeps of a run, so that it may keep what they
+    share."""
 
     SWEEPS: Sequence[Sweep]
     LEFT_OUT: Mapping[str, str]
@@ -208,7 +217,7 @@ def kind_of(kind: str) -> Kind:
 def chosen(kind: Kind, only: Sequence[str]) -> list[Sweep]:
     """The sweeps of the programs named, or all. Raises DecError for a name without a sweep."""
     if unknown := sorted(set(only) - {sweep.algorithm for sweep in kind.SWEEPS}):
-        raise DecError(f"there is no sweep of {unknown[0]!r}", hint="python -m lab.tradeoffs --help")
+        raise DecError(f"there is no sweep of {unknown[0]!r}", hint="python -m lab tradeoffs --help")
     return [sweep for sweep in kind.SWEEPS if not only or sweep.algorithm in only]
 
 
@@ -236,13 +245,10 @@ def missing(kind: Kind, rows: Sequence[Row]) -> list[Sweep]:
 
 def load(kind: str) -> Row:
     """The result file of a kind; empty where nothing was measured."""
-    path = RESULTS / f"tradeoffs-{kind}.json"
-    found: Row = json.loads(path.read_text("utf-8")) if path.is_file() else {"facts": {}, "rows": []}
-    return found
+    return pages.result(f"tradeoffs-{kind}") or {"facts": {}, "rows": []}
 
 
 def save(kind: str, document: Row) -> None:
-    """Write a result file, a sweep a line, without the rows of sweeps that the table has no longer."""
-    rows = ",\n".join(json.dumps(row) for _, row in current(kind_of(kind), document["rows"]))
-    text = f'{{"facts": {json.dumps(document["facts"])}, "rows": [\n{rows}\n]}}\n'
-    (RESULTS / f"tradeoffs-{kind}.json").write_text(text, encoding="utf-8")
+    """Write a result file, without the rows of sweeps that the table has no longer."""
+    rows = [row for _, row in current(kind_of(kind), document["rows"])]
+    pages.keep(f"tradeoffs-{kind}", {"facts": document["facts"], "rows": rows})

@@ -26,7 +26,7 @@ from functools import cached_property
 from operator import index
 from pathlib import Path as FolderPath
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -465,6 +465,21 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self.kind} V={self.vocab.size}>"
+
+
+Target = TypeVar("Target", bound=Model)
+
+
+class OfTarget(Model, Generic[Target]):
+    """A model that reads what another one, its target, computes, and whose users share the target's engine and caches."""
+
+    target: Target
+
+    def holder(self) -> object:
+        return self.target.holder()
+
+    def target_or_self(self) -> Model:
+        return self.target
 
 
 def sees(visibility: Visibility, position: int, length: int, prompt: int = 0) -> range:

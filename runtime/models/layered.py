@@ -49,7 +49,6 @@ class Layered(Model):
     """A model of `layers` layers of which it uses `uses`. Set in a subclass's constructor by `_setup`."""
 
     uses: tuple[LayerUse, ...]
-    heads_count: int = 0
 
     def _setup(self) -> None:
         self.uses = tuple(map(LayerUse, range(self.layers)))
@@ -91,14 +90,6 @@ class Layered(Model):
     def read_out(self, state: Row, head: int | None = None) -> Scores:
         """The scores of a last state, or those of the Medusa head `head`."""
         raise NotImplementedError
-
-    def normed(self, state: Row) -> Row:
-        """A state after the last norm."""
-        raise self._cannot("give states after its last norm")
-
-    def read_bare(self, state: Row) -> Scores:
-        """The scores of a state without the last norm."""
-        raise self._cannot("be read without its last norm")
 
     def _coarse(self, bits: int) -> None:
         """Make this copy the `bits`-bit model of the same family."""

@@ -29,7 +29,6 @@ from decgraph.runtime.models.folders import Folder, context_of, read
 from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.models.masked_settings import OTHERWISE, MaskedSettings, ResolvedSettings, reading_of
-from decgraph.runtime.models.tape import Tape
 from decgraph.runtime.placement import Placement
 from decgraph.runtime.sources import home_of
 from decgraph.runtime.text import tokenizer_of, vocabulary
@@ -434,13 +433,11 @@ def _weights(folder: Folder, placed: Placement) -> dict[str, Tensor]:
 @torch.no_grad()
 def _check_equal(module: nn.Module, net: Net, kind: str) -> None:
     """Raises DecError unless a restored model gives the module's own scores."""
-    at = net.embedding.device
-    ids = torch.arange(_SAMPLE, device=at) * 5 % len(net.embedding)
+    ids = torch.arange(_SAMPLE, device=net.decoder.device) * 5 % len(net.decoder.embedding)
     training = module.training
     expected = module.eval()(input_ids=ids[None]).logits[0].double()
     module.train(training)
-    tape = Tape(torch.arange(_SAMPLE, device=at), torch.ones(_SAMPLE, _SAMPLE, dtype=torch.bool, device=at))
-    ours = net.logits(net.run(ids, tape))
-    limit = _TOLERANCE.get(net.embedding.dtype, _HALF) * float(expected.square().mean().sqrt())
+    ours = net.scores(ids, causal=False)
+    limit = _TOLERANCE.get(net.decoder.embedding.dtype, _HALF) * float(expected.square().mean().sqrt())
     if expected.shape != ours.shape or not float((ours - expected).square().mean().sqrt()) <= limit:
         raise DecError(f"this {kind} computes something else than its published class")

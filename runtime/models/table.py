@@ -24,6 +24,7 @@ from decgraph.runtime.models.interface import (
     LayerMemory,
     Memory,
     Model,
+    OfTarget,
     Path,
     Row,
     Scores,
@@ -293,7 +294,7 @@ class TableModel(Tabled):
         return self._table.describe(f"{self.kind} table {self.name}, {self.vocab.size} tokens:")
 
 
-class TableFeatures(Tabled):
+class TableFeatures(Tabled, OfTarget[Model]):
     """An EAGLE head as a table: an entry per (cells of the target's memory at the root's parent, the path
     below)."""
 
@@ -303,9 +304,6 @@ class TableFeatures(Tabled):
         self.layers, self.family, self.exact = target.layers, target.family, True
         self.name = name or f"{target.name}.features{seed}"
         self._table = _Table(target.vocab.size, seed, {}, zeros, power)
-
-    def target_or_self(self) -> Model:
-        return self.target
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         """Scores of the token after each path. `given` is the target's memory at the root's parent; left out,

@@ -14,7 +14,7 @@ from decgraph.bench import baselines, compare, measure, shares, weights
 from decgraph.bench.agreement import Agreement
 from decgraph.bench.compare import asked
 from decgraph.bench.contenders import ContenderRun, Theirs, greedy_is_exact, params_for, request_of, run, session_on
-from decgraph.bench.measure import MeasureSettings
+from decgraph.bench.measure import MeasureSettings, silent
 from decgraph.bench.prompts import BenchPrompt, of_ids
 from decgraph.errors import DecError
 
@@ -34,6 +34,11 @@ def prompts_for(small: weights.BenchWeights, count: int = 2, kinds: tuple[str, .
     return [BenchPrompt(kinds[n % len(kinds)], tokens) for n, tokens in enumerate(of_ids(small.size, count))]
 
 
+def run_on(*given: Any, **more: Any) -> dict[str, Any]:
+    """A comparison, prepared and run."""
+    return compare.prepared(*given, **more)(silent)
+
+
 def rows_by(run: dict[str, Any], kind: str | None = None) -> dict[str, dict[str, Any]]:
     """The rows of one kind by the name of the contender."""
     kind = kind or run["rows"][0]["kind"]
@@ -45,7 +50,7 @@ def whole(small: weights.BenchWeights) -> dict[str, Any]:
     """Three algorithms against the usual baselines, on prompts of two kinds; eagle2 has no head."""
     names = ["autoregressive", "speculative:gamma=2", "eagle2", "prompt_lookup"]
     with pytest.warns(UserWarning, match="eagle2 is not measured"):
-        return compare.against_transformers(asked(names, {}), small, prompts_for(small, 3, ("a", "b")), TINY)
+        return run_on(asked(names, {}), small, prompts_for(small, 3, ("a", "b")), TINY)
 
 
 def test_the_drafter_is_the_targets_first_layers(small: weights.BenchWeights) -> None:
@@ -127,7 +132,7 @@ def test_ratios_are_of_the_times_in_the_file(whole: dict[str, Any]) -> None:
 
 def test_two_settings_of_a_loop_are_two_baselines(small: weights.BenchWeights) -> None:
     algorithms = asked(["speculative", "speculative:gamma=2", "sequoia"], {})
-    run = compare.against_transformers(algorithms, small, prompts_for(small, 1), replace(TINY, rounds=1))
+    run = run_on(algorithms, small, prompts_for(small, 1), replace(TINY, rounds=1))
     assert [name for name in run["contenders"] if "assisted" in name] == [ASSISTED, f"{ASSISTED}:tokens=2"]
     rows = rows_by(run)
     assert f"{ASSISTED}:tokens=2" in rows["speculative:gamma=2"]["ratios"]
@@ -135,9 +140,7 @@ def test_two_settings_of_a_loop_are_two_baselines(small: weights.BenchWeights) -
 
 
 def test_another_algorithm_as_the_baseline(small: weights.BenchWeights) -> None:
-    run = compare.against_transformers(
-        asked(["speculative"], {}), small, prompts_for(small, 1), TINY, wanted=["autoregressive", "assisted_default"]
-    )
+    run = run_on(asked(["speculative"], {}), small, prompts_for(small, 1), TINY, wanted=["autoregressive", "assisted_default"])
     rows = rows_by(run)
     assert set(rows["speculative"]["ratios"]) == {"autoregressive", "transformers assisted_default"}
     assert rows["speculative"]["tokens_equal"] == {"same": 1, "near_ties": 0, "different": 0}
@@ -146,7 +149,7 @@ def test_another_algorithm_as_the_baseline(small: weights.BenchWeights) -> None:
 
 def test_a_batch_is_compared_with_generates_own(small: weights.BenchWeights) -> None:
     prompts = [BenchPrompt("random", tokens[: 20 + 9 * n]) for n, tokens in enumerate(of_ids(small.size, 3))]
-    run = compare.against_transformers(asked(["autoregressive", "speculative"], {}), small, prompts, replace(TINY, batch=3))
+    run = run_on(asked(["autoregressive", "speculative"], {}), small, prompts, replace(TINY, batch=3))
     rows = rows_by(run)
     assert set(rows) == {GENERATE, "autoregressive", "speculative"}  # the other loops take one prompt at a time
     assert rows["autoregressive"]["tokens"] == 24 and rows["autoregressive"]["prompts"] == 3
@@ -154,9 +157,7 @@ def test_a_batch_is_compared_with_generates_own(small: weights.BenchWeights) -> 
 
 
 def test_sampled_runs_compare_no_tokens(small: weights.BenchWeights) -> None:
-    run = compare.against_transformers(
-        asked(["autoregressive"], {}), small, prompts_for(small, 1), replace(TINY, temperature=0.7)
-    )
+    run = run_on(asked(["autoregressive"], {}), small, prompts_for(small, 1), replace(TINY, temperature=0.7))
     row = rows_by(run)["autoregressive"]
     assert "tokens_equal" not in row and row["ratios"][GENERATE]["wall"]["value"] > 0
 
@@ -167,7 +168,7 @@ def test_texts_end_at_the_models_end_of_text(small: weights.BenchWeights) -> Non
     full = baselines.baseline("generate", small.copied(), {})([prompts[0].tokens], 8)[0]
     ending = replace(small.copied(), eos=frozenset({full[3]}))
     for batch in (1, 2):
-        run = compare.against_transformers(asked(["autoregressive"], {}), ending, prompts, replace(TINY, rounds=1, batch=batch))
+        run = run_on(asked(["autoregressive"], {}), ending, prompts, replace(TINY, rounds=1, batch=batch))
         row = rows_by(run)["autoregressive"]
         assert row["tokens"] < 16 and row["tokens_equal"]["same"] == 2
         assert row["tokens"] == rows_by(run)[GENERATE]["tokens"]
@@ -271,8 +272,8 @@ def test_time_outside_models_is_the_rest(small: weights.BenchWeights) -> None:
     engines = shares.engines(session)
     assert len(engines) >= 2
     before = [(e.step, e.head) for e in engines]
-    share, seconds, entered = shares.outside(session, lambda: run(session, request))
-    assert 0 < share < 1 and seconds > 0 and entered >= 2 * len(expected) / 3
+    spent = shares.split(session, lambda: run(session, request))
+    assert set(spent) == {"target", "draft", "outside"} and min(spent.values()) > 0
     assert [(e.step, e.head) for e in engines] == before
     assert run(session, request).tokens == expected
 
@@ -308,19 +309,19 @@ def test_what_is_no_spec(specs: list[str], common: dict[str, str], message: str)
 
 def test_what_is_no_baseline(small: weights.BenchWeights) -> None:
     with pytest.raises(DecError, match="no baseline 'nothing'"):
-        compare.against_transformers(asked(["autoregressive"], {}), small, prompts_for(small, 1), TINY, wanted=["nothing"])
+        run_on(asked(["autoregressive"], {}), small, prompts_for(small, 1), TINY, wanted=["nothing"])
     alone = replace(small.copied(), drafter=None)
     with pytest.raises(DecError, match="needs a drafter"):
-        compare.against_transformers(asked(["autoregressive"], {}), alone, prompts_for(small, 1), TINY, wanted=["assisted"])
+        run_on(asked(["autoregressive"], {}), alone, prompts_for(small, 1), TINY, wanted=["assisted"])
 
 
 def test_a_masked_run() -> None:
     """On the shipped masked model, with a small canvas: as many calls as the interpreter makes, and its tokens."""
-    from decgraph.bench.masked import against_another
+    from decgraph.bench.masked import prepared
     from decgraph.bench.prompts import code
 
     texts = code().texts[:1]
-    run = against_another(asked(["fast_dllm:length=16,block=8"], {}), texts, TINY)
+    run = prepared(asked(["fast_dllm:length=16,block=8"], {}), texts, TINY)(silent)
     row = rows_by(run)["fast_dllm:length=16,block=8"]
     assert set(row["ratios"]) == {"fast_dllm_uncached"} and row["tokens"] == 16
     assert run["contenders"]["fast_dllm_uncached"]["params"]["length"] == 16
@@ -328,7 +329,7 @@ def test_a_masked_run() -> None:
     assert meant["tokens_equal"] and meant["calls"] == meant["interpreter_calls"] > 0
     assert not compare.wrong(run)
     with pytest.raises(DecError, match="does not decode with a masked model"):
-        against_another(asked(["fast_dllm"], {}), texts, TINY, wanted=["speculative"])
+        prepared(asked(["fast_dllm"], {}), texts, TINY, wanted=["speculative"])
 
 
 def test_a_contender_that_takes_many_times_as_long_is_left_out_after_one_group(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""docs/gallery is what `python -m lab.gallery` writes."""
+"""docs/gallery is what `python -m lab gallery` writes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import pytest
 from lib.stdlib.table_models import SHELF
 
 from decgraph.check.verdicts import FOR_ALL
-from lab import gallery
+from lab import gallery, pages
 
-VERDICTS, FIGURES = gallery.current(gallery.known(gallery.VERDICTS)), gallery.known(gallery.FIGURES)
+VERDICTS, FIGURES = gallery.current(pages.read(gallery.VERDICTS)), pages.read(gallery.FIGURES)
 
 
 @pytest.mark.quick("eagle2", "fast_dllm")
 @pytest.mark.parametrize("name", SHELF)
 def test_a_page_is_up_to_date(name: str) -> None:
     page = (gallery.FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    assert page == gallery.page(name, VERDICTS, FIGURES), "python -m lab.gallery"
+    assert page == gallery.page(name, VERDICTS, FIGURES), "python -m lab gallery"
 
 
 def test_the_index_names_all_and_no_others() -> None:

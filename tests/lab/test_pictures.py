@@ -7,14 +7,14 @@ import xml.etree.ElementTree as ET
 import pytest
 from lib.stdlib.table_models import SHELF
 
-from lab import gallery, pictures
+from lab import gallery, pages, pictures
 
-STEPS = gallery.known(pictures.STEPS)
+STEPS = pages.read(pictures.STEPS)
 
 
 def test_steps_are_of_the_programs_of_today() -> None:
     assert set(SHELF) >= STEPS.keys()
-    assert [name for name, step in STEPS.items() if step["digest"] != gallery.digest(name)] == [], "python -m lab.pictures NAME"
+    assert [name for name, step in STEPS.items() if step["digest"] != gallery.digest(name)] == [], "python -m lab pictures NAME"
     drafting = {
         "speculative",
         "eagle1",

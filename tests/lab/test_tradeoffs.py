@@ -9,9 +9,10 @@ import pytest
 import decgraph
 from decgraph import stdlib
 from decgraph.errors import DecError
+from lab.pages import DOCS
 from lab.tradeoffs import sweeps
-from lab.tradeoffs.page import DOCS, PAGES, charts, page
-from lab.tradeoffs.sweeps import Numbers, Shape, Sweep, above, at, below, exceeds, falls, near, rises, stays
+from lab.tradeoffs.page import PAGES, charts, page
+from lab.tradeoffs.sweeps import Numbers, Shape, Sweep
 
 EVERY = pytest.mark.parametrize("name", sweeps.KINDS)
 
@@ -22,44 +23,55 @@ def points(**numbers: tuple[float, ...]) -> tuple[str, list[Numbers]]:
     return "".join(map(str, range(count))), [{name: values[n] for name, values in numbers.items()} for n in range(count)]
 
 
-def test_shapes_are_told_apart() -> None:
-    sweep = points(calls=(1, 4, 32), agreement=(0.8, 0.79, 1.0))
-    rival = {"calls": 8, "agreement": 0.9}
-    assert rises("calls").fits(*sweep) and not falls("calls").fits(*sweep) and not stays("calls").fits(*sweep)
-    assert rises("agreement").fits(*sweep) and not falls("agreement").fits(*sweep)
-    assert not rises("agreement").fits(*points(agreement=(0.9, 0.9, 0.91))), "equal ends are no trend"
-    assert stays("agreement", 0.3).fits(*sweep) and not stays("agreement").fits(*sweep)
-    assert at("2", "calls", 32, 0.0).fits(*sweep) and not at("1", "calls", 32).fits(*sweep)
-    assert below("calls", "1").fits(*sweep, rival) and not below("calls").fits(*sweep, rival)
-    assert above("agreement", "2").fits(*sweep, rival) and not near("agreement").fits(*sweep, rival)
-    assert near("agreement", "2").fits(*sweep, rival)
+RIVAL = {"calls": 8, "agreement": 0.9}
 
 
 @pytest.mark.parametrize(
     ("shape", "values", "true"),
     [
-        (rises("m", 1.0), (0, 0.5, 1), True),
-        (rises("m", 1.0), (0, 0.5, 0.9), False),
-        (rises("m", 0.5), (0, 3, 2.5, 1), False),
-        (falls("m", 0.5), (1, 0.2, 0.3), True),
-        (stays("m", 0.1), (1, 1.05, 1), True),
-        (stays("m", 0.1), (1, 1.2, 1), False),
-        (rises("m", 0.0), (1, 1, 1), False),
-        (exceeds("m", 0.0), (0.1, 0.2, 0.1), True),
-        (exceeds("m", 0.0), (0.1, 0.0), False),
+        ("calls rise", (1, 4, 32), True),
+        ("calls fall", (1, 4, 32), False),
+        ("calls stay", (1, 4, 32), False),
+        ("agreement rises", (0.8, 0.79, 1.0), True),
+        ("agreement falls", (0.8, 0.79, 1.0), False),
+        ("agreement rises", (0.9, 0.9, 0.91), False),  # equal ends are no trend
+        ("agreement stays within 0.3", (0.8, 0.79, 1.0), True),
+        ("agreement stays", (0.8, 0.79, 1.0), False),
+        ("calls are 32 at 2", (1, 4, 32), True),
+        ("calls are 31 at 2", (1, 4, 32), True),
+        ("calls are 32 at 1", (1, 4, 32), False),
+        ("agreement is 1 at 2", (0.8, 0.79, 1.0), True),
+        ("agreement is 1 at 2", (0.8, 0.79, 0.99), False),  # a share is exactly that
+        ("calls below rival's at 1", (1, 4, 32), True),
+        ("calls below rival's", (1, 4, 32), False),
+        ("agreement above rival's at 2", (0.8, 0.79, 1.0), True),
+        ("agreement not below rival's", (0.8, 0.79, 1.0), False),
+        ("agreement not below rival's at 2", (0.8, 0.79, 0.89), True),
+        ("log p rises by 1", (0, 0.5, 1), True),
+        ("log p rises by 1", (0, 0.5, 0.9), False),
+        ("log p rises by 0.5", (0, 3, 2.5, 1), False),
+        ("log p falls by 0.5", (1, 0.2, 0.3), True),
+        ("bits stay within 0.1", (1, 1.05, 1), True),
+        ("bits stay within 0.1", (1, 1.2, 1), False),
+        ("bits rise by 0", (1, 1, 1), False),
+        ("over independent exceeds 0", (0.1, 0.2, 0.1), True),
+        ("over independent exceeds 0", (0.1, 0.0), False),
     ],
 )
-def test_a_stated_difference_decides(shape: Shape, values: tuple[float, ...], true: bool) -> None:
-    assert shape.fits(*points(m=values)) == true
+def test_shapes_are_told_apart(shape: str, values: tuple[float, ...], true: bool) -> None:
+    made = Shape(shape)
+    assert made.fits(*points(**{made.measure: values}), RIVAL) == true
 
 
 def test_a_shape_of_what_was_not_measured_is_refused() -> None:
     with pytest.raises(ValueError, match="kv was not measured"):
-        rises("kv").fits(*points(calls=(1, 2)))
+        Shape("kv rises").fits(*points(calls=(1, 2)))
     with pytest.raises(ValueError, match="7 is not in the sweep"):
-        at("7", "calls", 1).fits(*points(calls=(1, 2)))
+        Shape("calls are 1 at 7").fits(*points(calls=(1, 2)))
     with pytest.raises(ValueError, match="needs a rival"):
-        below("calls").fits(*points(calls=(1, 2)))
+        Shape("calls below rival's").fits(*points(calls=(1, 2)))
+    with pytest.raises(ValueError, match="'calls wobble' is no shape"):
+        Shape("calls wobble")
 
 
 def lossy(kind: str) -> set[str]:
@@ -90,7 +102,7 @@ def test_every_lossy_program_has_a_sweep_or_a_reason(name: str) -> None:
 @EVERY
 def test_the_page_says_what_the_results_say(name: str) -> None:
     written, document = (DOCS / PAGES[name]).read_text("utf-8"), sweeps.load(name)
-    assert written == page(name, document), f"python -m lab.tradeoffs {name} --page-only"
+    assert written == page(name, document), f"python -m lab tradeoffs {name} --page-only"
     for stem, _ in charts(name, list(sweeps.current(sweeps.kind_of(name), document["rows"]))):
         assert (DOCS / "images" / f"{stem}.png").is_file() and f"images/{stem}.png" in written
 
@@ -119,6 +131,7 @@ def test_rows_stand_in_the_tables_order_and_stale_ones_are_dropped() -> None:
 
 
 def test_a_sweep_says_what_it_is() -> None:
-    sweep = Sweep("fast_dllm", "tau", (0.5,), (rises("calls"), below("computed")), "", {"block": "8"}, rival="llada")
-    assert sweep.label == "fast_dllm.tau" and sweep.labels == ["0.5"]
-    assert [sweep.text(shape) for shape in sweep.shapes] == ["calls rise", "computed below llada's"]
+    expected = ("calls rise", "computed below rival's")
+    sweep = Sweep.of("fast_dllm.tau 0.5", expected=expected, paper="", fixed={"block": "8"}, rival="llada")
+    assert (sweep.label, sweep.labels, sweep.heading) == ("fast_dllm.tau", ["0.5"], "Diffusion")
+    assert sweep.words(sweep.shapes) == "calls rise; computed below llada's"

@@ -10,8 +10,7 @@ import pytest
 import decgraph
 from lab.tradeoffs import causal_measures as measures
 from lab.tradeoffs import causal_standins as standins
-from lab.tradeoffs.causal import SWEEPS, Causal
-from lab.tradeoffs.causal_table import Entry
+from lab.tradeoffs.causal import SWEEPS, Causal, Entry
 from lab.tradeoffs.sweeps import load, measured
 
 

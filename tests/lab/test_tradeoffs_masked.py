@@ -44,5 +44,5 @@ def test_keys_and_values_are_counted_layer_by_layer() -> None:
 
 
 def test_a_decoder_at_a_value_of_its_knob() -> None:
-    sweep = sweeps.Sweep("fast_dllm", "tau", ("0.5",), (), "", {"block": "8"})
+    sweep = sweeps.Sweep("fast_dllm", "tau", ("0.5",), (), "", fixed={"block": "8"})
     assert masked.spec_of(sweep, "0.5") == "fast_dllm:block=8,tau=0.5"

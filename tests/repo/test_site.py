@@ -20,7 +20,7 @@ from lib.repository import ROOT
 from lib.waiting import SECONDS
 
 import decgraph
-from lab import gallery, pictures
+from lab import gallery, pages, pictures
 
 if importlib.util.find_spec("mkdocs") is None:
     pytest.skip("the site needs the extra `site`", allow_module_level=True)
@@ -123,7 +123,7 @@ def test_the_gallery_is_filtered(site: Path, visited: Any) -> None:  # noqa: F81
 def test_pages_of_the_gallery_show_a_step_and_their_paper(site: Path) -> None:
     for name in gallery.WELL_KNOWN:
         shown = (site / f"gallery/{name}.html").read_text(encoding="utf-8")
-        assert ("step-picture" in shown) is (name in gallery.known(pictures.STEPS)), name
+        assert ("step-picture" in shown) is (name in pages.read(pictures.STEPS)), name
         assert re.search(r'href="https://(arxiv\.org|scholar\.google\.com)/', shown), name
     assert "step-picture" in (site / "index.html").read_text(encoding="utf-8")
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from decgraph import DecError, zoo
 from decgraph.cli import main as cli
 from decgraph.runtime.models import hf
-from decgraph.zoo import data, loop
+from decgraph.zoo import loop
 from decgraph.zoo.training import acceptance, eagle, teacher, texts
 from decgraph.zoo.training.batches import padded
 from decgraph.zoo.training.store import StoredRow, TokenStore
@@ -387,7 +387,8 @@ def test_the_zoo_trains_its_own_by_the_same_code(name: str, tmp_path: Path, monk
     """The shipped formats come out; a second run takes the pool as it is. A few files of the library are text enough."""
     from transformers import AutoModel, AutoModelForCausalLM
 
-    from decgraph.zoo import heads, modeling
+    from decgraph.zoo import modeling
+    from lab.shipped import data, heads
 
     assert modeling.__name__  # registers the heads
     files, tasks = data.library_files()[:12], data.task_lines(40, 0)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
 from lib.waiting import SECONDS
 
 from decgraph import DecError, zoo
-from decgraph.zoo import data, tasks
 
 MODELS = ("target", "drafter", "medusa", "eagle", "exit", "masked")
 FOR_OTHERS = ("smollm2_eagle",)
@@ -33,11 +29,6 @@ def load(name: str) -> Any:
     import decgraph.zoo.modeling  # noqa: F401 - registers the heads
 
     return AutoModel.from_pretrained(zoo.path(name), dtype=torch.float32).eval()
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return data.load_tokenizer(zoo.path("tokenizer"))
 
 
 def test_an_unknown_name_is_told_the_legal_ones() -> None:
@@ -88,7 +79,7 @@ def test_causal_models_do_not_see_ahead(name: str) -> None:
     changed[0, -1] = 500
     with torch.no_grad():
         before, after = model(ids).logits, model(changed).logits
-    assert before.shape == (1, 20, data.VOCAB_SIZE)
+    assert before.shape == (1, 20, 2048)
     torch.testing.assert_close(before[:, :-1], after[:, :-1], rtol=1e-5, atol=1e-4)
     assert not torch.equal(before[:, -1], after[:, -1])
 
@@ -104,11 +95,11 @@ def test_the_masked_model_sees_both_ways() -> None:
         assert (model(ids).logits - model(changed).logits)[0, 0].abs().max() > 1e-4
 
 
-def test_heads_take_the_targets_states_and_do_not_see_ahead(tokenizer: Any) -> None:
+def test_heads_take_the_targets_states_and_do_not_see_ahead() -> None:
     import torch
 
     target = load("target")
-    ids = torch.tensor([data.encode(tokenizer, "def read(self, size=-1):\n    return self._file.read(size)\n")])
+    ids = torch.arange(10, 30)[None]
     with torch.no_grad():
         states = target.model(ids, output_hidden_states=True).hidden_states
         guesses = load("medusa")(states[-1])
@@ -120,102 +111,15 @@ def test_heads_take_the_targets_states_and_do_not_see_ahead(tokenizer: Any) -> N
         )
     assert len(guesses) >= 3
     assert {guess.shape for guess in guesses} == {states[-1].shape}
-    assert target.lm_head(guesses[0]).shape[-1] == data.VOCAB_SIZE
+    assert target.lm_head(guesses[0]).shape[-1] == 2048
     for full, part in zip(whole, short, strict=True):
         torch.testing.assert_close(full[:, :8], part, rtol=1e-4, atol=1e-3)
-
-
-@pytest.mark.slow
-def test_the_masked_model_answers_held_out_tasks(tokenizer: Any) -> None:
-    import torch
-
-    from decgraph.zoo import evaluate
-
-    model = load("masked")
-    with torch.no_grad():
-        figures = evaluate.measure_masked(model, tokenizer, per_kind=2)
-    # Every kind is measured by zoo/evaluate.py; here, a few tasks show that layout and weights belong together.
-    assert figures["tasks_right"] > 0.6
-
-
-def test_the_tokenizer_gives_every_byte_back(tokenizer: Any) -> None:
-    rng = random.Random(0)
-    texts = [
-        "",
-        " ",
-        "\n\n   x",
-        "\t\r\n",
-        "naïve 漢字 \U0001f600",
-        "x = 1_000\n",
-        Path(__file__).read_text(),
-    ]
-    texts += ["".join(chr(rng.randrange(1, 0x3000)) for _ in range(50)) for _ in range(50)]
-    for text in texts:
-        assert tokenizer.decode(data.encode(tokenizer, text)) == text
-    assert all(len(tokenizer.decode([i]).strip()) <= 1 for i in data.encode(tokenizer, "1234567890"))
-    assert tokenizer.vocab_size == data.VOCAB_SIZE
 
 
 def test_all_models_share_the_tokenizer() -> None:
     shared = json.loads((zoo.path("tokenizer") / "tokenizer.json").read_text())
     for name in ("target", "drafter", "masked"):
         assert json.loads((zoo.path(name) / "tokenizer.json").read_text()) == shared
-
-
-@pytest.mark.parametrize("kind", tasks.KINDS)
-def test_tasks_know_their_answers(kind: str, tokenizer: Any) -> None:
-    for seed in range(200):
-        task = tasks.make(kind, seed)
-        assert task == tasks.make(kind, seed)
-        assert task.check(task.answer)
-        assert task.check(f" {task.answer}\n")
-        assert not task.check(task.answer + "0")
-        assert solve(task.prompt) == task.answer
-        answer = data.encode(tokenizer, f" {task.answer}")
-        assert data.encode(tokenizer, task.prompt) + answer == data.encode(tokenizer, f"{task.prompt} {task.answer}")
-        assert len(answer) < data.CANVAS
-
-
-def solve(prompt: str) -> str:
-    """The answer, worked out from the prompt alone."""
-    kind, rest = prompt.removesuffix(" =").split(" ", 1)
-    if kind in ("add", "sub"):
-        a, b = map(int, rest.split())
-        return str(a + b if kind == "add" else a - b)
-    if kind == "get":
-        key, record = rest.split(" ", 1)
-        return str(json.loads(record)[key])
-    if kind == "json":
-        pairs = (pair.split("=") for pair in rest.split())
-        return json.dumps({key: int(value) if value.isdigit() else value for key, value in pairs})
-    return {"copy": rest, "reverse": rest[::-1], "sort": "".join(sorted(rest))}[kind]
-
-
-def test_no_held_out_task_is_trained_on() -> None:
-    trained = {task.prompt for task in islice(tasks.stream(1), 3000)}
-    held = {task.prompt for task in islice(tasks.stream(1, held=True), 300)}
-    assert len(held) > 200
-    assert not trained & held
-
-
-def test_library_files_are_split_whole() -> None:
-    files = data.library_files()
-    held = [file for file in files if data.held_out(file)]
-    assert 0.02 < len(held) / len(files) < 0.15
-    assert not any("test" in file.parts or "site-packages" in file.parts for file in files)
-
-
-def test_windows_of_a_text() -> None:
-    """As many as are asked for, none too: the pool of a short run may want no tasks."""
-    import torch
-
-    from decgraph.zoo import loop, target
-
-    tokens = torch.arange(40, dtype=torch.int32)
-    found = target.windows(tokens, 5, 7, loop.rng(1, 0))
-    assert found.dtype == torch.int64 and found.shape == (5, 7)
-    assert torch.equal(found, found[:, :1] + torch.arange(7)) and int(found.max()) < 40
-    assert target.windows(tokens, 0, 7, loop.rng(1, 0)).shape == (0, 7)
 
 
 def test_an_optimiser_goes_on_where_it_was() -> None:

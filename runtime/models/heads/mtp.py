@@ -34,12 +34,7 @@ _MIMO = {
     "input_proj.": "fc.",
     "final_layernorm.": "norm.",
 }
-_SPECULATORS = {
-    "token_layernorm.": "embedding_norm.",
-    "hidden_layernorm.": "feature_norm.",
-    "input_proj.": "fc.",
-    "final_layernorm.": "norm.",
-}
+_SPECULATORS = dict(_MIMO)  # the names are MiMo's, and the layer is any target's
 _COPIES = ("shared_head.head.weight", "embed_tokens.weight")  # of the target's matrices, which stand in the same file
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from decgraph.zoo import data, loop
+from decgraph.zoo import loop
+from lab.shipped import data, models
 
 ROWS, CODE_ROWS, GROUPS = 70, 4, 3
 # Sums are the hardest to learn and the cheapest to show, so they come more often.
@@ -29,35 +30,6 @@ CODE_WEIGHT = 0.3
 
 # A prompt, a canvas, and how much the row counts.
 Row = tuple[list[int], list[int], float]
-
-
-def build(seed: int, *, width: int = 256, layers: int = 6, heads: int = 4, inner: int = 704) -> Any:
-    """A fresh EuroBertForMaskedLM: Llama's layers with full attention, tied embeddings."""
-    from transformers import EuroBertConfig, EuroBertForMaskedLM
-
-    torch.manual_seed(seed)
-    special = {name: index for index, name in enumerate(data.SPECIAL_TOKENS)}
-    model: Any = EuroBertForMaskedLM(
-        EuroBertConfig(
-            vocab_size=data.VOCAB_SIZE,
-            hidden_size=width,
-            intermediate_size=inner,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            num_key_value_heads=heads,
-            max_position_embeddings=1024,
-            tie_word_embeddings=True,
-            rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-            bos_token_id=special["<|bos|>"],
-            eos_token_id=special["<|eos|>"],
-            pad_token_id=special["<|pad|>"],
-            mask_token_id=special["<|mask|>"],
-        )
-    )
-    for layer in model.model.layers:
-        torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
-        torch.nn.init.zeros_(layer.mlp.down_proj.weight)
-    return model
 
 
 def rows_of(tokenizer: Any, code: list[int], step: int, seed: int) -> list[Row]:
@@ -105,10 +77,12 @@ def noise(
 
 def train(out: Path, tokenizer_folder: Path, budget: loop.Budget) -> loop.TrainingOutcome:
     """Train the masked model and write it to `out`."""
+    from transformers import EuroBertConfig, EuroBertForMaskedLM
+
     tokenizer: Any = data.load_tokenizer(tokenizer_folder)
     eos, pad, mask = tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.mask_token_id
     code = data.code_tokens(tokenizer, held=False).tolist()
-    model = build(budget.seed)
+    model = models.build(budget.seed, EuroBertForMaskedLM, EuroBertConfig(**models.architecture(), mask_token_id=mask))
 
     def loss_of(step: int, progress: float) -> Iterator[torch.Tensor]:
         rows = sorted(rows_of(tokenizer, code, step, budget.seed), key=lambda row: len(row[0] + row[1]))
@@ -125,7 +99,7 @@ def train(out: Path, tokenizer_folder: Path, budget: loop.Budget) -> loop.Traini
             yield (losses * weights[asked]).sum() / total
 
     def export(weights: dict[str, torch.Tensor], outcome: loop.TrainingOutcome) -> None:
-        loop.save_model(model, out, weights, outcome, tokenizer)
+        models.save_model(model, out, weights, outcome, tokenizer)
 
     settings = {"rows": ROWS, "code_rows": CODE_ROWS, "kinds_in_turn": " ".join(MIX)}
     return loop.fit(model, loss_of, export, name="masked", budget=budget, settings=settings)

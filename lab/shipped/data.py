@@ -13,7 +13,7 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decgraph.zoo.tasks import KINDS, stream
+from lab.shipped.tasks import KINDS, stream
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from decgraph.zoo import data, loop, pool
+from decgraph.zoo import loop
 from decgraph.zoo.training import fitting, teacher
 from decgraph.zoo.training.store import StoredRow
 from decgraph.zoo.training.students import DrafterStudent, Exit, Medusa, PaddedRows, Student, llama_settings, mean
+from lab.shipped import data, models, pool
 
 BATCH_TOKENS = {"drafter": 32 * pool.ROW, "medusa": 12 * pool.ROW, "eagle": 12 * pool.ROW, "exit": 12 * pool.ROW}
 EXIT_LAYER = 2
@@ -70,7 +71,7 @@ def train(name: str, out: Path, target_folder: Path, budget: loop.Budget, *, wri
 
     def export(weights: dict[str, torch.Tensor], outcome: loop.TrainingOutcome) -> None:
         student.save(out, weights, data.load_tokenizer(target_folder))
-        loop.write_outcome(out, outcome)
+        models.write_outcome(out, outcome)
 
     settings = {"rows_written_by_target": written, "rows_of_code": plain}
     return fitting.fit(student, lessons, export, budget=budget, batch_tokens=BATCH_TOKENS[name], settings=settings)

@@ -1,4 +1,4 @@
-"""Measure the shipped models: `python -m decgraph.zoo.evaluate`.
+"""Measure the shipped models: tokens per target call by algorithm, the masked model's answers.
 
 Everything is at temperature 0 on held-out text, computed with plain forwards and no decgraph: a second
 opinion on what `decgraph bench` reports. Tokens per target call come from simulating the verification against
@@ -8,19 +8,20 @@ one token more.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch.nn import functional as F
+from typer import Argument, Option
 
-from decgraph.zoo import data, loop, path, pool, tasks
-from decgraph.zoo.target import windows
+from decgraph.zoo import loop, path
+from lab.shipped import cards, data, pool, tasks
+from lab.shipped.target import windows
 
 PROMPT, CONTINUE = 64, 128
 GAMMA = 4
@@ -44,14 +45,11 @@ def load(name: str) -> Any:
     """A shipped model in float32, in evaluation mode."""
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
-    if name in ("target", "drafter"):
-        return AutoModelForCausalLM.from_pretrained(path(name), dtype=torch.float32, trust_remote_code=False).eval()
-    if name == "masked":
-        return AutoModelForMaskedLM.from_pretrained(path(name), dtype=torch.float32, trust_remote_code=False).eval()
     from decgraph.zoo import modeling
 
     assert modeling.__name__  # importing it registered the heads
-    return AutoModel.from_pretrained(path(name), dtype=torch.float32, trust_remote_code=False).eval()
+    kinds = {"target": AutoModelForCausalLM, "drafter": AutoModelForCausalLM, "masked": AutoModelForMaskedLM}
+    return kinds.get(name, AutoModel).from_pretrained(path(name), dtype=torch.float32, trust_remote_code=False).eval()
 
 
 def reference(target: Any, tokenizer: Any, rows: int) -> Reference:
@@ -261,25 +259,17 @@ def measure(names: list[str], *, rows: int, per_kind: int) -> dict[str, dict[str
     return figures
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Measure, print, and with `--write` keep the figures in models/measured.json for the card."""
-    parser = argparse.ArgumentParser(prog="python -m decgraph.zoo.evaluate", description=__doc__)
-    parser.add_argument("names", nargs="*", help="models to measure; all that are there when left out")
-    parser.add_argument("--rows", type=int, default=48, help="held-out prompts")
-    parser.add_argument("--per-kind", type=int, default=40, help="held-out tasks of each kind")
-    parser.add_argument("--write", action="store_true", help="keep the figures for the card")
-    options = parser.parse_args(arguments)
+def command(
+    names: Annotated[list[str] | None, Argument(help="Models; all that are there when left out.")] = None,
+    rows: Annotated[int, Option(help="Held-out prompts.")] = 48,
+    per_kind: Annotated[int, Option(help="Held-out tasks of each kind.")] = 40,
+    write: Annotated[bool, Option("--write", help="Keep the figures in models/measured.json, and write the card.")] = False,
+) -> None:
+    """Measure and print."""
     torch.set_num_threads(1)
-    names = options.names or ["target", "drafter", "medusa", "eagle", "exit", "masked"]
-    figures = measure(names, rows=options.rows, per_kind=options.per_kind)
+    figures = measure(names or ["target", "drafter", "medusa", "eagle", "exit", "masked"], rows=rows, per_kind=per_kind)
     rounded = {name: {k: round(v, 4) for k, v in row.items()} for name, row in figures.items()}
     print(json.dumps(rounded, indent=2))
-    if options.write:
-        from decgraph.zoo import cards
-
+    if write:
         cards.keep_figures(rounded)
         cards.write()
-
-
-if __name__ == "__main__":
-    main()

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from decgraph.zoo import data, loop, target
+from decgraph.zoo import loop
 from decgraph.zoo.training import teacher
 from decgraph.zoo.training.store import StoredRow, TokenStore
+from lab.shipped import data, target
 
 ROW = 192
 PROMPT = 48
