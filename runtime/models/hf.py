@@ -258,7 +258,7 @@ def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str |
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        made, told = auto.from_pretrained(
+        made, loading = auto.from_pretrained(
             folder.path,
             dtype=placed.precision(folder.dtype),
             attn_implementation=attention,
@@ -267,7 +267,7 @@ def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str |
             ignore_mismatched_sizes=True,  # refused below, by name
             output_loading_info=True,
         )
-        _check_loaded(folder.path, type(made).__name__, told)
+        _check_loaded(folder.path, type(made).__name__, loading)
         return made if placed.device == "cpu" else made.to(placed.device)
     except DecError:
         raise
@@ -290,11 +290,11 @@ class _Loaded(TypedDict):
     missing_keys: set[str]
 
 
-def _check_loaded(folder: Path, kind: str, told: _Loaded) -> None:
+def _check_loaded(folder: Path, kind: str, loading: _Loaded) -> None:
     """Raises DecError for tensors that transformers found missing or of another shape: it leaves them random."""
     wrong = {f"has another shape for {name}: {tuple(found)} and not {tuple(wanted)}"
-             for name, found, wanted in told["mismatched_keys"]}  # fmt: skip
-    for what in (sorted(f"lacks {name}" for name in told["missing_keys"]), sorted(wrong)):
+             for name, found, wanted in loading["mismatched_keys"]}  # fmt: skip
+    for what in (sorted(f"lacks {name}" for name in loading["missing_keys"]), sorted(wrong)):
         if what:
             rest = f" and {len(what) - 1} more" if len(what) > 1 else ""
             raise DecError(f"{folder} could not be loaded as a {kind}: it {what[0]}{rest}",
