@@ -58,9 +58,6 @@ def split(function: Function, given: Mapping[str, Any], options: Iterable[str] =
             f"`{main}` is the model on which generate is called, so it is not given to decgraph.hf",
             hint=f"leave out {main}=...",
         )
-    for name in models:
-        if name.endswith(".heads") and wanted[name.removesuffix(".heads")].gives != HEADS:
-            raise DecError(f"{function.name} uses no heads", hint="leave heads out")
     for name in wanted:
         if name != main and name not in models:
             raise DecError(

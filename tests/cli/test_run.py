@@ -245,6 +245,7 @@ def test_refusals(arguments: list[str], word: str, tables: None, capsys: pytest.
         ("drafter=masked", "is not a causal model"),
         ("drafter=/nowhere", "is not a folder"),
         ("draft=drafter", "takes no model `draft`"),
+        ("target.heads=medusa", "uses no heads"),
         ("drafter=smollm", "did you mean smollm2"),
         ("drafter=smollm2", "decgraph zoo fetch smollm2"),
         ("/nowhere", "is not a folder"),
