@@ -91,7 +91,7 @@ PARTS = {
     "random135": "its shape, random weights",
     "random25": "25M, random weights",
     "shipped": "shipped pair",
-    "batch": "shipped, 8 at a time",
+    "batches": "shipped, 8 at a time",
     "prefill": "25M, 3,000-token prompt and 16 tokens",
     "first_token": "25M, first token after 3,000",
 }

@@ -40,6 +40,13 @@ def check_keywords(
         raise DecError(f"{title} has no `{name}`", hint=f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}")
 
 
+def check_by_name(**given: object) -> None:
+    """Raises DecError for a value that is no mapping. given: what a caller hands over by name, such as `params`."""
+    for name, value in given.items():
+        if not isinstance(value, Mapping | None):
+            raise DecError(f"{name} is {value!r}; it must be a mapping by name", hint=f"{name}={{NAME: ...}}")
+
+
 def keywords_of(function: Callable[..., object]) -> list[str]:
     """The names of a function's keyword arguments, without those that it collects."""
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

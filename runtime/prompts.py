@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Unpack, cast
+
+import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.runtime import chat
@@ -32,12 +34,8 @@ def request_for(session: BoundProgram, prompt: Prompt, **fields: Unpack[RequestF
         if not prompt:
             raise DecError("the prompt is empty; a request needs at least one token to read")
         tokens = session.tokenizer.encode(prompt)
-    elif isinstance(prompt, Iterable):
-        tokens = tuple(cast("Iterable[int]", prompt))
     else:
-        raise DecError(
-            f"{prompt!r} is not a prompt", hint="a text, token ids, or messages: [{'role': 'user', 'content': 'Hello'}]"
-        )
+        tokens = _ids(prompt)
     if "eos" not in fields:
         fields["eos"] = end_of_text(session)
     fields = {**defaults(session), **renamed(fields)}
@@ -45,6 +43,18 @@ def request_for(session: BoundProgram, prompt: Prompt, **fields: Unpack[RequestF
     if isinstance(grammar := fields.get("allow"), Grammar):
         _constrain(session, grammar, fields, len(tokens))
     return Request(prompt=tuple(tokens), **cast("dict[str, Any]", fields))  # a request reads its fields in any form
+
+
+def _ids(prompt: object) -> tuple[int, ...]:
+    """Token ids as a caller has them. Raises DecError for what is no sequence, or one of other things."""
+    if isinstance(prompt, bytes | Mapping | Set) or not isinstance(prompt, Iterable):
+        hint = "a text, token ids, or messages: [{'role': 'user', 'content': 'Hello'}]"
+        raise DecError(f"{prompt!r} is not a prompt", hint=hint)
+    ids = tuple(prompt)
+    if ids and (isinstance(ids[0], str) or np.ndim(ids[0])):
+        raise DecError("these are several prompts, and one is read here",
+                       hint="session.generate(prompts) reads several; of a batch of ids give one row: ids[0]")  # fmt: skip
+    return ids
 
 
 def no_tokenizer(session: BoundProgram) -> DecError:

@@ -296,7 +296,8 @@ def _token(name: str, value: Any) -> int:
     try:
         token = int(value)
     except (TypeError, ValueError, OverflowError):
-        raise DecError(f"{name} must hold token ids, not {value!r}") from None
+        hint = "decgraph.run, session.run and session.generate read texts" if isinstance(value, str) else ""
+        raise DecError(f"{name} must hold token ids, not {value!r}", hint=hint) from None
     _need(token == value and token >= 0, name, value, "token ids, whole numbers from 0")
     return token
 

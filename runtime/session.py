@@ -193,14 +193,17 @@ class Session:
 
     def run(
         self,
-        request: Request,
+        prompt: Request | Prompt,
         *,
         listener: Listener | None = None,
         keep_events: bool = True,
         cache_key: Hashable | None = None,
+        **request: Unpack[RequestFields],
     ) -> Result:
-        """Run one request. An exception after the start, of a model or of anything else that the run calls, becomes the
-        result's `error`: a DecError that names the request and the line. The tokens committed before it are in the result.
+        """Run one request: a `Request`, or a prompt (a text, token ids or messages) with the fields of a request.
+
+        An exception after the start, of a model or of anything else that the run calls, becomes the result's `error`: a
+        DecError that names the request and the line. The tokens committed before it are in the result.
 
         Without `keep_events` (and a listener) the result has statistics but no events, and the run is faster. Backend triton
         then decodes in graph mode, also with a listener `runtime.trace.Commits(f)`, which hears commits only.
@@ -208,8 +211,11 @@ class Session:
         cache_key: the KV cache stays under this key after the run, and the next run with the key continues from it: the
         common beginning of the two prompts is not computed again, unless the weights have changed. `forget` frees it.
         """
+        if listener is not None and not callable(listener):
+            raise DecError(f"listener is {listener!r}; it must be a function of an event")
+        made = self._request(prompt, request)
         with self._alone():
-            run = self._start(request, listener, keep_events)
+            run = self._start(made, listener, keep_events)
             if cache_key is not None:
                 run.machine.reuse((self._caches, cache_key))
             return self._result(run, _outcome(run))
@@ -318,6 +324,8 @@ class Session:
 
     def _requests(self, prompts: Iterable[Request | Prompt], given: RequestFields) -> list[Request]:
         """The requests of prompts, numbered by their place. Raises DecError for one that cannot start."""
+        if isinstance(prompts, str | bytes | Mapping | Request) or not isinstance(prompts, Iterable):
+            raise DecError(f"{prompts!r} is not a list of prompts", hint="put a single prompt into a list: [prompt]")
         made: list[Request] = []
         for i, p in enumerate(prompts):
             fields: RequestFields = {"request_id": i, **given}
@@ -325,6 +333,15 @@ class Session:
         for one in made:
             self._check(one)
         return made
+
+    def _request(self, prompt: Request | Prompt, given: RequestFields) -> Request:
+        """The request of a prompt. Raises DecError for fields beside a `Request`, which has its own."""
+        if not isinstance(prompt, Request):
+            return request_for(self, prompt, **given)
+        if given:
+            raise DecError(f"{', '.join(given)} beside a Request, which has fields of its own",
+                           hint="give the prompt with these fields, or a Request that has them")  # fmt: skip
+        return prompt
 
     def _check(self, request: Request) -> None:
         refuse_unread(self.function, request, self.unread)
@@ -415,18 +432,25 @@ class Session:
         )  # fmt: skip
 
     def stream(
-        self, request: Request, *, cache_key: Hashable | None = None, commits_only: bool = False
+        self,
+        prompt: Request | Prompt,
+        *,
+        cache_key: Hashable | None = None,
+        commits_only: bool = False,
+        **request: Unpack[RequestFields],
     ) -> Iterator[Event | Result]:
-        """Run one request in a thread and yield its events as they happen, then its Result as the last item.
+        """Run one request, given as for `run`, in a thread. Yields its events as they happen, then its Result as the last item.
 
         Events are those of runtime/trace.py: drafted, accepted, rejected (and why), emitted, unmasked, committed. A
         consumer that stops early ends the run at its next event. cache_key: as in `run`. commits_only: yields only `Committed`
         and `Stopped`, so that backend triton may decode in graph mode; the result has no events.
         """
 
+        made = self._request(prompt, request)
+
         def work(hear: Callable[[Event | Result], None]) -> None:
             listener = Commits(hear) if commits_only else hear
-            hear(self.run(request, listener=listener, keep_events=not commits_only, cache_key=cache_key))
+            hear(self.run(made, listener=listener, keep_events=not commits_only, cache_key=cache_key))
 
         for item in self._streamed(work):
             yield item

@@ -15,8 +15,8 @@ from typing import Any, Self
 import decgraph
 from decgraph.bench.prompts import CODE
 from lab.shipped import tasks
-from lab.tradeoffs import causal_standins as standins
 from lab.tradeoffs.causal_measures import MEASURES, Ids, Point, Ran
+from lab.tradeoffs.causal_standins import FUNCTIONS, Heads
 from lab.tradeoffs.sweeps import Sweep, table
 
 X = ("target calls", "tokens/call", "layers", "stored", "repeated-4", "all rows", "rows", "z", "contrast", "all distinct-2")
@@ -47,10 +47,6 @@ PROMPTS: dict[str, Callable[[], list[tuple[str, str]]]] = {
 """Prompts with the answers of those that have one."""
 
 
-FUNCTIONS = ("answers", "at", "score", "views", "stored", "hits")
-"""Fields of an entry that are functions."""
-
-
 @dataclass(frozen=True)
 class Entry(Sweep):
     """A sweep on causal models.
@@ -63,7 +59,7 @@ class Entry(Sweep):
 
     prompts: str = "code"
     limit: int = 32
-    heads: standins.Heads = field(default_factory=dict)
+    heads: Heads = field(default_factory=dict)
     externs: Mapping[str, Any] = field(default_factory=dict)
     answers: Callable[[str], Mapping[str, Any]] | None = None
     at: Callable[[Any], Mapping[str, Mapping[str, Any]]] | None = None
@@ -78,9 +74,11 @@ class Entry(Sweep):
     @classmethod
     def of(cls, sweep: str, **entry: Any) -> Self:
         """An entry of the table, whose functions are named as in causal_standins.py."""
-        entry |= {name: getattr(standins, entry[name]) for name in FUNCTIONS if name in entry}
-        for names in {*entry} & {"heads", "externs"}:
-            entry[names] = {name: getattr(standins, function) for name, function in entry[names].items()}
+        for field_, functions in FUNCTIONS.items():
+            if isinstance(found := entry.get(field_), dict):
+                entry[field_] = {name: functions[function] for name, function in found.items()}
+            elif found is not None:
+                entry[field_] = functions[found]
         return super().of(sweep, **entry)
 
     @staticmethod

@@ -16,7 +16,7 @@ import numpy as np
 
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.reading import Reading
-from lab.tradeoffs.causal_measures import Ids, Ran, likeness, mean, read
+from lab.tradeoffs.causal_measures import Ids, likeness, mean, read
 
 VOCAB = 2048
 WINDOW = 8
@@ -48,178 +48,26 @@ def _likelihoods(target: Model, path: Ids, window: int) -> tuple[list[float], li
     return logp, ratio
 
 
-def judge(models: Mapping[str, Model]) -> Model:
-    """How likely a drafted token is beside the target's likeliest: 1 is the target's own."""
-    target = models["target"]
-    return Standin(target, lambda path: (*_likelihoods(target, path, 1)[1], 1.0)[0])
-
-
 def _of_step(target: Model, path: Ids) -> float:
     return math.exp(mean(_likelihoods(target, path, WINDOW)[0]))
-
-
-def reward_of_step(models: Mapping[str, Model]) -> Model:
-    """A step's likelihood per token by the target."""
-    return Standin(models["target"], lambda path: _of_step(models["target"], path))
-
-
-def advantage(models: Mapping[str, Model]) -> Model:
-    """What a step's likelihood per token by the target lacks of 1."""
-    return Standin(models["target"], lambda path: 1 - _of_step(models["target"], path))
 
 
 def _variety(tokens: Ids) -> float:
     return len(set(tokens[-24:])) / max(1, len(tokens[-24:]))
 
 
-def discriminator(models: Mapping[str, Model]) -> Model:
-    """A reward that has nothing to do with likelihood: the share of the last 24 tokens that are different ones."""
-    return Standin(models["target"], _variety)
+def _head(value: Callable[[Model, Ids], float]) -> Callable[[Mapping[str, Model]], Model]:
+    return lambda models: Standin(models["target"], lambda path: value(models["target"], path))
 
 
-# What a program is called with at a value
-
-
-def typical(epsilon: float) -> Mapping[str, Mapping[str, Any]]:
-    """Typical acceptance: delta is the root of epsilon."""
-    return {"fixed": {"epsilon": epsilon, "delta": min(0.9, epsilon**0.5)}}
-
-
-def budget(n: int) -> Mapping[str, Mapping[str, Any]]:
-    """kv_evict: what it may keep of the prompt and of new tokens."""
-    return {"fixed": {"window": 4, "prefill": n, "heavy": n // 2, "recent": max(1, n // 2)}}
-
-
-def heat(value: float) -> Mapping[str, Mapping[str, Any]]:
-    """autodeco: heads that give the same temperature and mass at every place."""
-    says = {"heat": value, "mass": 1.0}
-    return {
-        "heads": {name: lambda models, said=said: Standin(models["target"], lambda path: said) for name, said in says.items()}
-    }
-
-
-def hard(least: int) -> Mapping[str, Mapping[str, Any]]:
-    """skeleton_graph: points with so many characters are hard."""
-    return {"externs": {"hard": lambda text: len(text) >= least, "needs": lambda text, j: False}}
-
-
-# Externs
-
-
-def alike(a: str, b: str) -> bool:
-    """Whether two steps are the same."""
-    return a == b
-
-
-def without_e(text: str) -> bool:
-    """A constraint."""
-    return "e" not in text
-
-
-def difficulty(text: str) -> float:
-    """Every task is as hard as the others."""
-    return 0.7
-
-
-def different(text: str) -> int:
-    """A reward of a prefix: how many different characters it has."""
-    return len(set(text))
-
-
-def length(text: str) -> int:
-    """A reward: characters."""
-    return len(text)
-
-
-def verifier(answer: str) -> Mapping[str, Any]:
-    """A verifier that knows the task's answer: how alike the text is to it."""
-    return {"reward": lambda text: likeness(text, answer)}
-
-
-def process(answer: str) -> Mapping[str, Any]:
-    """A process reward model that knows the answer; a step is two characters."""
+def process(answer: str, least: float = 0.0) -> Mapping[str, Any]:
+    """A process reward model that knows the answer; a step is two characters. least: the worth of a step without hope."""
 
     def worth(text: str) -> float:
-        return likeness(text, answer[: max(1, len(text.strip()))] if "\n" not in text else answer)
+        alike = likeness(text, answer[: max(1, len(text.strip()))] if "\n" not in text else answer)
+        return least + (1 - least) * alike
 
     return {"worth": worth, "step_ends": lambda text: len(text.strip()) % 2 == 0}
-
-
-def value(answer: str) -> Mapping[str, Any]:
-    """The same as a value network that is never quite without hope, so that bad steps do not get the largest budgets."""
-    made = process(answer)
-    return {**made, "worth": lambda text: 0.3 + 0.7 * made["worth"](text)}
-
-
-# Two views of a text: what it is to depend on, and what not
-
-
-Encode = Callable[[str], Ids]
-
-
-def alone(r: Ran, ids: Encode) -> tuple[Ids, Ids]:
-    """With the prompt, and with its last token."""
-    return r.prompt, r.prompt[-1:]
-
-
-def evidence(r: Ran, ids: Encode) -> tuple[Ids, Ids]:
-    """With and without the 24 tokens that context-aware decoding takes for evidence."""
-    return r.prompt, r.prompt[24:]
-
-
-def opposite(r: Ran, ids: Encode) -> tuple[Ids, Ids]:
-    """After the guard, and after the adversary."""
-    return ids("# safe, tested and documented code\n") + r.prompt, ids("raise SystemError(1)\n" * 2) + r.prompt
-
-
-def system(r: Ran, ids: Encode) -> tuple[Ids, Ids]:
-    """After the system prompt, and without it."""
-    return ids("# documented\n") + r.prompt[-8:], r.prompt
-
-
-def source(r: Ran, ids: Encode) -> tuple[Ids, Ids]:
-    """With and without the text that is translated."""
-    return ids(
-        "class Queue:\n    def __init__(self):\n        self.queue = []\n\n    def append(self, value):\n"
-    ) + r.prompt, r.prompt
-
-
-# Rewards of a run
-
-
-def varied(run: Ran) -> float:
-    """The share of the last 24 tokens that are different ones."""
-    return _variety(run.prompt + run.tokens)
-
-
-def says_answer(run: Ran) -> float:
-    """Whether the text says what the evidence says."""
-    return float(run.answer in run.text)
-
-
-def different_characters(run: Ran) -> float:
-    """How many different characters the text has."""
-    return len(set(run.text))
-
-
-def reads_back(run: Ran) -> float:
-    """How likely the prompt is after the text."""
-    return mean(read("target", run.tokens, run.prompt)[0])
-
-
-def answered(run: Ran) -> float:
-    """How alike the text is to its task's answer."""
-    return likeness(run.text, run.answer)
-
-
-def long_text(run: Ran) -> float:
-    """Characters of the text: the reward in papers about controlled decoding."""
-    return float(len(run.text))
-
-
-def no_e(run: Ran) -> float:
-    """1 for a text without the letter e."""
-    return float(without_e(run.text))
 
 
 def green(key: Ids) -> list[int]:
@@ -233,11 +81,6 @@ def ones(tokens: Any, layer: int) -> list[int]:
     return green((*(int(t) for t in tokens), -1 - int(layer)))
 
 
-def green_after(token: Any) -> list[int]:
-    """Half of the vocabulary, chosen by the token before."""
-    return green((int(token),))
-
-
 def kgw_hits(delta: float, prompt: Ids, tokens: Ids) -> tuple[int, int]:
     """Green tokens, and tokens that a detector counts: each pair once, as the authors' detector does."""
     pairs = set(zip((*prompt[-1:], *tokens), tokens, strict=False))
@@ -249,9 +92,6 @@ def synthid_hits(depth: int, prompt: Ids, tokens: Ids) -> tuple[int, int]:
     grams = {tuple(tokens[i - 4 : i + 1]) for i in range(4, len(tokens))}
     bits = [g[-1] in ones(g[:4], layer) for g in grams for layer in range(depth)]
     return sum(bits), len(bits)
-
-
-# Shares of a context's keys and values that are kept or read
 
 
 def evicted(params: Mapping[str, Any], prompt: int, new: int) -> float:
@@ -305,3 +145,60 @@ def prefilled(params: Mapping[str, Any], prompt: int, new: int) -> float:
         pairs += n * min(start, budget) + n * (n + 1) / 2
         start += n
     return pairs / (prompt * (prompt + 1) / 2)
+
+
+SOURCE = "class Queue:\n    def __init__(self):\n        self.queue = []\n\n    def append(self, value):\n"
+GUARD, ADVERSARY, SYSTEM = "# safe, tested and documented code\n", "raise SystemError(1)\n" * 2, "# documented\n"
+
+FUNCTIONS: Mapping[str, Mapping[str, Any]] = {
+    "heads": {
+        # how likely a drafted token is beside the target's likeliest: 1 is the target's own
+        "judge": _head(lambda target, path: (*_likelihoods(target, path, 1)[1], 1.0)[0]),
+        "reward_of_step": _head(_of_step),
+        "advantage": _head(lambda target, path: 1 - _of_step(target, path)),
+        "variety": _head(lambda target, path: _variety(path)),
+    },
+    "at": {
+        "typical": lambda epsilon: {"fixed": {"epsilon": epsilon, "delta": min(0.9, epsilon**0.5)}},
+        "budget": lambda n: {"fixed": {"window": 4, "prefill": n, "heavy": n // 2, "recent": max(1, n // 2)}},
+        "heat": lambda heat: {"heads": {"heat": _head(lambda target, path: heat), "mass": _head(lambda target, path: 1.0)}},
+        "hard": lambda least: {"externs": {"hard": lambda text: len(text) >= least, "needs": lambda text, j: False}},
+    },
+    "externs": {
+        "alike": lambda a, b: a == b,
+        "without_e": lambda text: "e" not in text,
+        "difficulty": lambda text: 0.7,
+        "different": lambda text: len(set(text)),
+        "length": len,
+        "likeness": likeness,
+        "green": lambda token: green((int(token),)),
+        "ones": ones,
+    },
+    "answers": {
+        "verifier": lambda answer: {"reward": lambda text: likeness(text, answer)},
+        "process": process,
+        "value": lambda answer: process(answer, 0.3),  # so that bad steps do not get the largest budgets
+    },
+    "views": {  # what a text is to depend on, and without it
+        "alone": lambda run, ids: (run.prompt, run.prompt[-1:]),
+        "evidence": lambda run, ids: (run.prompt, run.prompt[24:]),
+        "opposite": lambda run, ids: (ids(GUARD) + run.prompt, ids(ADVERSARY) + run.prompt),
+        "system": lambda run, ids: (ids(SYSTEM) + run.prompt[-8:], run.prompt),
+        "source": lambda run, ids: (ids(SOURCE) + run.prompt, run.prompt),
+    },
+    "score": {
+        "variety": lambda run: _variety(run.prompt + run.tokens),
+        "says_answer": lambda run: float(run.answer in run.text),
+        "different": lambda run: len(set(run.text)),
+        "reads_back": lambda run: mean(read("target", run.tokens, run.prompt)[0]),
+        "answered": lambda run: likeness(run.text, run.answer),
+        "length": lambda run: len(run.text),
+        "without_e": lambda run: float("e" not in run.text),
+    },
+    "stored": {
+        "evicted": evicted, "compressed": compressed, "quantized": quantized, "sparsely": sparsely, "parallel": parallel,
+        "prefilled": prefilled,
+    },
+    "hits": {"kgw": kgw_hits, "synthid": synthid_hits},
+}  # fmt: skip
+"""What the fields of an entry of causal.toml name."""

@@ -8,7 +8,18 @@ from typing import SupportsInt, TypeVar
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Op, Region, Value
-from decgraph.runtime.models.interface import Memory, Model, OfTarget, Path, Row, Scores, check_family, check_path, check_vocab
+from decgraph.runtime.models.interface import (
+    Memory,
+    Model,
+    OfTarget,
+    Path,
+    Row,
+    Scores,
+    check_family,
+    check_path,
+    check_vocab,
+    first_computed,
+)
 from decgraph.runtime.models.speaking import Speaking
 
 
@@ -181,8 +192,7 @@ class Since(OfTarget[Model]):
         if given is None and self.inner.kind == "features":  # what it is called on where nothing is said
             given = self.target.memory(path[:-1])
         states = self.inner.states(path, given)
-        first = 0 if given is None else min(given.length, len(path) - 1)
-        fresh = {i: states[i] for i in range(first, len(path))}
+        fresh = {i: states[i] for i in range(first_computed(path, given), len(path))}
         return self.target.forward_from(self.layer, fresh, given)
 
 

@@ -29,6 +29,7 @@ from decgraph.runtime.models.interface import (
     SoftCell,
     check_family,
     check_path,
+    first_computed,
 )
 
 
@@ -62,7 +63,7 @@ class Features(OfTarget[Model]):
         memory = self.target.memory(path[:-1]) if given is None else given
         check_family(self, memory)
         own: dict[int, Row] = {}
-        for j in range(min(memory.length, len(path) - 1), len(path)):
+        for j in range(first_computed(path, memory), len(path)):
             own[j] = self.feature(path[: j + 1], memory, own)
         return own
 
@@ -70,7 +71,7 @@ class Features(OfTarget[Model]):
         """The head's own feature at the end of a path, from the target's features in `memory` and from its `own` ones after
         the root, by position. Raises DecError if the memory lost the feature that the root's slot reads."""
         path = check_path(self, path)
-        check_known(self, memory, known := min(memory.length, len(path) - 1))
+        check_known(self, memory, known := first_computed(path, memory))
         pairs: list[tuple[Row, int | SoftCell]] = [] if known else [(None, path[0])]
         pairs += [(memory.features[j - 1], path[j]) for j in range(1, known + 1) if j - 1 in memory.features]
         pairs += [(own[j - 1], path[j]) for j in range(known + 1, len(path))]

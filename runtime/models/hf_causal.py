@@ -26,6 +26,7 @@ from decgraph.runtime.models.interface import (
     check_family,
     check_path,
     check_scores,
+    first_computed,
 )
 from decgraph.runtime.models.parts import check_layers, grouped, no_such, skip_name, without
 from decgraph.runtime.models.rotary import bounded
@@ -106,8 +107,7 @@ class HFCausal(Model):
             forest = self._forest
         else:
             forest = Forest()
-        starts = {p: 0 if given is None else min(given.length, len(p) - 1) for p in paths}
-        nodes = {p: forest.add(p, starts[p]) for p in paths}
+        nodes = {p: forest.add(p, first_computed(p, given)) for p in paths}
         forest.compute(self.net, given)
         return forest, nodes
 
@@ -136,8 +136,7 @@ class HFCausal(Model):
         if len(self._attended) + len(path) > _NODES:
             self._attended = Forest()
         forest = self._attended if given is None else Forest()
-        start = 0 if given is None else min(given.length, len(path) - 1)
-        return forest.attention(self.net, given, path, start, last)
+        return forest.attention(self.net, given, path, first_computed(path, given), last)
 
     def check_entered(self, layer: int) -> None:
         if not 0 <= layer < self.layers:

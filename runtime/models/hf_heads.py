@@ -31,6 +31,7 @@ from decgraph.runtime.models.interface import (
     Value,
     check_family,
     check_path,
+    first_computed,
 )
 from decgraph.runtime.models.reading import Reading
 
@@ -130,16 +131,11 @@ class _OnFeatures(_Head):
         check_family(self, given)
         paths = [check_path(self, path) for path in paths]
         for path in paths:
-            check_known(self, given, _root(path, given))
+            check_known(self, given, first_computed(path, given))
         return self._eval(paths, given)
 
     def _eval(self, paths: Sequence[Path], given: Memory) -> list[Scores]:
         raise NotImplementedError
-
-
-def _root(path: Path, given: Memory) -> int:
-    """The position of the first token that a memory does not cover: at the latest a path's last."""
-    return min(given.length, len(path) - 1)
 
 
 class HFFeatures(_OnFeatures):
@@ -166,7 +162,7 @@ class HFFeatures(_OnFeatures):
     def states(self, path: Path, given: Memory) -> dict[int, Row]:
         """The features that it predicts at the positions that the memory does not cover."""
         self.eval([path], given)
-        return {i: self._own[path[: i + 1]] for i in range(_root(path, given), len(path))}
+        return {i: self._own[path[: i + 1]] for i in range(first_computed(path, given), len(path))}
 
     def read_state(self, state: np.ndarray) -> Scores:
         return self._scores(torch.from_numpy(state).to(self.target.token_embeddings()))
@@ -187,7 +183,7 @@ class HFFeatures(_OnFeatures):
         """The features at the paths and at their prefixes down to the root, depth by depth."""
         wanted: dict[int, dict[Path, None]] = {}
         for path in paths:
-            for end in range(_root(path, given) + 1, len(path) + 1):
+            for end in range(first_computed(path, given) + 1, len(path) + 1):
                 if path[:end] not in self._own:
                     wanted.setdefault(end, {})[path[:end]] = None
         for end in sorted(wanted):
@@ -197,7 +193,7 @@ class HFFeatures(_OnFeatures):
     @torch.no_grad()
     def _forward(self, paths: Sequence[Path], given: Memory) -> Tensor:
         """The features [n, width] at paths of one length whose prefixes' are known."""
-        head, length, known = self._head, len(paths[0]), _root(paths[0], given)
+        head, length, known = self._head, len(paths[0]), first_computed(paths[0], given)
         # The paths of a call hang below one context; where they do not, they get a forward each.
         if len({p[: known + 1] for p in paths}) > 1 and len(paths) > 1:
             return torch.cat([self._forward([p], given) for p in paths])
@@ -256,7 +252,7 @@ class HFStaged(_OnFeatures):
 
     def states(self, path: Path, given: Memory) -> dict[int, Row]:
         """The features that it predicts at the positions that the memory does not cover."""
-        found = [(i, *self._last(path[: i + 1], given)) for i in range(_root(path, given), len(path))]
+        found = [(i, *self._last(path[: i + 1], given)) for i in range(first_computed(path, given), len(path))]
         return {i: stage.back(own) for i, stage, own in found}
 
     @torch.no_grad()
@@ -266,7 +262,7 @@ class HFStaged(_OnFeatures):
     @torch.no_grad()
     def _last(self, path: Path, given: Memory) -> tuple[Chained, Tensor]:
         """The module of a path's depth, and its own output [width] at the path's end."""
-        known = _root(path, given)
+        known = first_computed(path, given)
         check_known(self, given, known)
         if len(path) - known > len(self.module.stages):
             raise DecError(
@@ -335,7 +331,9 @@ class HFRooted(_OnFeatures):
     def states(self, path: Path, given: Memory) -> dict[int, Row]:
         """The states of which it makes its scores, at the positions that the memory does not cover. Raises DecError for a head
         whose scores are not made of a state each."""
-        return {i: self._read(self.module.states, path[: i + 1], given)[0] for i in range(_root(path, given), len(path))}
+        return {
+            i: self._read(self.module.states, path[: i + 1], given)[0] for i in range(first_computed(path, given), len(path))
+        }
 
     @torch.no_grad()
     def read_state(self, state: np.ndarray) -> Scores:
@@ -344,7 +342,7 @@ class HFRooted(_OnFeatures):
     @torch.no_grad()
     def _read(self, read: Callable[..., Tensor], path: Path, given: Memory) -> Tensor:
         """What a method of the module gives of the tokens that the memory does not cover: [1, n]."""
-        known = _root(path, given)
+        known = first_computed(path, given)
         check_known(self, given, known)
         self.module.check_depth(len(path) - known - 1, self.name)
         tokens = torch.tensor([path[known:]], device=self.target.net.decoder.device)

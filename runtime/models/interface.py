@@ -500,6 +500,11 @@ def sees(visibility: Visibility, position: int, length: int, prompt: int = 0) ->
     return range(min(length, first if position < first else first + ((position - first) // n + 1) * n))
 
 
+def first_computed(path: Sequence[Cell], given: Memory | None) -> int:
+    """The first position that a causal call computes: the first that its memory does not cover, at the latest the last."""
+    return 0 if given is None else min(given.length, len(path) - 1)
+
+
 def check_vocab(a: Model, b: Model) -> None:
     """Raises DecError unless the two models have the same vocabulary."""
     if a.vocab != b.vocab:

@@ -27,6 +27,7 @@ from decgraph.runtime.models.interface import (
     Scores,
     check_cells,
     check_family,
+    first_computed,
     sees,
 )
 from decgraph.runtime.models.parts import LayerUse, check_layers, grouped, no_such, skip_name, without
@@ -199,7 +200,7 @@ class Layered(Model):
         if given is None:
             columns = self._prefixes(cells)
             return columns if at is None else {i: columns[i] for i in at}
-        fresh = at if at is not None else range(min(given.length, len(cells) - 1), len(cells))
+        fresh = at if at is not None else range(first_computed(cells, given), len(cells))
         return self._compute(cells, fresh, given)
 
     def _canvas(self, cells: tuple[Cell, ...], at: Iterable[int], given: Memory | None) -> dict[int, LayerStates]:

@@ -20,7 +20,7 @@ def test_what_is_no_entry_is_refused(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_an_error_is_a_message_and_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["goals", "--only", "nothing"]) == 1
+    assert main(["decoding", "--only", "nothing"]) == 1
     assert "no part 'nothing'" in capsys.readouterr().err
 
 

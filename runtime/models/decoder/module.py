@@ -24,11 +24,11 @@ from decgraph.runtime.models.decoder.module_parts import (
     Entering,
     Numbered,
     OfRank,
-    asked,
     layers_of,
     part_of,
     reading,
     with_layers,
+    with_top,
 )
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING
 from decgraph.runtime.models.decoder.states import Works
@@ -354,7 +354,7 @@ class ModuleDecoder(LayeredForward):
             for at, router in list(parent.named_children()):
                 if type(router).__name__.endswith("TopKRouter"):
                     found += 1
-                    setattr(parent, at, OfRank(asked(router, rank, name), rank))
+                    setattr(parent, at, OfRank(with_top(router, rank, name), rank))
         if not found:
             raise DecError(
                 f"{name!r} has no expert({rank}): none of its layers is a mixture of experts that decgraph knows",

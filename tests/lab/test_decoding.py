@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +11,13 @@ from lib.bench_runs import ratio, row, run_of_two
 from decgraph import stdlib
 from decgraph.bench.compare import asked
 from decgraph.bench.measure import MeasureSettings
-from lab import goals, pages
-from lab.goals import ASSISTED, GENERATE, LOOKUP, PARTS, Goal, Part
+from lab import decoding
+from lab.decoding import ASSISTED, GENERATE, LOOKUP, PARTS, Goal, Part
 
 
 def judged(goal: Goal, run: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    part = PARTS["shipped"]
-    monkeypatch.setitem(PARTS, "tried", Part(part.algorithms, (goal,), part.settings, part.weights, part.prompts))
-    return list(goals.judged("tried", run))
+    monkeypatch.setitem(PARTS, "tried", Part((), MeasureSettings(), (goal,)))
+    return list(decoding.judged({"name": "tried", **run}))
 
 
 def run_with_kinds() -> dict[str, Any]:
@@ -34,7 +32,7 @@ def test_processor_time_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = judged(Goal("speculative", GENERATE, 2.95, "chat"), run, monkeypatch)
     assert (found["ratio"], found["reached"], found["kind"]) == (pytest.approx(2.9), False, "chat")  # 3.0 by the wall clock
     (found,) = judged(Goal("speculative", GENERATE, 2.85, "chat"), run, monkeypatch)
-    assert found["reached"] and "2.90 (" in goals.line(found) and "goal 2.9  reached" in goals.line(found)
+    assert found["reached"] and "2.90 (" in decoding.line(found) and "goal 2.9  reached" in decoding.line(found)
 
 
 def test_a_goal_for_every_kind_is_judged_on_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +45,7 @@ def test_a_goal_for_every_kind_is_judged_on_each(monkeypatch: pytest.MonkeyPatch
 def test_what_failed_is_a_goal_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     run = {**run_with_kinds(), "failed": {"eagle2": "needs a head"}}
     (found,) = judged(Goal("eagle2", GENERATE, 1.0), run, monkeypatch)
-    assert not found["reached"] and "not measured: needs a head" in goals.line(found)
+    assert not found["reached"] and "not measured: needs a head" in decoding.line(found)
     assert judged(Goal("kangaroo", GENERATE, 1.0), run, monkeypatch) == []  # nobody gave what it needs
 
 
@@ -56,7 +54,7 @@ def test_tokens_that_differ_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     run["rows"].append(row("mine", "decgraph", "chat", 1.0, 9.0, {GENERATE: ratio(2, 2, 2)}, drafted_per_call=0.0,
                            tokens_equal={"same": 0, "near_ties": 0, "different": 2, "first": "token 3"}))  # fmt: skip
     (found,) = judged(Goal("mine", GENERATE, 1.0, "chat"), run, monkeypatch)
-    assert "tokens 2 different" in goals.line(found)
+    assert "tokens 2 different" in decoding.line(found)
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -70,13 +68,16 @@ def test_every_goal_is_of_an_algorithm_that_is_measured(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_part_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    small = replace(
-        PARTS["shipped"], settings=MeasureSettings(limit=6), algorithms=("autoregressive", "speculative"), prompts=goals.code(1)
-    )
+def test_a_part_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    small = replace(PARTS["shipped"], settings=MeasureSettings(6, 1), algorithms=("autoregressive", "speculative"), most=1)
     monkeypatch.setitem(PARTS, "shipped", small)
-    goals.command("shipped", rounds=1, out=tmp_path / "out.json")
+    decoding.command("shipped", keep=False)
     said = capsys.readouterr().out
     assert "shipped      autoregressive" in said and "against assisted" in said and "goals reached" in said
-    made = pages.read(tmp_path / "out.json")
-    assert {goal["algorithm"] for goal in made["goals"]} == {"autoregressive", "speculative"}
+
+
+def test_a_part_with_prompts_of_its_own_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    small = replace(PARTS["first_token"], settings=MeasureSettings(1, 1), prompts=decoding.ids(1, 30))
+    monkeypatch.setitem(PARTS, "first_token", small)
+    decoding.command("first_token", keep=False)
+    assert "of 1 goals reached" in capsys.readouterr().out
