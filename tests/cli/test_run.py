@@ -176,6 +176,9 @@ def test_externs(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "needs the function `judge`" in capsys.readouterr().err
     assert main(["run", file, "-p", "ab", "--extern", f"{tmp_path}/bad.py:judge"]) == 1
     assert "no opinion" in capsys.readouterr().err
+    (tmp_path / "script.py").write_text("import sys\nsys.exit(0)\n")
+    assert main(["run", file, "-p", "ab", "--extern", f"{tmp_path}/script.py:judge"]) == 1
+    assert "script.py raised SystemExit: 0" in capsys.readouterr().err
     for wrong in ("mine.py", f"{tmp_path}/mine.py:other", f"{tmp_path}/none.py:judge"):
         assert main(["run", file, "-p", "ab", "--extern", wrong]) == 1
 
