@@ -25,7 +25,8 @@ class PaddedPrompt:
 def rows_of(input_ids: Tensor, attention_mask: Tensor | None) -> list[PaddedPrompt]:
     """The rows of int64[B, T] token ids, split where the mask [B, T] (None: all ones) becomes one.
 
-    Raises DecError for ids or a mask of another shape, for padding on the right or in the middle, and for an empty row or batch.
+    Raises DecError for ids or a mask of another shape, for padding on the right or in the middle, for an empty row and for no
+    row.
     """
     if input_ids.dim() != 2 or input_ids.is_floating_point():
         raise DecError(
