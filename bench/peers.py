@@ -33,6 +33,7 @@ from decgraph.bench.render import Table, markdown_table, number
 from decgraph.errors import DecError
 from decgraph.runtime.models import processor
 from decgraph.runtime.models.gguf import file as gguf
+from decgraph.runtime.sources import concerns
 
 BYTES = {"F32": 4.0, "F16": 2.0, "Q8_0": 34 / 32, "Q4_1": 20 / 32, "float32": 4.0, "int8": 1.0}
 """Bytes of a weight of a matrix by the form that it is read in; vectors are float32 in all of them."""
@@ -266,7 +267,7 @@ class Comparison:
         own_form = gguf.read(self.model).form if gguf.is_file(self.model) else ""
         for one in self.algorithms:
             spec = str(one.algorithm.path or one.algorithm.name)
-            parts = {name: value for name, value in self.parts.items() if name.split(".")[0] in one.algorithm.models}
+            parts = {name: value for name, value in self.parts.items() if concerns(one.algorithm.function, name)}
             own = {"weights": own_form or DTYPES[self.dtype], "algorithm": spec, "params": plain(one.known), "parts": parts}
             made[f"decgraph {one.label}"] = OURS, {**common, "engine": "decgraph", **own}
         for name in dict.fromkeys(self.peers):

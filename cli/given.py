@@ -1,4 +1,4 @@
-"""What verbs read from their command line: parameters, models, functions, prompts, tokens."""
+"""Readers of command lines: parameters, models, functions, prompts, tokens."""
 
 from __future__ import annotations
 
@@ -191,7 +191,8 @@ def _module(file: Path) -> Any:  # Any: whatever the caller's file holds
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # the caller's code: whatever it raises is the caller's to read
+    except (Exception, SystemExit) as error:  # the caller's code, which may end in a `sys.exit(main())`
+        del sys.modules[spec.name]
         raise DecError(f"{file} raised {type(error).__name__}: {error}") from error
     return module
 

@@ -18,6 +18,7 @@ from decgraph.cli import completion, given, options, output
 from decgraph.cli.clock import timing
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.session import Session, check_params
+from decgraph.runtime.sources import concerns
 
 settings = options.LENIENT
 COMMANDS = {
@@ -95,7 +96,7 @@ class ReplState:
     def fitting(self, chosen: decgraph.Algorithm) -> list[str]:
         """The models that were given, without those by name of which this algorithm takes none."""
         given_models = self.models.model or []
-        return [m for m in given_models if "=" not in m or m.split("=")[0].split(".")[0] in chosen.models]
+        return [m for m in given_models if "=" not in m or concerns(chosen.function, m.partition("=")[0])]
 
     def about(self) -> str:
         """The algorithm, its models and parameters, in a line."""

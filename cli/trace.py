@@ -23,6 +23,7 @@ from decgraph.runtime.models.interface import Model
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.recording import Recorder, Recording
 from decgraph.runtime.session import Result, Session, check_params
+from decgraph.runtime.sources import concerns
 from decgraph.runtime.trace import Committed, Event, Stats, Stopped
 from decgraph.views.document import Trace, document
 
@@ -85,7 +86,7 @@ def command(
     for one in chosen:
         params = {name: value for name, value in values.items() if name in one.params}
         bound: dict[str, str | Model] = {
-            name: value for name, value in folders.items() if len(chosen) == 1 or name.split(".")[0] in one.models
+            name: value for name, value in folders.items() if len(chosen) == 1 or concerns(one.function, name)
         }
         bound |= {name: value for name, value in read.items() if one.models.get(name) == value.kind}  # read once
         functions = {name: function for name, function in externs.items() if name in one.module.externs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -57,9 +58,6 @@ def split(function: Function, given: Mapping[str, Any], options: Iterable[str] =
             f"`{main}` is the model on which generate is called, so it is not given to decgraph.hf",
             hint=f"leave out {main}=...",
         )
-    for name in models:
-        if name.endswith(".heads") and wanted[name.removesuffix(".heads")].gives != HEADS:
-            raise DecError(f"{function.name} uses no heads", hint="leave heads out")
     for name in wanted:
         if name != main and name not in models:
             raise DecError(
@@ -142,9 +140,14 @@ class Binder:
         return self._made[name][1]
 
 
+_evaluating = threading.Lock()
+_users: dict[int, int] = {}
+"""How many calls of `evaluating` use a module in training mode, by the module's id: the last one restores the mode."""
+
+
 @contextmanager
 def evaluating(found: Iterable[object]) -> Iterator[None]:
-    """Torch modules in evaluation mode, without gradients; training mode is restored afterwards.
+    """Torch modules in evaluation mode, without gradients; training mode is restored when the last thread has ended.
 
     Inference mode and a default device are left as well (`own_modes`).
     """
@@ -152,12 +155,19 @@ def evaluating(found: Iterable[object]) -> Iterator[None]:
 
     from decgraph.runtime.placement import own_modes
 
-    training = [one for module in found if is_module(module) for one in module.modules() if one.training]
-    for one in training:
-        one.training = False
+    with _evaluating:
+        every = (one for module in found if is_module(module) for one in module.modules())
+        training = [one for one in every if one.training or id(one) in _users]
+        for one in training:
+            _users[id(one)] = _users.get(id(one), 0) + 1
+            one.training = False
     try:
         with own_modes(), torch.no_grad():
             yield
     finally:
-        for one in training:
-            one.training = True
+        with _evaluating:
+            for one in training:
+                _users[id(one)] -= 1
+                if not _users[id(one)]:
+                    del _users[id(one)]
+                    one.training = True

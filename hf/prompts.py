@@ -23,15 +23,18 @@ class PaddedPrompt:
 
 
 def rows_of(input_ids: Tensor, attention_mask: Tensor | None) -> list[PaddedPrompt]:
-    """The rows of int64[B, T] token ids, split where the mask [B, T] (None: all ones) begins to be one.
+    """The rows of int64[B, T] token ids, split where the mask [B, T] (None: all ones) becomes one.
 
-    Raises DecError for ids or a mask of another shape, for padding on the right or in the middle, and for an empty row.
+    Raises DecError for ids or a mask of another shape, for padding on the right or in the middle, for an empty row and for no
+    row.
     """
     if input_ids.dim() != 2 or input_ids.is_floating_point():
         raise DecError(
             f"input_ids must be token ids [batch, length], not {list(input_ids.shape)} of {input_ids.dtype}",
             hint="inputs_embeds are not supported; give input_ids",
         )
+    if not len(input_ids):
+        raise DecError("the batch is empty", hint="give input_ids of one prompt at least")
     ids = input_ids.tolist()
     if attention_mask is None:
         firsts = [0] * len(ids)

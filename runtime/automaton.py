@@ -76,10 +76,11 @@ class Automaton:
 
     def permitted(self, state: int) -> frozenset[int]:
         """The tokens that a request with this automaton permits in a state: the allowed ones, and all after a text that it
-        forbids. No draft there is ever accepted, but rules over whole trees read the target's distributions below it."""
-        if state in self.live or self.start not in self.live:
+        forbids (none where it forbids every text). No draft there is ever accepted, but rules over whole trees read the
+        target's distributions below it."""
+        if state in self.live:
             return self.allowed(state)
-        return frozenset(range(len(self.next[0])))
+        return frozenset(range(len(self.next[0]))) if self.start in self.live else frozenset()
 
     def __call__(self, generated: tuple[int, ...]) -> frozenset[int]:
         """The tokens permitted after the generated tokens: an automaton is itself a request's `allow`."""

@@ -1,9 +1,9 @@
-"""The road from what a caller gave to models, top to bottom.
+"""Models from what a caller gave.
 
-What was given is told apart in sources.py. Here every model of an algorithm is made of it, in order: where its weights go,
+sources.py decides what each value is. This file makes the models of an algorithm of them, in order: the place of the weights,
 whole models (`whole`), Medusa heads on them (`with_heads`), heads and adapters that read their states (`part`), the tokenizer.
-What a folder holds is seen in models/folders.py; how it becomes a model is in models/hf.py and models/masked_load.py, and how a
-module does in models/modules.py. Importing this loads no torch.
+models/folders.py reads what a folder has; models/hf.py and models/masked_load.py make a model of a folder, models/modules.py of
+a module. Importing this loads no torch.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def bind(
     if folders or any(source.what == "stored" for source in given.heads.values()):
         placed = placed.found()
     models: dict[str, Model] = {}
-    # Parts come after what they read; modules after folders, which may name the vocabulary of modules of the same size.
+    # Parts come after the models that they read; modules after folders, whose vocabulary modules of the same size share.
     for name in sorted(wanted, key=lambda n: (wanted[n].kind in PARTS, wanted[n].kind == "head", n not in folders)):
         one = wanted[name]
-        if name not in sources:  # what stands in for a head with one value needs no weights
+        if name not in sources:  # the stand-in for a head with one value needs no weights
             models[name] = Confidence(models[one.family], one.gives)
         elif one.kind in PARTS:
             _check_target(function, name, sources[name], one.family, models.get(one.family))
@@ -98,8 +98,8 @@ def whole(
     named: Vocab | None = None,
     share: bool = True,
 ) -> Model:
-    """A causal or masked model. reading: how a masked one is read. placed: where a folder is loaded. named: a vocabulary that a
-    module of that size has, where no tokenizer lies beside its weights. Raises DecError for what is no such model."""
+    """A causal or masked model. reading: settings of a masked one. placed: where a folder is loaded. named: the vocabulary of a
+    module of the same size that has no tokenizer beside its weights. Raises DecError for what is no such model."""
     if source.what == "model":
         made: Model = source.value
         return made
@@ -191,7 +191,7 @@ def _readable(target: object) -> bool:
 
 
 def _renewal(made: Model, source: ModelSource, target: Model, make: Callable[[Model], Model]) -> Callable[[], Model] | None:
-    """See `Model.renew`, of a part made of a module or a folder for a target; None where neither can change."""
+    """`Model.renew` for a part made of a module or a folder for a target; None where neither can change."""
     if source.what != "module" and getattr(target, "renew", None) is None:
         return None
     watch = None
@@ -208,7 +208,7 @@ def _renewal(made: Model, source: ModelSource, target: Model, make: Callable[[Mo
 
 
 def text_side(tokenizer: TokenizerLike | None) -> Tokenizing | None:
-    """What a session reads and writes text with: of a folder, of a fast tokenizer of transformers, or one of decgraph's."""
+    """The session's tokenizer: of a folder, from a fast tokenizer of transformers, or one of decgraph's itself."""
     if isinstance(tokenizer, str | Path):
         return Tokenizer(tokenizer)
     if tokenizer is None:

@@ -1,5 +1,5 @@
-"""Where models are loaded and in which precision. Nothing else decides by the hardware that there is: what is computed after
-loading follows the tensors at hand. Importing this loads no torch."""
+"""The device and the precision of models. Only this file looks at the hardware: after loading, every computation follows its
+tensors. Importing this loads no torch."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DtypeLike: TypeAlias = "str | torch.dtype"
 AUTO = "auto"
 DTYPES = (AUTO, "float32", "bfloat16", "float16", "int8", "int4")
 BLOCKS = ("int8", "int4")
-"""Precisions of matrices alone: what is computed, and kept, is float32."""
+"""Precisions of matrices alone: computations, keys and values are float32."""
 _DEVICES = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A device and a dtype, as asked for or as found at a model's tensors.
+    """A device and a dtype, as requested or as found on a model's tensors.
 
     device: `auto` is CUDA where there is one, else the CPU. dtype: `auto` is the folder's own on CUDA, float32 on a CPU.
     Modules stay as they are; with `auto` the folders beside them follow them.
@@ -50,7 +50,7 @@ class Placement:
         return Placement(where, precision)
 
     def found(self) -> Placement:
-        """With a device in the place of `auto`. Raises DecError for a device that is not there, with those that are."""
+        """The placement with a device instead of `auto`. Raises DecError for a missing device, with a list of those present."""
         import torch
 
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -64,8 +64,8 @@ class Placement:
         return self
 
     def beside(self, models: Mapping[str, object]) -> Placement:
-        """With the device and dtype of models that are loaded already in the place of `auto`. Raises DecError for models on
-        several devices, for one that lies elsewhere, or in another dtype, than is asked for, and for one in mixed precision."""
+        """The placement with the device and dtype of loaded models instead of `auto`. Raises DecError for models on several
+        devices, on another device or in another dtype than requested, and for one in mixed precision."""
         first: tuple[str, Placement] | None = None
         for name, model in models.items():
             if (now := placement_of(model)) is None:
@@ -89,9 +89,8 @@ class Placement:
         return Placement(first[1].device, first[1].dtype if self.dtype == AUTO else self.dtype)
 
     def reserved(self, gpus: float, *, here: bool = False) -> Placement:
-        """Of a worker for which a cluster reserved so many GPUs: `auto` is one of those, or the CPU where there are none.
-        here: its workers are on this machine. Raises DecError for a GPU that is not reserved, for one that is reserved in vain,
-        and for one that is not here."""
+        """The placement of a worker for which a cluster reserved `gpus` GPUs: `auto` is one of them, or the CPU without any.
+        here: the workers are on this machine. Raises DecError for a GPU that is not reserved or not used, or missing here."""
         if self.device == AUTO:
             made = replace(self, device="cuda" if gpus else "cpu")
             return made.found() if here else made
@@ -114,8 +113,8 @@ class Placement:
         return dtype
 
     def settled(self) -> dict[str, str]:
-        """Of a placement with a device: what decides tokens, so far as it is known before folders are read. One CUDA device is
-        as good as another."""
+        """What decides tokens, of a placement with a device, as far as it is known before folders are read. All CUDA devices
+        count as the same."""
         kind = self.device.split(":")[0]
         return {"device": kind, "dtype": "float32" if (kind, self.dtype) == ("cpu", AUTO) else self.dtype}
 
@@ -138,9 +137,9 @@ def refuse_autocast(placed: Placement) -> None:
 
 @contextmanager
 def own_modes() -> Iterator[None]:
-    """Outside of the modes that a caller may have set for code of its own: `torch.inference_mode`, in which weights and caches
-    would be made that nothing can use outside of it, and a default device, on which indices would be made that go elsewhere.
-    Without gradients where one of them was set."""
+    """Leave modes that a caller may have set for its own code: `torch.inference_mode`, whose weights and caches could not be
+    used outside of it, and a default device, on which indices for other devices would be made. Gradients stay off where
+    inference mode was on."""
     torch = sys.modules.get("torch")
     with ExitStack() as modes:
         if torch is not None and torch.is_inference_mode_enabled():
@@ -152,7 +151,7 @@ def own_modes() -> Iterator[None]:
 
 
 EXACT = Placement("cpu", "float64")
-"""Of models without tensors: tables, and the models of the checker."""
+"""The placement of models without tensors: tables, and the models of the checker."""
 
 
 def first_parameter(model: object) -> nn.Parameter | None:
@@ -166,13 +165,13 @@ def first_parameter(model: object) -> nn.Parameter | None:
 
 
 def placement_of(model: object) -> Placement | None:
-    """Where a model's weights lie, and in which dtype; None for a model without tensors, and for a folder."""
+    """The device and the dtype of a model's weights; None for a model without tensors, and for a folder."""
     weight = first_parameter(model)
     return None if weight is None else Placement(str(weight.device), str(weight.dtype).removeprefix("torch."))
 
 
 def placement_of_all(models: Mapping[str, object]) -> Placement:
-    """That of the first model that has one."""
+    """The placement of the first model that has one."""
     return next((found for model in models.values() if (found := placement_of(model)) is not None), EXACT)
 
 

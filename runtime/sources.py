@@ -1,7 +1,7 @@
-"""What a caller gave for the models of an algorithm: told apart, names found, shipped models in the place of those left out.
+"""What a caller gave for the models of an algorithm: the kind of each value, the folder of each name, and shipped models for
+those that are left out.
 
-What a value is (a folder, a module of torch, a model of decgraph's) is asked here and nowhere else. Importing this loads no
-torch.
+No other file decides whether a value is a folder, a module of torch or a model of decgraph's. Importing this loads no torch.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ HEADS = "causal+heads"
 
 @dataclass(frozen=True)
 class ModelNames:
-    """Models that have a name. folders: where those lie that are on this machine. absent: what to say of the others. root: the
-    folder of the shipped ones. standing: the shipped models that stand in for a model that is left out, by its kind."""
+    """Models that have a name. folders: of those on this machine. absent: an error for each of the others. root: the folder of
+    the shipped ones. standing: the shipped model that replaces one that is left out, by its kind."""
 
     folders: Mapping[str, Path]
     absent: Mapping[str, DecError]
@@ -66,7 +66,7 @@ class ModelNames:
         return self.folder_of(value) if isinstance(value, str | Path) else value
 
     def check(self, value: str | Path) -> None:
-        """Look whether a model is there, without reading it: before torch is imported. Raises DecError where it is not."""
+        """Check that a model exists, without reading it or importing torch. Raises DecError where it does not."""
         found = self.folder_of(value)
         if found.suffix == SUFFIX and found.is_file():
             return
@@ -102,8 +102,8 @@ class ModelNames:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """What was given for a model: the path of a folder or a GGUF file, a module of torch, or a model of decgraph's, or what
-    quacks like one, which is used as it is. home: the folder that it lies in or was loaded from, if that is on this machine."""
+    """A caller's value for a model: the path of a folder or a GGUF file, a module of torch, or a model of decgraph's (an object
+    with its methods is one). home: the folder that it was loaded from, if that is on this machine."""
 
     value: Any  # of the kind that `what` says
     what: Literal["stored", "module", "model"]
@@ -112,9 +112,9 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A model parameter of an algorithm. kind: causal, masked, features, layers or head. vocabulary: the name of its type's.
-    family: the model whose states it reads. gives: what it answers with: of a head with one value the value's type, and
-    "causal+heads" where the Medusa heads of a causal model are called."""
+    """A model parameter of an algorithm. kind: causal, masked, features, layers or head. vocabulary: its name in the type.
+    family: the model whose states it reads. gives: what it returns: the value's type for a head with one value, and
+    "causal+heads" for a causal model whose Medusa heads are called."""
 
     kind: str
     vocabulary: str
@@ -124,8 +124,8 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Given:
-    """What a caller gave for the models that an algorithm wants, none left out but heads that need no weights. heads: Medusa's,
-    by the name of their model. readings: how masked models are read, as far as the caller says."""
+    """The models that a caller gave for an algorithm; only heads that need no weights may be missing. heads: Medusa's, by the
+    name of their model. readings: the settings of masked models that the caller gave."""
 
     wanted: dict[str, Wanted]
     models: dict[str, ModelSource]
@@ -138,6 +138,13 @@ def wanted_by(function: Function) -> dict[str, Wanted]:
     return {p.name: Wanted(*map(str, p.value.type.of[:4])) for p in function.params if p.value.type.elem == "model"}
 
 
+def concerns(function: Function, name: str) -> bool:
+    """Whether a function reads what a caller gives under a name: `drafter`, `target.heads`, `model.shift`."""
+    of, _, what = name.partition(".")
+    one = wanted_by(function).get(of)
+    return one is not None and (what != "heads" or one.gives == HEADS)
+
+
 def main_parameter(function: Function) -> str:
     """The name of the parameter that the model on which generate is called is bound to: the first causal or masked one.
     Raises DecError for an algorithm without such a model."""
@@ -148,7 +155,7 @@ def main_parameter(function: Function) -> str:
 
 
 def source_of(value: object) -> ModelSource:
-    """What a caller's value is. A name is a folder already (`Names.located`)."""
+    """The source that a caller's value is. Names have been replaced by folders before (`ModelNames.located`)."""
     if isinstance(value, str | Path):
         return ModelSource(Path(value), "stored", Path(value))
     if is_module(value):
@@ -157,7 +164,7 @@ def source_of(value: object) -> ModelSource:
 
 
 def is_module(value: object) -> TypeGuard[Module]:
-    """Whether a value is a torch module, told without importing torch."""
+    """Whether a value is a torch module; does not import torch."""
     return any(c.__module__ == "torch.nn.modules.module" and c.__name__ == "Module" for c in type(value).__mro__)
 
 
@@ -168,11 +175,11 @@ def home_of(module: object) -> Path | None:
 
 
 def given_to(function: Function, values: Mapping[str, object], names: ModelNames) -> Given:
-    """What a caller gives for a function's models (`target`, `target.heads`, `model.shift`), with folders for names and with
-    shipped models for those that are left out.
+    """The caller's values for a function's models (`target`, `target.heads`, `model.shift`), with folders for names and shipped
+    models for those that are left out.
 
-    Raises DecError for a name that the function does not have or that no model has, for settings of what is no masked model,
-    and where a model was left out beside one that is not shipped.
+    Raises DecError for a name that the function does not have or that no model has, for heads that it does not call, for
+    settings of a model that is not masked, and where a model was left out beside one that is not shipped.
     """
     given = told_apart(function, values, names)
     _check_left_out(function, given, names)
@@ -190,7 +197,8 @@ def given_to(function: Function, values: Mapping[str, object], names: ModelNames
 
 
 def told_apart(function: Function, values: Mapping[str, object], names: ModelNames) -> Given:
-    """What a caller gives, by what it is for. Raises DecError as `given_to` does, but for what is left out."""
+    """The caller's values by purpose: models, heads, settings. Raises DecError as `given_to` does, but not for what is left
+    out."""
     wanted = wanted_by(function)
     models: dict[str, ModelSource] = {}
     heads: dict[str, ModelSource] = {}
@@ -199,6 +207,8 @@ def told_apart(function: Function, values: Mapping[str, object], names: ModelNam
         of, _, what = name.partition(".")
         if of not in wanted or what not in ("", "heads", *NAMES):
             raise DecError(f"{function.name} takes no model `{name}`", hint=f"it takes {', '.join(wanted) or 'none'}")
+        if what == "heads" and wanted[of].gives != HEADS:
+            raise DecError(f"{function.name} uses no heads", hint="leave heads out")
         if what in NAMES:
             settings.setdefault(of, {})[what] = value
         else:

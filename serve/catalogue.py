@@ -14,6 +14,7 @@ from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.sharing import original_of
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 from decgraph.runtime.session import Session
+from decgraph.runtime.sources import concerns
 from decgraph.serve.worker import batching
 
 SESSIONS = 64
@@ -139,7 +140,7 @@ class Catalogue:
             usual = self._main if number == 0 else self._drafter if kind == "causal" else None
             if (folder := self._given.get(name, usual)) is not None:
                 given[name] = folder
-        given |= {name: f for name, f in self._given.items() if "." in name and name.split(".")[0] in one.models}
+        given |= {name: f for name, f in self._given.items() if "." in name and concerns(one.function, name)}
         session = one.session(given, backend=backend, device=self._asked.device, dtype=self._asked.dtype, **dict(params))
         session.defaults = self._defaults
         defaults(session)  # unreadable settings are an error before the first request

@@ -22,7 +22,7 @@ from decgraph.backends.torch.shaping import amount, working
 from decgraph.backends.triton.kernels.truncate import truncate
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.automaton import Automaton
-from decgraph.runtime.grammars import OfText, Parsed
+from decgraph.runtime.grammars import Parsed
 from decgraph.runtime.request import Request
 
 M32 = 0xFFFFFFFF
@@ -184,7 +184,7 @@ class LaneSettings:
         allow = request.allow
         if self._tables[lane] is not allow:
             table = np.full((self.states + 1, self.vocab), -1, dtype=np.int16)
-            if not isinstance(allow, Automaton) or isinstance(allow, OfText):
+            if not isinstance(allow, Automaton):
                 table[0] = 0  # everything is allowed, and nothing leads back
             elif allow.start in allow.live:
                 table[0, : len(allow.next[0])] = 0
@@ -201,7 +201,7 @@ class LaneSettings:
             after[: request.begins + 1] = state + 1
             for at, token in enumerate(prompt + new, request.begins + 1):
                 state = allow.step(state, token)
-                after[at] = state + 1
+                after[at] = state + 1 if state in allow.live else 0
         self._put(self.after[lane], after)
 
     def advance(self, tokens: Tensor, length: Tensor, count: Tensor) -> None:

@@ -176,6 +176,9 @@ def test_externs(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "needs the function `judge`" in capsys.readouterr().err
     assert main(["run", file, "-p", "ab", "--extern", f"{tmp_path}/bad.py:judge"]) == 1
     assert "no opinion" in capsys.readouterr().err
+    (tmp_path / "script.py").write_text("import sys\nsys.exit(0)\n")
+    assert main(["run", file, "-p", "ab", "--extern", f"{tmp_path}/script.py:judge"]) == 1
+    assert "script.py raised SystemExit: 0" in capsys.readouterr().err
     for wrong in ("mine.py", f"{tmp_path}/mine.py:other", f"{tmp_path}/none.py:judge"):
         assert main(["run", file, "-p", "ab", "--extern", wrong]) == 1
 
@@ -245,6 +248,7 @@ def test_refusals(arguments: list[str], word: str, tables: None, capsys: pytest.
         ("drafter=masked", "is not a causal model"),
         ("drafter=/nowhere", "is not a folder"),
         ("draft=drafter", "takes no model `draft`"),
+        ("target.heads=medusa", "uses no heads"),
         ("drafter=smollm", "did you mean smollm2"),
         ("drafter=smollm2", "decgraph zoo fetch smollm2"),
         ("/nowhere", "is not a folder"),

@@ -184,6 +184,8 @@ def test_models_that_do_not_fit(target: Any) -> None:
         target.generate(PROMPT, custom_generate=decgraph.hf("medusa"), max_new_tokens=2)
     with pytest.raises(DecError, match="is not a folder"):
         target.generate(PROMPT, custom_generate=decgraph.hf("speculative", drafter="/nowhere"), max_new_tokens=2)
+    with pytest.raises(DecError, match="the batch is empty"):
+        decgraph.hf("autoregressive")(target, PROMPT[:0], generation_config=target.generation_config)
     with pytest.raises(DecError, match="a model of transformers is needed, not object"):
         decgraph.hf("autoregressive")(object(), PROMPT, generation_config=target.generation_config)
 

@@ -12,6 +12,7 @@ from lib.lazily import modeling, transformers
 from lib.models.hf_models import llama, noisy
 
 import decgraph
+from decgraph.hf import modules
 
 THREADS = 4
 
@@ -172,3 +173,25 @@ def test_a_module_that_fails_leaves_no_trace() -> None:
         m.generate(input_ids=PROMPT, custom_generate=decgraph.hf("autoregressive"), **GREEDY)
     assert m.config._attn_implementation == attention
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in m.modules())
+
+
+def test_a_module_in_training_mode_stays_in_evaluation_until_the_last_thread_ends() -> None:
+    """The first to end would else turn on the dropout of the others."""
+    module = torch.nn.Sequential(torch.nn.Dropout(0.5)).train()
+    entered, both, left = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        with modules.evaluating([module]):
+            entered.set()
+            assert both.wait(timeout=60)
+        left.set()
+
+    def second() -> bool:
+        assert entered.wait(timeout=60)
+        with modules.evaluating([module]):
+            both.set()
+            assert left.wait(timeout=60)
+            return module.training or module[0].training
+
+    assert together([first, second])[1] is False
+    assert module.training and module[0].training

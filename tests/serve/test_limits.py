@@ -129,6 +129,13 @@ def test_a_name_may_have_colons() -> None:
             offered.session(name)
 
 
+def test_heads_are_those_of_the_algorithms_that_call_them() -> None:
+    from decgraph.serve.catalogue import Catalogue
+
+    offered = Catalogue(["autoregressive", "medusa"], "target", models={"target.heads": "medusa"}, name="m")
+    assert [offered.session(name).function.name for name in offered.ids()[1:]] == ["autoregressive", "medusa"]
+
+
 def test_unknown_models_paths_and_methods(http: Any) -> None:
     assert check_error(http.post("/v1/completions", json={**GOOD, "model": "gpt-9"}), 404)["code"] == "model_not_found"
     check_error(http.post("/v1/completions", json={**GOOD, "algorithm": "medusa"}), 404)

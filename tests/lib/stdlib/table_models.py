@@ -90,7 +90,7 @@ def parameters(name: str, **more: Any) -> dict[str, Any]:
     """Small parameters of an algorithm, with `more` over them where it has such a parameter."""
     known = {p.name: p.value.type for p in module(name).entry.params}
     small = MASKED if any(t.elem == "model" and t.of[0] == "masked" for t in known.values()) else CAUSAL
-    return {k: v for k, v in {**small, **more}.items() if k in known}
+    return {k: v for k, v in {**small, **more}.items() if k in known and (known[k].elem != "automaton" or k in more)}
 
 
 def tables(seed: int = 1, *, context: int | None = None, zeros: bool = False) -> dict[str, Model]:

@@ -14,7 +14,7 @@ from lib.devices.pretended_gpu import one_gpu
 from lib.server import served
 
 import decgraph
-from decgraph.bench.loading import read
+from decgraph.bench.weights import read
 from decgraph.cli.main import main
 from decgraph.runtime.placement import Placement
 from decgraph.serve.catalogue import Catalogue
@@ -135,9 +135,9 @@ def test_hf(name: str) -> None:
                                         "eagle2": {"head": "eagle"}, "medusa": {"heads": "medusa"}}  # fmt: skip
     ids = torch.tensor([[5, 9, 50, 5, 9, 50, 5, 9]])
     kept = {"do_sample": False, "max_new_tokens": 12, "eos_token_id": None, "pad_token_id": 0}
-    plain = read("target", Placement("cpu", FLOAT32)).generate(ids, **kept).tolist()
+    plain = read(decgraph.zoo.path("target"), Placement("cpu", FLOAT32)).generate(ids, **kept).tolist()
     with one_gpu():
-        module = read("target", Placement("cuda", FLOAT32))
+        module = read(decgraph.zoo.path("target"), Placement("cuda", FLOAT32))
         door = decgraph.hf(name, **given.get(name, {}))
         got = module.generate(ids.to("cuda"), custom_generate=door, **kept)
         assert got.tolist() == plain and door.last[0].placement == Placement("cuda:0", FLOAT32)

@@ -161,12 +161,12 @@ def test_heads_follow_their_target() -> None:
 
 
 def test_a_head_module_is_moved_to_its_target_as_a_copy() -> None:
-    from decgraph.bench.loading import read
+    from decgraph.bench.weights import read
     from lab.shipped.evaluate import load
 
     head = load("eagle")
     with one_gpu():
-        target = read("target", Placement("cuda", "bfloat16"))
+        target = read(decgraph.zoo.path("target"), Placement("cuda", "bfloat16"))
         made: Any = decgraph.load("eagle2").session(target=target, head=head)
         assert {p.device.type for p in made.models["head"].module.parameters()} == {"cuda"}
         assert {p.device.type for p in head.parameters()} == {"cpu"}
