@@ -20,6 +20,7 @@ from decgraph.runtime.models.folders import Folder, adapted_from, context_of, re
 from decgraph.runtime.models.forwards import ForwardChoice, note
 from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
+from decgraph.runtime.models.quiet import quiet
 from decgraph.runtime.placement import AUTO, BLOCKS, Placement
 from decgraph.runtime.text import has_tokenizer, vocabulary
 
@@ -253,20 +254,17 @@ def load_reading(path: str | Path, target: HFCausal, gives: str, name: str = "")
 def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str | None, placed: Placement) -> PreTrainedModel:
     """The library's model in a folder, read in a dtype and moved to a device that was found. Raises DecError where that fails,
     and for tensors that are missing: the library leaves them random."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
     try:
-        made, loading = auto.from_pretrained(
-            folder.path,
-            dtype=placed.precision(folder.dtype),
-            attn_implementation=attention,
-            local_files_only=True,
-            trust_remote_code=False,  # left out, a terminal is asked
-            ignore_mismatched_sizes=True,  # refused below, by name
-            output_loading_info=True,
-        )
+        with quiet():
+            made, loading = auto.from_pretrained(
+                folder.path,
+                dtype=placed.precision(folder.dtype),
+                attn_implementation=attention,
+                local_files_only=True,
+                trust_remote_code=False,  # left out, a terminal is asked
+                ignore_mismatched_sizes=True,  # refused below, by name
+                output_loading_info=True,
+            )
         _check_loaded(folder.path, type(made).__name__, loading)
         return made if placed.device == "cpu" else made.to(placed.device)
     except DecError:
@@ -278,9 +276,6 @@ def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str |
         if "trust_remote_code" in said:
             said = "its class is code in the folder (auto_map in config.json), which is never run"
         raise DecError(f"{folder.path} could not be loaded: {said}", hint=_instead(folder, error)) from error
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 class _Loaded(TypedDict):
