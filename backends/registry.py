@@ -24,8 +24,8 @@ def machine(name: str = DEFAULT) -> type[Backend]:
     >>> machine("reference").name
     'reference'
     """
-    if name not in BACKENDS:
-        near = difflib.get_close_matches(name, BACKENDS, 1)
+    if not isinstance(name, str) or name not in BACKENDS:
+        near = difflib.get_close_matches(str(name), BACKENDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(BACKENDS)}"
         raise DecError(f"there is no backend called {name!r}", hint=hint)
     module, attribute = BACKENDS[name]

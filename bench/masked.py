@@ -87,11 +87,11 @@ def facts_of(model: Any) -> Row:
     return {
         "name": model.name,
         "target": sum(p.numel() for p in once.values()),
-        "width": net.width,
+        "width": net.decoder.width,
         "layers": model.layers,
         "vocabulary": model.vocab.size,
         "dtype": str(net.decoder.dtype).removeprefix("torch."),
-        "device": str(net.device),
+        "device": str(net.decoder.device),
         "eos": [],
         "folders": {"target": str(model.family)},
     }

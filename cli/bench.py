@@ -272,8 +272,5 @@ def write(path: Path | None, text: str) -> None:
     """A text into a file, or on stdout. Raises DecError where that cannot be done."""
     if path is None:
         print(text, end="")
-        return
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise DecError(f"cannot write {path}: {error.strerror or error}") from None
+    else:
+        output.write(path, text)

@@ -167,10 +167,7 @@ def write_page(path: Path, reports: Sequence[Report], algorithms: Sequence[decgr
     from decgraph.views.counterexample import report_page
 
     found = [(report, algorithm.text) for report, algorithm in zip(reports, algorithms)]
-    try:
-        path.write_text(report_page(found), encoding="utf-8")
-    except OSError as error:
-        raise decgraph.DecError(f"cannot write {path}: {error.strerror or error}") from None
+    output.write(path, report_page(found))
 
 
 STEERED = {

@@ -85,7 +85,7 @@ def write(seam: Seam, algorithm: str, out: Path | None, set_: list[str] | None, 
     if path.exists() and not force:
         raise decgraph.DecError(f"{path} is there already", hint="--force, or another --out")
     output.check_writable(path, ".py", what="Python")
-    path.write_text(file.text, encoding="utf-8")
+    output.write(path, file.text)
     if as_json:
         output.emit_json(
             {"name": chosen.name, "file": str(path), "class": file.class_name, "made_for": seam.made_for, "most": file.most}

@@ -34,14 +34,14 @@ def command(
         try:
             old = read(path)
             new = format_source(old, str(path))
+            changed = new != old
+            if changed and write:
+                output.write(path, new)
         except DecError as error:
             faults.extend(error.diagnostics)
             rows.append({"file": str(path), "changed": False, "error": str(error)})
             continue
-        changed = new != old
         rows.append({"file": str(path), "changed": changed})
-        if changed and write:
-            path.write_text(new, encoding="utf-8", newline="")
         if not json:
             tell(path, old, new, write=write, diff=diff)
     if json:

@@ -240,7 +240,7 @@ def tokens(items: Iterable[str], option: str, tokenizer: Tokenizing | None) -> f
 
     out = set()
     for item in items:
-        if item.isdigit():
+        if item.isascii() and item.isdigit():
             out.add(int(item))
             continue
         ids: Sequence[int] = ()

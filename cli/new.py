@@ -51,10 +51,7 @@ def command(
         raise DecError(f"{word!r} cannot be an algorithm's name", hint=f"decgraph new {suggestion}")
     if path.exists() and not force:
         raise DecError(f"{path} exists", hint="another name, or --force to overwrite it")
-    try:
-        path.write_text(START.format(name=word, file=path), encoding="utf-8")
-    except OSError as error:
-        raise DecError(f"cannot write {path}: {error.strerror or error}") from None
+    output.write(path, START.format(name=word, file=path))
     if json:
         output.emit_json({"name": word, "file": str(path)})
     else:

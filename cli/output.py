@@ -43,6 +43,14 @@ def check_writable(path: Path | None, *endings: str, what: str = "JSON", instead
         raise DecError(f"cannot write {path}", hint="a file in a folder that is there")
 
 
+def write(path: Path, text: str) -> None:
+    """Write a text file as UTF-8, with the line ends that the text has. Raises DecError where the system refuses it."""
+    try:
+        path.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise DecError(f"cannot write {path}: {error.strerror or error}") from None
+
+
 _OF_FILES = re.compile(
     r"\.(html?|pdf|png|svg|jpe?g|json|jsonl|csv|md|txt|tex|toml|ya?ml|py|dec|gguf|safetensors|bin|pt|zip)", re.I
 )

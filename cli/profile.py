@@ -219,7 +219,4 @@ def write_chrome(path: Path, clock: Clock) -> None:
         }
         for p, start, length in clock.spans
     ]
-    try:
-        path.write_text(json_.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise decgraph.DecError(f"cannot write {path}: {error.strerror or error}") from None
+    output.write(path, json_.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n")

@@ -212,14 +212,14 @@ class ReplState:
 
     def trace(self, path: str) -> None:
         """Write the trace of the last text as a page. Raises DecError for a file that is none of a page."""
-        from decgraph.cli.trace import traced, write
+        from decgraph.cli.trace import traced
         from decgraph.views.page import trace_page
 
         if "text" not in self.kept or not path:
             raise decgraph.DecError("there is nothing to trace yet", hint="a text first, then /trace FILE.html")
         output.check_writable(Path(path), ".html", ".htm", what="a page")
         text, said = Text("prompts", self.kept["text"]), lambda one: self.prompt(one.shown())
-        write(Path(path), trace_page([traced(self.chosen, self.session, self.session, text, said, self.fields)]))
+        output.write(Path(path), trace_page([traced(self.chosen, self.session, self.session, text, said, self.fields)]))
         print(f"wrote {path}", file=sys.stderr)
 
     def remember(self) -> None:

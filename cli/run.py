@@ -204,7 +204,4 @@ def write_trace(path: Path, session: Session, result: Result) -> None:
 
     events = [{"event": type(e).__name__, **dataclasses.asdict(e)} for e in result.events]
     document = output.plain({**result_of(session, result), "events": events})
-    try:
-        path.write_text(json_.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise decgraph.DecError(f"cannot write {path}: {error.strerror or error}") from None
+    output.write(path, json_.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n")

@@ -126,7 +126,8 @@ def command(
         app = app_of(service, keys=keys, origins=cors or (), traces=traces)
         logs.to_stderr()
         lies = catalogue.placement
-        url = f"http{'s' if secure else ''}://{host}:{listening.getsockname()[1]}/v1"
+        address = f"[{host}]" if ":" in host else host
+        url = f"http{'s' if secure else ''}://{address}:{listening.getsockname()[1]}/v1"
         where: dict[str, Any] = {"url": url, "models": catalogue.ids(),
                                  "device": lies.device, "dtype": lies.dtype}  # fmt: skip
         logs.LOG.info("serving", extra={"fields": where})

@@ -97,14 +97,14 @@ def command(
         traces.append(run)
         if run.reason == "interrupted":
             if live and out is not None:
-                write(out, page_of(traces))  # what there is, as a page that no longer waits
+                output.write(out, page_of(traces))  # what there is, as a page that no longer waits
             raise KeyboardInterrupt
     if out is not None:
-        write(out, page_of(traces))
+        output.write(out, page_of(traces))
     if chrome is not None:
         from decgraph.views.chrome import chrome_trace
 
-        write(chrome, json_.dumps(chrome_trace(traces), ensure_ascii=False, allow_nan=False) + "\n")
+        output.write(chrome, json_.dumps(chrome_trace(traces), ensure_ascii=False, allow_nan=False) + "\n")
     if plot is not None:
         from decgraph.views import plot as plots
 
@@ -175,7 +175,7 @@ def live_page(path: Path, before: Sequence[Trace], run: Trace) -> None:
     """Write the page of an unfinished run atomically: a browser may read it at any time."""
     part = path.with_name(path.name + ".part")
     try:
-        write(part, page_of([*before, run]))
+        output.write(part, page_of([*before, run]))
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -195,11 +195,3 @@ def tell(traces: list[Trace], written: list[Path], *, show: bool, step: int | No
     for path in [] if quiet else written:
         said = ", ".join(f"{run.name}: {tracing.sizes(run)}" for run in traces)
         console.print(f"wrote {path}  ({said})", markup=False)
-
-
-def write(path: Path, text: str) -> None:
-    """Raises DecError where the file cannot be written."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise decgraph.DecError(f"cannot write {path}: {error.strerror or error}") from None

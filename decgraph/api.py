@@ -14,7 +14,7 @@ from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Function, Module, Param
 from decgraph.passes.plan import Plan
-from decgraph.runtime.keywords import check_keywords, keywords_of
+from decgraph.runtime.keywords import check_by_name, check_keywords, keywords_of
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 
 if TYPE_CHECKING:
@@ -157,14 +157,11 @@ class Algorithm:
         there, float32 on a CPU. A module stays as it is. `session.placement` has what it came to.
         Raises DecError for models and parameters that do not fit, and for a device that is not there.
         """
-        if models is not None and not isinstance(models, Mapping):
-            from decgraph.runtime.sources import main_parameter
-
-            models = {main_parameter(self.function): models}
+        models = self._by_name(models)
         takes = [*self.models, *self.params, *keywords_of(Algorithm.session)]
         check_keywords(f"a session of {self.name}", given, takes)
         named: dict[str, Any] = {name: given.pop(name) for name in list(given) if name in self.models}
-        if twice := next((name for name in named if name in (models or {})), None):
+        if twice := next((name for name in named if name in models), None):
             raise DecError(f"`{twice}` is given twice", hint="as a keyword, or in models=")
         params = cast("dict[str, ParamValue]", given)
         from decgraph.runtime.collecting import uncollected
@@ -172,13 +169,21 @@ class Algorithm:
         began = time.perf_counter()
         with uncollected():  # torch and transformers are imported there
             placed = Placement.of(device, dtype)
-            made = self._session({**(models or {}), **named}, params, tokenizer, externs, backend, plan, placed, compile)
+            made = self._session({**models, **named}, params, tokenizer, externs, backend, plan, placed, compile)
         made.load_seconds = time.perf_counter() - began
         return made
 
+    def _by_name(self, models: Mapping[str, ModelLike] | ModelLike | None) -> Mapping[str, ModelLike]:
+        """Models by name; a single one is the first that the algorithm takes."""
+        from decgraph.runtime.sources import main_parameter
+
+        if models is None or isinstance(models, Mapping):
+            return models or {}
+        return {main_parameter(self.function): models}
+
     def _session(
         self,
-        models: Mapping[str, ModelLike] | None,
+        models: Mapping[str, ModelLike],
         params: Mapping[str, ParamValue],
         tokenizer: TokenizerLike | None,
         externs: Externs | None,
@@ -193,6 +198,9 @@ class Algorithm:
         from decgraph.models import bind
         from decgraph.runtime.session import Session, check_params
 
+        check_by_name(params=params, externs=externs)
+        if plan is not None and not isinstance(plan, Plan):
+            raise DecError(f"plan is {plan!r}; it must be a Plan", hint="plan=decgraph.Plan(passes=...)")
         asked = backend or (plan.backend if plan is not None else None)
         backend = asked or default_backend()
         engine = machine(backend)
@@ -200,7 +208,7 @@ class Algorithm:
             raise DecError(f"`{wrong}` is a model of {self.name}, not a parameter", hint=f'models={{"{wrong}": ...}}')
         known = check_params(self.function, params, unread=True)  # before models are read, which takes seconds
         apart = {"share": False} if compile else {}  # another session's forwards stay as they are
-        bound = bind(self.function, models or {}, tokenizer=tokenizer, device=placed.device, dtype=placed.dtype, **apart)
+        bound = bind(self.function, models, tokenizer=tokenizer, device=placed.device, dtype=placed.dtype, **apart)
         if asked is None:
             backend = default_backend(bound.models)
             engine = machine(backend)
@@ -260,7 +268,7 @@ class Algorithm:
     def run(
         self,
         prompt: Prompt,
-        models: Mapping[str, ModelLike] | None = None,
+        models: Mapping[str, ModelLike] | ModelLike | None = None,
         *,
         params: Mapping[str, ParamValue] | None = None,
         tokenizer: TokenizerLike | None = None,
@@ -279,7 +287,7 @@ class Algorithm:
     def trace(
         self,
         prompt: Prompt,
-        models: Mapping[str, ModelLike] | None = None,
+        models: Mapping[str, ModelLike] | ModelLike | None = None,
         *,
         params: Mapping[str, ParamValue] | None = None,
         tokenizer: TokenizerLike | None = None,
@@ -304,7 +312,7 @@ class Algorithm:
     def _prepared(
         self,
         prompt: Prompt,
-        models: Mapping[str, ModelLike] | None,
+        models: Mapping[str, ModelLike] | ModelLike | None,
         params: Mapping[str, ParamValue] | None,
         tokenizer: TokenizerLike | None,
         externs: Externs | None,
@@ -322,7 +330,9 @@ class Algorithm:
         elsewhere |= {name: f'models={{"{name}": ...}}' for name in self.models}
         takes = [*Request.__dataclass_fields__, *keywords_of(Algorithm.run)]
         check_keywords(f"a run of {self.name}", request, takes, elsewhere=elsewhere)  # before models are read
-        session = self._session(models, params or {}, tokenizer, externs, backend, plan, Placement.of(device, dtype))
+        session = self._session(
+            self._by_name(models), params or {}, tokenizer, externs, backend, plan, Placement.of(device, dtype)
+        )
         return session, request_for(session, prompt, **request)
 
 
@@ -345,6 +355,8 @@ def load(name: str | Path) -> Algorithm:
     >>> load("speculative")
     <algorithm speculative(target, drafter, gamma=4)>
     """
+    if not isinstance(name, str | Path):
+        raise DecError(f"{name!r} is not an algorithm's name", hint="a name of the standard library, or a path")
     if isinstance(name, str) and name.isidentifier():
         return parse(stdlib.text(name), path=f"stdlib/{name}.dec", main=name)
     path = Path(name)
@@ -366,6 +378,8 @@ def parse(text: str, *, path: str = "<text>", main: str = "") -> Algorithm:
     """
     from dataclasses import replace
 
+    if not isinstance(text, str):
+        raise DecError(f"{text!r} is not an algorithm's text", hint="a file is read by decgraph.load(PATH)")
     module = load_text(text, path)
     return Algorithm(replace(module, main=main) if main in module.functions else module, text, path)
 
@@ -395,7 +409,7 @@ def algorithm(function: Callable[..., object]) -> Algorithm:
 def run(
     algorithm: AlgorithmLike,
     prompt: Prompt,
-    models: Mapping[str, ModelLike] | None = None,
+    models: Mapping[str, ModelLike] | ModelLike | None = None,
     *,
     params: Mapping[str, ParamValue] | None = None,
     tokenizer: TokenizerLike | None = None,

@@ -60,7 +60,8 @@ def failure(
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
     """What was nearly written, of the names that are known, or the advice for when there is none."""
-    near = get_close_matches(word, list(known), 2)
+    alike = 0.6 if len(word) > 2 else 0.7  # "n" is not nearly "no"
+    near = get_close_matches(word, list(known), 2, alike)
     return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 

@@ -120,20 +120,23 @@ class Rollouts:
         `seed`, `stop_token_ids`, `ignore_eos`, `logprobs`. One request runs at a time. Raises DecError for others, and for
         images, video and audio."""
         asked = dict(sampling_params)
-        limits = [asked.pop(name) for name in ("max_tokens", "max_new_tokens") if name in asked]
+        limits = [limit for name in ("max_tokens", "max_new_tokens") if (limit := asked.pop(name, None)) is not None]
         stops, logprobs = asked.pop("stop_token_ids", None) or (), asked.pop("logprobs", False)
         ignore, seed = asked.pop("ignore_eos", False), asked.pop("seed", None)
         shaping = {name: asked.pop(name) for name in SHAPING if name in asked}
         if extra := [name for name, value in {**asked, **more}.items() if value is not None]:
             raise DecError(f"`{extra[0]}` is not supported in a rollout", hint=f"it takes {', '.join(SHAPING)}")
-        if self.model is None:
-            raise DecError("there is no policy to generate with", hint="Rollouts(..., model=module)")
-        ends = getattr(self.model.generation_config, "eos_token_id", None)
+        ends = getattr(self._policy().generation_config, "eos_token_id", None)
         eos = {*stops, *(() if ignore or ends is None else [ends] if isinstance(ends, int) else ends)}
         fields = {"max_tokens": limits[0] if limits else 512, "eos": eos, **_shaping(shaping)}
         async with self._lock:
             (result,) = await asyncio.to_thread(self.run, self.model, [list(prompt_ids)], seed, **fields)
         return TokenOutput(list(result.tokens), _logprobs(result) if logprobs not in (None, False) else None)
+
+    def _policy(self) -> Any:
+        if self.model is None:
+            raise DecError("there is no policy to generate with", hint="Rollouts(..., model=module)")
+        return self.model
 
     async def update_weights(self, weights: Iterable[tuple[str, Any]], wire_format: str = "named_tensors", **_: Any) -> None:
         """verl: the policy's new weights, as (name, tensor) pairs, copied in place. Raises DecError for differences of weights
@@ -143,7 +146,7 @@ class Rollouts:
         if wire_format != "named_tensors":
             raise DecError(f"weights come as {wire_format!r}", hint="named_tensors: whole weights by name")
         async with self._lock:
-            own = self.model.state_dict(keep_vars=True)  # tied weights under each of their names
+            own = self._policy().state_dict(keep_vars=True)  # tied weights under each of their names
             with torch.no_grad():
                 for name, value in weights:
                     if name not in own:

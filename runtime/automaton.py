@@ -25,10 +25,10 @@ class Automaton:
     accepting: frozenset[int]
     start: int = 0
     masks: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """bool[size] by (state, size): the allowed tokens as backends read them, which they compute on first use."""
+    """bool[size] by (state, size): the allowed tokens, which backends compute on first use."""
     tables: dict[int, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """int16[states, size] by size: all of it as the device's steps read it. The masks have an entry for -1 too, the state after
-    a text that is not allowed."""
+    """int16[states, size] by size: the transitions as steps on a device read them. The masks also have the state -1, which
+    follows a forbidden text."""
 
     def __post_init__(self) -> None:
         n = len(self.next)
@@ -58,8 +58,8 @@ class Automaton:
         return frozenset(found)
 
     def step(self, state: int, token: int) -> int:
-        """The state after `token`, or -1; -1 leads to -1."""
-        return self.next[state][token] if state >= 0 else -1
+        """The state after `token`, or -1; -1 leads to -1, and so does a token that the table lacks."""
+        return self.next[state][token] if state >= 0 and 0 <= token < len(self.next[state]) else -1
 
     def run(self, tokens: Iterable[int], state: int | None = None) -> int:
         """The state after `tokens`, from `state` (default: the start), or -1."""
@@ -74,6 +74,13 @@ class Automaton:
             return frozenset()
         return frozenset(v for v, after in enumerate(self.next[state]) if after in self.live)
 
+    def permitted(self, state: int) -> frozenset[int]:
+        """The tokens that a request with this automaton permits in a state: the allowed ones, and all after a text that it
+        forbids. No draft there is ever accepted, but rules over whole trees read the target's distributions below it."""
+        if state in self.live or self.start not in self.live:
+            return self.allowed(state)
+        return frozenset(range(len(self.next[0])))
+
     def __call__(self, generated: tuple[int, ...]) -> frozenset[int]:
-        """The tokens allowed after the generated tokens; with this an automaton is a request's `allow`."""
-        return self.allowed(self.run(generated))
+        """The tokens permitted after the generated tokens: an automaton is itself a request's `allow`."""
+        return self.permitted(self.run(generated))

@@ -211,7 +211,12 @@ def text_side(tokenizer: TokenizerLike | None) -> Tokenizing | None:
     """What a session reads and writes text with: of a folder, of a fast tokenizer of transformers, or one of decgraph's."""
     if isinstance(tokenizer, str | Path):
         return Tokenizer(tokenizer)
+    if tokenizer is None:
+        return None
     if not _is_fast(tokenizer):
+        if any(not hasattr(tokenizer, name) for name in ("encode", "decode", "detokenizer")):
+            hint = "a folder with a tokenizer.json, or a fast tokenizer of transformers"
+            raise DecError(f"a {type(tokenizer).__name__} is no tokenizer", hint=hint)
         return tokenizer
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "tokenizer.json").write_text(tokenizer.backend_tokenizer.to_str(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What requests are made for: a program with its models and tokenizer. A session (session.py) is one."""
+"""Protocols of a program that is bound to models and a tokenizer; sessions (session.py) implement them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class BoundProgram(Protocol):
     """A program that is bound to models."""
 
     defaults: RequestFields | None
-    """The sampling fields of requests that do not say them; None: what the first model's settings say."""
+    """Defaults of the requests' sampling fields; None: the first model's generation settings."""
 
     @property
     def function(self) -> Function: ...
@@ -42,4 +42,4 @@ class Runs(BoundProgram, Protocol):
     def stream(self, request: Request, *, cache_key: Hashable | None) -> Iterator[Event | Result]: ...
 
     def forget(self, cache_key: Hashable) -> None:
-        """Free the KV cache that runs with a key left."""
+        """Free the KV cache of a key."""

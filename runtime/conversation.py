@@ -1,4 +1,4 @@
-"""Conversations with a chat model: each message continues the text so far, whose keys and values stay in the cache."""
+"""Conversations with a chat model: each message continues the text so far, whose keys and values stay in the KV cache."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from decgraph.runtime.trace import Event
 class Conversation:
     """A conversation on a session whose model has a chat template; what `Session.chat` returns.
 
-    messages: what was said so far, as dicts of "role" and "content". It may be edited: the next prompt is made of it, and what
-    it begins with as before is not computed again. The cache is freed by `close`, at the end of a `with` block, or with the
-    object.
+    messages: the conversation so far, as dicts of "role" and "content". It may be edited: the next prompt is made of it, and
+    the part before the first difference is not computed again. `close`, the end of a `with` block or the end of the object
+    frees the cache.
     """
 
     def __init__(self, session: Runs, system: str | None, fields: RequestFields) -> None:
@@ -30,10 +30,10 @@ class Conversation:
         weakref.finalize(self, session.forget, self._key).atexit = False
 
     def say(self, text: str, **fields: Unpack[RequestFields]) -> Result:
-        """The model's answer to a message of the user, both of which join `messages`, unless the run has an error.
+        """The model's answer to a message of the user. Both are added to `messages` unless the run has an error.
 
-        fields: of the request, over those of the conversation. Raises DecError for what no run can begin with: a model without
-        a chat template, a conversation that is longer than the context.
+        fields: of the request; they override those of the conversation. Raises DecError where the run cannot start: for a model
+        without a chat template, and for a conversation that is longer than the context.
         """
         request = self._request(text, fields)
         return self._heard(text, self.session.run(request, keep_events=False, cache_key=self._key))
@@ -46,7 +46,7 @@ class Conversation:
             yield item
 
     def close(self) -> None:
-        """Free the cache. The conversation can go on; its next message is computed from the start."""
+        """Free the cache. The conversation may continue; its next message is then computed from the start."""
         self.session.forget(self._key)
 
     def __enter__(self) -> Self:

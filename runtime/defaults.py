@@ -1,8 +1,8 @@
-"""What a request is where nobody says: what the model's generation settings say, as transformers' `generate` reads them.
+"""Defaults of a request's fields: the model's generation settings, as transformers' `generate` reads them.
 
-One rule for every door that decodes a prompt (`decgraph run`, `map`, `trace`, `serve`, `decgraph.run`, sessions; `decgraph.hf`
-is handed the settings by transformers itself): what the caller says; else what the model's generation_config.json says; else
-greedy, without filters and penalties.
+One rule holds wherever a prompt is decoded (`decgraph run`, `map`, `trace`, `serve`, `decgraph.run`, sessions; transformers
+itself passes the settings to `decgraph.hf`): the caller's value, else that of the model's generation_config.json, else greedy
+decoding without filters and penalties.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from decgraph.runtime.models.folders import adapted_from, settings
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, RequestFields
 
 OFF: dict[str, float] = {"top_k": 0, "top_p": 1, "min_p": 0}
-"""What generation settings say for no filter."""
+"""The values by which generation settings turn a filter off."""
 
 
 def defaults(session: BoundProgram) -> RequestFields:
-    """The sampling fields of a session's requests that say nothing themselves: its own (`Session.defaults`), or those of its
-    first model's settings. What its algorithm never reads is left out. Raises DecError for settings that cannot be read."""
+    """Defaults of the sampling fields of a session's requests: its own (`Session.defaults`), else its first model's settings,
+    without the fields that its algorithm never reads. Raises DecError for settings that cannot be read."""
     fields = session.defaults
     if fields is None:
         model = next(iter(session.models.values()), None)
@@ -37,8 +37,8 @@ def of_folder(at: Path) -> dict[str, object]:
 
 
 def sampling(given: Mapping[str, object], place: str) -> RequestFields:
-    """The sampling fields that generation settings stand for: without `do_sample` they are greedy. Raises DecError for what is
-    no number; place: where they are from."""
+    """The sampling fields of generation settings; without `do_sample` they are greedy. place: names the settings in errors.
+    Raises DecError for a value that is no number."""
     found: dict[str, object] = {"temperature": DEFAULT_TEMPERATURE}
     for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty"):
         value = given.get(name)

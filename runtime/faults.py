@@ -1,7 +1,7 @@
-"""Turns any exception during a run into one error that names the request and the line.
+"""Any exception during a run becomes one error that names the request and the line.
 
-A model, a drafter, an extern, a processor, a tokenizer or a listener may raise anything. The run ends there, its committed
-tokens stay, and its result has the DecError built here; the exception is its `__cause__`. Ctrl-C is no fault.
+A model, a drafter, an extern, a processor, a tokenizer or a listener may raise anything. The run ends there, and its result has
+the tokens committed so far and the DecError made here, whose `__cause__` is the exception. Ctrl-C is not an error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MEMORY = ("out of memory", "can't allocate memory")
 def fault(error: BaseException, *, request: str, place: str = "", op: str = "") -> DecError:
     """The error of a run, to be raised from `error`. A DecError that already names a request is returned as it is.
 
-    request: what messages call it, `request 3`. place: file, line and column where it happened; op: what was computed there.
+    request: its name in messages, `request 3`. place: file, line and column where it happened. op: the operation there.
     """
     if isinstance(error, DecError):
         if error.request:
@@ -34,7 +34,7 @@ def fault(error: BaseException, *, request: str, place: str = "", op: str = "") 
         doing = f"{op} cannot go on: " if op else ""
         made = DecError(_named(doing + message, request, place), hint=hint)
     made.request, made.outside = request, is_outside(error)
-    made.__cause__ = error.__cause__ or error if isinstance(error, DecError) else error  # what was raised first
+    made.__cause__ = error.__cause__ or error if isinstance(error, DecError) else error  # the exception that came first
     return made
 
 
@@ -42,13 +42,13 @@ E = TypeVar("E", bound=BaseException)
 
 
 def noted_outside(error: E) -> E:
-    """The exception, noted as one of a model or of a function of the caller's: it ends the run wherever it is raised."""
+    """The exception, marked as one of a model or of the caller's function, which ends the run and not only a draft."""
     error.outside = True  # type: ignore[attr-defined]  # of any class
     return error
 
 
 def is_outside(error: BaseException) -> bool:
-    """Whether an exception is not the program's own: of a model, of the caller's functions, of the request, of the machine."""
+    """Whether an exception comes from outside the program: from a model, the caller's functions, the request or the machine."""
     mine = isinstance(error, DecError) and not isinstance(error, (ContextFullError, ConstraintError))
     memory = isinstance(error, MemoryError) or any(words in str(error).lower() for words in _MEMORY)
     own = mine or isinstance(
@@ -58,7 +58,7 @@ def is_outside(error: BaseException) -> bool:
 
 
 def _named(text: str, request: str, place: str) -> str:
-    """The text with the place and the request in front, as far as it does not name them."""
+    """The text with the place and the request before it, unless it names them already."""
     text = text.removeprefix("error: ")
     found = _PLACE.match(text)
     where, text = (found[0], text[found.end() :]) if found else (f"{place}: " if place else "", text)
@@ -67,7 +67,7 @@ def _named(text: str, request: str, place: str) -> str:
 
 
 def _said(error: BaseException) -> tuple[str, str]:
-    """What an exception says, and what to try."""
+    """The message for an exception, and the hint."""
     if isinstance(error, OpError):
         return str(error), error.hint
     if isinstance(error, InternalError):
@@ -80,11 +80,11 @@ def _said(error: BaseException) -> tuple[str, str]:
 
 
 def _first_lines(text: str, most: int = 600) -> str:
-    """Long texts (torch prints whole graphs) cut where a reader has enough."""
+    """A text of at most `most` characters: torch's messages may contain whole graphs."""
     text = text.strip()
     return text if len(text) <= most else text[:most].rstrip() + " ..."
 
 
 def title_of(request: Request) -> str:
-    """What messages call a request."""
+    """A request's name in messages."""
     return f"request {request.request_id}"

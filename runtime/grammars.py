@@ -1,14 +1,16 @@
-"""Grammars that are handed over: what a text must look like, as a regular expression, a JSON schema or a Lark grammar.
+"""A caller's grammars: what a text must look like, as a regular expression, a JSON schema or a Lark grammar.
 
-A grammar speaks of characters; a model's tokenizer makes an automaton over tokens of it. Regular expressions become tables
-(runtime/regular.py); JSON schemas and Lark grammars are parsed as the text grows, by llguidance.
+A grammar describes characters; a model's tokenizer turns it into an automaton over tokens. Regular expressions become tables
+(runtime/regular.py); llguidance parses JSON schemas and Lark grammars as the text grows.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -25,10 +27,11 @@ if TYPE_CHECKING:
     from decgraph.runtime.text import Detokenizer, Tokenizer
 
 
-_MADE: dict[tuple[Grammar, int, frozenset[int], int], Automaton] = {}
-_KEPT = 64
+_KEPT = 64  # automata in the cache: a server's clients bring any number of schemas
 MOST_ITEMS = 50_000
-"""What a parser may follow at once: ways to go on, of which a schema with 1,000 optional properties has 4,000."""
+"""The most continuations that a parser follows at once; a schema with 1,000 optional properties has 4,000."""
+_parsing = threading.RLock()
+"""Guards llguidance's parsers: sessions in several threads may share one, and it refuses a second caller."""
 KINDS = ("regex", "json_schema", "lark")
 
 
@@ -83,7 +86,7 @@ class Grammar:
         return Grammar(kind, text.strip("\n") if kind == "regex" else text)
 
     def check(self) -> None:
-        """Raises DecError for what is no grammar of its kind, which `over` finds only once there is a tokenizer."""
+        """Raises DecError for what is no grammar of its kind; needs no tokenizer, as `over` does."""
         letters = [bytes([b]) for b in range(256)]
         if self.kind == "regex":
             from decgraph.runtime.regular import automaton_of
@@ -99,25 +102,26 @@ class Grammar:
                 "a grammar speaks of text, and these models have no tokenizer",
                 hint="hand over a table of tokens: decgraph.runtime.automaton.Automaton",
             )
-        pieces = tokenizer.detokenizer.pieces
-        key = (self, id(pieces), frozenset(eos), size)
-        if key not in _MADE:
-            if self.kind == "regex":
-                from decgraph.runtime.regular import automaton_of
+        return _over(self, tokenizer.detokenizer, frozenset(eos), size)
 
-                table = automaton_of(self.text, pieces, eos, size)
-                _MADE[key] = OfText(table.next, table.accepting)
-            else:
-                _MADE[key] = Parsed(matcher(self, pieces, eos, size), eos, size)
-            memo_of(_MADE[key]).once("source", lambda: self.text)
-            while len(_MADE) > _KEPT:  # a server's clients bring any number of schemas
-                del _MADE[next(iter(_MADE))]
-        return _MADE[key]
+
+@lru_cache(_KEPT)  # which keeps the detokenizer: its identity stands for its vocabulary
+def _over(grammar: Grammar, detokenizer: Detokenizer, eos: frozenset[int], size: int) -> Automaton:
+    made: OfText
+    if grammar.kind == "regex":
+        from decgraph.runtime.regular import automaton_of
+
+        table = automaton_of(grammar.text, detokenizer.pieces, eos, size)
+        made = OfText(table.next, table.accepting)
+    else:
+        made = Parsed(matcher(grammar, detokenizer.pieces, eos, size), eos, size)
+    memo_of(made).once("source", lambda: grammar.text)
+    return made
 
 
 class OfText(Automaton):
-    """An automaton that a grammar became. After a text that it forbids it allows everything: a draft there is never accepted,
-    but rules over whole trees read the target behind it.
+    """A grammar's automaton. After a text that it forbids it allows everything: no draft there is ever accepted, but rules over
+    whole trees read the target's distributions below it.
     """
 
     @property
@@ -176,7 +180,7 @@ def matcher(grammar: Grammar, pieces: Sequence[bytes], eos: Collection[int], siz
 
 
 def failed(parser: LLMatcher, what: str) -> None:
-    """Raises DecError where a parser is in a state of error, which is never left: it would allow nothing, or everything."""
+    """Raises DecError where a parser has failed, for good: from then on it would allow nothing, or everything."""
     if parser.is_error():
         said = str(parser.get_error()).split("<state>")[0].strip()
         said = "no text fits it" if said.startswith("NoExtension") else said
@@ -184,7 +188,7 @@ def failed(parser: LLMatcher, what: str) -> None:
 
 
 class Parsed(OfText):
-    """An automaton whose states are found as they are come to: a parser's, each after a text. State 0 is the start."""
+    """An automaton whose states are the parser's after each text, found when they are first reached. State 0 is the start."""
 
     _parsers: list[LLMatcher | None]
     _after: dict[tuple[int, int], int]
@@ -202,7 +206,7 @@ class Parsed(OfText):
         put(self, "_size", size)
 
     def anew(self) -> Parsed:
-        """The same automaton with none of the states that were found: they stay as long as it does."""
+        """A copy that knows the start alone: the states that are found live as long as their automaton."""
         made = Parsed(self._parsers[0], self._eos, self._size)
         memo_of(made).once("source", lambda: self.source)
         return made
@@ -218,13 +222,14 @@ class Parsed(OfText):
     def step(self, state: int, token: int) -> int:
         if state < 0:
             return -1
-        if (state, token) not in self._after:
-            self._after[state, token] = self._stepped(state, int(token))
-        return self._after[state, token]
+        with _parsing:
+            if (state, token) not in self._after:
+                self._after[state, token] = self._stepped(state, int(token))
+            return self._after[state, token]
 
     def _stepped(self, state: int, token: int) -> int:
         parser = self._parsers[state]
-        if token in self._eos:  # nothing but ends follows an end
+        if token in self._eos:  # only end tokens follow an end token
             if parser is not None and not parser.is_accepting():
                 return -1
             self._parsers.append(None)
@@ -245,17 +250,21 @@ class Parsed(OfText):
         parser = self._parsers[state]
         if parser is None:
             return self._eos
-        ends = self._eos if parser.is_accepting() else frozenset()
-        if parser.is_stopped():
-            return ends
-        mask = parser.compute_bitmask()
-        failed(parser, "the grammar cannot be followed any further")
+        with _parsing:
+            ends = self._eos if parser.is_accepting() else frozenset()
+            if parser.is_stopped():
+                return ends
+            mask = parser.compute_bitmask()
+            failed(parser, "the grammar cannot be followed any further")
         bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
         return frozenset(np.flatnonzero(bits[: self._size]).tolist()) - self._eos | ends
 
+    def permitted(self, state: int) -> frozenset[int]:
+        return self.allowed(state)
+
 
 def complete(automaton: Automaton, base: int) -> Callable[[tuple[int, ...]], bool]:
-    """A criterion that ends a text of which the automaton allows no more: true of a path whose first `base` tokens are the
+    """A stopping criterion on paths: true where the automaton allows no token after what follows the first `base` tokens, the
     prompt."""
 
     def whole(path: tuple[int, ...]) -> bool:

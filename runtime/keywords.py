@@ -1,4 +1,4 @@
-"""Keyword arguments that a function collects (`**given`): which of them it does not have, and what was meant."""
+"""Checks of keyword arguments that a function collects (`**given`), with suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ELSEWHERE = {
     "eos": ("eos_token_id", "stop_token_ids"),
     "seed": ("random_seed",),
 }
-"""Names of request fields at other doors and in other libraries, by the one that they have in Python; docs/python.md."""
+"""Names of request fields on the command line, in the server and in other libraries, by their name here; docs/python.md."""
 
 
 def check_keywords(
     title: str, given: Iterable[str], known: Iterable[str], *, elsewhere: Mapping[str, str] | None = None
 ) -> None:
-    """Raises DecError for a name that is not known, with the nearest one. title: what does not have it. elsewhere: by a name
-    that is known in another place, how it is given there."""
+    """Raises DecError for an unknown name, with the nearest known one. title: the function in messages. elsewhere: hints for
+    names that are given in another way."""
     known = list(dict.fromkeys(known))
     for name in given:
         if name in known:
@@ -40,7 +40,14 @@ def check_keywords(
         raise DecError(f"{title} has no `{name}`", hint=f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}")
 
 
+def check_by_name(**given: object) -> None:
+    """Raises DecError for a value that is no mapping. given: what a caller hands over by name, such as `params`."""
+    for name, value in given.items():
+        if not isinstance(value, Mapping | None):
+            raise DecError(f"{name} is {value!r}; it must be a mapping by name", hint=f"{name}={{NAME: ...}}")
+
+
 def keywords_of(function: Callable[..., object]) -> list[str]:
-    """The names that a function takes as keyword arguments of its own, without what it collects."""
+    """The names of a function's keyword arguments, without those that it collects."""
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds and p.name != "self"]

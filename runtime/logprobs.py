@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 ROWS = 64
-"""How many rows of logits are in memory at a time: 64 rows of 150,000 tokens take 38 MB in float32."""
+"""The most rows of logits in memory at a time: 64 rows of 150,000 tokens take 38 MB in float32."""
 
 
 @dataclass(frozen=True)
 class Logprobs:
-    """What `Request.logprobs` asks for. tokens: the natural logarithm of each committed token's probability. top: for each
-    committed token the likeliest tokens at its place, the likeliest first, as many as were asked for. ranks: for each one 1
-    and how many tokens were likelier. `Request.prompt_logprobs` asks for the same of the prompt's tokens after the first."""
+    """The log-probabilities that `Request.logprobs` requests. tokens: the natural logarithm of each committed token's
+    probability. top: for each committed token the likeliest tokens at its place, the likeliest first. ranks: for each one, one
+    more than the number of likelier tokens. `Request.prompt_logprobs` has the same for the prompt's tokens after the first."""
 
     tokens: tuple[float, ...]
     top: tuple[dict[int, float], ...]

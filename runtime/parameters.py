@@ -1,4 +1,4 @@
-"""Values of parameters, as users write them or programs pass them, converted to the parameter's type."""
+"""Values of parameters, as users write them or programs pass them, converted to the parameters' types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from decgraph.runtime.arguments import ParamValue
 
 MOST_DIGITS = 400
-"""Characters, and the exponent, of a number that is written out; what is longer is refused before it is read."""
+"""The most characters, and the largest exponent, of a number in text; longer ones are refused before they are parsed."""
 
 WRITTEN = {
     "int": "a whole number",
@@ -42,13 +42,13 @@ WRITTEN = {
 
 
 def check_value(owner: str, p: Param, v: ParamValue) -> ParamValue:
-    """One parameter's value, converted to its type. Raises DecError that says how it is written."""
+    """One parameter's value, converted to its type. Raises DecError, which says how such a value is written."""
     t, name = p.value.type, p.name
     try:
         v = _value(t, v)
     except DecError:
         raise
-    except OverflowError:  # a number, and too large a one
+    except OverflowError:
         if p.low is not None and p.high is not None:
             raise DecError(f"{owner}: `{name}` is {_short(v)}; it must be in {p.low}..{p.high}") from None
         raise DecError(f"{owner}: `{name}` is {_short(v)}, which is too large", hint=f"{name}={example(t)}") from None
@@ -60,7 +60,7 @@ def check_value(owner: str, p: Param, v: ParamValue) -> ParamValue:
 
 
 def check_range(owner: str, p: Param, v: Number | str) -> None:
-    """Checks a number against a parameter's range. Raises DecError for one outside of it."""
+    """Raises DecError for a number outside a parameter's range."""
     low, high = p.low, p.high
     if p.value.type.elem == "prob":
         low, high = 0 if low is None else low, 1 if high is None else high
@@ -81,7 +81,7 @@ def wanted(t: Type) -> str:
 
 
 def example(t: Type) -> str:
-    """An example of a type's values as users write them, for a hint."""
+    """An example of a type's values as users write them, for hints."""
     if len(t.dims) == 1 and t.elem in ("int", "token") and (t.dims[0].bound or 99) <= 8:
         return str(list(range(t.dims[0].bound or 0)))
     if t.dims:
@@ -126,12 +126,12 @@ def written(value: object) -> str:
 
 
 SHOWN = 80
-"""Longer values are cut in what people read."""
+"""The most characters of a value in text for people."""
 
 
 def shown(value: object, most: int = SHOWN) -> str:
-    """A parameter's value for people to read, in at most about `most` characters. What is short is as `written` has it; of long
-    vectors the beginning is told and how many entries there are, of automata the states and where they lead.
+    """A parameter's value for people, in about `most` characters at most: a short one as `written` has it, a long vector by its
+    beginning and its length, an automaton by its states and transitions.
 
     >>> shown(frozenset({3, 1})), shown(Automaton(((1, -1), (1, 0)), frozenset({1})))
     ('[1, 3]', 'automaton of 2 states (0: 0>1; 1: 0>1 1>0; ends in 1)')
@@ -151,7 +151,7 @@ def shown(value: object, most: int = SHOWN) -> str:
 
 
 def _decimal(value: Fraction) -> str:
-    """With a decimal point where that is exact and short, else as a fraction."""
+    """A decimal where that is exact and short, else a fraction."""
     if value.denominator == 1 or not math.isfinite(float(value)):
         return str(value)
     short = f"{float(value):.12g}"
@@ -173,7 +173,7 @@ def _value(t: Type, v: ParamValue) -> ParamValue:
 
 
 def _listed(v: ParamValue) -> Iterable[ParamValue]:
-    """A list from its text: JSON, or items between commas."""
+    """The items of a list, which may be written as JSON or between commas."""
     if not isinstance(v, str):
         return _items(v)
     text = v.strip()
@@ -260,10 +260,6 @@ def _bool(v: object) -> bool:
     return bool(v)
 
 
-def _topology(v: object) -> Topology:
-    return Topology.of(v)
-
-
 def _set(v: ParamValue) -> frozenset[int]:
     return frozenset(_bounded(x) for x in _listed(v))
 
@@ -275,15 +271,15 @@ def _token(v: object) -> int:
     return n
 
 
-def _automaton(v: ParamValue) -> ParamValue:
-    if isinstance(v, str):
-        text = v.strip()
+def _automaton(v: ParamValue) -> Automaton | Grammar:
+    if isinstance(v, str | Path):
+        text = str(v).strip()
         if not text.startswith("{"):
             suffix = Path(text).suffix
-            if suffix in (".lark", ".regex"):
+            if isinstance(v, Path) and suffix != ".json" or suffix in (".lark", ".regex"):
                 return Grammar.read(text)
             if suffix != ".json":
-                return Grammar.regex(v)
+                return Grammar.regex(str(v))
             try:
                 text = Path(text).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
@@ -300,6 +296,8 @@ def _automaton(v: ParamValue) -> ParamValue:
             frozenset(_bounded(s) for s in _items(v["accepting"])),
             _bounded(v.get("start", 0)),
         )
+    if not isinstance(v, Automaton | Grammar):
+        raise TypeError
     return v
 
 
@@ -308,7 +306,7 @@ READERS: dict[str, Callable[[ParamValue], ParamValue]] = {
     "real": _number,
     "prob": _number,
     "bool": _bool,
-    "topology": _topology,
+    "topology": Topology.of,
     "set": _set,
     "token": _token,
     "automaton": _automaton,
@@ -316,7 +314,7 @@ READERS: dict[str, Callable[[ParamValue], ParamValue]] = {
 
 
 def is_text(p: Param, v: object) -> bool:
-    """Whether a text was given for a parameter of tokens: it is not a list of ids, and a tokenizer has to read it."""
+    """Whether a value for a vector of tokens is a text, which a tokenizer has to encode, and not a written list of ids."""
     t = p.value.type
     if t.elem != "token" or len(t.dims) != 1 or not isinstance(v, str):
         return False

@@ -122,6 +122,8 @@ def of_line(where: str, line: str) -> Text:
         given = json.loads(line)
     except json.JSONDecodeError as error:
         raise DecError(f"{where} is not JSON: {error.msg} at column {error.colno}", hint=FORMS) from None
+    except ValueError:
+        raise DecError(f"{where} has a number that is too long", hint=FORMS) from None
     except RecursionError:
         raise DecError(f"{where} is nested too deeply", hint=FORMS) from None
     if isinstance(given, str):

@@ -1,10 +1,12 @@
-"""From what a caller has, a text, token ids or the messages of a chat, to a request of a session."""
+"""Requests from prompts: a text, token ids or the messages of a chat."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Unpack, cast
+
+import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.runtime import chat
@@ -18,9 +20,8 @@ from decgraph.runtime.request import Request, RequestFields, renamed
 
 
 def request_for(session: BoundProgram, prompt: Prompt, **fields: Unpack[RequestFields]) -> Request:
-    """A request for a session's models: the prompt as tokens, sampling as the model's generation settings say where the fields
-    do not (runtime/defaults.py), and the model's own end of text unless `eos` is given. Messages, each `{"role": ...,
-    "content": ...}`, go through its chat template.
+    """A request for a session's models. Sampling fields that are left out come from the model's generation settings
+    (runtime/defaults.py), `eos` from the model. Messages, each `{"role": ..., "content": ...}`, go through its chat template.
 
     Raises DecError for a text without a tokenizer, messages without a template, and for every field outside its range.
     """
@@ -33,12 +34,8 @@ def request_for(session: BoundProgram, prompt: Prompt, **fields: Unpack[RequestF
         if not prompt:
             raise DecError("the prompt is empty; a request needs at least one token to read")
         tokens = session.tokenizer.encode(prompt)
-    elif isinstance(prompt, Iterable):
-        tokens = tuple(cast("Iterable[int]", prompt))
     else:
-        raise DecError(
-            f"{prompt!r} is not a prompt", hint="a text, token ids, or messages: [{'role': 'user', 'content': 'Hello'}]"
-        )
+        tokens = _ids(prompt)
     if "eos" not in fields:
         fields["eos"] = end_of_text(session)
     fields = {**defaults(session), **renamed(fields)}
@@ -48,15 +45,26 @@ def request_for(session: BoundProgram, prompt: Prompt, **fields: Unpack[RequestF
     return Request(prompt=tuple(tokens), **cast("dict[str, Any]", fields))  # a request reads its fields in any form
 
 
+def _ids(prompt: object) -> tuple[int, ...]:
+    """Token ids as a caller has them. Raises DecError for what is no sequence, or one of other things."""
+    if isinstance(prompt, bytes | Mapping | Set) or not isinstance(prompt, Iterable):
+        hint = "a text, token ids, or messages: [{'role': 'user', 'content': 'Hello'}]"
+        raise DecError(f"{prompt!r} is not a prompt", hint=hint)
+    ids = tuple(prompt)
+    if ids and (isinstance(ids[0], str) or np.ndim(ids[0])):
+        raise DecError("these are several prompts, and one is read here",
+                       hint="session.generate(prompts) reads several; of a batch of ids give one row: ids[0]")  # fmt: skip
+    return ids
+
+
 def no_tokenizer(session: BoundProgram) -> DecError:
-    """What to say where a text is to be read and a session has no tokenizer."""
+    """The error for a text in a session without a tokenizer."""
     places = (model.home or Path(model.family) for model in session.models.values())
     return DecError("a text needs a tokenizer, and these models have none", hint=without_tokenizer(places))
 
 
 def check_grammar(session: BoundProgram) -> None:
-    """Raises DecError unless a grammar binds a session's texts: it reads the text before a token, and a canvas has none that is
-    complete."""
+    """Raises DecError for a masked model's session: a grammar reads the text before a token, and a canvas has gaps there."""
     if next(iter(session.models.values())).kind == "masked":
         raise DecError(
             f"{session.function.name} does not decide the positions of a canvas from left to right, so a request's grammar "
@@ -66,8 +74,8 @@ def check_grammar(session: BoundProgram) -> None:
 
 
 def _constrain(session: BoundProgram, grammar: Grammar, fields: RequestFields, base: int) -> None:
-    """A grammar as an automaton over the session's tokens; without an end token, its last possible token ends the text. Raises
-    DecError for a masked model's session."""
+    """Put a grammar into the fields, as an automaton over the session's tokens. Without an end token the text ends where the
+    automaton allows no further one. Raises DecError for a masked model's session."""
     check_grammar(session)
     eos = Request((0,), eos=cast("frozenset[int]", fields.get("eos", ()))).eos
     automaton = grammar.over(session.tokenizer, eos, next(iter(session.models.values())).vocab.size)
@@ -77,8 +85,9 @@ def _constrain(session: BoundProgram, grammar: Grammar, fields: RequestFields, b
 
 
 def end_of_text(session: BoundProgram) -> frozenset[int]:
-    """The end-of-text tokens that the first model names, or its folder: as in transformers' `generate`, the generation settings
-    decide where there are any, even if they name none, and else the configuration."""
-    for model in list(session.models.values())[:1]:
-        return ends(Path(model.family)) if model.eos is None else model.eos
-    return frozenset()
+    """The end-of-text tokens of the first model, or of its folder: as in transformers' `generate`, the generation settings
+    decide where there are any, even if they name no token, and else the configuration."""
+    model = next(iter(session.models.values()), None)
+    if model is None:
+        return frozenset()
+    return ends(Path(model.family)) if model.eos is None else model.eos

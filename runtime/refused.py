@@ -1,5 +1,5 @@
-"""What is refused before a run: operations that no model supports, on any backend, at their place; and what a request asks
-for and a program never reads, since the answer would look as if it had been heeded.
+"""Refusals before a run: of operations that no model supports, and of request fields that the program never reads, since the
+answer would look as if they had been applied.
 
 `q` of a call is shaped by the request (processors, penalties, bias, temperature, top-k, top-p, min-p); `q.raw` and `q.logits`
 are not, and `adjust(scores, at = n)` goes as far as the bias. A search that adds up `log(q.raw)` decodes the same text whatever
@@ -17,17 +17,17 @@ from decgraph.runtime.request import Request
 
 ADJUSTING = ("processors", "bias", "presence_penalty", "frequency_penalty", "repetition_penalty")
 TRUNCATING = ("top_k", "top_p", "min_p")
-"""Fields of a request that shape distributions; of temperature, whose default depends on the door, nothing is said."""
+"""Fields of a request that shape distributions. Temperature is not among them: its default depends on the caller's way in."""
 
 
 def adjusts(function: Function) -> bool:
-    """Whether a function reads scores with the request's processors, penalties and bias, not normalised."""
+    """Whether a function reads unnormalised scores after the request's processors, penalties and bias."""
     return any(op.opcode == "adjust" for op in function.body.walk())
 
 
 def unread(function: Function) -> tuple[str, ...]:
-    """The fields of a request that change nothing in a function; what other functions do (`run`), and what is handed through
-    loops, counts as reading."""
+    """The fields of a request that have no effect in a function. A distribution that a loop carries, or that a sub-run may use,
+    counts as read."""
     ops = list(function.body.walk())
     if any(op.opcode in ("warp", "run") for op in ops):
         return ()
@@ -36,7 +36,7 @@ def unread(function: Function) -> tuple[str, ...]:
     }
     if not given:
         return ()
-    for op in ops:  # distributions at some of the places are read like those at all
+    for op in ops:  # a selection of distributions is read where the distributions are
         if op.opcode == "gather" and op.operands[0] in given:
             given.add(op.result)
     reading = [op for op in ops if op.opcode != "segment"]  # a segment lists what the ops inside it read
@@ -53,7 +53,7 @@ def unread(function: Function) -> tuple[str, ...]:
 
 
 def refuse_unread(function: Function, request: Request, fields: tuple[str, ...]) -> None:
-    """Raises DecError where a request asks for something by one of the fields that are `unread` in a function."""
+    """Raises DecError where a request sets one of the `fields` that a function does not read."""
     plain = Request(prompt=request.prompt, max_tokens=request.max_tokens)
     asked = [name for name in fields if getattr(request, name) != getattr(plain, name)]
     if asked:
@@ -65,7 +65,7 @@ def refuse_unread(function: Function, request: Request, fields: tuple[str, ...])
 
 
 def refuse_unavailable(module: Module) -> None:
-    """Raises DecError for an op of the functions that a module runs which would fail in the middle of a run."""
+    """Raises DecError for an operation in a module's functions that would fail in the middle of a run."""
     for f in functions_of(module):
         for op in f.body.walk():
             reason = lookup(op.opcode).unavailable

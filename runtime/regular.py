@@ -1,8 +1,8 @@
 """Regular expressions as automata over tokens.
 
-Python's own parser reads the expression. It becomes an automaton over characters by subsets of the places where a match may
-be, and that one an automaton over tokens by walking the characters of every token. Only what is regular is read: no
-look-around, no references to groups.
+Python's own parser reads the expression. The subset construction makes it an automaton over characters, and the characters of
+every token are walked through that to make an automaton over tokens. Only regular expressions in the strict sense are accepted:
+no look-around, no references to groups.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from decgraph.runtime.automaton import Automaton
 
 STATES = 4096
 """Most states of an automaton over characters; an expression with more is refused."""
+PLACES = 32 * STATES
+"""Most places of an expression before the subsets are formed: `(a{999}){999}` has a million."""
 
 CATEGORIES = {"DIGIT": r"\d", "NOT_DIGIT": r"\D", "SPACE": r"\s", "NOT_SPACE": r"\S", "WORD": r"\w", "NOT_WORD": r"\W"}
 
@@ -25,7 +27,7 @@ CATEGORIES = {"DIGIT": r"\d", "NOT_DIGIT": r"\D", "SPACE": r"\s", "NOT_SPACE": r
 def automaton_of(pattern: str, pieces: Sequence[bytes], eos: Collection[int], size: int) -> Automaton:
     """The automaton of the texts that a regular expression matches whole, over tokens with these bytes.
 
-    Once a text is whole the end tokens are allowed; nothing but end tokens follows one. A token that is no whole number of
+    End tokens are allowed after a matching text, and only end tokens follow an end token. A token that is not a whole number of
     characters is never allowed. Raises DecError for an expression that is not regular.
     """
     texts = [_text(pieces[t]) if t < len(pieces) else "" for t in range(size)]
@@ -58,31 +60,40 @@ def _text(piece: bytes) -> str:
 
 
 class StateMachine:
-    """An expression as places joined by characters and by empty moves, over the characters of a vocabulary."""
+    """The nondeterministic automaton of an expression over the characters of a vocabulary: places, joined by sets of characters
+    (`moves`) and by empty moves (`empty`)."""
 
     def __init__(self, pattern: str, alphabet: set[str]) -> None:
         self.pattern = pattern
         self.letters = sorted(alphabet)
         self.empty: list[list[int]] = []
         self.moves: list[list[tuple[frozenset[str], int]]] = []
+        self._chosen: dict[tuple[str, int], frozenset[str]] = {}
         try:
             parsed = re._parser.parse(pattern)  # type: ignore[attr-defined, unused-ignore]  # the parser of the standard library
-        except re.error as error:
+            self.start = self.place()
+            self.stop = self.sequence(parsed, self.start)
+        except (re.error, OverflowError) as error:
             raise DecError(f"the regular expression {pattern!r} cannot be read: {error}") from None
-        self.start = self.place()
-        self.stop = self.sequence(parsed, self.start)
+        except RecursionError:
+            raise DecError("the regular expression cannot be read: it is nested too deeply") from None
         kinds: dict[tuple[bool, ...], int] = {}
         classes = list({c for moves in self.moves for c, _ in moves})
         self.letter = {c: kinds.setdefault(tuple(c in k for k in classes), len(kinds)) for c in self.letters}
         self.kinds = {n: c for c, n in reversed(list(self.letter.items()))}
 
     def place(self) -> int:
+        if len(self.empty) == PLACES:
+            raise self.too_large()
         self.empty.append([])
         self.moves.append([])
         return len(self.empty) - 1
 
+    def too_large(self) -> DecError:
+        return DecError(f"the regular expression {self.pattern!r} needs more than {STATES} states")
+
     def sequence(self, items: Any, at: int) -> int:
-        """Adds items one after the other from a place; gives the place behind them."""
+        """Add items in sequence from the place `at`. Returns the place after them."""
         for op, value in items:
             at = self.item(str(op), value, at)
         return at
@@ -90,8 +101,9 @@ class StateMachine:
     def item(self, op: str, value: Any, at: int) -> int:
         after = self.place()
         if op in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
-            chosen = frozenset(c for c in self.letters if self.matches(op, value, c))
-            self.moves[at].append((chosen, after))
+            if (key := (op, id(value))) not in self._chosen:  # a repetition comes here once for every round
+                self._chosen[key] = frozenset(c for c in self.letters if self.matches(op, value, c))
+            self.moves[at].append((self._chosen[key], after))
         elif op == "SUBPATTERN":
             self.empty[self.sequence(value[3], at)].append(after)
         elif op == "BRANCH":
@@ -143,7 +155,7 @@ class StateMachine:
         return found != any(str(kind) == "NEGATE" for kind, _ in value)
 
     def closed(self, places: Collection[int]) -> frozenset[int]:
-        """These places, and those that empty moves lead to."""
+        """The places, and all that empty moves reach from them."""
         found, queue = set(places), list(places)
         while queue:
             for p in self.empty[queue.pop()]:
@@ -154,13 +166,12 @@ class StateMachine:
 
     def steps(self, state: frozenset[int]) -> Iterator[frozenset[int]]:
         """The state after a character of each kind."""
-        for n in range(len(self.kinds)):
-            c = self.kinds[n]
+        for c in map(self.kinds.__getitem__, range(len(self.kinds))):
             yield self.closed({to for p in state for chosen, to in self.moves[p] if c in chosen})
 
     def table(self) -> tuple[np.ndarray, set[int]]:
-        """int64[states + 1, kinds + 1], the state after each state and kind of character, the last state dead and the last kind
-        no character; and the states in which the text is whole. Raises DecError for more than `STATES` states."""
+        """int64[states + 1, kinds + 1], the successor of each state for each kind of character, and the accepting states. The
+        last state is dead, and the last kind, no character, stays in its state. Raises DecError beyond `STATES` states."""
         states = {self.closed([self.start]): 0}
         rows: list[list[frozenset[int]]] = []
         for state in (queue := list(states)):
@@ -170,7 +181,7 @@ class StateMachine:
                     states[after] = len(states)
                     queue.append(after)
             if len(states) > STATES:
-                raise DecError(f"the regular expression {self.pattern!r} needs more than {STATES} states")
+                raise self.too_large()
         dead = len(states)
         table = np.full((dead + 1, len(self.kinds) + 1), dead)
         for i, row in enumerate(rows):

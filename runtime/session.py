@@ -1,4 +1,4 @@
-"""Sessions: bind models and parameters to an algorithm, run requests, stream events, keep what was produced."""
+"""Sessions: an algorithm bound to models and parameters, which runs requests and streams their events."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ AT_A_TIME = 8
 
 @dataclass
 class Begun:
-    """A request under way: its run, the events kept so far, and when it began (`time.perf_counter`)."""
+    """A request under way: its run, its events so far, and when it began (`time.perf_counter`)."""
 
     machine: Backend
     request: Request
@@ -51,7 +51,7 @@ class Begun:
 
 
 def _outcome(run: Begun) -> BaseException | None:
-    """Runs it to its end; what ended it early."""
+    """Run the request to its end. Returns the exception that ended it early, or None."""
     try:
         run.machine.run()
     except (Exception, KeyboardInterrupt) as problem:
@@ -61,19 +61,19 @@ def _outcome(run: Begun) -> BaseException | None:
 
 def check_params(function: Function, given: Mapping[str, ParamValue], *, unread: bool = False) -> dict[str, ParamValue]:
     """Parameter values with defaults filled in. Raises DecError for unknown names, missing values and values outside
-    their range. unread: texts that a tokenizer will make tokens of are left out."""
-    known = {p.name: p for p in function.params if p.value.type.elem != "model"}
+    their range. unread: leaves out texts that a tokenizer will encode."""
+    params = {p.name: p for p in function.params if p.value.type.elem != "model"}
     for name in given:
-        if name not in known:
+        if name not in params:
             import difflib
 
-            near = difflib.get_close_matches(name, known, 1)
+            near = difflib.get_close_matches(name, params, 1)
             raise DecError(
                 f"{function.name} has no parameter `{name}`",
-                hint=f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}",
+                hint=f"did you mean {near[0]}?" if near else f"it has {', '.join(params) or 'none'}",
             )
     out = {}
-    for name, p in known.items():
+    for name, p in params.items():
         if name not in given and not p.has_default:
             raise DecError(f"{function.name} needs a value for `{name}`", hint=f"give it: {name} = ...")
         v = given.get(name, p.default)
@@ -84,8 +84,8 @@ def check_params(function: Function, given: Mapping[str, ParamValue], *, unread:
 
 
 def check_externs(module: Module, name: str, given: Collection[str], stand_ins: Collection[str] = ()) -> None:
-    """Raises DecError for a Python function that a program calls and nobody handed over. stand_ins: those that `--extern
-    demo:NAME` has."""
+    """Raises DecError where a program calls a Python function that is not among the given ones. stand_ins: the names that
+    `--extern demo:NAME` takes."""
     for extern, (takes, gives) in module.externs.items():
         if extern not in given:
             demo = f"; to try it: --extern demo:{extern}" if extern in stand_ins else ""
@@ -96,26 +96,27 @@ def check_externs(module: Module, name: str, given: Collection[str], stand_ins: 
 
 
 def python(type: Type) -> str:
-    """What a value of a type is for a Python function."""
+    """The Python type in which an extern gets or returns a value of a type, in a word."""
     plain = {"text": "str", "real": "float", "prob": "float", "token": "int", "int": "int", "bool": "bool"}
     return "array" if "[" in str(type) else plain.get(str(type.elem), str(type))
 
 
 def check_models(function: Function, models: Mapping[str, Model]) -> dict[str, Model]:
-    """The models of a function, by name, each an object of its own. Raises DecError for one missing, of the wrong kind, or with
-    another vocabulary."""
+    """The models of a function by name, each a separate object. Raises DecError for one that is missing, of another kind or
+    vocabulary, or no model."""
     wanted = {p.name: p.value.type for p in function.params if p.value.type.elem == "model"}
     for name in models:
         if name not in wanted:
             raise DecError(f"{function.name} takes no model `{name}`", hint=f"it takes {', '.join(wanted)}")
     vocabs: dict[str, Model] = {}
-    kinds = {"causal": ("causal",), "masked": ("masked",), "features": ("features",), "layers": ("layers",), "head": ("head",)}
     for name, t in wanted.items():
         if name not in models:
             hint = f"give one: {name} = folder or model"
             raise DecError(f"{function.name} needs the model `{name}` ({t.of[0]})", hint=hint)
         m = models[name]
-        if m.kind not in kinds[str(t.of[0])]:
+        if not hasattr(m, "kind"):
+            raise DecError(f"{function.name}: `{name}` must be a {t.of[0]} model, {m!r} is no model")
+        if m.kind != t.of[0]:
             raise DecError(f"{function.name}: `{name}` must be a {t.of[0]} model, {m.name!r} is a {m.kind} model")
         vocab = str(t.of[1])
         first = vocabs.setdefault(vocab, m)
@@ -130,8 +131,8 @@ class Session:
     """Models and parameters bound to one algorithm. State `per session` lives here.
 
     `machine` is the class that runs a request: `decgraph.backends.registry.machine("reference")`. With a `tokenizer`
-    (runtime/text.py) results have text, and stop strings work. `externs`: a Python function for each extern. `batch`: how
-    many requests `generate` runs at a time where it is not told.
+    (runtime/text.py) results have text, and stop strings work. `externs`: a Python function for each extern. `batch`: the
+    default of `generate`'s number of requests at a time.
     """
 
     def __init__(
@@ -162,9 +163,9 @@ class Session:
         check_externs(module, self.function.name, self.externs)
         self.shared: dict[tuple[str, str], object] = {}
         self.defaults: RequestFields | None = None
-        """The sampling fields of requests that do not say them; None: what the first model's settings say."""
+        """Defaults of the requests' sampling fields; None: the first model's generation settings."""
         self.load_seconds = 0.0
-        """What making it took, for its results to say; set by whoever makes it."""
+        """How long making the session took, for its results to report; set by the caller that measured it."""
         for name, value in self.params.items():
             if isinstance(value, Grammar):
                 self.params[name] = value.over(tokenizer, end_of_text(self), next(iter(self.models.values())).vocab.size)
@@ -182,43 +183,47 @@ class Session:
         )
 
     def _in_tokens(self, params: Mapping[str, ParamValue], tokenizer: Tokenizing | None) -> dict[str, ParamValue]:
-        """Parameter values, where a text that is given for a vector of tokens, or is its default, is read by the
-        tokenizer."""
-        known = {p.name: p for p in self.function.params}
+        """Parameter values, with the tokenizer's ids for a text where a vector of tokens is wanted; defaults included."""
         out = dict(params)
-        texts = {n: p.default for n, p in known.items() if p.has_default and isinstance(p.default, str)}
-        for name, value in {**texts, **params}.items():
-            if name in known and tokenizer is not None and is_text(known[name], value):
-                out[name] = list(tokenizer.encode(str(value)))
+        for p in self.function.params if tokenizer is not None else ():
+            value = params.get(p.name, p.default if p.has_default else None)
+            if tokenizer is not None and is_text(p, value):
+                out[p.name] = list(tokenizer.encode(str(value)))
         return out
 
     def run(
         self,
-        request: Request,
+        prompt: Request | Prompt,
         *,
         listener: Listener | None = None,
         keep_events: bool = True,
         cache_key: Hashable | None = None,
+        **request: Unpack[RequestFields],
     ) -> Result:
-        """Run one request. Whatever is raised after the start, by a model or anything else that the run calls, is returned in
-        the result as a DecError that names the request and the line, with what was committed before it.
+        """Run one request: a `Request`, or a prompt (a text, token ids or messages) with the fields of a request.
+
+        An exception after the start, of a model or of anything else that the run calls, becomes the result's `error`: a
+        DecError that names the request and the line. The tokens committed before it are in the result.
 
         Without `keep_events` (and a listener) the result has statistics but no events, and the run is faster. Backend triton
-        decodes in graph mode then, also with a listener `runtime.trace.Commits(f)`, which hears only what is committed.
+        then decodes in graph mode, also with a listener `runtime.trace.Commits(f)`, which hears commits only.
 
-        cache_key: under which the KV cache stays after the run, for the next run with this key to go on from: what the two
-        prompts begin with alike is not computed again, unless the weights have changed. `forget` frees it.
+        cache_key: the KV cache stays under this key after the run, and the next run with the key continues from it: the
+        common beginning of the two prompts is not computed again, unless the weights have changed. `forget` frees it.
         """
+        if listener is not None and not callable(listener):
+            raise DecError(f"listener is {listener!r}; it must be a function of an event")
+        made = self._request(prompt, request)
         with self._alone():
-            run = self._start(request, listener, keep_events)
+            run = self._start(made, listener, keep_events)
             if cache_key is not None:
                 run.machine.reuse((self._caches, cache_key))
             return self._result(run, _outcome(run))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One thread at a time uses the session and its models. They are made again where the module of one has changed since
-        the last run; states `per session` then begin anew. Raises DecError for a module that cannot be used now."""
+        """Exclusive use of the session and its models. Where a model's module has changed since the last run, the models are
+        made again and states `per session` start again. Raises DecError for a module that can no longer be used."""
         with self._lock, own_modes():
             with making:
                 now = renewed_all(self._given)
@@ -229,24 +234,22 @@ class Session:
                 yield
 
     def begin(self, request: Request) -> Begun:
-        """A run for a caller that advances it by itself (`backends.torch.schedule.Schedule`), without events. It has states
-        `per session` of its own, so that it commits what it would in a session alone. Raises DecError for a request that no run
-        can begin with."""
+        """A run that the caller advances (`backends.torch.schedule.Schedule`), without events. It has its own states `per
+        session`, so that it commits the tokens that it would commit alone. Raises DecError for a request that cannot start."""
         return self._start(request, None, False, {})
 
     def ended(self, run: Begun, problem: BaseException | None) -> Result:
-        """The result of a run that `begin` gave, and that ended, with an error or without."""
+        """The result of a run that `begin` returned and that has ended, with or without an error."""
         return self._result(run, problem)
 
     def chat(self, system: str | None = None, **request: Unpack[RequestFields]) -> Conversation:
-        """A conversation: `.say(text)` is the model's answer, and its text so far stays in the cache (runtime/conversation.py).
-
-        system: the system message; the template may have one of its own where it is None. request: fields of every request.
+        """A conversation: `.say(text)` returns the model's answer, and the text so far stays in the KV cache
+        (runtime/conversation.py). system: the system message; None leaves it to the template. request: fields of every request.
         """
         return Conversation(self, system, request)
 
     def forget(self, cache_key: Hashable) -> None:
-        """Free the KV cache that runs with a key left; nothing happens for an unknown one."""
+        """Free the KV cache of a key; an unknown key is ignored."""
         with self._lock, alone(self.models.values()):
             self.machine.forget(self.models, (self._caches, cache_key))
 
@@ -263,20 +266,19 @@ class Session:
         commits_only: bool = False,
         **request: Unpack[RequestFields],
     ) -> list[Result]:
-        """Run many requests, at most `batch` at a time (default: the session's), and give their results in order.
+        """Run many requests, at most `batch` at a time (default: the session's), and return their results in order.
 
-        prompts: requests, or texts, token ids or messages of a chat, which become requests numbered by their place
-        (`request_id`) with the fields of `request` (max_tokens, temperature, ...). budget: bytes that each model's keys and
-        values may take; what does not fit at once goes one after the other. progress: on stderr, a bar at a terminal and
-        else a line every ten seconds.
-        Runs join and leave as they end; each commits the tokens it would have got alone (its noise is keyed by its
-        `request_id` and seed). `listener(number, event)` hears the events of all, with `commits_only` as
-        in `stream`; `finished(number, result)` is told of each as it ends. A failed request has its error in its result; after
-        Ctrl-C unfinished results are marked "interrupted".
-        Raises DecError for a request that no run can begin with.
+        prompts: requests, or texts, token ids or messages of a chat; these become requests with the fields of `request`
+        (max_tokens, temperature, ...) and their place as `request_id`. budget: the most bytes of each model's keys and values;
+        requests beyond it wait. progress: shown on stderr, as a bar at a terminal and else as a line every ten seconds.
+        A run starts when another one ends. Each commits the tokens that it would commit alone, since its noise is keyed by
+        `request_id` and seed. `listener(number, event)` gets the events of all runs (commits_only: as in `stream`), and
+        `finished(number, result)` each result when its run ends. A failed request has its error in its result; after Ctrl-C
+        the unfinished results have the reason "interrupted".
+        Raises DecError for a request that cannot start.
         """
-        asked = self._requests(prompts, request)
-        with self._alone(), shown.shown(self.function.name, quiet=not progress) as told:
+        requests = self._requests(prompts, request)
+        with self._alone(), shown.shown(self.function.name, quiet=not progress) as report:
             if budget is not None:
                 self.machine.limit_memory(self.models, budget)
             results: dict[int, Result] = {}
@@ -285,23 +287,26 @@ class Session:
                 results[number] = self._result(run, error)
                 if progress:
                     count = sum(len(result.tokens) for result in results.values())
-                    told(f"{len(results)} of {len(asked)} requests, {count} tokens", len(results), len(asked))
+                    report(f"{len(results)} of {len(requests)} requests, {count} tokens", len(results), len(requests))
                 if finished is not None:
                     finished(number, results[number])
 
-            def hearing(number: int) -> Callable[[Event], None] | None:
-                tell = None if listener is None else partial(listener, number)
-                return Commits(tell) if tell is not None and commits_only else tell
+            def listener_of(number: int) -> Callable[[Event], None] | None:
+                if listener is None:
+                    return None
+                return Commits(partial(listener, number)) if commits_only else partial(listener, number)
+
+            def ended_before(reason: str, error: DecError) -> Result:
+                return Result((), "", Stats(), reason, 0.0, error=error, placement=self.placement)
 
             runs: dict[int, Begun] = {}
 
             def waiting() -> Iterator[tuple[int, Backend]]:
-                for number, one in enumerate(asked):
+                for number, one in enumerate(requests):
                     try:
-                        runs[number] = self._start(one, hearing(number), keep_events)
+                        runs[number] = self._start(one, listener_of(number), keep_events)
                     except DecError as problem:
-                        error = fault(problem, request=title_of(one))
-                        results[number] = Result((), "", Stats.of([]), "error", 0.0, error=error, placement=self.placement)
+                        results[number] = ended_before("error", fault(problem, request=title_of(one)))
                         if finished is not None:
                             finished(number, results[number])
                         continue
@@ -310,24 +315,33 @@ class Session:
             try:
                 self.machine.run_many(waiting(), max(1, batch or self.batch), lambda n, _, error: done(n, runs[n], error))
             except KeyboardInterrupt as stop:
-                for number in range(len(asked)):
+                for number in range(len(requests)):
                     if number not in results and number in runs:
                         done(number, runs[number], stop)
                     elif number not in results:
-                        results[number] = Result(
-                            (), "", Stats.of([]), "interrupted", 0.0, error=DecError("interrupted"), placement=self.placement
-                        )
-            return [results[number] for number in range(len(asked))]
+                        results[number] = ended_before("interrupted", DecError("interrupted"))
+            return [results[number] for number in range(len(requests))]
 
     def _requests(self, prompts: Iterable[Request | Prompt], given: RequestFields) -> list[Request]:
-        """The requests of prompts, numbered by their place. Raises DecError for one that no run can begin with."""
-        asked: list[Request] = []
+        """The requests of prompts, numbered by their place. Raises DecError for one that cannot start."""
+        if isinstance(prompts, str | bytes | Mapping | Request) or not isinstance(prompts, Iterable):
+            raise DecError(f"{prompts!r} is not a list of prompts", hint="put a single prompt into a list: [prompt]")
+        made: list[Request] = []
         for i, p in enumerate(prompts):
             fields: RequestFields = {"request_id": i, **given}
-            asked.append(p if isinstance(p, Request) else request_for(self, p, **fields))
-        for one in asked:
+            made.append(p if isinstance(p, Request) else request_for(self, p, **fields))
+        for one in made:
             self._check(one)
-        return asked
+        return made
+
+    def _request(self, prompt: Request | Prompt, given: RequestFields) -> Request:
+        """The request of a prompt. Raises DecError for fields beside a `Request`, which has its own."""
+        if not isinstance(prompt, Request):
+            return request_for(self, prompt, **given)
+        if given:
+            raise DecError(f"{', '.join(given)} beside a Request, which has fields of its own",
+                           hint="give the prompt with these fields, or a Request that has them")  # fmt: skip
+        return prompt
 
     def _check(self, request: Request) -> None:
         refuse_unread(self.function, request, self.unread)
@@ -348,12 +362,10 @@ class Session:
         keep_events: bool,
         shared: dict[tuple[str, str], object] | None = None,
     ) -> Begun:
-        """A machine about to run a request. shared: states `per session` in the place of the session's own."""
+        """A run that is about to begin. shared: states `per session` to use instead of the session's own."""
         self._check(request)
         refuse_autocast(self.placement)
         events: list[Event] = []
-
-        keeps = keep_events or not self.machine.counts
 
         def hear(event: Event) -> None:
             events.append(event)
@@ -368,7 +380,7 @@ class Session:
                 self.models,
                 self.params,
                 request,
-                listener=hear if keeps else listener,
+                listener=hear if keep_events or not self.machine.counts else listener,
                 shared=self.shared if shared is None else shared,
                 externs=self.externs,
                 detokenizer=detokenizer,
@@ -383,7 +395,7 @@ class Session:
         return Begun(machine, request, events, time.perf_counter())
 
     def _result(self, run: Begun, problem: BaseException | None) -> Result:
-        """What a run gave, whole or cut short."""
+        """The result of a run that has ended. problem: the exception that cut it short."""
         if isinstance(problem, KeyboardInterrupt):
             error: DecError | None = DecError("interrupted")
             reason = "interrupted"
@@ -391,7 +403,7 @@ class Session:
             error, reason = fault(problem, request=title_of(run.request)), "error"
         else:
             error, reason = None, run.machine.reason
-            if reason == "context" and (why := bounded_by(self.models.values())):  # `generate` of transformers would go on
+            if reason == "context" and (why := bounded_by(self.models.values())):  # transformers would continue
                 error, reason = fault(DecError(why, hint="a shorter limit"), request=title_of(run.request)), "error"
         tokens, text = run.machine.committed_tokens(), ""
         if error is None:
@@ -401,7 +413,7 @@ class Session:
                 error, reason = fault(wrong, request=title_of(run.request), op="the log-probabilities"), "error"
         try:
             text = self.tokenizer.decode(tokens) if self.tokenizer is not None else ""
-        except Exception as wrong:  # the tokens are kept even without a text
+        except Exception as wrong:  # a result has its tokens even without a text
             if error is None:
                 error, reason = fault(wrong, request=title_of(run.request), op="the text of its tokens"), "error"
         seconds = time.perf_counter() - run.started
@@ -420,18 +432,25 @@ class Session:
         )  # fmt: skip
 
     def stream(
-        self, request: Request, *, cache_key: Hashable | None = None, commits_only: bool = False
+        self,
+        prompt: Request | Prompt,
+        *,
+        cache_key: Hashable | None = None,
+        commits_only: bool = False,
+        **request: Unpack[RequestFields],
     ) -> Iterator[Event | Result]:
-        """Run one request in a thread and yield its events as they happen, then its Result as the last item.
+        """Run one request, given as for `run`, in a thread. Yields its events as they happen, then its Result as the last item.
 
         Events are those of runtime/trace.py: drafted, accepted, rejected (and why), emitted, unmasked, committed. A
-        consumer that stops early ends the run at its next event. cache_key: as in `run`. commits_only: nothing but `Committed`
+        consumer that stops early ends the run at its next event. cache_key: as in `run`. commits_only: yields only `Committed`
         and `Stopped`, so that backend triton may decode in graph mode; the result has no events.
         """
 
+        made = self._request(prompt, request)
+
         def work(hear: Callable[[Event | Result], None]) -> None:
             listener = Commits(hear) if commits_only else hear
-            hear(self.run(request, listener=listener, keep_events=not commits_only, cache_key=cache_key))
+            hear(self.run(made, listener=listener, keep_events=not commits_only, cache_key=cache_key))
 
         for item in self._streamed(work):
             yield item
@@ -447,30 +466,30 @@ class Session:
         **request: Unpack[RequestFields],
     ) -> Iterator[tuple[int, Event | Result]]:
         """Run many requests together, as `generate` does, and yield (number, event) as events happen; the last item of each
-        request is its Result. commits_only: as in `stream`. Raises DecError for a request that no run can begin with.
+        request is its Result. commits_only: as in `stream`. Raises DecError for a request that cannot start.
 
-        A consumer that stops early ends all runs at the next event of one.
+        A consumer that stops early ends all runs at the next event of any of them.
         """
-        asked = self._requests(prompts, request)
+        requests = self._requests(prompts, request)
 
         def work(hear: Callable[[tuple[int, Event | Result]], None]) -> None:
             self.generate(
-                asked,
+                requests,
                 batch=batch,
                 listener=lambda number, event: hear((number, event)),
                 commits_only=commits_only,
                 finished=lambda number, result: hear((number, result)),
             )
 
-        left = len(asked)
-        for item in self._streamed(work) if asked else ():
+        left = len(requests)
+        for item in self._streamed(work) if requests else ():
             yield item
             left -= isinstance(item[1], Result)
             if not left:
                 return
 
     def _streamed(self, work: Callable[[Callable[[Item], None]], None]) -> Iterator[Item]:
-        """What `work`, in a thread, tells its listener, as it tells it; what it raises is raised here."""
+        """The items that `work` passes to its listener in another thread, as they come. Raises what `work` raises."""
         items: queue.SimpleQueue[Item | BaseException] = queue.SimpleQueue()
         stopped = threading.Event()
 
@@ -482,7 +501,7 @@ class Session:
         def run() -> None:
             try:
                 work(hear)
-            except BaseException as problem:  # whatever happened is raised where the items are read
+            except BaseException as problem:  # raised again in the consumer's thread
                 items.put(problem)
 
         thread = threading.Thread(target=run, name=f"decgraph {self.function.name}", daemon=True)

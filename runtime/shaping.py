@@ -34,8 +34,8 @@ Probs = np.ndarray | exact.Weights
 def raw_probs(scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None) -> Probs:
     """The distribution after `path` under the constraints alone: float64[V] or V exact numbers, summing to one.
 
-    `path` is the whole context, prompt included. `allow`, if given, is a set of tokens that the algorithm
-    itself allows here, on top of the request's. Raises DecError if the constraints leave nothing with mass.
+    `path` is the whole context, prompt included. `allow`, if given, is the set of tokens that the algorithm allows here; it
+    narrows the request's own. Raises DecError if no token with mass is left.
     """
     path = tuple(path)
     kept = _allowed(scores.size, path, request, allow)
@@ -45,7 +45,7 @@ def raw_probs(scores: Scores, path: Sequence[int], request: Request, allow: Coll
 
 
 def shaped_probs(scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None) -> Probs:
-    """What `~` and `verify` use: constraints, then the request's shaping. Otherwise as `raw_probs`."""
+    """The distribution that `~` and `verify` use: after the constraints and the request's shaping. Otherwise as `raw_probs`."""
     path = tuple(path)
     kept = _allowed(scores.size, path, request, allow)
     if scores.weights is not None:
@@ -54,8 +54,8 @@ def shaped_probs(scores: Scores, path: Sequence[int], request: Request, allow: C
 
 
 def adjusted(scores: Scores, path: Sequence[int], request: Request) -> Probs:
-    """Scores after the constraints, the processors, the penalties and the bias: float64[V], or V exact weights, whose
-    logarithms they are. Their sum means nothing, and there may be none with mass: a text that cannot go on."""
+    """Scores after the constraints, the processors, the penalties and the bias: float64[V], or V exact weights, of which the
+    scores are the logarithms. They are not normalised, and may all lack mass where a text cannot continue."""
     path = tuple(path)
     kept = _allowed(scores.size, path, request, None)
     if scores.weights is not None:
@@ -72,7 +72,7 @@ def forbidden(size: int, path: Sequence[int], request: Request) -> frozenset[int
 
 
 def _allowed(size: int, path: tuple[int, ...], request: Request, allow: Collection[int] | None) -> np.ndarray | None:
-    """bool[V], the tokens the constraints leave; None when nothing is constrained."""
+    """bool[V], the tokens that the constraints allow; None where there is no constraint."""
     generated = path[request.begins :]
     ends = request.eos if len(generated) < request.min_length else frozenset()
     if not (request.bans or ends or request.allow is not None or allow is not None):
@@ -97,7 +97,7 @@ def _ids(tokens: Collection[int], size: int) -> np.ndarray:
 
 
 def _counts(path: tuple[int, ...], request: Request) -> tuple[Counter[int], Counter[int]]:
-    """How often each token stands in the whole path, and in what was generated."""
+    """How often each token occurs in the whole path, and in the generated part."""
     return Counter(path), Counter(path[request.begins :])
 
 
@@ -136,7 +136,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def processed(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np.ndarray:
-    """The logits float64[V] after the request's processors. The meaning of every backend's own.
+    """The logits float64[V] after the request's processors, as every backend must compute them.
 
     Raises DecError for a processor that returns another shape, a NaN or +inf.
     """
@@ -158,7 +158,7 @@ def _shape_float(logits: np.ndarray, path: tuple[int, ...], request: Request) ->
         point = np.zeros(len(logits))
         point[int(np.argmax(logits))] = 1.0
         return point
-    # The shift by the maximum comes first: with a tiny temperature a quotient would overflow otherwise.
+    # The maximum is subtracted first, since the quotient by a tiny temperature would overflow.
     probs = _softmax((logits - logits.max()) / float(request.temperature))
     if request.top_k is None and request.top_p is None and request.min_p is None:
         return probs
@@ -167,7 +167,7 @@ def _shape_float(logits: np.ndarray, path: tuple[int, ...], request: Request) ->
         probs = _keep(probs, order[: request.top_k])
     if request.top_p is not None and request.top_p < 1:
         enough = np.cumsum(probs[order]) >= float(request.top_p)
-        # Rounding may leave the whole sum below p: then everything is needed.
+        # By rounding the whole sum may stay below p: then every token is needed.
         last = int(np.argmax(enough)) if enough.any() else len(order) - 1
         probs = _keep(probs, order[: last + 1])
     if request.min_p is not None:
@@ -208,7 +208,7 @@ def _amount(value: Amount) -> float:
 
 
 def _constrained(weights: exact.Weights, kept: np.ndarray | None) -> exact.Weights:
-    """The weights of the tokens kept, summing to one; a row of scores sums to one already."""
+    """The weights of the allowed tokens, normalised; without constraints a row sums to one already."""
     left = exact.masked(weights, kept)
     if any(isinstance(w, float) for w in left):
         raise _nan()
@@ -229,7 +229,7 @@ def _normal(weights: exact.Weights) -> exact.Weights:
 
 
 def _shape_exact(weights: exact.Weights, path: tuple[int, ...], request: Request) -> exact.Weights:
-    """All steps but top-p depend on ratios alone, so the weights are normalised once, at the end."""
+    """Shaped weights. Every step but top-p depends on ratios alone, so one normalisation at the end is enough."""
     weights = _penalised_exact(weights, path, request)
     if request.temperature == 0:
         best = max(range(len(weights)), key=lambda v: (weights[v], -v))

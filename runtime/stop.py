@@ -19,10 +19,9 @@ from decgraph.runtime.text import Detokenizer, Pending
 
 @dataclass(frozen=True)
 class StopState:
-    """Where the machine stands. `count` tokens were fed; `tail` is the end of their text, as much as a stop
-    string needs, and `hidden` says which of its characters spell special tokens; `matched` is the stop string that
-    ended the run and `over` how many characters that are shown stand from where it begins (they are not part of the
-    answer)."""
+    """A state of the machine. `count` tokens were fed. `tail` is the end of their text, as long as a stop string may need, and
+    `hidden` says which of its characters spell special tokens. `matched` is the stop string that ended the run, and `over` the
+    number of shown characters from its beginning on, which are not part of the answer."""
 
     request: Request = field(repr=False)
     detokenizer: Detokenizer | None = field(default=None, repr=False)
@@ -34,7 +33,7 @@ class StopState:
     tail: str = ""
     hidden: tuple[bool, ...] = ()
     pending: Pending = b""
-    path: tuple[int, ...] = ()  # the whole path, kept only for a request with `until`
+    path: tuple[int, ...] = ()  # the whole path, for a request with `until`
 
 
 class StopMachine:
@@ -60,7 +59,7 @@ class StopMachine:
         request, count = state.request, state.count + 1
         if token in request.eos:
             return replace(state, count=count, path=_longer(state, token), done=True, reason="eos")
-        if state.detokenizer is None and not request.until:  # what most texts are made of
+        if state.detokenizer is None and not request.until:  # the usual case, kept quick
             over = count >= request.max_tokens
             return StopState(request, None, count, over, "limit" if over else "")
         state = replace(state, count=count, path=_longer(state, token))
@@ -74,7 +73,7 @@ class StopMachine:
 
     @staticmethod
     def cut(state: StopState, tokens: Iterable[int]) -> tuple[tuple[int, ...], StopState]:
-        """Feeds tokens until the machine fires: the tokens committed, none if done, and the state after."""
+        """Feeds tokens until the machine fires. Returns the tokens that are committed, none if done, and the state after."""
         kept: list[int] = []
         for token in tokens:
             if state.done:
@@ -85,7 +84,7 @@ class StopMachine:
 
 
 def _longer(state: StopState, token: int) -> tuple[int, ...]:
-    """The path with one more token, where a request asks for it."""
+    """The path with one more token; () for a request without `until`."""
     return (*state.path, int(token)) if state.request.until else ()
 
 

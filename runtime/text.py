@@ -1,8 +1,7 @@
 """Text to tokens and back, and text that can be shown while it grows.
 
-Incremental text is built from bytes: every token stands for a byte string, and a character is shown when
-its last byte is known. So what was shown never changes, and showing token by token gives the same text as
-decoding at once.
+Incremental text is built from bytes: every token stands for a byte string, and a character is shown when its last byte has
+come. So text that was shown never changes, and token by token gives the same text as decoding at once.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
 LONG = 10_000
-"""Characters of a text whose encoding takes long enough for other threads to notice."""
+"""Characters of a text whose encoding takes so long that other threads should run meanwhile."""
 
 Pending = bytes  # the bytes of a character that is not complete yet
 
 
 @dataclass(frozen=True, eq=False)
 class Detokenizer:
-    """`pieces[token]` is the byte string that a token adds to the text; b"" for special tokens, whose spellings are `special`:
-    a stop string may be one."""
+    """`pieces[token]` is the byte string that a token adds to the text: b"" for special tokens. `special` has their spellings,
+    which stop strings may contain."""
 
     pieces: tuple[bytes, ...]
     special: Mapping[int, str] = field(default_factory=dict)
@@ -48,22 +48,21 @@ class Detokenizer:
         """The state after a token, and the characters it completes; U+FFFD for what is not UTF-8."""
         if not 0 <= token < len(self.pieces):
             return pending, ""  # padding rows of an embedding table have no text
-        known = pending + self.pieces[token]
-        text, read = codecs.utf_8_decode(known, "replace")
-        return known[read:], text
+        data = pending + self.pieces[token]
+        text, read = codecs.utf_8_decode(data, "replace")
+        return data[read:], text
 
     def finish(self, pending: Pending) -> str:
-        """What is left when no token follows: U+FFFD if a character was cut in the middle, else nothing."""
+        """The rest of the text when no token follows: U+FFFD if a character was cut in the middle, else ""."""
         return pending.decode("utf-8", "replace")
 
     def text(self, tokens: Iterable[int]) -> str:
-        """The text of whole tokens: what feeding them one by one and finishing gives."""
-        known = [self.pieces[t] for t in tokens if 0 <= t < len(self.pieces)]
-        return b"".join(known).decode("utf-8", "replace")
+        """The text of tokens, equal to that of feeding them one by one and finishing."""
+        return b"".join(self.pieces[t] for t in tokens if 0 <= t < len(self.pieces)).decode("utf-8", "replace")
 
 
 def pieces_of(tokens: Sequence[int], detokenizer: object) -> tuple[str, ...]:
-    """What each token adds to a text, which they make together; nothing where there is no detokenizer of ours to say it."""
+    """The part of their text that each token adds; () for a detokenizer that is not decgraph's."""
     if not isinstance(detokenizer, Detokenizer):
         return ()
     pending, pieces = detokenizer.start(), []
@@ -81,7 +80,7 @@ def detokenizer_of(pieces: Sequence[str | bytes]) -> Detokenizer:
 
 
 def whole(text: str) -> str:
-    """The text. Raises DecError for what UTF-8 cannot say: JSON and command lines can hold half of a surrogate pair."""
+    """The text itself. Raises DecError where UTF-8 cannot encode it: JSON and command lines may contain lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -97,14 +96,14 @@ def has_tokenizer(place: Path | None) -> bool:
 
 
 class DecoderEntry(TypedDict):
-    """A decoder as a tokenizer.json has it; a sequence holds others."""
+    """The entry `decoder` of a tokenizer.json; a sequence has `decoders`."""
 
     type: str
     decoders: NotRequired[list[DecoderEntry]]
 
 
 class AddedToken(TypedDict):
-    """A token beside the vocabulary as a tokenizer.json has it."""
+    """An entry of `added_tokens` in a tokenizer.json: a token outside the model's vocabulary."""
 
     id: int
     content: str
@@ -114,7 +113,7 @@ class AddedToken(TypedDict):
 
 
 class TokenizerFile(TypedDict, total=False):
-    """A tokenizer.json as far as it is read here."""
+    """The entries of a tokenizer.json that this file reads."""
 
     normalizer: object
     pre_tokenizer: object
@@ -162,29 +161,29 @@ class Tokenizer:
         return "tokens-" + hashlib.sha256(repr(entries).encode()).hexdigest()[:12]
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The token ids of a text, with what the tokenizer's template adds (a beginning-of-text token). Raises DecError for
-        half of a surrogate pair, which is no text."""
+        """The token ids of a text, with those that the tokenizer's template adds (a beginning-of-text token). Raises DecError
+        for a lone surrogate."""
         return tuple(self._encoded(whole(text), True))
 
     def encode_part(self, text: str) -> tuple[int, ...]:
-        """The token ids of a piece of a text, without what the tokenizer's template adds. Raises DecError as `encode`."""
+        """The token ids of a piece of a text, without those that the template adds. Raises DecError as `encode`."""
         return tuple(self._encoded(whole(text), False))
 
     def _encoded(self, text: str, special: bool) -> Sequence[int]:
         if len(text) < LONG:
             one = self._backend.encode(text, add_special_tokens=special)
-        else:  # `encode` keeps the interpreter to itself until it ends; this lets other threads go on
+        else:  # `encode` holds the interpreter's lock until it ends; this releases it
             (one,) = self._backend.encode_batch_fast([text], add_special_tokens=special)
         ids: Sequence[int] = one.ids
         return ids
 
     def fewest(self, text: str) -> int:
-        """A number of tokens that a text has at least, without encoding it; 0 where the tokenizer does not let it be known."""
+        """A lower bound of the number of a text's tokens, found without encoding it; 0 where the tokenizer allows no bound."""
         return -(-len(text.encode("utf-8", "replace")) // self._longest) if self._longest else 0
 
     @cached_property
     def _longest(self) -> int:
-        """The most bytes of a text that one token stands for; 0 where tokens are not the text's own bytes."""
+        """The most bytes of a text that one token covers; 0 where tokens are not the text's own bytes."""
         spec = self._spec
         cuts = spec.get("normalizer") or "Removed" in json.dumps(spec.get("pre_tokenizer"))
         if cuts or "ByteLevel" not in _decoders(spec.get("decoder")):
@@ -203,7 +202,7 @@ class Tokenizer:
         return None if found is None else int(found)
 
     def spelled(self, token: int) -> str | None:
-        """What a token is called in the vocabulary, or None."""
+        """The spelling of a token in the vocabulary, or None."""
         found = self._backend.id_to_token(token)
         return None if found is None else str(found)
 
@@ -232,8 +231,8 @@ class Tokenizer:
 
 
 def tokenizer_of(home: Path | None) -> Tokenizer | None:
-    """The tokenizer in a model's folder or GGUF file, or None; the same one as long as the file is what it was. Raises DecError
-    for one that cannot be read."""
+    """The tokenizer in a model's folder or GGUF file, or None; the same object until the file changes. Raises DecError for one
+    that cannot be read."""
     if home is None or not has_tokenizer(home):
         return None
     found = (home if home.is_file() else home / "tokenizer.json").stat()
@@ -241,10 +240,10 @@ def tokenizer_of(home: Path | None) -> Tokenizer | None:
 
 
 def vocabulary(home: Path | None, size: int, named: Vocab | None = None) -> Vocab:
-    """The vocabulary of a model with so many scores (0: nobody says): that of the tokenizer in its folder, named by a digest of
-    its entries; else `named`, where that has as many tokens; else the model's ids.
+    """The vocabulary of a model with `size` scores (0: unknown): that of the tokenizer in its folder, named by a digest of its
+    entries; else `named`, if that has as many tokens; else plain ids.
 
-    An output matrix is often padded; rows past the tokenizer's size are not tokens.
+    An output matrix is often padded: rows beyond the tokenizer's size are not tokens.
     """
     tokenizer = tokenizer_of(home)
     if tokenizer is not None:
@@ -259,8 +258,8 @@ def _kept(folder: str, state: tuple[int, int, int]) -> Tokenizer:
 
 @lru_cache(maxsize=2)
 def _read(path: str, state: tuple[int, int, int]) -> tuple[Backend, TokenizerFile]:
-    """The library's tokenizer and the JSON of a file in this state. Kept, for a start asks twice: for the vocabulary of a model
-    and for its text."""
+    """The library's tokenizer and the JSON of a file in this state. Cached: a start needs the vocabulary of a model and its
+    tokenizer."""
     from tokenizers import Tokenizer
 
     if gguf.is_file(path):
@@ -307,6 +306,6 @@ def _word_piece(piece: str) -> bytes:
 
 
 def _metaspace(piece: str) -> bytes:
-    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
-        return bytes([int(piece[3:5], 16)])
+    if re.fullmatch("<0x[0-9A-Fa-f]{2}>", piece):
+        return bytes.fromhex(piece[3:5])
     return piece.replace("\u2581", " ").encode()

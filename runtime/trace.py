@@ -118,17 +118,17 @@ Event = Drafted | DraftEnded | Pruned | Accepted | Rejected | Emitted | Unmasked
 
 
 class Commits:
-    """A listener to what is committed alone: `tell` hears `Committed` and `Stopped`. A run with such a listener may decode in
-    graph mode, which has no other events, and whose tokens are told whenever the host looks at the device.
+    """A listener to commits alone: `tell` is called with `Committed` and `Stopped`. A run with such a listener may decode in
+    graph mode, which has no other events, and whose tokens arrive whenever the host looks at the device.
 
-    A run that is begun anew, in eager mode, commits the same tokens again: each is told once.
+    A run that starts again in eager mode commits its first tokens again; `tell` gets each of them once.
     """
 
     def __init__(self, tell: Callable[[Event], None]) -> None:
         self._tell, self._told, self._count = tell, 0, 0
 
     def begin(self) -> None:
-        """The next token that is committed is the run's first."""
+        """The run starts: the next committed token is its first."""
         self._count = 0
 
     def __call__(self, event: Event) -> None:
@@ -199,67 +199,44 @@ class Stats:
     @staticmethod
     def of(events: Iterable[Event]) -> Stats:
         """The statistics of a run's events, in the order they happened."""
-        tokens = target = draft = drafted = unmasked = remasked = 0
-        stopped = ""
-        calls: dict[str, int] = {}
-        errors: dict[str, int] = {}
-        tested: dict[int, int] = {}
-        accepted: dict[int, int] = {}
+        tally = Tally()
         open_depth = 0  # siblings rejected at one depth are one test, closed by an acceptance or an emission
-        last: list[tuple[int, bool]] = []  # the tests since the last commit: depth, and whether one was accepted
         for e in events:
             match e:
                 case ModelCall():
-                    calls[e.model] = calls.get(e.model, 0) + 1
-                    target += e.role == "target"
-                    draft += e.role == "draft"
+                    tally.call(e.model, e.role == "target")
                     open_depth = 0
                 case Drafted():
-                    drafted += 1
+                    tally.drafted += 1
                 case DraftEnded():
-                    errors[e.error] = errors.get(e.error, 0) + 1
+                    tally.errors[e.error] = tally.errors.get(e.error, 0) + 1
                 case Pruned():
-                    drafted -= e.dropped
+                    tally.drafted -= e.dropped
                 case Rejected():
                     if e.depth != open_depth:
-                        last.append((e.depth, False))
+                        tally.test(e.depth, False)
                         open_depth = e.depth
                 case Accepted():
                     if e.depth == open_depth:
-                        last.pop()
-                    last.append((e.depth, True))
+                        tally.last.pop()
+                    tally.test(e.depth, True)
                     open_depth = 0
                 case Emitted():
                     open_depth = 0
                 case Committed():
                     open_depth = 0
-                    tokens += len(e.tokens)
-                    _settle(last, len(e.tokens) if e.cut else None, tested, accepted)
+                    tally.commit(len(e.tokens), bool(e.cut))
                 case Unmasked():
-                    unmasked += 1
+                    tally.unmasked += 1
                 case Remasked():
-                    remasked += 1
+                    tally.remasked += 1
                 case Stopped():
-                    stopped = e.reason
-        _settle(last, None, tested, accepted)
-        depths = range(1, max(tested, default=0) + 1)
-        return Stats(
-            tokens=tokens,
-            target_calls=target,
-            draft_calls=draft,
-            drafted=drafted,
-            unmasked=unmasked,
-            remasked=remasked,
-            tested=tuple(tested.get(d, 0) for d in depths),
-            accepted=tuple(accepted.get(d, 0) for d in depths),
-            stopped=stopped,
-            calls=calls,
-            draft_errors=errors,
-        )
+                    tally.stopped = e.reason
+        return tally.stats()
 
 
 def _settle(last: list[tuple[int, bool]], end: int | None, tested: dict[int, int], accepted: dict[int, int]) -> None:
-    """Count tests, those up to the depth `end` (None: all): drafts after the end of a text do not count."""
+    """Count the tests up to the depth `end` (None: all of them): drafts after the end of a text do not count."""
     for depth, taken in last:
         if end is None or depth <= end:
             tested[depth] = tested.get(depth, 0) + 1
@@ -269,7 +246,7 @@ def _settle(last: list[tuple[int, bool]], end: int | None, tested: dict[int, int
 
 
 class Tally:
-    """A run's statistics without its events: the counters of a backend without an event listener."""
+    """Counters of a run: `Stats.of` fills them from events, and a backend that nobody listens to counts in them directly."""
 
     __slots__ = ("tokens", "target", "draft", "drafted", "unmasked", "remasked", "tested", "accepted", "stopped", "calls",
                  "last", "errors")  # fmt: skip
@@ -280,7 +257,7 @@ class Tally:
         self.accepted: dict[int, int] = {}
         self.calls: dict[str, int] = {}
         self.errors: dict[str, int] = {}
-        self.last: list[tuple[int, bool]] = []
+        self.last: list[tuple[int, bool]] = []  # the tests since the last commit: depth, and whether a draft was accepted
         self.stopped = ""
 
     def call(self, model: str, target: bool) -> None:
@@ -292,11 +269,11 @@ class Tally:
             self.draft += 1
 
     def test(self, depth: int, accepted: bool) -> None:
-        """Verification came to the drafts at a depth (1: children of the root), and accepted one or none."""
+        """Verification tested the drafts at a depth (1: children of the root) and accepted one or none."""
         self.last.append((depth, accepted))
 
     def commit(self, tokens: int, cut: bool) -> None:
-        """So many tokens were committed; `cut`: the run ended before more of them."""
+        """`tokens` tokens were committed. cut: the run ended before the rest of them."""
         self.tokens += tokens
         if self.last:
             _settle(self.last, tokens if cut else None, self.tested, self.accepted)

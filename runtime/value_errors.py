@@ -1,7 +1,7 @@
 """Messages for errors in a program's values at run time: an index out of range, lengths that do not agree.
 
-Operations raise most of them themselves (an `OpError` with its hint). This file translates the errors of NumPy and torch about
-values whose lengths are dynamic; the original exception stays the cause.
+Operations raise most of them themselves (an `OpError` with its hint). This file translates those that NumPy and torch raise for
+values of dynamic lengths; the original exception stays the cause.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EMPTY = re.compile(r"empty sequence|zero-size|empty array|of empty|no identity|
 
 
 def reworded(error: BaseException) -> tuple[str, str] | None:
-    """(The message, the hint), None for errors that do not concern a program's values."""
+    """The message and the hint for an error; None if it does not concern a program's values."""
     text = str(error).strip()
     hit = _OUTSIDE.search(text)
     if isinstance(error, LookupError) and hit is not None:

@@ -85,7 +85,7 @@ async def model(name: str, request: Request) -> dict[str, Any]:
 
 
 def _model(service: Service, name: str) -> dict[str, Any]:
-    session = service.catalogue.sessions[name.partition(":")[2] or service.catalogue.default]
+    session = service.catalogue.session(name)
     lies = session.placement
     return {"id": name, "object": "model", "created": int(service.began), "owned_by": "decgraph",
             "algorithm": session.function.name, "max_model_len": window(session, service.limits),

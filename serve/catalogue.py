@@ -92,6 +92,13 @@ class Catalogue:
         """What `model` may be: the name alone, and with each algorithm."""
         return [self.name, *(f"{self.name}:{one}" for one in self.algorithms)]
 
+    def parts(self, model: str) -> tuple[str, str]:
+        """The name and the algorithm ("": none) in what a client calls `model`. The name may have colons of its own."""
+        if model == self.name:
+            return model, ""
+        name, _, chosen = model.rpartition(":") if model.startswith(f"{self.name}:") else model.partition(":")
+        return name, chosen
+
     def models(self) -> list[Model]:
         """Every model, each once."""
         found = {id(m): m for s in self.sessions.values() for m in map(original_of, s.models.values())}
@@ -99,7 +106,7 @@ class Catalogue:
 
     def session(self, model: str, algorithm: str | None = None, params: Mapping[str, Any] | None = None) -> Session:
         """The session that a request names. Raises `UnknownName`, and DecError for wrong parameters."""
-        name, _, chosen = model.partition(":")
+        name, chosen = self.parts(model)
         if name != self.name:
             raise UnknownName(f"the model {model!r} does not exist here", hint=f"it is one of {', '.join(self.ids())}")
         if chosen and algorithm is not None and chosen != algorithm:

@@ -408,7 +408,7 @@ def _fields(body: Common, session: Session, tools: Tools | None) -> RequestField
 
 
 def _bias(given: dict[str, float]) -> dict[int, float]:
-    if wrong := [token for token in given if not (token.isascii() and token.isdigit())]:
+    if wrong := [token for token in given if not (token.isascii() and token.isdigit() and len(token) <= 20)]:
         raise Refusal(400, f"`logit_bias` maps token ids to amounts, and {wrong[0][:40]!r} is no token id", param="logit_bias")
     return {int(token): amount for token, amount in given.items()}
 

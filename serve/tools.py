@@ -221,13 +221,18 @@ def _tags(text: str, format: Format, schemas: Mapping[str, Any]) -> list[Call]:
     out: list[Call] = []
     for part in re.split("|".join(map(re.escape, (format.begin, *format.more))), text)[1:]:
         if end in part and (found := re.match(name, part)) is not None:
-            kinds = schemas.get(found[1], {}).get("properties") or {}
+            kinds = _object(schemas.get(found[1], {}).get("properties"))
             given: dict[str, Any] = {
-                key.strip(): value if (kinds.get(key.strip()) or {}).get("type") == "string" else _value(value)
+                key.strip(): value if _object(kinds.get(key.strip())).get("type") == "string" else _value(value)
                 for key, value in re.findall(argument, part[: part.index(end)], re.S)
             }
             out.append((found[1], json.dumps(given, ensure_ascii=False)))
     return out
+
+
+def _object(part: Any) -> dict[str, Any]:
+    """A part of a client's schema that should be an object; empty for anything else."""
+    return part if isinstance(part, dict) else {}
 
 
 def _value(text: str) -> Any:
@@ -288,7 +293,7 @@ def grammar_of(format: Format, tools: Sequence[Tool], *, parallel: bool, special
 def _definitions(schemas: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     """The definitions that schemas refer to from their roots, which are no roots any more."""
     found = {
-        word: {k: v for _, schema in schemas for k, v in (schema.get(word) or {}).items()} for word in ("$defs", "definitions")
+        word: {k: v for _, schema in schemas for k, v in _object(schema.get(word)).items()} for word in ("$defs", "definitions")
     }
     return {word: made for word, made in found.items() if made}
 

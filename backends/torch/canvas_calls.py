@@ -64,12 +64,12 @@ class CanvasMemory:
     def layer(self, index: int) -> CanvasMemory:
         """One layer, to be cut and put back. Raises DecError for one that it does not have."""
         check_layer(index, self.layers, self.which)
-        return replace(self, memory=self.memory.layer(index), which=index)
+        return replace(self, memory=self.memory[index], which=index)
 
     def put(self, part: CanvasMemory, index: int) -> CanvasMemory:
         """With one layer replaced, by a layer or by that layer of a memory. Raises DecError for one that it does not have."""
         check_layer(index, self.layers, self.which)
-        return replace(self, memory=self.memory.put(index, (part.layer(index) if part.which is None else part).memory))
+        return replace(self, memory=self.memory.with_layer(index, (part.layer(index) if part.which is None else part).memory))
 
     def scores(self, queries: object, at: object) -> Sequence[Number]:
         """The meaning of `memory.scores`."""

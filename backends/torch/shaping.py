@@ -133,7 +133,7 @@ def _allowed(allow: Allow, texts: Prefixes, row: int, size: int) -> np.ndarray:
     key = (texts.state(allow, row), size)
     if key not in masks:
         masks[key] = np.zeros(size, bool)
-        masks[key][_ids(allow.allowed(key[0]), size)] = True
+        masks[key][_ids(allow.permitted(key[0]), size)] = True
     return masks[key]
 
 

@@ -186,6 +186,8 @@ class LaneSettings:
             table = np.full((self.states + 1, self.vocab), -1, dtype=np.int16)
             if not isinstance(allow, Automaton) or isinstance(allow, OfText):
                 table[0] = 0  # everything is allowed, and nothing leads back
+            elif allow.start in allow.live:
+                table[0, : len(allow.next[0])] = 0
             if isinstance(allow, Automaton):
                 if self.vocab not in allow.tables:
                     allow.tables[self.vocab] = _table_of(allow, self.vocab)
@@ -219,8 +221,7 @@ class LaneSettings:
         inside = (token >= 0) & (token < self.vocab)
         lane = torch.arange(self.batch, device=self.table.device)[:, None]
         after = self.table.flatten()[(lane * (self.states + 1) + state) * self.vocab + token.clamp(0, self.vocab - 1)].long()
-        after = torch.where(after < 0, -after - 1, after)  # a state that no accepting one follows is written as its complement
-        return torch.where(inside, after, 0)
+        return torch.where(inside, after.clamp(min=0), 0)
 
     def _allowed(self, where: RowPlace) -> Tensor:
         """bool[B, R, V]: the tokens that every lane's automaton allows after its rows."""
@@ -232,18 +233,16 @@ class LaneSettings:
                 state = torch.where(counted, self._stepped(state, path[..., d]), state)
         lane = torch.arange(self.batch, device=self.table.device)[:, None]
         known = self.table.flatten(0, 1)[lane * (self.states + 1) + state] > 0
-        return known | ((state == 0) & (self.table[:, 0, :1] == 0))[..., None]
+        return known | ((state == 0)[..., None] & (self.table[:, :1] == 0))
 
 
 def _table_of(allow: Automaton, vocab: int) -> np.ndarray:
-    """int16[states, V], states counted from 1: the state after, its complement where no accepting state can be reached from it,
-    and -1 where there is none."""
+    """int16[states, V], states counted from 1: the state after, and -1 where no accepting state can be reached from there."""
     given = np.array(allow.next, dtype=np.int64)[:, :vocab]
     table = np.full((len(given), vocab), -1, dtype=np.int64)
     table[:, : given.shape[1]] = given
     live = np.isin(np.arange(len(given)), list(allow.live))
-    table = np.where(table < 0, -1, np.where(live[table], table + 1, -(table + 1) - 1))
-    return table.astype(np.int16)
+    return np.where((table >= 0) & live[table], table + 1, -1).astype(np.int16)
 
 
 def shape(settings: LaneSettings, logits: Tensor, where: RowPlace, face: str = "shaped", allow: Tensor | None = None) -> Tensor:

@@ -141,18 +141,18 @@ def type_of(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
     )
 
 
+WORDS = {"yes": True, "true": True, "no": False, "false": False, "none": None, "inf": "inf"}
+"""Constants that are words."""
+
+
 def literal(lw: Lowering, e: S.Expr, what: str) -> Constant:
     """The plain value of a constant expression (numbers, text, yes/no, sums of these)."""
     if isinstance(e, S.Number):
         return e.value
     if isinstance(e, S.String):
         return e.value
-    if isinstance(e, S.Name) and e.name in ("yes", "no", "true", "false"):
-        return e.name in ("yes", "true")
-    if isinstance(e, S.Name) and e.name == "none":
-        return None
-    if isinstance(e, S.Name) and e.name == "inf":
-        return "inf"
+    if isinstance(e, S.Name) and e.name in WORDS:
+        return WORDS[e.name]
     if isinstance(e, S.Unary) and e.op == "-":
         v = literal(lw, e.operand, what)
         return "-inf" if v == "inf" else ARITHMETIC["-"](0, v)

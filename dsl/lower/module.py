@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.diagnostics import Diagnostic
+from decgraph.dsl.diagnostics import Diagnostic, did_you_mean
 from decgraph.dsl.lower.calls import ACCEPTS
-from decgraph.dsl.lower.declare import SCALARS, at_most, literal, type_of
+from decgraph.dsl.lower.declare import SCALARS, WORDS, at_most, literal, type_of
 from decgraph.dsl.lower.expr import expr
 from decgraph.dsl.lower.flow import suite
 from decgraph.dsl.lower.labels import findings
@@ -271,8 +271,12 @@ class ModuleLowering:
         if len(s.spec.args) > len(spec.params):
             lw.fail(s.spec.span, f"{spec.name} takes {len(spec.params)} parameters", code="E260")
         for name, a in pairs:
-            if name not in {p.name for p in spec.params}:
-                lw.fail(s.spec.span, f"{spec.name} has no parameter `{name}`", code="E260")
+            if name not in (has := [p.name for p in spec.params]):
+                advice = did_you_mean(name, has, f"it has {', '.join(has)}")
+                lw.fail(s.spec.span, f"{spec.name} has no parameter `{name}`", advice, code="E260")
+            if isinstance(a, S.Name) and a.name not in WORDS and a.name not in lw.env:
+                advice = did_you_mean(a.name, lw.env, "a parameter of the algorithm, or a constant")
+                lw.fail(a.span, f"`{a.name}` is not defined", advice, code="E230")
             if isinstance(a, S.Name) and a.name in lw.env:
                 args.append((name, ("param", a.name)))
             else:

@@ -9,7 +9,7 @@ from decgraph.ir.types import Type, TypeError_, join, parse_type
 _IR_TYPE = re.compile(r"\b[a-z]+(?:<[^<> ]*>(?:\[[^\] ]*\])?|\[[a-z][^\] ]*\])")
 
 
-FLOAT_IN_INT = "`/` gives a float: `int(x)` cuts it off; or declare it as float"
+FLOAT_IN_INT = "`int(x)` cuts a float off; or declare it as float"
 
 
 def unfit(declared: Type, got: Type) -> bool:

@@ -47,6 +47,8 @@ class Scatter:
                 f"an index must be a whole number, a token, a node or a position, got {i}",
             )
             need(i.elem != "bool" or len(i.dims) == 1, f"a condition as an index is a mask over one dimension, got {i}")
+        for i, d in zip(ix, v.dims):
+            need(i.elem != "node" or d.kind != "vocab", f"{v} does not range over nodes", "a node's token: t.token[n]")
         each = max((i.dims for i in ix), key=len, default=())
         need(
             len(x.dims) <= len(each) + len(v.dims) - len(ix),

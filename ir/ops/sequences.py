@@ -92,6 +92,11 @@ class Gather:
                     f"a {i.elem} cannot look into {v}: numbers do not know which {i.elem}s they are of",
                     "distributions and draws know: p.raw[i][x[i]] for s[i] after s = p.raw[x]; or count: s[k] is that of b[k]",
                 )
+            need(
+                i.elem != "token" or d.kind not in ("nodes", "part", "cells"),
+                f"a token is no place in {v}",
+                "values at nodes or positions are read by a node, a position or a whole number",
+            )
             if i.elem == "token" and d.kind == "vocab" and d.of and i.vocab:
                 need(d.of == i.vocab, f"a token of vocabulary {i.vocab} indexes vocabulary {d.of}")
         if attrs.get("axis"):
@@ -281,6 +286,12 @@ class Concat:
             inner = joined([t.item if t.elem == "list" else (t.drop() if t.dims else t) for t in (a, b)], "++")
             return (listing(inner),)
         if a.elem == "path" or b.elem == "path" or "node" in (a.elem, b.elem) and a.elem != b.elem:
+            for t in (a, b):
+                need(
+                    t.elem != "node" or t.of[0] == "ctx" and not t.dims,
+                    f"++ of {a} and {b}: nodes are places in a tree, and no tokens",
+                    "their tokens: t.token[ns]; those on the way to one: t.token[t.path[n]]",
+                )
             return (Type("path", (a.vocab or b.vocab or "V",)),)
         need("none" not in (a.elem, b.elem), "nothing cannot be joined to a vector", "leave it out with `if`, or start with []")
         va = a if a.dims else a.over(Dim("k", "", 1))

@@ -71,7 +71,13 @@ class IndexAsk:
         if what == "get":
             _need_key(place or types[0])
         if place is not None and what in ("has", "matched", "after", "path", "score"):
-            if place.elem not in ("node", "position"):
+            if place.elem in ("node", "position"):
+                need(
+                    not place.dims,
+                    f"an index is asked at one place, got {place}",
+                    "for each node: for n in t.leaves: grow chain(seen.path(n, ...)) at n; a row of tokens: seen(t.token[ns])",
+                )
+            else:
                 need_tokens(
                     place, f".{what}" if what != "score" else "an index", "seen.path(ctx, ...), seen.has(xs), seen(ctx)"
                 )

@@ -392,6 +392,10 @@ class Contains:
             types[0].elem in whole and (types[1].elem == "set" or of.elem in whole),
             f"`in` compares tokens, nodes, positions or whole numbers, got {types[0]} and {types[1]}",
         )
+        need(
+            types[1].elem == "set" or join(numeric(types[0]).scalar, numeric(of).scalar) is not None,
+            f"{types[0]} cannot be among {types[1]}",
+        )
         return (Type("bool", (), types[0].dims),)
 
     @staticmethod

@@ -8,7 +8,18 @@ from typing import SupportsInt, TypeVar
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Op, Region, Value
-from decgraph.runtime.models.interface import Memory, Model, Path, Row, Scores, check_family, check_path, check_vocab
+from decgraph.runtime.models.interface import (
+    Memory,
+    Model,
+    OfTarget,
+    Path,
+    Row,
+    Scores,
+    check_family,
+    check_path,
+    check_vocab,
+    first_computed,
+)
 from decgraph.runtime.models.speaking import Speaking
 
 
@@ -101,7 +112,7 @@ class _Partial(Model):
         return [self.states(path, given)[len(path) - 1] for path in paths]
 
 
-class Upto(_Partial):
+class Upto(_Partial, OfTarget[Model]):
     """`target.upto(l)`: the states entering layer l; after_norm: those after the last norm, `target.upto(l, norm = yes)`."""
 
     def __init__(self, target: Model, layer: int, *, after_norm: bool = False) -> None:
@@ -109,9 +120,6 @@ class Upto(_Partial):
         self.target, self.layer, self.after_norm = target, layer, after_norm
         if layer != target.layers:  # the last states are read, but no layer's
             target.check_entered(layer)
-
-    def target_or_self(self) -> Model:
-        return self.target
 
     def hidden_states(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
         """The state at the end of each path after the first `layer` layers, those that the model runs."""
@@ -139,7 +147,7 @@ class Applied(_Partial):
         return self.adapter.apply(self.inner.states(path, given))
 
 
-class Headed(Model):
+class Headed(OfTarget[Model]):
     """`target.head(inner)`: a causal model that reads the states of a layers model with the target's head. bare: without the
     norm before it."""
 
@@ -154,12 +162,6 @@ class Headed(Model):
         self.layers, self.exact, self.family = inner.layers, target.exact, inner.family
         self.target, self.inner = target, inner
 
-    def holder(self) -> object:
-        return self.target.holder()
-
-    def target_or_self(self) -> Model:
-        return self.target
-
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         # An adapter with a final norm of its own hands on states that have been through it.
         normed = isinstance(self.inner, Applied) and self.inner.adapter.own_norm
@@ -167,7 +169,7 @@ class Headed(Model):
         return [read(self.inner.states(path, given)[len(path) - 1]) for path in paths]
 
 
-class Since(Model):
+class Since(OfTarget[Model]):
     """`target.since(l, inner)`: the target's layers from l on, and its head, over the states of a layers model or of a head on
     its features. Positions that `given` covers keep its keys and values; the states after it are `inner`'s."""
 
@@ -181,12 +183,6 @@ class Since(Model):
         self.layers, self.family = target.layers, target.family
         self.target, self.layer, self.inner = target, layer, inner
 
-    def holder(self) -> object:
-        return self.target.holder()
-
-    def target_or_self(self) -> Model:
-        return self.target
-
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         return [self._one(path, given) for path in paths]
 
@@ -196,8 +192,7 @@ class Since(Model):
         if given is None and self.inner.kind == "features":  # what it is called on where nothing is said
             given = self.target.memory(path[:-1])
         states = self.inner.states(path, given)
-        first = 0 if given is None else min(given.length, len(path) - 1)
-        fresh = {i: states[i] for i in range(first, len(path))}
+        fresh = {i: states[i] for i in range(first_computed(path, given), len(path))}
         return self.target.forward_from(self.layer, fresh, given)
 
 

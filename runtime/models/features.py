@@ -18,10 +18,22 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.interface import Cell, Memory, Model, Path, Row, Scores, SoftCell, check_family, check_path
+from decgraph.runtime.models.interface import (
+    Cell,
+    Memory,
+    Model,
+    OfTarget,
+    Path,
+    Row,
+    Scores,
+    SoftCell,
+    check_family,
+    check_path,
+    first_computed,
+)
 
 
-class Features(Model):
+class Features(OfTarget[Model]):
     """A features model of `target`. A subclass implements `_feature`, the newest slot's from all so far."""
 
     def __init__(self, target: Model, name: str) -> None:
@@ -29,12 +41,6 @@ class Features(Model):
         self.name, self.target = name, target
         self.vocab, self.context = target.vocab, target.context
         self.layers, self.exact, self.family = target.layers, target.exact, target.family
-
-    def holder(self) -> object:
-        return self.target.holder()
-
-    def target_or_self(self) -> Model:
-        return self.target
 
     def _feature(self, pairs: Sequence[tuple[Row, int | SoftCell]]) -> Row:
         """The feature at the last of `pairs` (feature or None, token), which attends to all of them."""
@@ -50,32 +56,22 @@ class Features(Model):
         return self._own(path, given)
 
     def read_state(self, state: np.ndarray) -> Scores:
-        made: Scores = self.target.read_state(state)
-        return made
+        return self.target.read_state(state)
 
     def _own(self, path: Path, given: Memory | None) -> dict[int, Row]:
         path = check_path(self, path)
         memory = self.target.memory(path[:-1]) if given is None else given
         check_family(self, memory)
-        known = min(memory.length, len(path) - 1)
-        if known and known - 1 not in memory.features:
-            raise DecError(f"{self.name!r} needs the target's feature of position {known - 1}, which was evicted")
         own: dict[int, Row] = {}
-        pairs: list[tuple[Row, int | SoftCell]] = [] if known else [(None, path[0])]
-        for j in range(1, known + 1):
-            if j - 1 in memory.features:
-                pairs.append((memory.features[j - 1], path[j]))
-        for j in range(known, len(path)):
-            if j > known:
-                pairs.append((own[j - 1], path[j]))
-            own[j] = self._feature(pairs)
+        for j in range(first_computed(path, memory), len(path)):
+            own[j] = self.feature(path[: j + 1], memory, own)
         return own
 
     def feature(self, path: Sequence[Cell], memory: Memory, own: Mapping[int, Row]) -> Row:
         """The head's own feature at the end of a path, from the target's features in `memory` and from its `own` ones after
         the root, by position. Raises DecError if the memory lost the feature that the root's slot reads."""
         path = check_path(self, path)
-        check_known(self, memory, known := min(memory.length, len(path) - 1))
+        check_known(self, memory, known := first_computed(path, memory))
         pairs: list[tuple[Row, int | SoftCell]] = [] if known else [(None, path[0])]
         pairs += [(memory.features[j - 1], path[j]) for j in range(1, known + 1) if j - 1 in memory.features]
         pairs += [(own[j - 1], path[j]) for j in range(known + 1, len(path))]

@@ -30,7 +30,7 @@ _SAID = {*STORED.values(), "double", "float", "half", "float8_e4m3fn", "float8_e
 """What a configuration may say of its dtype, as torch names it."""
 
 _LAYERS = ("num_hidden_layers", "num_layers", "n_layer")
-_COUNTS = {"vocab_size": 2**31, "max_position_embeddings": 2**62, **dict.fromkeys(_LAYERS, 10**5)}
+_COUNTS = {"vocab_size": 2**31, "max_position_embeddings": 2**62, "n_positions": 2**62, **dict.fromkeys(_LAYERS, 10**5)}
 """Counts in a configuration, and the most that each may be: layers are made one by one."""
 
 
@@ -103,26 +103,28 @@ def _dtype(config: Mapping[str, object], sizes: Mapping[str, int]) -> str:
 
 
 def context_of(config: Mapping[str, object]) -> int | None:
-    """The most positions that a model reads, by its configuration, or None."""
-    return None if config.get("max_position_embeddings") is None else whole(config, "max_position_embeddings")
+    """The most positions that a model reads, by its configuration, or None. GPT-2's relatives (GPT-J, CodeGen, BigCode) call
+    the number `n_positions`."""
+    name = next((name for name in ("max_position_embeddings", "n_positions") if config.get(name) is not None), None)
+    return None if name is None else whole(config, name)
 
 
 def holds_heads(path: Path) -> bool:
     """Whether a folder holds a target and Medusa heads for it, as Medusa v1.0 does."""
-    try:
-        config = settings(path.expanduser() / "config.json")
-    except DecError:  # said when the model is read
-        return False
-    return "medusa_num_heads" in config and "num_hidden_layers" in config
+    return {"medusa_num_heads", "num_hidden_layers"} <= _said(path).keys()
 
 
 def holds_markov(path: Path) -> bool:
     """Whether a folder is a DSpark head's, with a Markov head in it."""
+    return bool(_said(path).get("markov_rank"))
+
+
+def _said(path: Path) -> dict[str, object]:
+    """What a folder's config.json holds; nothing where it cannot be read, which is said when the model is."""
     try:
-        config = settings(path.expanduser() / "config.json")
-    except DecError:  # said when the model is read
-        return False
-    return bool(config.get("markov_rank"))
+        return settings(path.expanduser() / "config.json")
+    except DecError:
+        return {}
 
 
 def folder(path: str | Path) -> Path:

@@ -55,6 +55,8 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
         return _adapted(Path(path).expanduser().resolve(), base, reuse, placed)
     folder = read(path, "causal")
     if folder.composed:
+        if placed.dtype in BLOCKS:
+            raise _no_blocks(folder.path, placed, "it is a model of images and text")
         text = {**folder.config, **mapping(folder.config, "text_config")}
         vocab = vocabulary(folder.path, whole(text, "vocab_size", 0))
         if (WITHOUT.get(str(text["model_type"])) == STATES or text["model_type"] == "gemma4_text") and (
@@ -125,7 +127,7 @@ def _adapted(at: Path, base: Path, reuse: bool, placed: Placement) -> HFCausal:
         why = f"{at} adds to {folder.path}, which runs as transformers' own module: {unknown}"
         raise DecError(why, hint=MERGE) from None
     source.check_used()
-    net = net.in_blocks(placed.dtype) if placed.dtype in BLOCKS else net
+    net = placed_net(net, at, placed)
     return HFCausal(net, name=at.name, vocab=vocab, context=folder.context, family=str(at), reuse=reuse)
 
 
@@ -141,7 +143,7 @@ def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
     vocab = vocabulary(path, whole(config, "vocab_size", 0))
     activations: Activations = "int16" if placed.dtype == AUTO else "float32"
     net = net_of_file(file, config, placed.precision(own_dtype(file)), placed.device, activations)
-    net = net.in_blocks(placed.dtype) if placed.dtype in BLOCKS else net
+    net = placed_net(net, path, placed)
     return HFCausal(net, name=path.stem, vocab=vocab, context=context_of(config), family=str(path), reuse=reuse)
 
 
@@ -153,15 +155,25 @@ def decoder_net(folder: Folder, placed: Placement) -> Net | UnknownToDecoder:
     try:
         refuse_different(folder.config)
         made = net_of_folder(folder.path, folder.config, placed.precision(folder.dtype), placed.device)
-        return made if placed.dtype not in BLOCKS else made.in_blocks(placed.dtype)
+        return placed_net(made, folder.path, placed)
     except UnknownToDecoder as unknown:
         if placed.dtype in BLOCKS:
-            raise DecError(
-                f"{folder.path} has no weights in {placed.dtype}: transformers' own module runs it ({unknown})",
-                hint="dtype float32",
-            ) from None
+            raise _no_blocks(folder.path, placed, str(unknown)) from None
         _LOG.info("%s runs as transformers' own module: %s", folder.name, unknown)
         return unknown
+
+
+def placed_net(net: Net, path: Path, placed: Placement) -> Net:
+    """The net with its matrices in blocks, where a placement asks for them. Raises DecError for a module of transformers."""
+    if placed.dtype not in BLOCKS:
+        return net
+    if hasattr(net.decoder, "whole"):
+        raise _no_blocks(path, placed, "the decoder has no entry for it")
+    return net.in_blocks(placed.dtype)
+
+
+def _no_blocks(path: Path, placed: Placement, why: str) -> DecError:
+    return DecError(f"{path} has no weights in {placed.dtype}: transformers' own module runs it ({why})", hint="dtype float32")
 
 
 def _live(
@@ -246,7 +258,7 @@ def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str |
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        made, told = auto.from_pretrained(
+        made, loading = auto.from_pretrained(
             folder.path,
             dtype=placed.precision(folder.dtype),
             attn_implementation=attention,
@@ -255,7 +267,7 @@ def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str |
             ignore_mismatched_sizes=True,  # refused below, by name
             output_loading_info=True,
         )
-        _check_loaded(folder.path, type(made).__name__, told)
+        _check_loaded(folder.path, type(made).__name__, loading)
         return made if placed.device == "cpu" else made.to(placed.device)
     except DecError:
         raise
@@ -278,11 +290,11 @@ class _Loaded(TypedDict):
     missing_keys: set[str]
 
 
-def _check_loaded(folder: Path, kind: str, told: _Loaded) -> None:
+def _check_loaded(folder: Path, kind: str, loading: _Loaded) -> None:
     """Raises DecError for tensors that transformers found missing or of another shape: it leaves them random."""
     wrong = {f"has another shape for {name}: {tuple(found)} and not {tuple(wanted)}"
-             for name, found, wanted in told["mismatched_keys"]}  # fmt: skip
-    for what in (sorted(f"lacks {name}" for name in told["missing_keys"]), sorted(wrong)):
+             for name, found, wanted in loading["mismatched_keys"]}  # fmt: skip
+    for what in (sorted(f"lacks {name}" for name in loading["missing_keys"]), sorted(wrong)):
         if what:
             rest = f" and {len(what) - 1} more" if len(what) > 1 else ""
             raise DecError(f"{folder} could not be loaded as a {kind}: it {what[0]}{rest}",

@@ -26,6 +26,7 @@ from decgraph.runtime.models.interface import (
     check_family,
     check_path,
     check_scores,
+    first_computed,
 )
 from decgraph.runtime.models.parts import check_layers, grouped, no_such, skip_name, without
 from decgraph.runtime.models.rotary import bounded
@@ -106,8 +107,7 @@ class HFCausal(Model):
             forest = self._forest
         else:
             forest = Forest()
-        starts = {p: 0 if given is None else min(given.length, len(p) - 1) for p in paths}
-        nodes = {p: forest.add(p, starts[p]) for p in paths}
+        nodes = {p: forest.add(p, first_computed(p, given)) for p in paths}
         forest.compute(self.net, given)
         return forest, nodes
 
@@ -136,8 +136,7 @@ class HFCausal(Model):
         if len(self._attended) + len(path) > _NODES:
             self._attended = Forest()
         forest = self._attended if given is None else Forest()
-        start = 0 if given is None else min(given.length, len(path) - 1)
-        return forest.attention(self.net, given, path, start, last)
+        return forest.attention(self.net, given, path, first_computed(path, given), last)
 
     def check_entered(self, layer: int) -> None:
         if not 0 <= layer < self.layers:
@@ -145,7 +144,7 @@ class HFCausal(Model):
                 f"{self.name!r} has {self.layers} layers, so no states enter layer {layer}",
                 hint=f"a number of layers in 1..{self.layers - 1}",
             )
-        if all(use.layer != layer for use in self.net.uses):
+        if all(use.layer != layer for use in self.net.decoder.uses):
             raise DecError(f"{self.name!r} does not run layer {layer}, so no states enter it")
 
     def hidden(self, path: Path, layer: int, given: Memory | None = None) -> dict[int, Row]:
@@ -164,7 +163,7 @@ class HFCausal(Model):
         before any final norm."""
         trunk = self.trunks.get(layer)
         if trunk is None:
-            net = self.net.using([use for use in self.net.uses if use.layer < layer]).without_norm()
+            net = self.net.using([use for use in self.net.decoder.uses if use.layer < layer]).without_norm()
             trunk = self.trunks[layer] = self._with(f"upto({layer})", net, ("upto", (layer,)))
         distinct = list(dict.fromkeys(paths))
         forest, nodes = trunk._run(distinct, given)
@@ -175,11 +174,11 @@ class HFCausal(Model):
     def forward_from(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
         """The scores after the last of positions whose states enter `layer`, read on what `given` has of the others."""
         at = sorted(states)
-        positions = torch.tensor(at, device=self.net.device)
+        positions = torch.tensor(at, device=self.net.decoder.device)
         held = {} if given is None else held_of(given, positions, at)
-        upper = self.net.using([use for use in self.net.uses if use.layer >= layer])
+        upper = self.net.using([use for use in self.net.decoder.uses if use.layer >= layer])
         tape = Tape(positions, positions[None] <= positions[:, None], held)
-        last = upper.run(torch.stack([states[i] for i in at]).to(self.net.embedding), tape)
+        last = upper.run(torch.stack([states[i] for i in at]).to(self.net.decoder.embedding), tape)
         return self._row(self.net.logits(last[-1:]).cpu().numpy()[0], at[-1])
 
     def normed(self, state: Row) -> Row:
@@ -191,7 +190,7 @@ class HFCausal(Model):
         return self.read_feature(self.normed(state))
 
     def read_state(self, state: np.ndarray) -> Scores:
-        return self.read_out(torch.from_numpy(state).to(self.net.embedding))
+        return self.read_out(torch.from_numpy(state).to(self.net.decoder.embedding))
 
     def read_bare(self, state: Row) -> Scores:
         """The scores of a state as it is, without the final norm."""
@@ -220,7 +219,7 @@ class HFCausal(Model):
         return rows
 
     def derive(self, how: str, *args: object) -> Model:
-        uses = self.net.uses
+        uses = self.net.decoder.uses
         match how, args:
             case "exit", (int(n),) if 1 <= n <= self.layers:
                 return self._with(f"exit({n})", self.net.using([use for use in uses if use.layer < n]), (how, args))
@@ -258,8 +257,8 @@ class HFCausal(Model):
     @property
     def width(self) -> int:
         """The size of a hidden state."""
-        return self.net.width
+        return self.net.decoder.width
 
     def token_embeddings(self) -> torch.Tensor:
         """The input embeddings, float32[V, width]."""
-        return self.net.embedding[: self.vocab.size]
+        return self.net.decoder.embedding[: self.vocab.size]

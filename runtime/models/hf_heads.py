@@ -14,13 +14,16 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import wholes
 from decgraph.runtime.models.features import check_known
+from decgraph.runtime.models.heads.base import added_to_scores
 from decgraph.runtime.models.heads.chained import Chained
 from decgraph.runtime.models.heads.rooted import Before, Rooted
+from decgraph.runtime.models.heads.staged import Staged
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import (
     Memory,
     Model,
+    OfTarget,
     Path,
     Row,
     Scores,
@@ -28,6 +31,7 @@ from decgraph.runtime.models.interface import (
     Value,
     check_family,
     check_path,
+    first_computed,
 )
 from decgraph.runtime.models.reading import Reading
 
@@ -35,7 +39,6 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
     from decgraph.runtime.models.heads.base import LayerConfig
-    from decgraph.runtime.models.heads.staged import Staged
 
 
 class FeatureHead(Protocol):
@@ -57,19 +60,13 @@ class FeatureHead(Protocol):
     def read_out(self, states: Tensor) -> Tensor: ...
 
 
-class _Head(Model):
-    """What the three share: they take after the target."""
+class _Head(OfTarget[HFCausal]):
+    """What the heads share: they take after the target."""
 
     def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:  # a head of zoo/modeling.py
         self.module, self.target, self.name = module, target, name
         self.vocab, self.context = target.vocab, target.context
         self.layers, self.family = target.layers, target.family
-
-    def holder(self) -> object:
-        return self.target.holder()
-
-    def target_or_self(self) -> Model:
-        return self.target
 
 
 class HFHeads(_Head):
@@ -111,19 +108,42 @@ class HFAdapter(_Head):
             out = self.module(torch.stack([states[i] for i in at])[None])[0]
         else:
             positions = torch.tensor(at, device=next(iter(states.values())).device)
-            mask = _additive(positions[None] <= positions[:, None], next(iter(states.values())).dtype)
+            mask = added_to_scores(positions[None] <= positions[:, None], next(iter(states.values())).dtype)
             out = self.module(torch.stack([states[i] for i in at])[None], position_ids=positions[None], attention_mask=mask)[0]
         return dict(zip(at, out, strict=True))
 
 
-class HFFeatures(_Head):
+class _OnFeatures(_Head):
+    """A head that reads what the target computed before a root, and drafts what comes after it."""
+
+    def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:
+        super().__init__(module, target, name)
+        self.kind = "features"
+        for part in module.stages if isinstance(module, Staged) else (module,):
+            attach(part, target, name)
+
+    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+        """Scores of the token after each path. `given` is the target's memory at the root's parent, and the root the first
+        token that it does not cover; left out, it is the target's memory of everything but the path's last token. Raises
+        DecError for more drafted tokens than the head drafts."""
+        if given is None:
+            return [self.eval([p], self.target.memory(p[:-1]))[0] for p in paths]
+        check_family(self, given)
+        paths = [check_path(self, path) for path in paths]
+        for path in paths:
+            check_known(self, given, first_computed(path, given))
+        return self._eval(paths, given)
+
+    def _eval(self, paths: Sequence[Path], given: Memory) -> list[Scores]:
+        raise NotImplementedError
+
+
+class HFFeatures(_OnFeatures):
     """An EAGLE head (a module as in heads/chained.py). Feature i and token i + 1 make a slot; the slots of one call form a tree
     in which each sees the target's features and its own ancestors, and every depth is one forward."""
 
     def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
-        self.kind = "features"
-        attach(module, target, name)
         self._given: Memory | None = None
         self._own: dict[Path, Tensor] = {}
 
@@ -133,15 +153,7 @@ class HFFeatures(_Head):
         made: FeatureHead = head
         return made
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        """Scores of the token after each path. `given` is the target's memory at the root's parent; left out,
-        it is the target's memory of everything but the path's last token."""
-        if given is None:
-            return [self.eval([p], self.target.memory(p[:-1]))[0] for p in paths]
-        check_family(self, given)
-        for path in paths:
-            check_path(self, path)
-            check_known(self, given, min(given.length, len(path) - 1))
+    def _eval(self, paths: Sequence[Path], given: Memory) -> list[Scores]:
         if given is not self._given:
             self._given, self._own = given, {}
         self._grow(paths, given)
@@ -150,7 +162,7 @@ class HFFeatures(_Head):
     def states(self, path: Path, given: Memory) -> dict[int, Row]:
         """The features that it predicts at the positions that the memory does not cover."""
         self.eval([path], given)
-        return {i: self._own[path[: i + 1]] for i in range(min(given.length, len(path) - 1), len(path))}
+        return {i: self._own[path[: i + 1]] for i in range(first_computed(path, given), len(path))}
 
     def read_state(self, state: np.ndarray) -> Scores:
         return self._scores(torch.from_numpy(state).to(self.target.token_embeddings()))
@@ -164,19 +176,14 @@ class HFFeatures(_Head):
 
     def _feature(self, given: Memory, position: int) -> Tensor | None:
         """The target's feature of a position [hidden], if the memory has the states that it is made of."""
-        last: Tensor | None = given.features.get(position)
-        if last is None or self._head.reads is None:
-            return None if last is None else self._head.project(last)
-        read = [last if n == self.target.layers else given[n].states.get(position) for n in self._head.reads]
-        known: list[Tensor] = [state for state in read if state is not None]
-        return None if len(known) < len(read) else self._head.project(torch.cat(known))
+        states = state_of(given, position, self._head.reads, self.target.layers)
+        return None if states is None else self._head.project(states)
 
     def _grow(self, paths: Sequence[Path], given: Memory) -> None:
         """The features at the paths and at their prefixes down to the root, depth by depth."""
         wanted: dict[int, dict[Path, None]] = {}
         for path in paths:
-            known = min(given.length, len(path) - 1)
-            for end in range(known + 1, len(path) + 1):
+            for end in range(first_computed(path, given) + 1, len(path) + 1):
                 if path[:end] not in self._own:
                     wanted.setdefault(end, {})[path[:end]] = None
         for end in sorted(wanted):
@@ -186,8 +193,7 @@ class HFFeatures(_Head):
     @torch.no_grad()
     def _forward(self, paths: Sequence[Path], given: Memory) -> Tensor:
         """The features [n, width] at paths of one length whose prefixes' are known."""
-        head, length = self._head, len(paths[0])
-        known = min(given.length, length - 1)
+        head, length, known = self._head, len(paths[0]), first_computed(paths[0], given)
         # The paths of a call hang below one context; where they do not, they get a forward each.
         if len({p[: known + 1] for p in paths}) > 1 and len(paths) > 1:
             return torch.cat([self._forward([p], given) for p in paths])
@@ -229,37 +235,24 @@ class HFFeatures(_Head):
             torch.tensor(tokens, device=features[0].device)[None],
             torch.stack(features)[None],
             position_ids=torch.tensor(positions, device=features[0].device)[None],
-            attention_mask=_additive(visible.to(features[0].device), features[0].dtype),
+            attention_mask=added_to_scores(visible.to(features[0].device), features[0].dtype),
         )[0]
         return out[[row[p] for p in paths]]
 
 
-class HFStaged(_Head):
+class HFStaged(_OnFeatures):
     """A head with a module for every depth of a draft (a module as in heads/staged.py): MTP layers, each trained for its depth.
     The first reads the target's features, each next one the features that the one before gives, of the whole text, one place
     on. All of them are run over the whole text in every call."""
 
     module: Staged
 
-    def __init__(self, module: Staged, target: HFCausal, name: str) -> None:
-        super().__init__(module, target, name)
-        self.kind = "features"
-        for stage in module.stages:
-            attach(stage, target, name)
-
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        """Scores of the token after each path. `given` is the target's memory at the root's parent; left out, it is the
-        target's memory of everything but the path's last token. Raises DecError for more drafted tokens than there are
-        layers."""
-        if given is None:
-            return [self.eval([p], self.target.memory(p[:-1]))[0] for p in paths]
-        check_family(self, given)
-        return [self._scores(*self._last(check_path(self, path), given)) for path in paths]
+    def _eval(self, paths: Sequence[Path], given: Memory) -> list[Scores]:
+        return [self._scores(*self._last(path, given)) for path in paths]
 
     def states(self, path: Path, given: Memory) -> dict[int, Row]:
         """The features that it predicts at the positions that the memory does not cover."""
-        known = min(given.length, len(path) - 1)
-        found = [(i, *self._last(path[: i + 1], given)) for i in range(known, len(path))]
+        found = [(i, *self._last(path[: i + 1], given)) for i in range(first_computed(path, given), len(path))]
         return {i: stage.back(own) for i, stage, own in found}
 
     @torch.no_grad()
@@ -269,7 +262,7 @@ class HFStaged(_Head):
     @torch.no_grad()
     def _last(self, path: Path, given: Memory) -> tuple[Chained, Tensor]:
         """The module of a path's depth, and its own output [width] at the path's end."""
-        known = min(given.length, len(path) - 1)
+        known = first_computed(path, given)
         check_known(self, given, known)
         if len(path) - known > len(self.module.stages):
             raise DecError(
@@ -292,13 +285,6 @@ class HFStaged(_Head):
             found.append((stage, out[-1]))
             features = {j + 1: stage.back(own) for j, own in zip(at, out, strict=True)}
         return found[-1]
-
-
-def _additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """A 4-D additive mask [1, 1, n, n]. Additive and not boolean: the library's eager attention adds a
-    boolean mask as zeros and ones."""
-    zero = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-    return zero.masked_fill(~visible, torch.finfo(dtype).min)[None, None]
 
 
 def attach(module: nn.Module, target: HFCausal, name: str) -> None:
@@ -334,46 +320,32 @@ def check_width(module: nn.Module, target: HFCausal, name: str) -> None:
         )
 
 
-class HFRooted(_Head):
-    """A head whose module is as in heads/rooted.py. It is called as EAGLE's are: `given` is the target's memory at the root's
-    parent, the root is the first token that it does not cover, and what comes after is drafted."""
+class HFRooted(_OnFeatures):
+    """A head whose module is as in heads/rooted.py. It is called as EAGLE's are."""
 
     module: Rooted
 
-    def __init__(self, module: Rooted, target: HFCausal, name: str) -> None:
-        super().__init__(module, target, name)
-        self.kind = "features"
-        attach(module, target, name)
-
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        """Scores of the token after each path. `given` is the target's memory at the root's parent; left out, it is the
-        target's memory of everything but the path's last token. Raises DecError for more drafted tokens than the head has
-        heads for."""
-        if given is None:
-            return [self.eval([p], self.target.memory(p[:-1]))[0] for p in paths]
-        check_family(self, given)
-        return [self._one(check_path(self, path), given) for path in paths]
+    def _eval(self, paths: Sequence[Path], given: Memory) -> list[Scores]:
+        return [self.target.scores(self._read(self.module.read, path, given)[0]) for path in paths]
 
     def states(self, path: Path, given: Memory) -> dict[int, Row]:
         """The states of which it makes its scores, at the positions that the memory does not cover. Raises DecError for a head
         whose scores are not made of a state each."""
-        known = min(given.length, len(path) - 1)
-        return {i: self._read(self.module.states, path[: i + 1], given)[0] for i in range(known, len(path))}
+        return {
+            i: self._read(self.module.states, path[: i + 1], given)[0] for i in range(first_computed(path, given), len(path))
+        }
 
     @torch.no_grad()
     def read_state(self, state: np.ndarray) -> Scores:
         return self.target.scores(self.module.logits(torch.from_numpy(state).to(self.target.token_embeddings())[None])[0])
 
-    def _one(self, path: Path, given: Memory) -> Scores:
-        return self.target.scores(self._read(self.module.read, path, given)[0])
-
     @torch.no_grad()
     def _read(self, read: Callable[..., Tensor], path: Path, given: Memory) -> Tensor:
         """What a method of the module gives of the tokens that the memory does not cover: [1, n]."""
-        known = min(given.length, len(path) - 1)
+        known = first_computed(path, given)
         check_known(self, given, known)
         self.module.check_depth(len(path) - known - 1, self.name)
-        tokens = torch.tensor([path[known:]], device=self.target.net.device)
+        tokens = torch.tensor([path[known:]], device=self.target.net.decoder.device)
         return read(self._before(given, known), tokens, known)
 
     def _before(self, given: Memory, known: int) -> Before:
@@ -384,6 +356,9 @@ class HFRooted(_Head):
             if state is not None:
                 at.append(position)
                 rows.append(state)
+            elif position in given.features:
+                which = ", ".join(map(str, self.module.reads or ()))
+                raise DecError(f"the memory has no states entering the layers {which} at position {position}")
         if not rows:
             return self.module.nothing()
         return self.module.prepare(torch.stack(rows), torch.tensor(at, device=rows[0].device))
@@ -391,15 +366,12 @@ class HFRooted(_Head):
 
 def state_of(given: Memory, position: int, reads: tuple[int, ...] | None, layers: int) -> Tensor | None:
     """The target's states [k width] at a position side by side, in the order of `reads` (None: the last state after the final
-    norm); None if the position was evicted. Raises DecError for a memory that has only some of them."""
+    norm); None if the memory lacks one of them."""
     last: Tensor | None = given.features.get(position)
     if last is None or reads is None:
         return last
     read = [last if n == layers else given[n].states.get(position) for n in reads]
-    known: list[Tensor] = [state for state in read if state is not None]
-    if len(known) < len(read):
-        raise DecError(f"the memory has no states entering the layers {', '.join(map(str, reads))} at position {position}")
-    return torch.cat(known)
+    return None if any(state is None for state in read) else torch.cat(read)
 
 
 class Mlp(nn.Module):

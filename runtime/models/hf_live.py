@@ -48,9 +48,9 @@ class LiveModel(Model):
         row = self._scores.get(path)
         if row is None:
             device = next(self.module.parameters()).device
-            read = inputs(self.module.get_input_embeddings(), path)
+            read = inputs(self.module.get_input_embeddings(), path, device)
             name = "inputs_embeds" if read.is_floating_point() else "input_ids"
-            logits = self._logits(name, read[None].to(device))
+            logits = self._logits(name, read[None])
             near = self.boundary.length if self.boundary is not None and len(path) > self.boundary.length else 0
             for end, made in enumerate(logits[:, : self.vocab.size].double().cpu().numpy(), start=1):
                 if end > near:  # shorter texts are read with other frequencies

@@ -31,6 +31,7 @@ from decgraph.runtime.models.interface import (
 )
 from decgraph.runtime.models.masked_settings import LEGAL, ResolvedSettings
 from decgraph.runtime.models.rotary import bounded
+from decgraph.runtime.models.soft_inputs import inputs
 from decgraph.runtime.models.tape import Tape
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class HFMasked(_Masked[tuple[Memory | None, _Call]]):
         return [self._state(source_of(self, i), i, last, row_of, None) for i in at]
 
     def read_state(self, state: np.ndarray) -> Scores:
-        rows = torch.from_numpy(state).to(self.net.embedding)[None]
+        rows = torch.from_numpy(state).to(self.net.decoder.embedding)[None]
         return self._row(self.net.logits(rows)[0].double().cpu().numpy(), 0)
 
     def _state(self, source: int, i: int, last: Tensor, row_of: dict[int, int], given: Memory | None) -> Tensor:
@@ -135,14 +136,15 @@ class HFMasked(_Masked[tuple[Memory | None, _Call]]):
     def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
         cells = tuple(cells)
         tape, last, fresh = self._run(cells, range(len(cells)) if at is None else at, given)
-        made = memory_of(tape, last, self.family, self.layers, cells, fresh)
+        at_rows = {i: n for n, i in enumerate(fresh)}
+        made = memory_of(tape.keys, tape.values, tape.states, last, self.family, self.layers, cells, at_rows)
         return made if given is None else given.join(made)
 
     def attention_logits(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[float]]:
         """See `Model.attention_logits`: another forward over the whole canvas."""
         cells = check_cells(self, tuple(cells))
         every = range(len(cells))
-        tape = Tape(torch.arange(len(cells), device=self.net.device), self._visible(every, every, len(cells)))
+        tape = Tape(torch.arange(len(cells), device=self.net.decoder.device), self._visible(every, every, len(cells)))
         self.net.run(self._inputs(cells), tape)
         out: list[list[float]] = []
         for layer, keys in sorted(tape.keys.items()):
@@ -164,7 +166,7 @@ class HFMasked(_Masked[tuple[Memory | None, _Call]]):
         return self._known(key, lambda: (given, self._forward(cells, fresh, given)))[1]
 
     def _forward(self, cells: tuple[Cell, ...], fresh: list[int], given: Memory | None) -> _Call:
-        positions = torch.tensor(fresh, dtype=torch.long, device=self.net.device)
+        positions = torch.tensor(fresh, dtype=torch.long, device=self.net.decoder.device)
         visible = self._visible(fresh, fresh, len(cells))
         held = {} if given is None else held_of(given, positions, fresh)
         for layer, rows in held.items():
@@ -175,31 +177,17 @@ class HFMasked(_Masked[tuple[Memory | None, _Call]]):
         return tape, last, fresh
 
     def _visible(self, queries: Sequence[int], keys: Sequence[int], length: int) -> Tensor:
-        return _visible(self.visibility, queries, keys, length, self.prompt).to(self.net.device)
+        return _visible(self.visibility, queries, keys, length, self.prompt).to(self.net.decoder.device)
 
     def _inputs(self, cells: Sequence[Cell]) -> Tensor:
         """Token ids, or embeddings where a cell is soft."""
-        return inputs_of(self.embedding, cells, self.mask)
+        assert self.mask is not None
+        return inputs(self.embedding.__getitem__, cells, self.net.decoder.device, self.mask)
 
     @property
     def embedding(self) -> Tensor:
         """The input embeddings [vocabulary, width]."""
-        return self.net.embedding
-
-
-def inputs_of(table: Tensor, cells: Sequence[Cell], mask: int | None) -> Tensor:
-    """Token ids int64[n] of cells, the mask's where one is masked; embeddings [n, width] where a cell is soft. table: [V,
-    width]."""
-    ids = torch.tensor([c if isinstance(c, int) else mask for c in cells], device=table.device)
-    if not any(isinstance(c, SoftCell) for c in cells):
-        return ids
-    assert mask is not None  # as every cell that is no token was read
-    rows = table[ids].clone()
-    for n, cell in enumerate(cells):
-        if isinstance(cell, SoftCell):
-            weights = torch.tensor([float(w) for w in cell.weights], dtype=table.dtype, device=table.device)
-            rows[n] = weights @ table[: len(weights)] + float(cell.mask) * table[mask]
-    return rows
+        return self.net.decoder.embedding
 
 
 def source_of(model: Model, position: int) -> int:
@@ -268,9 +256,10 @@ class CalledMasked(_Masked[Tensor]):
 
     def _scored(self, cells: tuple[Cell, ...]) -> Tensor:
         """float64[length, at least vocabulary]."""
+        assert self.mask is not None
         if any(isinstance(c, SoftCell) for c in cells):
             self.check_mixes()
-        read = inputs_of(self.embedding, cells, self.mask)[None]
+        read = inputs(self.embedding.__getitem__, cells, self.device, self.mask)[None]
         ids = torch.tensor([[c if isinstance(c, int) else self.mask for c in cells]], device=self.device)
         return self.logits(ids, self.prompt, read if read.is_floating_point() else None)[0].double().cpu()
 

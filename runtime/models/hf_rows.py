@@ -73,7 +73,7 @@ class Forest:
         self, net: Net, fresh: Sequence[int], seen: np.ndarray, given: Memory | None, attended: Tensor | None = None
     ) -> tuple[Tape, Tensor]:
         """The forward of the nodes `fresh` on top of the computed nodes `seen` and the memory, and its last states."""
-        at = net.device
+        at = net.decoder.device
         positions = torch.tensor([self.positions[n] for n in fresh], device=at)
         held = held_of(given, positions, ()) if given is not None else {}
         if len(seen):
@@ -85,7 +85,7 @@ class Forest:
                 held[layer] = joined(held[layer], own) if layer in held else own
         among = torch.from_numpy(self._sees[np.ix_(np.array(fresh), np.array(fresh))]).to(at)
         tape = Tape(positions, among, held, attended=attended)
-        return tape, net.run(inputs(net.lookup, [self.tokens[n] for n in fresh]), tape)
+        return tape, net.run(inputs(net.decoder.looked_up, [self.tokens[n] for n in fresh], at), tape)
 
     def attention(self, net: Net, given: Memory | None, path: Path, start: int, last: int) -> list[float]:
         """How much attention each position of a path gets from its last `last` positions, of those from `start` on: the mean
@@ -94,7 +94,9 @@ class Forest:
         before = self.add(path[:first], start)
         self.compute(net, given)
         queries = self.add(path, start)[len(before) :]
-        attended = torch.zeros(max(len(path), 0 if given is None else given.length), dtype=torch.float64, device=net.device)
+        attended = torch.zeros(
+            max(len(path), 0 if given is None else given.length), dtype=torch.float64, device=net.decoder.device
+        )
         tape, _ = self._forward(net, queries, np.array(before, dtype=np.int64), given, attended)
         return [float(w) for w in attended[: len(path)] / max(1, len(tape.keys))]
 
@@ -112,19 +114,7 @@ class Forest:
         assert self._last is not None
         wanted = set(keep)
         at = {self.positions[n]: n for n in nodes if self.positions[n] in wanted}
-        return Memory(
-            family,
-            len(path),
-            tuple(
-                LayerMemory(
-                    {i: (self._keys[k][n], self._values[k][n]) for i, n in at.items()} if k in self._keys else {},
-                    {i: self._states[k][n] for i, n in at.items()} if k in self._states else {},
-                )
-                for k in range(layers)
-            ),
-            {i: self._last[n] for i, n in at.items()},
-            {i: path[i] for i in at},
-        )
+        return memory_of(self._keys, self._values, self._states, self._last, family, layers, path, at)
 
 
 def _append(kept: Tensor | None, new: Tensor, used: int) -> Tensor:
@@ -170,22 +160,28 @@ def held_of(given: Memory, positions: Tensor, fresh: Iterable[int]) -> dict[int,
     return out
 
 
-def memory_of(tape: Tape, last: Tensor, family: str, layers: int, cells: Sequence[Cell], at: Sequence[int]) -> Memory:
-    """What a forward over the fresh positions `at` computed. last: [fresh, width]."""
-
-    def rows(of: Mapping[int, Tensor], layer: int) -> dict[int, Tensor]:
-        return dict(zip(at, of[layer], strict=True)) if layer in of else {}
-
+def memory_of(
+    keys: Mapping[int, Tensor],
+    values: Mapping[int, Tensor],
+    states: Mapping[int, Tensor],
+    last: Tensor,
+    family: str,
+    layers: int,
+    cells: Sequence[Cell],
+    at: Mapping[int, int],
+) -> Memory:
+    """The memory of computed rows. keys, values [n, heads, D] and states [n, width] by layer; last: [n, width]; at: the row of
+    each position that is kept."""
     return Memory(
         family,
         len(cells),
         tuple(
             LayerMemory(
-                {i: (k, rows(tape.values, layer)[i]) for i, k in rows(tape.keys, layer).items()},
-                rows(tape.states, layer),
+                {i: (keys[k][n], values[k][n]) for i, n in at.items()} if k in keys else {},
+                {i: states[k][n] for i, n in at.items()} if k in states else {},
             )
-            for layer in range(layers)
+            for k in range(layers)
         ),
-        dict(zip(at, last, strict=True)),
+        {i: last[n] for i, n in at.items()},
         {i: cells[i] for i in at},
     )

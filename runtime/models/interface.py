@@ -26,7 +26,7 @@ from functools import cached_property
 from operator import index
 from pathlib import Path as FolderPath
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -467,6 +467,21 @@ class Model:
         return f"<{type(self).__name__} {self.name} {self.kind} V={self.vocab.size}>"
 
 
+Target = TypeVar("Target", bound=Model)
+
+
+class OfTarget(Model, Generic[Target]):
+    """A model that reads what another one, its target, computes, and whose users share the target's engine and caches."""
+
+    target: Target
+
+    def holder(self) -> object:
+        return self.target.holder()
+
+    def target_or_self(self) -> Model:
+        return self.target
+
+
 def sees(visibility: Visibility, position: int, length: int, prompt: int = 0) -> range:
     """The positions among `length` that a position attends to.
 
@@ -483,6 +498,11 @@ def sees(visibility: Visibility, position: int, length: int, prompt: int = 0) ->
         return range(length if position >= length - n else position + 1)
     first = prompt if kind == "prompt+block" else 0
     return range(min(length, first if position < first else first + ((position - first) // n + 1) * n))
+
+
+def first_computed(path: Sequence[Cell], given: Memory | None) -> int:
+    """The first position that a causal call computes: the first that its memory does not cover, at the latest the last."""
+    return 0 if given is None else min(given.length, len(path) - 1)
 
 
 def check_vocab(a: Model, b: Model) -> None:

@@ -27,6 +27,7 @@ from decgraph.runtime.models.interface import (
     Scores,
     check_cells,
     check_family,
+    first_computed,
     sees,
 )
 from decgraph.runtime.models.parts import LayerUse, check_layers, grouped, no_such, skip_name, without
@@ -49,7 +50,6 @@ class Layered(Model):
     """A model of `layers` layers of which it uses `uses`. Set in a subclass's constructor by `_setup`."""
 
     uses: tuple[LayerUse, ...]
-    heads_count: int = 0
 
     def _setup(self) -> None:
         self.uses = tuple(map(LayerUse, range(self.layers)))
@@ -91,14 +91,6 @@ class Layered(Model):
     def read_out(self, state: Row, head: int | None = None) -> Scores:
         """The scores of a last state, or those of the Medusa head `head`."""
         raise NotImplementedError
-
-    def normed(self, state: Row) -> Row:
-        """A state after the last norm."""
-        raise self._cannot("give states after its last norm")
-
-    def read_bare(self, state: Row) -> Scores:
-        """The scores of a state without the last norm."""
-        raise self._cannot("be read without its last norm")
 
     def _coarse(self, bits: int) -> None:
         """Make this copy the `bits`-bit model of the same family."""
@@ -208,7 +200,7 @@ class Layered(Model):
         if given is None:
             columns = self._prefixes(cells)
             return columns if at is None else {i: columns[i] for i in at}
-        fresh = at if at is not None else range(min(given.length, len(cells) - 1), len(cells))
+        fresh = at if at is not None else range(first_computed(cells, given), len(cells))
         return self._compute(cells, fresh, given)
 
     def _canvas(self, cells: tuple[Cell, ...], at: Iterable[int], given: Memory | None) -> dict[int, LayerStates]:

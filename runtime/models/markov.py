@@ -16,7 +16,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.folders import settings
-from decgraph.runtime.models.interface import Memory, Model, Path, Scores, Vocab, check_path
+from decgraph.runtime.models.interface import Memory, Model, Path, Scores, SoftCell, Vocab, check_path
 from decgraph.runtime.text import vocabulary
 
 _FIRST, _SECOND = "markov_head.markov_w1.weight", "markov_head.markov_w2.weight"
@@ -32,10 +32,13 @@ class Markov(Model):
 
     @torch.no_grad()
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        """The scores after each path's last token. Raises DecError for a memory, which it has none of."""
+        """The scores after each path's last token. Raises DecError for a memory, which it has none of, and for a mixture."""
         if given is not None:
             raise DecError(f"{self.name!r} reads the last token alone, and no memory")
-        last = torch.tensor([check_path(self, path)[-1] for path in paths], device=self._first.device)
+        ends = [check_path(self, path)[-1] for path in paths]
+        if any(isinstance(end, SoftCell) for end in ends):
+            raise self._cannot("read mixtures of embeddings")
+        last = torch.tensor(ends, dtype=torch.int64, device=self._first.device)
         rows = (self._first[last] @ self._second.T).double()
         if self._tokens is not None:
             rows = rows.new_full((len(rows), self.vocab.size), float("-inf")).index_copy_(1, self._tokens, rows)

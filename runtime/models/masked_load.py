@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,6 @@ from decgraph.runtime.models.folders import Folder, context_of, read
 from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.models.masked_settings import OTHERWISE, MaskedSettings, ResolvedSettings, reading_of
-from decgraph.runtime.models.tape import Tape
 from decgraph.runtime.placement import Placement
 from decgraph.runtime.sources import home_of
 from decgraph.runtime.text import tokenizer_of, vocabulary
@@ -302,15 +301,15 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None, placed: P
     config, kind = dict(folder.config), folder.named
     vocab, home = vocabulary(folder.path, folder.size), folder.path
     reading = _reading(folder.name, kind, config, asked or MaskedSettings(), home)
-    name, family = folder.name, str(home)
+    known = _MaskedSource(reading, folder.name, vocab, str(home), home)
     if kind in RESTORED:
         from decgraph.runtime.models.decoder.make import net_of_module
 
         net = net_of_module(restored(kind, config, _weights(folder, placed)), folder.name)
-        return _at(home, _masked(net, _context(net), reading, name, vocab, family))
+        return known.by_layers(hf.placed_net(net, home, placed), _context(net))
     made = hf.decoder_net(folder, placed)
     if isinstance(made, Net):
-        return _at(home, _masked(made, context_of(config), reading, name, vocab, family))
+        return known.by_layers(made, context_of(config))
     loader = "AutoModelForMaskedLM" if kind.endswith("ForMaskedLM") else "AutoModelForCausalLM"
     import transformers
 
@@ -321,11 +320,34 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None, placed: P
         net = net_of_module(module, folder.name, entry=not isinstance(made, Different))
     except Exception as refused:  # layers that cannot be reached, or called so: another's code raises what it likes
         module = hf.pretrained(getattr(transformers, loader), folder, None, placed)
-        return _at(
-            home,
-            CalledMasked(module, reading, name=name, vocab=vocab, context=context_of(config), family=family, why=_why(refused)),
+        return known.called(module, context_of(config), refused)
+    return known.by_layers(net, context_of(module.config.to_dict()))
+
+
+class _MaskedSource(NamedTuple):
+    """What is known of a masked model before it is known how it can run. home: the folder of its files, or None."""
+
+    reading: ResolvedSettings
+    name: str
+    vocab: Vocab
+    family: str
+    home: Path | None
+
+    def by_layers(self, net: Net, context: int | None) -> HFMasked:
+        mask, shift, seen = self.reading.mask, self.reading.shift, self.reading.visibility
+        made = HFMasked(net, name=self.name, vocab=self.vocab, context=context, family=self.family,
+                        mask=mask, visibility=seen, shift=shift)  # fmt: skip
+        made.home = self.home
+        return made
+
+    def called(self, module: nn.Module, context: int | None, refused: Exception) -> CalledMasked:
+        """The module called as it is, since its layers were refused for a reason."""
+        why = str(refused.diagnostics[0]) if isinstance(refused, DecError) else f"{type(refused).__name__}: {refused}"
+        made = CalledMasked(
+            module, self.reading, name=self.name, vocab=self.vocab, context=context, family=self.family, why=why
         )
-    return _at(home, _masked(net, context_of(module.config.to_dict()), reading, name, vocab, family))
+        made.home = self.home
+        return made
 
 
 def _check_masked(at: Path, kind: str) -> None:
@@ -344,7 +366,7 @@ def masked_of(
     DecError as `load_masked` does."""
     config, kind = _config(module), type(module).__name__
     reading = _reading(name, kind, {"vocab_size": vocab.size, **config}, asked, home_of(module))
-    family = f"{name}#{id(module)}"
+    known = _MaskedSource(reading, name, vocab, f"{name}#{id(module)}", home_of(module))
     context = context_of(config) or whole(config, "max_sequence_length", 0) or None
     from decgraph.runtime.models.decoder.make import net_of_module  # with transformers, as the module is
 
@@ -357,23 +379,8 @@ def masked_of(
             net = net_of_module(copied(module), name)
             context = _context(net)
     except Exception as refused:  # a class of unknown make, which is called instead: its code raises what it likes
-        return _at(
-            home_of(module),
-            CalledMasked(module, reading, name=name, vocab=vocab, context=context, family=family, why=_why(refused)),
-        )
-    return _at(home_of(module), _masked(net, context, reading, name, vocab, family))
-
-
-def _at(home: Path | None, model: AnyMasked) -> AnyMasked:
-    model.home = home
-    return model
-
-
-def _masked(net: Net, context: int | None, reading: ResolvedSettings, name: str, vocab: Vocab, family: str) -> HFMasked:
-    seen = reading.visibility
-    return HFMasked(
-        net, name=name, vocab=vocab, context=context, family=family, mask=reading.mask, visibility=seen, shift=reading.shift
-    )
+        return known.called(module, context, refused)
+    return known.by_layers(net, context)
 
 
 def _config(module: nn.Module) -> dict[str, object]:
@@ -387,10 +394,6 @@ def _context(net: Net) -> int | None:
     """The most positions of the module that a net is made of."""
     assert net.base is not None, "it is made of a module"
     return context_of(_config(net.base))
-
-
-def _why(refused: Exception) -> str:
-    return str(refused.diagnostics[0]) if isinstance(refused, DecError) else f"{type(refused).__name__}: {refused}"
 
 
 def _reading(name: str, kind: str, config: dict[str, object], asked: MaskedSettings, home: Path | None) -> ResolvedSettings:
@@ -434,13 +437,11 @@ def _weights(folder: Folder, placed: Placement) -> dict[str, Tensor]:
 @torch.no_grad()
 def _check_equal(module: nn.Module, net: Net, kind: str) -> None:
     """Raises DecError unless a restored model gives the module's own scores."""
-    at = net.embedding.device
-    ids = torch.arange(_SAMPLE, device=at) * 5 % len(net.embedding)
+    ids = torch.arange(_SAMPLE, device=net.decoder.device) * 5 % len(net.decoder.embedding)
     training = module.training
     expected = module.eval()(input_ids=ids[None]).logits[0].double()
     module.train(training)
-    tape = Tape(torch.arange(_SAMPLE, device=at), torch.ones(_SAMPLE, _SAMPLE, dtype=torch.bool, device=at))
-    ours = net.logits(net.run(ids, tape))
-    limit = _TOLERANCE.get(net.embedding.dtype, _HALF) * float(expected.square().mean().sqrt())
+    ours = net.scores(ids, causal=False)
+    limit = _TOLERANCE.get(net.decoder.embedding.dtype, _HALF) * float(expected.square().mean().sqrt())
     if expected.shape != ours.shape or not float((ours - expected).square().mean().sqrt()) <= limit:
         raise DecError(f"this {kind} computes something else than its published class")

@@ -177,15 +177,13 @@ def _check_scores(module: Module, net: Net) -> None:
     """Raises DecError unless a net gives the module's own scores: a class or an object may have a `forward` that does more."""
     import torch
 
-    from decgraph.runtime.models.tape import Tape
     from decgraph.runtime.models.watch import shadow
 
-    at = net.embedding.device
-    ids = torch.arange(1, 5, device=at) % len(net.embedding)
+    ids = torch.arange(1, 5, device=net.decoder.device) % len(net.decoder.embedding)
     with torch.no_grad():
         theirs = shadow(module)(input_ids=ids[None], use_cache=False).logits[0].double()
-        ours = net.logits(net.run(ids, Tape(torch.arange(4, device=at), torch.ones(4, 4, dtype=torch.bool, device=at).tril())))
-    limit = 2e-3 if net.embedding.dtype in (torch.float32, torch.float64) else 0.1
+        ours = net.scores(ids, causal=True)
+    limit = 2e-3 if net.decoder.embedding.dtype in (torch.float32, torch.float64) else 0.1
     if theirs.shape != ours.shape or not float((theirs - ours).abs().max()) <= limit * float(
         theirs.abs().max().clamp_min(1e-6)
     ):

@@ -15,7 +15,7 @@ import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.free import digest, small_weights
-from decgraph.runtime.models.interface import Model, Number, Path, Scores, Value, check_path
+from decgraph.runtime.models.interface import Model, Number, OfTarget, Path, Scores, Value, check_path
 
 GIVES = ("prob", "real", "int", "bool", "dist")
 """What a head can give: a probability, a number, a class, yes or no, a distribution."""
@@ -23,7 +23,7 @@ ROUNDING = 1e-5
 """How far beside 0..1 a probability may be."""
 
 
-class Reading(Model):
+class Reading(OfTarget[Model]):
     """A head of `target` with one value of kind `gives` after every path."""
 
     def __init__(self, target: Model, gives: str, name: str) -> None:
@@ -31,9 +31,6 @@ class Reading(Model):
         self.target, self.gives, self.name = target, gives, name
         self.vocab, self.context, self.family = target.vocab, target.context, target.family
         self.layers, self.exact = target.layers, target.exact
-
-    def target_or_self(self) -> Model:
-        return self.target
 
     def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Value]:
         """The values of hidden states [n, width]. layer: whose part of the head reads them; None: the head as a whole. tokens:

@@ -20,9 +20,9 @@ def bits_of(said: object) -> Bits:
     """A number of bits, or two numbers, as a program says them. Raises DecError for others."""
     found = [int(n) for n in np.array(getattr(said, "tolist", lambda: said)()).ravel()]
     if len(found) not in (1, 2) or not all(1 <= n <= 16 for n in found):
-        told = " and ".join(map(str, found)) or "no"
+        numbers = " and ".join(map(str, found)) or "no"
         raise DecError(
-            f"a memory cannot be rounded to {told} bits", hint="whole bits in 1..16, or two: for keys and for values"
+            f"a memory cannot be rounded to {numbers} bits", hint="whole bits in 1..16, or two: for keys and for values"
         )
     return found[0] if found[0] == found[-1] else (found[0], found[1])
 

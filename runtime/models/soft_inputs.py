@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.interface import SoftCell
+from decgraph.runtime.models.interface import Cell, SoftCell
 
-if TYPE_CHECKING:
-    from torch import nn
-
-    from decgraph.runtime.models.decoder.decoder import EmbeddingLookup
-
-Embedding: TypeAlias = "nn.Module | EmbeddingLookup"
+Embed: TypeAlias = Callable[[Tensor], Tensor]
+"""From token ids int64[n] to their embeddings [n, width], as the model looks them up (some scale them)."""
 
 
-def mixture(embed: Embedding, soft: SoftCell) -> Tensor:
-    """The mixture of a module's embeddings [width], as the module looks them up (some scale them)."""
+def mixture(embed: Embed, soft: SoftCell, at: torch.device, mask: int | None = None) -> Tensor:
+    """The mixture [width] of embeddings, on a device. mask: the id of the mask token; None for a causal model."""
     weights = torch.tensor([float(w) for w in soft.weights])
     used = weights.nonzero()[:, 0]
-    at = device_of(embed)
-    rows: Tensor = embed(used.to(at))
-    return weights[used].to(at, rows.dtype) @ rows
+    ids, weights = used, weights[used]
+    if soft.mask and mask is not None:
+        ids, weights = torch.cat([ids, torch.tensor([mask])]), torch.cat([weights, torch.tensor([float(soft.mask)])])
+    rows = embed(ids.to(at))
+    return weights.to(at, rows.dtype) @ rows
 
 
-def replaced(embed: Embedding, ids: Tensor, soft: Mapping[int, SoftCell]) -> Tensor:
-    """The embeddings [n, width] of token ids int64[n], and of mixtures at some of their places."""
-    rows: Tensor = embed(ids).clone()
+def replaced(embed: Embed, ids: Tensor, soft: Mapping[int, SoftCell], mask: int | None = None) -> Tensor:
+    """The embeddings [n, width] of token ids int64[n], with mixtures at some of their places."""
+    rows = embed(ids).clone()
     for place, cell in soft.items():
-        rows[place] = mixture(embed, cell)
+        rows[place] = mixture(embed, cell, ids.device, mask)
     return rows
 
 
-def inputs(embed: Embedding, cells: Sequence[int | SoftCell]) -> Tensor:
-    """Token ids int64[n]; embeddings [n, width] where a cell is soft."""
-    ids = torch.tensor([0 if isinstance(c, SoftCell) else c for c in cells], device=device_of(embed))
+def inputs(embed: Embed, cells: Sequence[Cell], at: torch.device, mask: int | None = None) -> Tensor:
+    """Token ids int64[n] on a device; embeddings [n, width] where a cell is a mixture. mask: the id of masked cells."""
+    ids = torch.tensor([c if isinstance(c, int) else mask or 0 for c in cells], device=at)
     soft = {n: c for n, c in enumerate(cells) if isinstance(c, SoftCell)}
-    return replaced(embed, ids, soft) if soft else ids
-
-
-def device_of(embed: Embedding) -> torch.device:
-    """Where a module's embeddings, or those of a decoder, lie."""
-    looked: Any = embed  # without a device an nn.Embedding, or another class that has its weight
-    found: torch.device = getattr(embed, "device", None) or looked.weight.device
-    return found
+    return replaced(embed, ids, soft, mask) if soft else ids

@@ -24,6 +24,7 @@ from decgraph.runtime.models.interface import (
     LayerMemory,
     Memory,
     Model,
+    OfTarget,
     Path,
     Row,
     Scores,
@@ -32,6 +33,7 @@ from decgraph.runtime.models.interface import (
     check_cells,
     check_family,
     check_path,
+    first_computed,
     sees,
 )
 from decgraph.runtime.models.parts import called
@@ -184,7 +186,7 @@ class TableModel(Tabled):
         """Drawn from what each of these positions sees; the entries of the table stay what they are."""
         path = check_path(self, path)
         check_family(self, given)
-        fresh = range(0 if given is None else min(given.length, len(path) - 1), len(path))
+        fresh = range(first_computed(path, given), len(path))
         seen, queries = _seen(path, given, fresh), fresh[-max(1, last) :]
         total = [Fraction(0)] * len(path)
         for i in queries:
@@ -238,7 +240,7 @@ class TableModel(Tabled):
         computes."""
         path = check_path(self, path)
         check_family(self, given)
-        fresh = range(0 if given is None else min(given.length, len(path) - 1), len(path))
+        fresh = range(first_computed(path, given), len(path))
         seen = _seen(path, given, fresh)
         return {
             i: ("layer", layer, _canonical(sorted((j, c) for j, c in seen.items() if j <= i))) for i in seen if i < len(path)
@@ -280,7 +282,7 @@ class TableModel(Tabled):
             return path  # an entry is only made for a path that passed the checks
         path = check_path(self, path)
         check_family(self, given)
-        fresh = range(0 if given is None else min(given.length, len(path) - 1), len(path))
+        fresh = range(first_computed(path, given), len(path))
         return self._visible([(i, cell) for i, cell in sorted(_seen(path, given, fresh).items()) if i < len(path)])
 
     def _visible(self, cells: list[tuple[int, Cell]]) -> Key:
@@ -293,7 +295,7 @@ class TableModel(Tabled):
         return self._table.describe(f"{self.kind} table {self.name}, {self.vocab.size} tokens:")
 
 
-class TableFeatures(Tabled):
+class TableFeatures(Tabled, OfTarget[Model]):
     """An EAGLE head as a table: an entry per (cells of the target's memory at the root's parent, the path
     below)."""
 
@@ -304,9 +306,6 @@ class TableFeatures(Tabled):
         self.name = name or f"{target.name}.features{seed}"
         self._table = _Table(target.vocab.size, seed, {}, zeros, power)
 
-    def target_or_self(self) -> Model:
-        return self.target
-
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         """Scores of the token after each path. `given` is the target's memory at the root's parent; left out,
         it is the target's memory of everything but the path's last token."""
@@ -315,7 +314,7 @@ class TableFeatures(Tabled):
             path = check_path(self, path)
             memory = self.target.memory(path[:-1]) if given is None else given
             check_family(self, memory)
-            known = min(memory.length, len(path) - 1)
+            known = first_computed(path, memory)
             held = _canonical([(i, memory.cells[i]) for i in sorted(memory.cells) if i < known])
             rows.append(self._table((held, path[known:]), self.name))
         return rows
@@ -323,7 +322,7 @@ class TableFeatures(Tabled):
     def states(self, path: Path, given: Memory) -> dict[int, Key]:
         """What it predicts at the positions that the memory does not cover."""
         path = check_path(self, path)
-        known = min(given.length, len(path) - 1)
+        known = first_computed(path, given)
         held = _canonical([(i, given.cells[i]) for i in sorted(given.cells) if i < known])
         return {i: ("feature", self.name, held, path[known : i + 1]) for i in range(known, len(path))}
 

@@ -59,9 +59,6 @@ class NativeDecoder(TransformerDecoder):
         self._reads = any(use.reads is not None for use in self.uses)
         self._made = [self._structure(n, layer) for n, layer in enumerate(self.shape.layers)] if self.native else []
 
-    def _like(self, part: DecoderPart) -> TransformerDecoder:
-        return NativeDecoder(self.shape, self.weights, self.products, self.ropes, part)
-
     def copied(
         self,
         *,

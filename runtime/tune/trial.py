@@ -208,7 +208,8 @@ class Trials:
             figures = self.of(chosen)
             self._count(figures, made)
             if chosen != self.default:
-                figures.ratios.append((len(made.tokens) / made.seconds) / max(1e-12, len(base.tokens) / base.seconds))
+                if made.tokens and base.tokens:  # a run that commits nothing has no speed
+                    figures.ratios.append((len(made.tokens) / made.seconds) / (len(base.tokens) / base.seconds))
                 pairs = zip(made.each or (made.tokens,), base.each or (base.tokens,), strict=True)
                 for n, (ours, theirs) in enumerate(pairs, number):
                     self.compare(chosen, n % len(self.runner.requests), ours, theirs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,26 @@ def test_stdin_to_stdout(tidy: str, monkeypatch, capsys: pytest.CaptureFixture[s
     monkeypatch.setattr("sys.stdin", io.StringIO(LOOSE))
     assert main(["fmt", "-"]) == 0
     assert capsys.readouterr().out == tidy
+
+
+def test_files_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that is read-only is reported, and the next one is still formatted."""
+    first, second = tmp_path / "a.dec", tmp_path / "b.dec"
+    for file in (first, second):
+        file.write_text(LOOSE)
+    write = Path.write_text
+
+    def refused(path: Path, *given: Any, **more: Any) -> int:
+        if path == first:
+            raise PermissionError(13, "Permission denied")
+        return write(path, *given, **more)
+
+    monkeypatch.setattr(Path, "write_text", refused)
+    assert main(["fmt", str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert f"cannot write {first}: Permission denied" in told.err and told.out == f"formatted {second}\n"
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

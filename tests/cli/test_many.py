@@ -90,6 +90,7 @@ def test_messages_of_json_lines_go_through_the_chat_template(
 
 @pytest.mark.parametrize(("line", "words"), [
     ("ab", "p.jsonl:2 is not JSON"),
+    (f'{{"ids": [{"9" * 5000}]}}', "p.jsonl:2 has a number that is too long"),
     ('{"text": "ab"}', "p.jsonl:2 has neither a prompt nor messages"),
     ('{"ids": [0, 4]}', "vocabulary"),
 ])  # fmt: skip

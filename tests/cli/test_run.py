@@ -90,6 +90,9 @@ def test_requests_reach_the_decoder(tables: None, capsys: pytest.CaptureFixture[
     assert set(free["text"]) == set("abc\n")
     banned = as_json(capsys, "autoregressive", "-p", "a", "-t", "1", "-n", "40", "--ban", "b", "--ban", "3")
     assert set(banned["text"]) == set("ac")
+    assert as_json(capsys, "autoregressive", "-p", "a", "-t", "1", "-n", "4", "--ban", "²")[
+        "tokens"
+    ]  # a text: no id has such digits
     stopped = as_json(capsys, "autoregressive", "-p", "a", "-t", "1", "-n", "40", "--stop", "b")
     assert stopped["reason"] == "stop"
     assert stopped["text"].index("b") == len(stopped["text"]) - 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from decgraph.cli import trace
+from decgraph.cli import output, trace
 from decgraph.cli.main import main
 
 
@@ -66,7 +66,7 @@ def test_a_live_page_grows_and_then_rests(
     """It says of itself that the run goes on, which makes a browser read it again, until the run ends or is interrupted."""
     page, seen = tmp_path / "t.html", []
     data = lambda text: json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])["runs"][0]
-    written = trace.write
+    written = output.write
 
     def write(path: Path, text: str) -> None:
         written(path, text)
@@ -74,7 +74,7 @@ def test_a_live_page_grows_and_then_rests(
         if end == "interrupt" and len(seen) == 20:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(trace, "write", write)
+    monkeypatch.setattr(output, "write", write)
     monkeypatch.setattr(trace, "PAUSE", 0.0)
     code = main(["trace", "speculative", "-p", "ab", "-n", "9", "-t", "1", "-o", str(page), "--live"])
     assert code == (0 if end == "limit" else 130)

@@ -153,7 +153,9 @@ def test_verls_other_parameters_are_refused(wrong: dict[str, Any], message: str,
     with pytest.raises(DecError, match="`image_data` is not supported"):
         asyncio.run(asyncio.wait_for(server.generate([1, 2], {"max_tokens": 2}, image_data=["x.png"]), SECONDS))
     with pytest.raises(DecError, match="no policy"):
-        asyncio.run(asyncio.wait_for(Rollouts("autoregressive").generate([1, 2], {}), SECONDS))
+        asyncio.run(asyncio.wait_for(Rollouts("autoregressive").generate([1, 2], {"max_tokens": None}), SECONDS))
+    with pytest.raises(DecError, match="no policy"):
+        asyncio.run(asyncio.wait_for(Rollouts("autoregressive").update_weights([]), SECONDS))
     with pytest.raises(DecError, match="delta_flush"):
         asyncio.run(asyncio.wait_for(server.update_weights([], wire_format="delta_flush"), SECONDS))
     with pytest.raises(DecError, match="no weight 'x'"):

@@ -60,7 +60,7 @@ def test_scores_are_those_of_peft(base: Path, tmp_path: Path, rslora: bool) -> N
 
 def test_what_it_does_not_add_to_is_the_models_own(base: Path, tmp_path: Path) -> None:
     one, two = (loaded(at) for at in (base, adapter(tmp_path / "lora", base)))
-    assert torch.equal(one.net.embedding, two.net.embedding)
+    assert torch.equal(one.net.decoder.embedding, two.net.decoder.embedding)
     own, added = (model.net.decoder.products for model in (one, two))
     assert torch.equal(own["0.up"].weights[0], added["0.up"].weights[0])
     assert not torch.equal(own["1.down"].weights[0], added["1.down"].weights[0])

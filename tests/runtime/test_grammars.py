@@ -6,6 +6,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ from fidelity.entry import recording
 
 import decgraph
 from decgraph.errors import DecError
-from decgraph.runtime.grammars import Grammar
+from decgraph.runtime.automaton import Automaton
+from decgraph.runtime.grammars import Grammar, Parsed
 from decgraph.runtime.regular import automaton_of
-from decgraph.runtime.text import detokenizer_of
+from decgraph.runtime.text import Detokenizer, detokenizer_of
 
 PIECES = [b"", b"a", b"b", b"ab", b"1", b"12", b":", b"\xff", b"abb", b"\n"]
 END = 0
@@ -142,6 +145,25 @@ def test_drafted_texts_are_those_of_one_token_at_a_time() -> None:
     assert len(set(texts.values())) == 1
 
 
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+def test_rules_over_trees_read_below_what_a_table_forbids(backend: str) -> None:
+    """The drafts of lookahead are whatever it guesses; an automaton of 80 tokens has no entry for most of them."""
+    digits = Automaton((tuple(0 if 60 <= x < 70 else -1 for x in range(80)),), frozenset({0}))
+    texts = {
+        name: decgraph.run(name, "def main():\n", max_tokens=6, allow=digits, eos=(), backend=backend).tokens
+        for name in ("autoregressive", "lookahead")
+    }
+    assert texts["lookahead"] == texts["autoregressive"] and len(texts["lookahead"]) == 6
+
+
+def test_a_token_that_a_table_lacks_is_forbidden() -> None:
+    """-1 is a masked position; Python would read it as the last entry."""
+    table = Automaton(((0, 0),), frozenset({0}))
+    assert [table.step(0, token) for token in (-1, 0, 1, 2)] == [-1, 0, 0, -1]
+    dead = Automaton(((1, -1), (1, 1)), frozenset({0}), start=1)
+    assert not dead(()) and not dead((0,))  # no text at all fits it
+
+
 def test_a_parameter(tmp_path: Path) -> None:
     """An automaton is handed over as a pattern, or as a file; JSON is a table or a schema."""
     done = decgraph.run("grammar", "x = ", params={"g": "[0-9]{3}"}, max_tokens=8)
@@ -157,6 +179,43 @@ def test_a_schema_needs_llguidance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
     with pytest.raises(DecError, match=r"\[grammars\]"):
         Grammar.json_schema(json.dumps({"type": "boolean"})).over(Letters(), {END}, SIZE)
+
+
+@pytest.mark.parametrize("pattern", ["(" * 3000, "((a{999}){999}){999}", "a{4294967294}"])
+def test_an_expression_that_is_too_large_is_refused_soon(pattern: str) -> None:
+    """A server's client may send one: its nesting is beyond Python's stack, its repetitions beyond the memory."""
+    with pytest.raises(DecError, match="nested too deeply|needs more than"):
+        Grammar.regex(pattern).check()
+
+
+def test_a_vocabulary_is_not_mistaken_for_one_that_is_gone() -> None:
+    """Python gives the address of a tokenizer that was freed to the next one."""
+    for turn in range(20):
+        tokenizer = Letters()
+        tokenizer.detokenizer = Detokenizer((b"a", b"b") if turn % 2 else (b"b", b"a"))
+        assert Grammar.regex("a").over(tokenizer, (), 2).allowed(0) == {1 - turn % 2}
+        del tokenizer
+
+
+def test_threads_may_share_a_grammar() -> None:
+    """Sessions with one tokenizer do; llguidance refuses a second caller, and no two texts share a state."""
+    shared = Grammar.lark("start: /[a-z]{0,30}/").over(Letters(), {END}, SIZE)
+    assert isinstance(shared, Parsed)
+    letters = Letters().ids("abcdefghijklmnopqrstuvwxyz")
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def work(first: int) -> None:
+        for a, b in itertools.product(letters[first:], letters):
+            assert shared.allowed(shared.run((a, b)))
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
+    finally:
+        sys.setswitchinterval(before)
+    states = shared._after.values()
+    assert len(set(states)) == len(states)
 
 
 def test_a_grammar_without_a_tokenizer() -> None:

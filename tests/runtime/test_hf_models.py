@@ -12,9 +12,11 @@ import pytest
 import torch
 from lib.lazily import modeling, transformers
 
-from decgraph.errors import DecError
+from decgraph.errors import ContextFullError, DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive
+from decgraph.runtime.models.engine.forward_call import ForwardCall
+from decgraph.runtime.models.engine.of import causal_engine_of
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.interface import MASK, Scores, SoftCell
 from decgraph.runtime.models.masked_load import load_masked
@@ -306,3 +308,17 @@ def test_what_cannot_be_evaluated_says_why(folders: dict[str, Path], target: HFC
     broken.net.output.data[5, 0] = float("nan")
     with pytest.raises(DecError, match="'llama' gave logits that are not numbers at position 2"):
         broken.eval([(1, 2, 3)])
+
+
+@pytest.mark.parametrize("kind", ["GPT2", "GPTJ", "GPTBigCode"])
+def test_a_context_that_a_config_calls_n_positions_is_not_passed(kind: str, tmp_path: Path) -> None:
+    own = {"rotary_dim": 4} if kind == "GPTJ" else {}
+    sizes = {"vocab_size": V, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 8, "bos_token_id": 1, "eos_token_id": 1}
+    config = getattr(transformers, f"{kind}Config")(**sizes, **own)
+    getattr(transformers, f"{kind}{'LMHeadModel' if kind == 'GPT2' else 'ForCausalLM'}")(config).save_pretrained(tmp_path)
+    model = hf.load_causal(tmp_path)
+    assert model.context == 8
+    (out,) = causal_engine_of(model).compute([ForwardCall("one", [1] * 9)])
+    assert isinstance(out, ContextFullError)
+    with pytest.raises(ContextFullError, match="past the context length"):
+        model.eval([(1,) * 9])

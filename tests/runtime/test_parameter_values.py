@@ -76,7 +76,7 @@ def test_a_topology() -> None:
 def test_an_automaton_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "grammar.json"
     path.write_text(GRAMMAR, encoding="utf-8")
-    assert value("automaton", str(path)) == value("automaton", GRAMMAR)
+    assert value("automaton", str(path)) == value("automaton", path) == value("automaton", GRAMMAR)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,8 @@ def test_an_automaton_of_a_file(tmp_path: Path) -> None:
         ("automaton", "nowhere.json", '"next"'),
         ("automaton", '{"next": 3, "accepting": []}', '"next"'),
         ("automaton", "{", '"next"'),
+        ("automaton", [[1, 0], [-1, 1]], '"next"'),
+        ("automaton", 5, '"next"'),
         ("int", "four", "whole number"),
         ("int", "9" * 5000, "whole number"),
         ("int", 10**30, "too large"),

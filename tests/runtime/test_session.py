@@ -43,6 +43,12 @@ class Broken(TableModel):
         return rows
 
 
+@pytest.mark.parametrize("value", [None, 5, ["target"]])
+def test_what_is_no_model_is_refused(value: Any) -> None:
+    with pytest.raises(DecError, match=r"`target` must be a causal model, .* is no model"):
+        session(target=value)
+
+
 def test_a_stream_is_the_run_as_it_happens() -> None:
     request = Request(prompt=(0, 1), max_tokens=9, seed=5)
     items = list(session().stream(request))

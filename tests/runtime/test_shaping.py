@@ -234,6 +234,23 @@ def test_whole_roots(n: int, k: int) -> None:
         ({"eos": {0.5}}, "eos is 0.5"),
         ({"prompt": ("a",)}, "prompt must hold token ids"),
         ({"min_length": -2}, "min_length is -2"),
+        ({"prompt": None}, "prompt must hold token ids, not None"),
+        ({"prompt": (float("inf"),)}, "prompt must hold token ids, not inf"),
+        ({"max_tokens": None}, "max_tokens is None"),
+        ({"max_tokens": "5"}, "max_tokens is '5'"),
+        ({"max_tokens": 2.5}, "max_tokens is 2.5"),
+        ({"min_length": 0.5}, "min_length is 0.5"),
+        ({"seed": 1.5}, "seed is 1.5"),
+        ({"top_k": 2.5}, "top_k is 2.5"),
+        ({"logprobs": "1"}, "logprobs is '1'"),
+        ({"temperature": None}, "temperature is None"),
+        ({"temperature": "0.7"}, "temperature is '0.7'"),
+        ({"eos": None}, "eos must hold token ids, not None"),
+        ({"stop": None}, "stop is None"),
+        ({"bias": [1]}, r"bias is \[1\]"),
+        ({"until": len}, "until is <built-in function len>"),
+        ({"processors": None}, "processors is None"),
+        ({"allow": [1, 2]}, r"allow is \[1, 2\]"),
     ],
 )
 def test_a_request_out_of_range_is_refused(fields: dict[str, Any], words: str) -> None:
@@ -241,6 +258,12 @@ def test_a_request_out_of_range_is_refused(fields: dict[str, Any], words: str) -
         Request(**{"prompt": (1,), **fields})
     with pytest.raises(DecError, match="positive"):
         Factor(Fraction(0))
+
+
+def test_numbers_of_a_request_may_be_numpys() -> None:
+    request = Request((1,), max_tokens=np.int64(3), top_k=50.0, temperature=np.float32(0.5), eos=np.int64(2))  # type: ignore[arg-type]
+    assert (request.max_tokens, request.top_k, request.temperature, request.eos) == (3, 50, 0.5, {2})
+    assert [type(x) for x in (request.max_tokens, request.top_k, request.temperature)] == [int, int, float]
 
 
 def test_requests_are_values() -> None:

@@ -169,11 +169,12 @@ def test_a_metaspace_tokenizer_falls_back_to_bytes(tmp_path: Path) -> None:
     from tokenizers import Tokenizer as Backend
     from tokenizers import decoders, models
 
-    vocab = {"\u2581a": 0, "b": 1, "<0xC3>": 2, "<0xA9>": 3, "\u2581": 4}
+    vocab = {"\u2581a": 0, "b": 1, "<0xC3>": 2, "<0xA9>": 3, "\u2581": 4, "<0xGG>": 5}
     backend = Backend(models.BPE(vocab=vocab, merges=[], byte_fallback=True))
     backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(), decoders.Fuse()])
     backend.save(str(tmp_path / "tokenizer.json"))
     assert Tokenizer(tmp_path).decode([1, 0, 2, 3, 4, 1]) == "b aé b"
+    assert Tokenizer(tmp_path).decode([5]) == "<0xGG>"  # a text that is no byte
     backend.decoder = decoders.CTC()
     backend.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(DecError, match="CTC"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import sys
@@ -50,6 +51,14 @@ def test_serves_until_a_signal() -> None:
 def test_clients_connect_as_soon_as_the_address_is_told() -> None:
     with http_server.listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname(), timeout=5):
         pass
+
+
+def test_the_url_of_an_address_with_colons(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """IPv6: RFC 3986 has it in brackets, and clients read no other."""
+    monkeypatch.setattr(http_server, "listen", lambda host, port: socket.create_server(("127.0.0.1", port)))
+    monkeypatch.setattr(http_server.Server, "run", lambda self, sockets: None)
+    assert main(["serve", "--host", "::1", "--port", "0", "--quiet"]) == 0
+    assert re.fullmatch(r"http://\[::1\]:\d+/v1\n", capsys.readouterr().out)
 
 
 def test_a_port_that_is_taken(capsys: Capture) -> None:

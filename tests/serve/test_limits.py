@@ -79,6 +79,8 @@ WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
         ({"prompt": []}, "`prompt` must not be empty"),
         ({"logit_bias": 3}, "`logit_bias` must be an object"),
         ({"logit_bias": {"x": 1}}, "`logit_bias` maps token ids to amounts, and 'x' is no token id"),
+        ({"logit_bias": {"9" * 5000: 1}}, "is no token id"),
+        ({"regex": "(" * 3000}, "nested too deeply"),
         ({"temprature": 1}, "unrecognised field: temprature (try: did you mean temperature?)"),
         ({"params": {"gama": 3}}, "(try: did you mean gamma?)"),
     ],
@@ -109,6 +111,22 @@ def test_odd_characters_in_a_prompt(http: Any, text: str) -> None:
     body = f'{{"model": "{text}", "prompt": "a"}}'.encode()
     answer = http.post("/v1/completions", content=body, headers={"content-type": "application/json"})
     assert answer.status_code in (400, 404) and answer.json()["error"]
+
+
+def test_a_name_may_have_colons() -> None:
+    """Many models are called as `qwen:7b` by their clients."""
+    from decgraph.serve.app import _model
+    from decgraph.serve.catalogue import Catalogue, UnknownName
+    from decgraph.serve.service import Service
+
+    offered = Catalogue(["autoregressive", "prompt_lookup"], name="qwen:7b")
+    service = Service(offered)
+    for name, algorithm in zip(offered.ids(), ["autoregressive", "autoregressive", "prompt_lookup"], strict=True):
+        assert offered.session(name) is offered.sessions[algorithm]
+        assert _model(service, name)["algorithm"] == algorithm
+    for name in ("qwen", "qwen:autoregressive", "qwen:7b:x", "qwen:7"):
+        with pytest.raises(UnknownName):
+            offered.session(name)
 
 
 def test_unknown_models_paths_and_methods(http: Any) -> None:

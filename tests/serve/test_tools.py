@@ -73,6 +73,16 @@ def test_calls_are_read_whatever_the_pieces(name: str, size: int) -> None:
         assert [(called, json.loads(given)) for called, given in calls] == BOTH
 
 
+@pytest.mark.parametrize("parameters", [{"properties": [1]}, {"properties": {"city": "string"}}, {"$defs": [1]}])
+def test_a_schema_that_is_none_breaks_nothing(parameters: Any) -> None:
+    """A client's schema is any JSON object: its parts need not be objects."""
+    wrong = [Tool.model_validate({"type": "function", "function": {"name": "get_weather", "parameters": parameters}})]
+    for name in ("qwen coder", "glm"):
+        calls = tools.read(WRITTEN[name], format_named(name), wrong)
+        assert calls[0] == ("get_weather", '{"city": "Oslo", "days": 2}')
+    assert "get_weather" in tools.grammar_of(tools.HERMES, wrong, parallel=True, special={})
+
+
 @pytest.mark.parametrize("name", WRITTEN)
 @pytest.mark.parametrize(
     "text", ["Hello <b>", "1 < 2 [sic]", "{not JSON}", "[1, 2]", "<tool", '<tool_call>\n{"name": "get_wea']

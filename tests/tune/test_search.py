@@ -55,6 +55,12 @@ def trials(machine: Any, **options: Any) -> Trials:
     return Trials(machine, DEFAULT, **options)
 
 
+def test_runs_without_tokens_have_no_speed() -> None:
+    """A prompt may fill the context: nothing is committed, by any setting."""
+    tuner = Tuner(trials(Machine(bowl, tokens=lambda chosen, number: ())), [DEPTH, BUDGET], seconds=0.05)
+    assert tuner.tune().kept
+
+
 def plenty() -> float:
     return 1e9
 

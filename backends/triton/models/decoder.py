@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -96,8 +96,8 @@ class SlotDecoder(TransformerDecoder):
         x = ids.reshape(size[0] * size[1], -1) if self.part.embedded else self.embedded(ids, within)
         return self._layers(x, size, self.rotations(positions), write[:, None, :, None], keys, values, masks)
 
-    def _like(self, part: DecoderPart) -> TransformerDecoder:
-        return SlotDecoder(self, part)
+    def _like(self, part: DecoderPart) -> Self:
+        return type(self)(self, part)
 
     def _attended(
         self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], rotation: Rotation | None, cache: Cache
@@ -305,7 +305,7 @@ def lower(name: str, target: HFCausal, inner: Model) -> tuple[Stage, ...]:
         above, inner = (layers_of(inner.adapter.module, name),), inner.inner
     if not isinstance(inner, Upto) or inner.target is not target or inner.after_norm:
         raise NotSteppable(f"{name!r} reads states of another kind than those that leave its own layers")
-    uses = [use for use in target.net.uses if use.layer < inner.layer]
+    uses = [use for use in target.net.decoder.uses if use.layer < inner.layer]
     return (*of_net(target.net.using(uses).without_norm(), name).stages, *above)
 
 

@@ -138,7 +138,6 @@ def _gap(config: dict[str, object]) -> float:
     from transformers.utils import logging
 
     from decgraph.runtime.models.decoder.folder import net_of_folder
-    from decgraph.runtime.models.tape import Tape
 
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -155,11 +154,9 @@ def _gap(config: dict[str, object]) -> float:
             module.save_pretrained(place)
             saved = json.loads((Path(place) / "config.json").read_text(encoding="utf-8"))
             net = net_of_folder(Path(place), saved, torch.float64, "cpu")
-            ids = (torch.arange(TOKENS) * 7 + 1) % net.embedding.shape[0]
+            ids = (torch.arange(TOKENS) * 7 + 1) % net.decoder.embedding.shape[0]
             wanted = module(input_ids=ids[None], use_cache=False).logits[0]
-            seen = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
-            mine = net.logits(net.run(ids, Tape(torch.arange(TOKENS), seen)))
-            return float((mine - wanted).abs().max() / wanted.abs().max())
+            return float((net.scores(ids, causal=True) - wanted).abs().max() / wanted.abs().max())
     finally:
         if shown:
             logging.enable_progress_bar()

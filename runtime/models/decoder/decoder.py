@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, cast
+from typing import Self, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
@@ -61,22 +61,51 @@ class DecoderPart:
     taps: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class EmbeddingLookup:
-    """The embeddings [n, width] of tokens int64[n], as a decoder's matrix has them."""
+class LayeredForward:
+    """A forward of which there are parts: some of its layers, without its final norm, with the states between its layers."""
 
-    decoder: TransformerDecoder
+    part: DecoderPart
+    uses: tuple[LayerUse, ...]
+    layers: int
 
-    def __call__(self, ids: Tensor) -> Tensor:
-        return self.decoder.looked_up(ids)
+    def _like(self, part: DecoderPart) -> Self:
+        """Another part of the same model."""
+        raise NotImplementedError
+
+    def using(self, uses: Sequence[LayerUse]) -> Self:
+        """These layers, or halves of layers, alone."""
+        return self._like(replace(self.part, uses=tuple(uses)))
+
+    def without_norm(self) -> Self:
+        """The same layers, without the final norm."""
+        return self._like(replace(self.part, norm=False))
+
+    def above(self) -> Self:
+        """The same layers, called with the states [B, T, width] that enter the first one in place of token ids."""
+        return self._like(replace(self.part, embedded=True))
+
+    def tapped(self, *layers: int) -> Self:
+        """Gives also the states that enter these layers (`self.layers`: that leave the last). Raises DecError for layers that
+        it does not run."""
+        if any(tap != self._end and all(use.layer != tap for use in self.uses) for tap in layers):
+            raise DecError(f"layers {[use.layer for use in self.uses]} do not pass all of the states {list(layers)}")
+        return self._like(replace(self.part, taps=layers))
+
+    def since(self, layer: int) -> Self:
+        """The layers from this one on; called with the states [B, T, width] that enter it in place of token ids. `since(0)`
+        takes embeddings. Caches are those of its layers. Raises DecError for a layer past its end."""
+        if not 0 <= layer <= self.layers:
+            raise DecError(f"a model of {self.layers} layers has no layer {layer}")
+        if layer > self._end:
+            raise DecError(f"these layers end before layer {self._end}, so none begins with layer {layer}")
+        return self._like(replace(self.part, uses=tuple(use for use in self.uses if use.layer >= layer), embedded=True))
 
     @property
-    def device(self) -> torch.device:
-        """Where the matrix lies."""
-        return self.decoder.device
+    def _end(self) -> int:
+        return self.uses[-1].layer + 1 if self.uses else 0
 
 
-class TransformerDecoder:
+class TransformerDecoder(LayeredForward):
     """A model's forward over caches that the caller owns; see the module.
 
     weights: by canonical names, "0.qkv", "0.qkv.b", ...; see `weights.canonical`. products: the matrices among them. ropes: by
@@ -130,53 +159,12 @@ class TransformerDecoder:
         return self.weights["embed"]
 
     @property
-    def lookup(self) -> EmbeddingLookup:
-        """Embeddings of tokens."""
-        return EmbeddingLookup(self)
-
-    @property
     def caches(self) -> tuple[tuple[int, int, int], ...]:
         """By layer that attends: how many heads of keys and values are cached, and the sizes of both."""
         s = self.shape
         return ((s.heads if s.latent else s.kv_heads, s.head, s.value or s.head),) * len(self.kinds)
 
     # Parts of a model.
-
-    def tapped(self, *layers: int) -> TransformerDecoder:
-        """Gives also the states that enter these layers (`self.layers`: that leave the last). Raises DecError for layers that
-        it does not run."""
-        end = self.uses[-1].layer + 1 if self.uses else 0
-        if any(tap != end and all(use.layer != tap for use in self.uses) for tap in layers):
-            raise DecError(f"layers {[use.layer for use in self.uses]} do not pass all of the states {list(layers)}")
-        return self._like(replace(self.part, taps=layers))
-
-    def upto(self, layer: int, *, norm: bool = False) -> TransformerDecoder:
-        """Only the layers before this one: the states entering it; with `norm`, after the model's final norm (an exit)."""
-        self._check(layer)
-        return self._like(replace(self.part, uses=tuple(use for use in self.uses if use.layer < layer), norm=norm))
-
-    def since(self, layer: int) -> TransformerDecoder:
-        """The layers from this one on; called with the states [B, T, width] that enter it in place of token ids. `since(0)`
-        takes embeddings. Caches are those of its layers. Raises DecError for a layer past its end."""
-        self._check(layer)
-        end = self.uses[-1].layer + 1 if self.uses else 0
-        if layer > end:
-            raise DecError(f"these layers end before layer {end}, so none begins with layer {layer}")
-        return self._like(replace(self.part, uses=tuple(use for use in self.uses if use.layer >= layer), embedded=True))
-
-    def above(self) -> TransformerDecoder:
-        """The same layers, called with the states [B, T, width] that enter the first one in place of token ids."""
-        return self._like(replace(self.part, embedded=True))
-
-    def unread(self) -> TransformerDecoder:
-        """The same part, whose forward reads nothing on the host."""
-        made = self._like(self.part)
-        made.gathers = True
-        return made
-
-    def without_norm(self) -> TransformerDecoder:
-        """The same layers, without the final norm."""
-        return self._like(replace(self.part, norm=False))
 
     def copied(
         self,
@@ -188,10 +176,6 @@ class TransformerDecoder:
         """The same part with another `shape`, other `weights` or `products`."""
         own = self.products if products is None else products
         return TransformerDecoder(shape or self.shape, self.weights if weights is None else weights, own, self.ropes, self.part)
-
-    def using(self, uses: Sequence[LayerUse]) -> TransformerDecoder:
-        """These layers, or halves of layers, alone."""
-        return self._like(replace(self.part, uses=tuple(uses)))
 
     def quantized(self, bits: int) -> TransformerDecoder:
         """The same layers with their matrices rounded to so many bits, row by row."""
@@ -220,12 +204,8 @@ class TransformerDecoder:
         )
         return self.copied(shape=replace(self.shape, layers=layers))
 
-    def _check(self, layer: int) -> None:
-        if not 0 <= layer <= self.layers:
-            raise DecError(f"a model of {self.layers} layers has no layer {layer}")
-
-    def _like(self, part: DecoderPart) -> TransformerDecoder:
-        return TransformerDecoder(self.shape, self.weights, self.products, self.ropes, part)
+    def _like(self, part: DecoderPart) -> Self:
+        return type(self)(self.shape, self.weights, self.products, self.ropes, part)
 
     def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> TransformerDecoder:
         """The same decoder, its layers compiled with torch.compile when they first run; sizes stay dynamic. Where that fails
@@ -305,9 +285,8 @@ class TransformerDecoder:
                 groups[n] = x
             read = x if use.reads is None else groups[use.reads]
             x = self._layer(n, layer, x, read, size, rotations.get(layer.rope or ""), cache, mlp=use.mlp)
-        end = self.uses[-1].layer + 1 if self.uses else 0
-        if end in part.taps:
-            tapped[end] = x.view(*size, -1)
+        if self._end in part.taps:
+            tapped[self._end] = x.view(*size, -1)
         last = (self._norm("norm", x) if part.norm else x).view(*size, -1)
         return (last, tuple(tapped[tap] for tap in part.taps)) if part.taps else last
 

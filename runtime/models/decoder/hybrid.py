@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import Cache, DynamicCache
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.module import _CALL, _TOLERANCE, ModuleDecoder, ShapeProbe, Written, _Found, attending
+from decgraph.runtime.models.decoder.module import _CALL, TOLERANCE, ModuleDecoder, ShapeProbe, Written, _Found, gap
 from decgraph.runtime.models.decoder.module_parts import Numbered
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING
 from decgraph.runtime.models.decoder.states import Work, Works
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
     from transformers import PreTrainedModel
     from transformers.cache_utils import LinearAttentionLayer
-    from transformers.modeling_outputs import BaseModelOutputWithPast
-
-    from decgraph.runtime.models.decoder.decoder import Masks, Out
 
 _LEAVES = 4  # paths whose last state is kept for drafts that go on
 _NOT_IN_LINE = 1e-3  # of the largest output: a layer that continues several tokens otherwise than one at a time
@@ -124,25 +121,20 @@ class Mixer(nn.Module):
         whole = self.run(given, [None])[0]
         self.several = False
         first, state = self.run(given[:, :2], [None])
-        gap = _gap(torch.cat([first, self.run(given[:, 2:], [state])[0]], 1), whole)
+        off = gap(torch.cat([first, self.run(given[:, 2:], [state])[0]], 1), whole)
         close = _NOT_IN_LINE if like.dtype.itemsize >= 4 else 0.1
-        if gap > close:
-            raise DecError(f"{type(self.inner).__name__} continues a text otherwise than it reads a whole one, by {gap:.1e}")
+        if off > close:
+            raise DecError(f"{type(self.inner).__name__} continues a text otherwise than it reads a whole one, by {off:.1e}")
         for tensor in (t for name in _TENSORS for t in getattr(state, name).values() if t is not None):
             tensor.add_(1)  # a state that is forgotten makes a difference then
         single = self.run(given[:, 2:], [state])[0]
         self.several = True
-        self.several = _gap(self.run(given[:, 2:], [state])[0], single) <= close
+        self.several = gap(self.run(given[:, 2:], [state])[0], single) <= close
 
 
 def close(one: Tensor, other: Tensor) -> bool:
     """Whether two forwards' states [B, T, width] are the same but for rounding."""
-    return _gap(one, other) <= _TOLERANCE.get(one.dtype, 0.1)
-
-
-def _gap(one: Tensor, other: Tensor) -> float:
-    """The largest difference, over the largest number."""
-    return float((one - other).abs().max()) / max(float(other.abs().max()), 1e-9)
+    return gap(one, other) <= TOLERANCE.get(one.dtype, 0.1)
 
 
 def _alike(keys: Sequence[Hashable]) -> list[list[int]]:
@@ -217,12 +209,13 @@ class HybridDecoder(ModuleDecoder):
     def _types(self) -> list[str]:
         return sorted({kind for kind in super()._types if kind in (FULL, SLIDING)}) or [FULL]
 
-    def _given(self, cache: Cache, positions: Tensor) -> dict[str, object]:
+    def _given(self, cache: Written, positions: Tensor, masks: Mapping[str, Tensor]) -> dict[str, object]:
+        """See `ModuleDecoder`: masks go to attention alone, so that recurrent layers meet none. Raises DecError for a forward
+        without states."""
+        if cache.works is None and not isinstance(cache, ShapeProbe):
+            raise DecError(f"{self.name!r} has recurrent layers, and is given no states")
         given: dict[str, object] = {self._cache: cache, "use_cache": True}
         return given | {"position_ids": positions} if self._positions else given
-
-    def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: ShapeProbe) -> BaseModelOutputWithPast:
-        return self.base(input_ids=ids, **self._given(seen, torch.arange(ids.shape[1], device=self.device)[None]))
 
     def _kind(self, layer: int, masks: Mapping[str, Tensor], seen: ShapeProbe) -> tuple[str, int | None]:
         window = seen.windows.get(layer)
@@ -262,35 +255,6 @@ class HybridDecoder(ModuleDecoder):
                     raise DecError(
                         f"{self.name!r} is not supported: {type(self.base).__name__} with states differs from itself"
                     )
-
-    @torch.no_grad()
-    def __call__(
-        self,
-        ids: Tensor,
-        positions: Tensor,
-        write: Tensor,
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
-        masks: Masks,
-        works: Sequence[Work] = (),
-    ) -> Out:
-        """See `ModuleDecoder`; works: of the rows, with the states that they begin from."""
-        found = self._found
-        rows = keys[0].shape[2] if keys else 1
-        blank = (len(positions), 1, positions.shape[1], rows)
-        given: dict[str | int, Tensor] = {
-            kind: self._prepared(mask, found, blank) for kind, mask in masks.items() if kind in found.kinds
-        }
-        if len(works) != len(positions):
-            raise DecError(f"{self.name!r} has recurrent layers, and is given no states")
-        cache = Written(keys, values, write, found.at, given, found.kinds, reuses=True)
-        cache.works = Works(works)
-        inputs = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
-        tapped: dict[int, Tensor] = {}
-        with attending(self.config, cache), self._noting(self.part.taps, tapped):
-            out = self.base(**inputs, **self._given(cache, positions))
-        last: Tensor = out.last_hidden_state
-        return (last, tuple(tapped[tap] for tap in self.part.taps)) if self.part.taps else last
 
 
 @torch.no_grad()

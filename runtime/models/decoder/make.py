@@ -16,7 +16,7 @@ from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.decoder.families import STATES, shape_of
 from decgraph.runtime.models.decoder.hybrid import HybridDecoder
 from decgraph.runtime.models.decoder.layers import frequencies
-from decgraph.runtime.models.decoder.module import ATTENTION, ModuleDecoder, attending
+from decgraph.runtime.models.decoder.module import ATTENTION, TOLERANCE, ModuleDecoder, attending, gap
 from decgraph.runtime.models.decoder.module_parts import Numbered, layers_of
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
@@ -25,7 +25,6 @@ from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.decoder.weights import ModuleSource, canonical
 from decgraph.runtime.models.forwards import ForwardChoice, note
 from decgraph.runtime.models.rotary import boundary_of
-from decgraph.runtime.models.tape import Tape
 from decgraph.runtime.models.watch import borrows, runs_others
 from decgraph.runtime.native.decoder import native
 from decgraph.runtime.native.linear import output_of
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _log = logging.getLogger("decgraph.engine")
-TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest number; else 1e-1
 _OURS = ("torch.nn.modules.", "transformers.activations", "transformers.models.", "transformers.pytorch_utils")
 
 
@@ -214,9 +212,9 @@ def different(decoder: TransformerDecoder, plain: Callable[[Tensor], Tensor]) ->
         masks: dict[str | int, Tensor | None] = {kind: mask[None, None, begin:end] for kind, mask in seen.items()}
         mine = decoder(ids[:, begin:end], at[:, begin:end], at[:, begin:end], keys, values, masks)
         assert isinstance(mine, Tensor), "nothing is tapped"
-        gap = float((mine.double() - theirs[:, begin:end].double()).abs().max() / theirs.double().abs().max().clamp_min(1e-9))
-        if not gap <= TOLERANCE.get(decoder.dtype, 0.1):
-            raise UnknownToDecoder(f"the decoder's states differ from the module's by {gap:.1e}")
+        off = gap(mine, theirs[:, begin:end], theirs)
+        if not off <= TOLERANCE.get(decoder.dtype, 0.1):
+            raise UnknownToDecoder(f"the decoder's states differ from the module's by {off:.1e}")
 
 
 def caches(decoder: TransformerDecoder, batch: int, rows: int) -> tuple[list[Tensor], list[Tensor]]:
@@ -295,11 +293,9 @@ def _own_scores(module: PreTrainedModel) -> Tensor:
 
 def _check_scores(net: Net, wanted: Tensor, kind: str) -> None:
     """Raises DecError unless a net gives these scores float64[n, vocabulary] of the sample."""
-    at = net.device
-    tape = Tape(torch.arange(_SAMPLE, device=at), torch.ones(_SAMPLE, _SAMPLE, dtype=torch.bool, device=at))
-    off = net.logits(net.run(_sample(len(net.embedding), at), tape)) - wanted
+    off = net.scores(_sample(len(net.decoder.embedding), net.decoder.device), causal=False) - wanted
     gap = float(off.abs().max())
-    if net.embedding.dtype.itemsize < 4:
+    if net.decoder.embedding.dtype.itemsize < 4:
         close = bool(off.square().mean().sqrt() <= _HALF * wanted.square().mean().sqrt())
     else:
         close = gap <= _CLOSE * max(1.0, float(wanted.abs().max()))

@@ -9,9 +9,9 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,18 +19,19 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, Cache
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.decoder import DecoderPart
+from decgraph.runtime.models.decoder.decoder import DecoderPart, LayeredForward
 from decgraph.runtime.models.decoder.module_parts import (
     Entering,
     Numbered,
     OfRank,
-    asked,
     layers_of,
     part_of,
     reading,
     with_layers,
+    with_top,
 )
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING
+from decgraph.runtime.models.decoder.states import Works
 from decgraph.runtime.models.parts import LayerUse
 from decgraph.runtime.models.rounding import rounded
 from decgraph.runtime.models.tape import Tape
@@ -42,13 +43,14 @@ if TYPE_CHECKING:
     from transformers.modeling_outputs import BaseModelOutputWithPast
 
     from decgraph.runtime.models.decoder.decoder import Masks, Out
-    from decgraph.runtime.models.decoder.states import Works
+    from decgraph.runtime.models.decoder.states import Work
 
 ATTENTION = "decgraph"
 _CALL: ContextVar[Written | Tape | None] = ContextVar("call")  # what the attention of the module that runs writes to and reads
 _NO_POSITIONS = {"bloom", "mpt"}  # attention biases by distance, computed from a mask of the library's
 _NORMS = ("norm", "final_norm", "norm_f", "final_layernorm", "embedding_norm")  # LFM2's last one norms no embeddings
-_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest entry; else 1e-1
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}
+"""How far two forwards may be from each other, over the largest number; else 1e-1."""
 
 
 def _attention(
@@ -107,6 +109,12 @@ def attended(
         scores = torch.cat([scores, column], dim=-1)
     weights = scores.softmax(-1)[..., : key.shape[2]]
     return (weights.to(value.dtype) @ value[:, :, None]).reshape(batch, heads, count, -1)
+
+
+def gap(mine: Tensor, theirs: Tensor, among: Tensor | None = None) -> float:
+    """The largest difference of two tensors [...], over the largest number of the second, or `among` others."""
+    largest = (theirs if among is None else among).double().abs().max().clamp_min(1e-9)
+    return float((mine.double() - theirs.double()).abs().max() / largest)
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -244,7 +252,7 @@ class _Found:
     width: int
 
 
-class ModuleDecoder:
+class ModuleDecoder(LayeredForward):
     """The base module of a causal or masked language model, up to the last states, in the place of `TransformerDecoder`;
     there may be parts of it as there are of one.
 
@@ -263,23 +271,14 @@ class ModuleDecoder:
         self.base, self.name, self.encoder, self._plain = base, name or type(base).__name__, encoder, plain
         self._known: _Found | None = None
         self.config = base.config.get_text_config()
-        self.part, self.whole = DecoderPart(), base
+        self.part, self.whole, self.layers = DecoderPart(), base, int(self.config.num_hidden_layers)
+        self.uses = tuple(map(LayerUse, range(self.layers)))
         self.device = next(base.parameters()).device
 
     @cached_property
     def listed(self) -> list[nn.Module]:
         """All layers of the module, whichever run."""
         return list(layers_of(self.whole))
-
-    @property
-    def layers(self) -> int:
-        """How many layers there are."""
-        return int(self.config.num_hidden_layers)
-
-    @property
-    def uses(self) -> tuple[LayerUse, ...]:
-        """The layers, or halves of layers, that run."""
-        return tuple(map(LayerUse, range(self.layers))) if self.part.uses is None else self.part.uses
 
     def probed(self) -> ModuleDecoder:
         """Itself, found to run over caches. Raises DecError for a module that cannot."""
@@ -312,10 +311,10 @@ class ModuleDecoder:
         """The input embeddings [vocabulary, width]."""
         return cast("nn.Embedding", self.base.get_input_embeddings()).weight
 
-    @property
-    def lookup(self) -> nn.Module:
-        """Embeddings of tokens: the module's own."""
-        return self.base.get_input_embeddings()
+    def looked_up(self, ids: Tensor) -> Tensor:
+        """The embeddings [n, width] of tokens int64[n], as the module's own code looks them up."""
+        rows: Tensor = self.base.get_input_embeddings()(ids)
+        return rows
 
     def placed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Embeddings [n, width] of positions int64[B, T] as they enter the module: themselves."""
@@ -333,29 +332,9 @@ class ModuleDecoder:
         out: Tensor = self.norm(states)
         return out
 
-    def using(self, uses: Sequence[LayerUse]) -> ModuleDecoder:
-        """These layers, or halves of layers, alone."""
-        return self._like(replace(self.part, uses=tuple(uses)))
-
-    def without_norm(self) -> ModuleDecoder:
-        """The same layers, without the final norm."""
-        return self._like(replace(self.part, norm=False))
-
-    def upto(self, layer: int, *, norm: bool = False) -> ModuleDecoder:
-        """Only the layers before this one."""
-        return self._like(replace(self.part, uses=tuple(use for use in self.uses if use.layer < layer), norm=norm))
-
-    def since(self, layer: int) -> ModuleDecoder:
-        """The layers from this one on, called with the states [B, T, width] that enter it."""
-        return self._like(replace(self.part, uses=tuple(use for use in self.uses if use.layer >= layer), embedded=True))
-
-    def above(self) -> ModuleDecoder:
+    def above(self) -> Self:
         """Itself: it tells states from tokens."""
         return self
-
-    def tapped(self, *layers: int) -> ModuleDecoder:
-        """Gives also the states that enter these layers."""
-        return self._like(replace(self.part, taps=layers))
 
     def quantized(self, bits: int) -> ModuleDecoder:
         """The same layers with their matrices rounded to so many bits, row by row."""
@@ -375,7 +354,7 @@ class ModuleDecoder:
             for at, router in list(parent.named_children()):
                 if type(router).__name__.endswith("TopKRouter"):
                     found += 1
-                    setattr(parent, at, OfRank(asked(router, rank, name), rank))
+                    setattr(parent, at, OfRank(with_top(router, rank, name), rank))
         if not found:
             raise DecError(
                 f"{name!r} has no expert({rank}): none of its layers is a mixture of experts that decgraph knows",
@@ -390,10 +369,10 @@ class ModuleDecoder:
         made.listed = [copy.deepcopy(layer, dict(known)) for layer in self.listed]
         return made
 
-    def _like(self, part: DecoderPart) -> ModuleDecoder:
+    def _like(self, part: DecoderPart) -> Self:
         made = type(self)(self.whole, self.name, encoder=self.encoder)
-        made.part, made.listed = part, self.listed
-        uses = made.uses
+        uses = made.uses if part.uses is None else part.uses
+        made.part, made.listed, made.uses = part, self.listed, uses
         groups = {use.reads: Entering() for use in uses if use.reads is not None}
         parts = [reading(part_of(self.listed[use.layer], use), use, groups) for use in uses]
         made.base = cast("PreTrainedModel", with_layers(self.whole, nn.ModuleList(parts)))  # a copy of it
@@ -442,28 +421,34 @@ class ModuleDecoder:
         keys: Sequence[Tensor],
         values: Sequence[Tensor],
         masks: Masks,
+        works: Sequence[Work] = (),
     ) -> Out:
-        """See `TransformerDecoder`; in place of ids it also takes states [B, T, width] that enter the first layer."""
+        """See `TransformerDecoder`; in place of ids it also takes states [B, T, width] that enter the first layer. works: of
+        recurrent layers (hybrid.py)."""
         found = self._found
-        blank = (len(positions), 1, positions.shape[1], keys[0].shape[2])
+        blank = (len(positions), 1, positions.shape[1], keys[0].shape[2] if keys else 1)
         given: dict[str | int, Tensor] = {
             kind: self._prepared(mask, found, blank)
             for kind, mask in masks.items()
             if kind in found.kinds or isinstance(kind, int)
         }
         cache = Written(keys, values, write, found.at, given, found.kinds, reuses=not self.encoder)
+        cache.works = Works(works) if works else None
         inputs: dict[str, object] = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
-        if not self.encoder:
-            wanted = {kind: given[kind] for kind in dict.fromkeys(found.kinds)}
-            mask = wanted if len(self._types) > 1 else next(iter(wanted.values()))
-            if len(self._types) > len(wanted):  # a part of the layers, of one kind
-                mask = {kind: wanted.get(kind, next(iter(wanted.values()))) for kind in self._types}
-            inputs |= {"attention_mask": mask, "past_key_values": cache, "use_cache": True}
+        # A part of the layers may have fewer kinds than the config names.
+        shown = {kind: given.get(kind, given[found.kinds[0]]) for kind in self._types} if found.kinds else {}
         tapped: dict[int, Tensor] = {}
         with attending(self.config, cache), self._noting(self.part.taps, tapped):
-            out = self.base(**inputs, position_ids=positions)
+            out = self.base(**inputs, **self._given(cache, positions, shown))
         last: Tensor = out.last_hidden_state
         return (last, tuple(tapped[tap] for tap in self.part.taps)) if self.part.taps else last
+
+    def _given(self, cache: Written, positions: Tensor, masks: Mapping[str, Tensor]) -> dict[str, object]:
+        """What the module's forward takes beside tokens or states. masks: by each kind of layer that its config names."""
+        if self.encoder:
+            return {"position_ids": positions}
+        mask = masks if len(masks) > 1 else next(iter(masks.values()))
+        return {"attention_mask": mask, "past_key_values": cache, "use_cache": True, "position_ids": positions}
 
     def _prepared(self, mask: Tensor | None, found: _Found, blank: tuple[int, ...]) -> Tensor:
         if mask is None:
@@ -565,11 +550,7 @@ class ModuleDecoder:
 
     def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: ShapeProbe) -> BaseModelOutputWithPast:
         """The module's output of tokens int64[1, n], with masks and a cache that notes."""
-        given: dict[str, object] = {}
-        if not self.encoder:
-            mask = masks if len(masks) > 1 else next(iter(masks.values()))
-            given = {"attention_mask": mask, "past_key_values": seen, "use_cache": True}
-        return self.base(input_ids=ids, position_ids=torch.arange(ids.shape[1], device=self.device)[None], **given)
+        return self.base(input_ids=ids, **self._given(seen, torch.arange(ids.shape[1], device=self.device)[None], masks))
 
     def _kind(self, layer: int, masks: Mapping[str, Tensor], seen: ShapeProbe) -> tuple[str, int | None]:
         """The kind of a layer, and its window. Raises DecError where its mask or window is not what the config says."""
@@ -615,12 +596,12 @@ class ModuleDecoder:
             if not bool(torch.isfinite(theirs).all()):
                 raise DecError(f"{self.name!r} gave logits that are not numbers, for the tokens {path}",
                                hint="its weights hold NaN or infinity")  # fmt: skip
-            gap = float((mine.double() - theirs.double()).abs().max() / theirs.double().abs().max().clamp_min(1e-9))
-            if not gap <= _TOLERANCE.get(found.dtype, 0.1):
+            off = gap(mine, theirs)
+            if not off <= TOLERANCE.get(found.dtype, 0.1):
                 capped = getattr(self.config, "attn_logit_softcapping", None)
                 raise DecError(
                     f"{self.name!r} is not supported: {type(self.base).__name__} with a cache differs from itself "
-                    f"without one by {gap:.1e}; it seems to use the order of tokens beside their positions",
+                    f"without one by {off:.1e}; it seems to use the order of tokens beside their positions",
                     hint="attn_implementation='eager', if its own attention leaves out the soft caps" if capped else "",
                 )
 

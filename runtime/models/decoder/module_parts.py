@@ -167,7 +167,7 @@ class OfRank(nn.Module):
         return logits, torch.ones_like(weights[..., -1:]), indices[..., self.rank - 1 :]
 
 
-def asked(router: nn.Module, rank: int, name: str) -> nn.Module:
+def with_top(router: nn.Module, rank: int, name: str) -> nn.Module:
     """The router with as many best experts as the rank needs. Raises DecError where it does not give them best first."""
     theirs = cast("_Router", router)
     count = int(getattr(router, "num_experts", 0) or theirs.weight.shape[0])

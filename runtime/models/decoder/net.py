@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from decgraph.runtime.models.decoder.decoder import Cache, EmbeddingLookup, Rotation, TransformerDecoder
+from decgraph.runtime.models.decoder.decoder import Cache, Rotation, TransformerDecoder
 from decgraph.runtime.models.decoder.shape import Layer
 from decgraph.runtime.models.parts import LayerUse
 from decgraph.runtime.models.tape import Tape
@@ -43,31 +43,6 @@ class Net:
         self._eager: _Eager | ModuleDecoder = _Eager(decoder) if isinstance(decoder, TransformerDecoder) else decoder
 
     @property
-    def uses(self) -> tuple[LayerUse, ...]:
-        """The layers, or halves of layers, that run."""
-        return self.decoder.uses
-
-    @property
-    def width(self) -> int:
-        """The size of a hidden state."""
-        return self.decoder.width
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights lie, and so what is computed."""
-        return self.decoder.device
-
-    @property
-    def embedding(self) -> Tensor:
-        """The input embeddings [vocabulary, width]."""
-        return self.decoder.embedding
-
-    @property
-    def lookup(self) -> nn.Module | EmbeddingLookup:
-        """Embeddings of tokens."""
-        return self.decoder.lookup
-
-    @property
     def output(self) -> Tensor:
         """The output matrix [vocabulary, width]."""
         if isinstance(self.decoder, TransformerDecoder) and self._read is None:
@@ -96,6 +71,12 @@ class Net:
     def logits(self, states: Tensor) -> Tensor:
         """Logits float64[n, vocabulary] of last hidden states [n, width]."""
         return self.head(states).double()
+
+    def scores(self, ids: Tensor, *, causal: bool) -> Tensor:
+        """Logits float64[n, vocabulary] of one text int64[n], without a cache. causal: no position attends to a later one."""
+        at, count = ids.device, len(ids)
+        seen = torch.ones(count, count, dtype=torch.bool, device=at)
+        return self.logits(self.run(ids, Tape(torch.arange(count, device=at), seen.tril() if causal else seen)))
 
     @property
     def head(self) -> Callable[[Tensor], Tensor]:

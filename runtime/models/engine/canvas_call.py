@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.forward_call import Counted
-
-if TYPE_CHECKING:
-    pass
 
 SoftCells: TypeAlias = tuple[Sequence[int], Tensor, Tensor]
 """Cells that are mixtures: their positions, weights [n, V] of the tokens' embeddings, weights [n] of the mask's."""
@@ -28,8 +25,8 @@ class KeptMemory(Protocol):
         ...
 
     @property
-    def positions(self) -> np.ndarray:
-        """int64[n]: the cached positions, in order."""
+    def positions(self) -> Iterable[int]:
+        """The positions that are cached in any layer."""
         ...
 
     def only(self, ps: Iterable[int]) -> Self:
@@ -44,11 +41,11 @@ class KeptMemory(Protocol):
         """Both; where both have a position, `other`'s rows."""
         ...
 
-    def layer(self, index: int) -> Any:  # a value of the engine's own, for `put`
+    def __getitem__(self, layer: int) -> Any:  # a value of the engine's own, for `with_layer`
         """One layer, which has `positions`, `only` and `without`."""
         ...
 
-    def put(self, index: int, part: object) -> Self:
+    def with_layer(self, index: int, layer: Any) -> Self:
         """The same memory with one layer replaced."""
         ...
 
@@ -148,9 +145,9 @@ def fresh_of(
         return np.unique(np.asarray(at, dtype=np.int64)) + base, None
     wanted = (np.arange(length) if at is None else np.unique(np.asarray(at, dtype=np.int64))) + base
     cached = np.zeros(base, bool)
-    where = given.positions
+    where = np.fromiter(given.positions, np.int64)
     cached[where[where < base]] = True
     fresh = np.concatenate([np.flatnonzero(~cached), wanted])
-    return (
-        (None, None) if len(fresh) == base + length else (fresh, given)
-    )  # a call that computes all positions reads no cached one
+    if len(fresh) == base + length:  # a call that computes all positions reads no cached one
+        return None, None
+    return fresh, given

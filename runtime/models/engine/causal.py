@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -149,15 +148,9 @@ class CausalEngine:
         position = len(call.context) + depth + j - 1
         if row != position or length > self.store.rows or (self.context is not None and position >= self.context):
             return None
-        where = self._steps[row : row + 1][None]
-        masks = self.straight_masks(row, 1, length)
-        part = self.store.part(slot.number, 1, length)
-        ids = torch.tensor([[token]], device=self.layout.device)
-        states = self.step(ids, where, where, part.keys, part.values, masks)[0]
-        logits: Tensor = self.logits(states)
+        logits: Tensor = self.logits(self._straight_step(slot.number, row, [token], length))
         if not isfinite(float(logits.sum())):
             return None  # the general path reports the error and its request
-        self.store.keep(slot.number, row, states)
         slot.append(int(one.uids[j - 1]), len(slot.uids) - 1, position)
         counted = self.counted
         counted.calls += 1
@@ -415,13 +408,7 @@ class CausalEngine:
         if not straight or number >= self.store.slots or hasattr(self.step, "bucket"):
             return None
         first = made.positions[0]  # without branches a token's row is its position
-        steps = self._steps[first : first + count]
-        where = steps[None]
-        masks = self.straight_masks(first, count, length)
-        part = self.store.part(number, 1, length)
-        ids = torch.tensor([made.ids], device=self.layout.device)
-        states = self.step(ids, where, where, part.keys, part.values, masks)[0]
-        self.store.keep(number, first, states)
+        states = self._straight_step(number, first, made.ids, length)
         made.finish(count)
         self.counted.calls += 1
         self.counted.computed += count
@@ -430,6 +417,17 @@ class CausalEngine:
         if want and want[0] >= 0 and want == list(range(want[0], want[0] + len(want))):
             return states if len(want) == count else states[want[0] : want[0] + len(want)]
         return self.store.states(number, made.want)
+
+    def _straight_step(self, number: int, first: int, tokens: Sequence[int], length: int) -> Tensor:
+        """The last states [n, width] of tokens whose rows and positions are `first`, ..., over the first `length` rows of a
+        slot, which keeps them."""
+        where = self._steps[first : first + len(tokens)][None]
+        masks = self.straight_masks(first, len(tokens), length)
+        part = self.store.part(number, 1, length)
+        ids = torch.tensor([tokens], device=self.layout.device)
+        states: Tensor = self.step(ids, where, where, part.keys, part.values, masks)[0]
+        self.store.keep(number, first, states)
+        return states
 
     def straight_masks(self, first: int, count: int, length: int) -> dict[str | int, Tensor]:
         """The masks [1, 1, count, length] of tokens at positions `first`, ... that attend to all rows up to their own."""
@@ -507,9 +505,8 @@ class CausalEngine:
         if not isinstance(step, NetStep):
             raise DecError(f"{self.name!r} reads tokens here, and a soft node has none")
         width = batch.ids.shape[1]
-        lookup: Any = step.lookup  # a module, or what a decoder has in the place of one
         rows = [
-            replaced(lookup, ids, {n - p.done: cell for n, cell in p.soft.items() if 0 <= n - p.done < width})
+            replaced(step.looked_up, ids, {n - p.done: cell for n, cell in p.soft.items() if 0 <= n - p.done < width})
             for ids, p in zip(batch.ids, plans, strict=True)
         ]
         entering = step.placed(torch.cat(rows), batch.positions).view(*batch.ids.shape, -1)

@@ -199,6 +199,20 @@ class Engine(Protocol):
         ...
 
 
+def joined(parts: Sequence[tuple[Sequence[int], Output]]) -> Output:
+    """A call's rows [rows, V] of parts of it, each with the places of its rows; or the first part's error."""
+    for _, made in parts:
+        if isinstance(made, DecError):
+            return made
+    found = [made for _, made in parts if isinstance(made, Tensor)]
+    if len(found) == 1:
+        return found[0]
+    out = found[0].new_empty(sum(map(len, found)), found[0].shape[1])
+    for (places, _), rows in zip(parts, found, strict=True):
+        out[list(places)] = rows
+    return out
+
+
 class Uncached:
     """The part of an engine that keeps nothing between calls."""
 

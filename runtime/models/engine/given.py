@@ -20,7 +20,7 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, Remembered
+from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, Remembered, joined
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.slots import CacheTooLarge
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -65,7 +65,7 @@ class Memories:
             for (n, _, at), made in zip(parts, self._compute(late, [call for _, call, _ in parts], counted), strict=True):
                 halves.setdefault(n, []).append((at, made))
         for n, both in halves.items():
-            out[n] = _joined(both, len(calls[n].rows))
+            out[n] = joined(both)
         return [output for output in out if output is not None]
 
     def close(self, sequence: Hashable) -> None:
@@ -127,14 +127,14 @@ def _agrees(reader: Model, writer: Model) -> bool:
         if not isinstance(inner, Upto):
             return False
         return isinstance(inner.target, HFCausal) and _starts(writer, inner.target, inner.layer + 1)
-    return isinstance(reader, HFCausal) and _starts(writer, reader, len(reader.net.uses))
+    return isinstance(reader, HFCausal) and _starts(writer, reader, len(reader.net.decoder.uses))
 
 
 def _starts(writer: Model, reader: HFCausal, count: int) -> bool:
     """Whether the writer's layers begin with the reader's first `count`."""
     if not isinstance(writer, HFCausal) or writer.net.layers is not reader.net.layers:
         return False
-    mine, theirs = reader.net.uses[:count], writer.net.uses[:count]
+    mine, theirs = reader.net.decoder.uses[:count], writer.net.decoder.uses[:count]
     return len(mine) == len(theirs) and mine == theirs
 
 
@@ -170,20 +170,6 @@ def _parts(call: ForwardCall) -> list[tuple[bool, ForwardCall, list[int]]]:
         out.append((False, alone, end))
     if below:
         out.append((True, replace(call, rows=[call.rows[n] for n in below]), below))
-    return out
-
-
-def _joined(parts: Sequence[tuple[list[int], Output]], rows: int) -> Output:
-    """A call's output [rows, V] from the outputs of its parts."""
-    for _, made in parts:
-        if isinstance(made, DecError):
-            return made
-    found = [made for _, made in parts if isinstance(made, Tensor)]
-    if len(found) == 1:
-        return found[0]
-    out = found[0].new_empty(rows, found[0].shape[1])
-    for (at, _), made in zip(parts, found, strict=True):
-        out[at] = made
     return out
 
 
@@ -293,5 +279,5 @@ def kept_rows(source: CausalEngine, call: ForwardCall, model: HFCausal) -> Memor
 def copying(model: HFCausal, target: CausalEngine, like: Callable[[], CausalEngine], since: int = 0) -> Make:
     """A builder of the engine of `model` on its target's rows. like: an engine of its layers; since: how many of its layers
     the engine below that one has."""
-    layers = [use.layer for use in model.net.uses[since:] if use.attention]
+    layers = [use.layer for use in model.net.decoder.uses[since:] if use.attention]
     return lambda: GivenEngine(like(), target, layers)

@@ -12,7 +12,7 @@ from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine, chained, head_of
 from decgraph.runtime.models.engine.nets import fresh_engine, net_engine
 from decgraph.runtime.models.engine.plain import PlainEngine
-from decgraph.runtime.models.engine.rooted import RootedEngine, rooted
+from decgraph.runtime.models.engine.rooted import RootedEngine
 from decgraph.runtime.models.engine.taps import tap
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads, HFRooted
@@ -33,7 +33,7 @@ def features_engine(model: HFFeatures) -> FeaturesEngine:
 
 def rooted_engine(model: HFRooted) -> RootedEngine:
     """The engine of a head that reads states up to a root, as `features_engine`."""
-    target, reads = model.target, rooted(model).reads
+    target, reads = model.target, model.module.reads
     engine = net_engine(target)
     if reads is not None:
         tap(engine, target.net, reads, lambda: fresh_engine(target))
@@ -72,7 +72,7 @@ def hf_engine(model: Model) -> Engine:
 
 def _derived(model: HFCausal) -> Engine | None:
     """The engine of a model that shares a target's lower layers, if it is one."""
-    target, uses = model.root, model.net.uses
+    target, uses = model.root, model.net.decoder.uses
     if model is target or model.net.layers is not target.net.layers or target.net.decoder.recurrent:
         return None  # the target itself, or other weights, or states that are in no rows
     first = untouched(uses)

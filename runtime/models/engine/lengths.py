@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
-import torch
-
-from decgraph.errors import DecError
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
+from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, joined
 
 
 class LengthsEngine:
@@ -50,7 +47,7 @@ class LengthsEngine:
             if parts:
                 for (n, places, _), made in zip(parts, self._of(past).compute([p for *_, p in parts]), strict=True):
                     found[n].append((places, made))
-        return [_joined(pieces) for pieces in found]
+        return [joined(pieces) for pieces in found]
 
     def _parts(self, call: ForwardCall) -> list[tuple[bool, list[int], ForwardCall]]:
         """The call of each engine, and which of the rows it computes."""
@@ -101,15 +98,3 @@ class LengthsEngine:
         """Keep a sequence's rows of the longest common beginning with a new request's prompt."""
         for engine in self._engines.values():
             engine.rewind(sequence, context)
-
-
-def _joined(pieces: list[tuple[list[int], Output]]) -> Output:
-    """The rows of a call in their order, or the first error."""
-    for _, made in pieces:
-        if isinstance(made, DecError):
-            return made
-    if len(pieces) == 1:
-        return pieces[0][1]
-    rows = torch.cat([made for _, made in pieces if isinstance(made, torch.Tensor)])  # errors were returned above
-    order = torch.tensor([place for places, _ in pieces for place in places], device=rows.device)
-    return torch.empty_like(rows).index_copy_(0, order, rows)

@@ -56,7 +56,7 @@ class HFMaskedEngine:
         self._head: Callable[[Tensor], Tensor] | None
         if isinstance(model, HFMasked):
             self.step, self._head = batch.CanvasStep(model.net.decoder, model.name), model.net.head
-            self._cell_bytes = 24 * model.net.width * model.net.embedding.element_size()
+            self._cell_bytes = 24 * model.net.decoder.width * model.net.decoder.embedding.element_size()
         else:
             self.step, self._head, self._cell_bytes = batch.CalledStep(model), None, 8 * model.vocab.size
         self.device = self.step.blank.device

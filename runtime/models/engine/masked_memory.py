@@ -166,14 +166,12 @@ class CachedMemory:
         made.newest[0].last = _joined_states(self, other)
         return CachedMemory(self.family, made, 0, cached, parts)
 
-    def layer(self, index: int) -> KeptLayer:
-        """One layer's rows, to be cut and put back."""
-        return KeptLayer(self, index, self.mask(index))
+    def __getitem__(self, layer: int) -> KeptLayer:
+        return KeptLayer(self, layer, self.mask(layer))
 
-    def put(self, index: int, part: object) -> CachedMemory:
+    def with_layer(self, index: int, part: KeptLayer) -> CachedMemory:
         """The same memory with one layer replaced (eviction per layer: `m[l] = m[l].only(ps)`). Raises DecError for a
         layer of another family's memory."""
-        assert isinstance(part, KeptLayer), "what `layer` gives"
         if part.of.family != self.family:
             raise DecError(f"cannot put a layer of {part.of.family!r} into a memory of {self.family!r}")
         length = max(self.length, len(part.cached))

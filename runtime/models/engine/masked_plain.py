@@ -6,8 +6,7 @@ Its rows and memories are the model's own, so that backends on engines can be co
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import torch
@@ -22,44 +21,6 @@ _Known = dict[tuple[Cell, ...], dict[int, np.ndarray]]  # a call's rows, by canv
 _Made = tuple[tuple[Cell, ...], tuple[int, ...] | None, int]  # a call: its canvas, what it computed of it, on which memory
 
 
-@dataclass(frozen=True)
-class PlainKept:
-    """A memory of any model, in the interface of engines."""
-
-    memory: Memory
-
-    @property
-    def length(self) -> int:
-        """The number of positions covered."""
-        return self.memory.length
-
-    @property
-    def positions(self) -> np.ndarray:
-        """int64[n]: the positions cached in any layer, in order."""
-        return np.array(sorted(self.memory.positions), dtype=np.int64)
-
-    def only(self, ps: Iterable[int]) -> PlainKept:
-        """The memory restricted to positions `ps`."""
-        return PlainKept(self.memory.only(int(p) for p in ps))
-
-    def without(self, ps: Iterable[int]) -> PlainKept:
-        """The memory without positions `ps`."""
-        return PlainKept(self.memory.without(int(p) for p in ps))
-
-    def join(self, other: PlainKept) -> PlainKept:
-        """Both; where both have a position, `other`'s rows. Raises DecError for memories of different families."""
-        return PlainKept(self.memory.join(other.memory))
-
-    def layer(self, index: int) -> LayerMemory:
-        """One layer."""
-        return self.memory[index]
-
-    def put(self, index: int, part: object) -> PlainKept:
-        """The same memory with one layer replaced."""
-        assert isinstance(part, LayerMemory), "what `layer` gives"
-        return PlainKept(self.memory.with_layer(index, part))
-
-
 class PlainMaskedEngine(Uncached):
     """See `MaskedEngine`: float64 rows of the model's own calls, one canvas after the other."""
 
@@ -69,10 +30,10 @@ class PlainMaskedEngine(Uncached):
         self._last: dict[Hashable, list[_Known]] = {}
         self._made: dict[Hashable, list[tuple[_Made, Memory | None]]] = {}
 
-    def empty(self, length: int) -> PlainKept:
+    def empty(self, length: int) -> Memory:
         """A memory of `length` positions with no row cached."""
         nothing = (LayerMemory({}, {}),) * self.model.layers
-        return PlainKept(Memory(self.model.family, length, nothing))
+        return Memory(self.model.family, length, nothing)
 
     def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
         """Forget the sequence: a canvas does not go on where another one ended."""
@@ -96,7 +57,7 @@ class PlainMaskedEngine(Uncached):
 
     def _compute(self, call: CanvasCall) -> CanvasOutput:
         canvases = call.cells.cpu().reshape(-1, call.cells.shape[-1]).tolist()
-        given = call.given.memory if isinstance(call.given, PlainKept) and call.fresh is not None else None
+        given = call.given if isinstance(call.given, Memory) and call.fresh is not None else None
         fresh = None if call.fresh is None else sorted({int(i) for i in call.fresh})
         if call.keep and len(canvases) > 1:
             raise DecError(f"{self.model.name!r} was asked for one memory of {len(canvases)} candidate canvases")
@@ -158,10 +119,10 @@ class PlainMaskedEngine(Uncached):
         self._made[sequence] = [*made, (key, given)][-_CALLS:]  # with the memory, so that no other one gets its id
         return all(key != one for one, _ in made)
 
-    def _memory(self, cells: tuple[Cell, ...], fresh: list[int] | None, given: Memory | None) -> PlainKept:
+    def _memory(self, cells: tuple[Cell, ...], fresh: list[int] | None, given: Memory | None) -> Memory:
         if fresh is not None and not fresh and given is None:
             return self.empty(len(cells))
-        return PlainKept(self.model.memory(cells, fresh, given))
+        return self.model.memory(cells, fresh, given)
 
     def _soft(self, call: CanvasCall) -> dict[int, SoftCell]:
         if call.soft is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,14 +20,6 @@ from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.taps import columns
 from decgraph.runtime.models.heads.rooted import Before
 from decgraph.runtime.models.hf_heads import HFRooted
-
-if TYPE_CHECKING:
-    from decgraph.runtime.models.heads.rooted import Rooted
-
-
-def rooted(model: HFRooted) -> Rooted:
-    """The module of a head that reads states up to a root."""
-    return model.module
 
 
 @dataclass
@@ -88,7 +79,7 @@ class RootedEngine:
 
     def _one(self, call: ForwardCall, want: ForwardCall) -> Tensor:
         """The rows of a call whose root is the context's last token."""
-        before, module = self._before(want), rooted(self.model)
+        before, module = self._before(want), self.model.module
         root, position = int(call.context[-1]), len(call.context) - 1
         tokens = call.draft_tokens()
         paths: dict[int, tuple[int, ...]] = {-1: (root,)}
@@ -118,12 +109,11 @@ class RootedEngine:
     def _before(self, want: ForwardCall) -> Before:
         """What the head reads of the positions before the root, from what is kept of a shorter context where there is some."""
         known = list(map(int, want.context))
-        kept, module = self._kept.get(want.sequence), rooted(self.model)
+        kept, module = self._kept.get(want.sequence), self.model.module
         if kept is not None and kept.tokens == known:
             return kept.before
         if not known:
-            made: Before = module.nothing()
-            return made
+            return module.nothing()
         grown = kept is not None and len(kept.tokens) < len(known) and known[: len(kept.tokens)] == kept.tokens
         first = len(kept.tokens) if kept is not None and grown else 0
         rows = self.target.features(want, len(known))[first:]
@@ -131,8 +121,7 @@ class RootedEngine:
         positions = torch.arange(first, len(known), device=states.device)
         before = module.prepare(states, positions, kept.before if kept is not None and grown else None)
         self._kept[want.sequence] = _Kept(known, before)
-        made = before
-        return made
+        return before
 
     def limit(self, budget: int) -> None:
         """Bound what is kept between calls, in bytes: of the target's states; the head's own is small."""

@@ -30,7 +30,7 @@ class SpeakingEngine:
         asks: list[ForwardCall] = []
         of: list[tuple[int, list[int]]] = []  # of every ask: the call, and which of its rows
         for n, call in enumerate(calls):
-            for ask, rows in self._asked(call):
+            for ask, rows in self._translated(call):
                 asks.append(ask)
                 of.append((n, rows))
                 self.engine.rewind(ask.sequence, ask.context)
@@ -47,7 +47,7 @@ class SpeakingEngine:
             for n, call in enumerate(calls)
         ]
 
-    def _asked(self, call: ForwardCall) -> list[tuple[ForwardCall, list[int]]]:
+    def _translated(self, call: ForwardCall) -> list[tuple[ForwardCall, list[int]]]:
         """A call in the model's own tokens, and its rows: one for all paths that begin with the same token."""
         if call.part != "logits" or call.given is not None:
             return []

@@ -35,9 +35,8 @@ class ForwardStep(Protocol):
 class NetStep(ForwardStep, Protocol):
     """A model's layers as a step: a decoder, or a module of transformers."""
 
-    @property
-    def lookup(self) -> Callable[[Tensor], Tensor]:
-        """From tokens int64[n] to their embeddings [n, width]."""
+    def looked_up(self, ids: Tensor) -> Tensor:
+        """The embeddings [n, width] of tokens int64[n]."""
         ...
 
     def placed(self, x: Tensor, positions: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ class Assistant(Rooted):
         self._kept = [(kind, max(n for n in own if kinds[n] == kind)) for kind in dict.fromkeys(kinds)]
         self._layers = lambda: base
         self.reads = (*(n for _, n in self._kept), net.decoder.layers)
-        self._embed = lambda tokens: net.lookup(tokens)
+        self._embed = net.decoder.looked_up
 
     def prepare(self, states: Tensor, positions: Tensor, before: Before | None = None) -> Before:
         from transformers.models.gemma4.modeling_gemma4 import apply_rotary_pos_emb

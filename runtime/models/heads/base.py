@@ -171,9 +171,13 @@ class DraftOutput(nn.Module):
         return logits.new_full((len(logits), self.size), outside(logits.dtype)).index_copy_(1, self.tokens, logits)
 
 
+def added_to_scores(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask [1, 1, n, m] of numbers to add to scores, of bool[n, m]. Not boolean: transformers' eager attention adds a boolean
+    mask as zeros and ones."""
+    zeros = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+    return zeros.masked_fill(~visible, torch.finfo(dtype).min)[None, None]
+
+
 def causal_mask(count: int, like: Tensor) -> Tensor:
-    """An additive mask [1, 1, count, count] in which every position attends to itself and to those before it."""
-    seen = torch.ones(count, count, dtype=torch.bool, device=like.device).tril()
-    return torch.zeros(seen.shape, dtype=like.dtype, device=like.device).masked_fill(~seen, torch.finfo(like.dtype).min)[
-        None, None
-    ]
+    """A mask [1, 1, count, count] to add to scores, in which every position attends to itself and to those before it."""
+    return added_to_scores(torch.ones(count, count, dtype=torch.bool, device=like.device).tril(), like.dtype)

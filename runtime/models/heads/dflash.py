@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole, wholes
-from decgraph.runtime.models.heads.base import DraftOutput
+from decgraph.runtime.models.heads.base import DraftOutput, added_to_scores
 from decgraph.runtime.models.heads.eagle import draft_tokens
 from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead, count_of, layer_settings, renamed
 from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of, rotated
@@ -118,9 +118,7 @@ class DFlash(Rooted):
         like = self.fc.weight
         steps = torch.arange(position + self.block, device=like.device)
         near = (steps[position:, None] - steps[None]).abs() <= window
-        return torch.zeros(near.shape, dtype=like.dtype, device=like.device).masked_fill(~near, torch.finfo(like.dtype).min)[
-            None, None
-        ]
+        return added_to_scores(near, like.dtype)
 
 
 OTHERS = ("markov_head.", "confidence_head.")

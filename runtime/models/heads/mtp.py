@@ -34,12 +34,7 @@ _MIMO = {
     "input_proj.": "fc.",
     "final_layernorm.": "norm.",
 }
-_SPECULATORS = {
-    "token_layernorm.": "embedding_norm.",
-    "hidden_layernorm.": "feature_norm.",
-    "input_proj.": "fc.",
-    "final_layernorm.": "norm.",
-}
+_SPECULATORS = dict(_MIMO)  # the names are MiMo's, and the layer is any target's
 _COPIES = ("shared_head.head.weight", "embed_tokens.weight")  # of the target's matrices, which stand in the same file
 
 
@@ -248,7 +243,7 @@ def _fitted(
     dtype = torch.float32 if like is None else like.dtype
     try:
         with _quietly():
-            model, told = classes[kind].from_pretrained(
+            model, loading = classes[kind].from_pretrained(
                 None,
                 config=small,
                 state_dict={f"model.layers.0.{name}": tensor for name, tensor in inner.items()},
@@ -263,7 +258,7 @@ def _fitted(
     if any(window is not None for window in windows):
         raise DecError(f"{source.folder} has an MTP layer that attends to a window", hint="one of full attention can be run")
     named = lambda keys: [block + k.removeprefix("model.layers.0.") for k in keys if k.startswith("model.layers.0.")]
-    missing, extra = named(told["missing_keys"]), named(told["unexpected_keys"])
+    missing, extra = named(loading["missing_keys"]), named(loading["unexpected_keys"])
     if missing:
         raise DecError(f"{source.folder} has no tensor {some(missing)}", hint="without them weights would be random")
     if extra:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole
-from decgraph.runtime.models.heads.base import Head, LayerConfig, outside
+from decgraph.runtime.models.heads.base import Head, LayerConfig, added_to_scores, outside
 from decgraph.runtime.models.heads.medusa import ResidualBlock
 from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of
 from decgraph.runtime.native.linear import NativeLinear
@@ -151,9 +151,7 @@ class _Prefix(nn.Module):
         length = 0 if past is None else past[0].shape[2]
         count = len(states)
         steps = torch.arange(length + count, device=states.device)
-        seen = steps <= length + torch.arange(count, device=states.device)[:, None]
-        mask = torch.zeros(seen.shape, dtype=states.dtype, device=states.device)
-        mask = mask.masked_fill(~seen, torch.finfo(states.dtype).min)[None, None]
+        mask = added_to_scores(steps <= length + torch.arange(count, device=states.device)[:, None], states.dtype)
         rotary = self.rotary(states[None], position_ids=positions[None])
         made = self.layers[0](states[None], position_embeddings=rotary, attention_mask=mask, past_key_values=cache)
         last: Tensor = self.norm(made[0, -1])

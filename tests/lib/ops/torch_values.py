@@ -158,8 +158,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Remembered):
         return ("memory", value.value, 0)
     if isinstance(value, (CanvasMemory, ReferenceHeld)):
-        inner = value.memory if isinstance(value, ReferenceHeld) or value.which is not None else value.memory.memory
-        return ("memory", inner, value.base)
+        return ("memory", value.memory, value.base)
     if isinstance(value, Model):
         return ("model", value.name, value.family)
     if isinstance(value, torch.Tensor):

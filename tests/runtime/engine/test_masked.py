@@ -226,7 +226,7 @@ class Player:
             case 1:
                 self.kept, self.memory = self.kept.without(some), self.memory.without(some)
             case 2:
-                self.kept = self.kept.put(layer, self.kept.layer(layer).only(some))
+                self.kept = self.kept.with_layer(layer, self.kept[layer].only(some))
                 self.memory = self.memory.with_layer(layer, self.memory[layer].only(some))
             case 3:
                 self.kept = self.kept.only(some).join(self.kept.without(some))
@@ -253,7 +253,7 @@ class Player:
         assert rows.size == 0 or same(rows, got, 0.0 if exact else 1e-4), np.nanmax(np.abs(np.nan_to_num(rows - got)))
         assert (output.memory is None) == (memory is None)
         if memory is not None:
-            assert output.memory.memory == memory if exact else same_memory(output.memory, memory)
+            assert output.memory == memory if exact else same_memory(output.memory, memory)
             self.kept, self.memory = output.memory, memory
 
 

@@ -229,7 +229,7 @@ def test_calls_that_differ_in_what_they_see_are_different_calls(engine: HFMasked
     changed[9] = 1
     memory = one(engine, CanvasCall("s", cells, keep=True)).memory
     newer = one(engine, CanvasCall("s", changed, None, [9], memory, [9], keep=True)).memory
-    for given in (memory, newer, newer.without([12]), newer.put(1, newer.layer(1).without([12]))):
+    for given in (memory, newer, newer.without([12]), newer.with_layer(1, newer[1].without([12]))):
         got = one(engine, CanvasCall("s", cells, None, block, given, block)).logits
         alone = one(another(engine), CanvasCall("s", cells, None, block, given, block)).logits
         assert torch.allclose(got, alone, atol=1e-5)
@@ -314,10 +314,10 @@ def test_soft_cells_in_a_batch_of_other_widths(engine: HFMaskedEngine) -> None:
 def torn(net: Net) -> Iterator[None]:
     """Token 7 has no embedding."""
     with torch.no_grad():
-        whole = net.embedding[7].clone()
-        net.embedding[7] = float("nan")
+        whole = net.decoder.embedding[7].clone()
+        net.decoder.embedding[7] = float("nan")
         yield
-        net.embedding[7] = whole
+        net.decoder.embedding[7] = whole
 
 
 def test_scores_that_are_no_numbers_are_one_sequences_fault(torn: None, engine: HFMaskedEngine) -> None:

@@ -16,6 +16,7 @@ import decgraph
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.heads.base import OUTSIDE
+from decgraph.runtime.models.interface import SoftCell
 from decgraph.runtime.models.markov import load_markov
 
 TEXT, RANK = (1, 5, 9, 11, 20), 6
@@ -79,6 +80,9 @@ def test_the_markov_head_reads_the_last_token(draft: int, tmp_path: Path) -> Non
         ids = range(0, 2 * draft, 2) if draft < V else range(V)
         np.testing.assert_allclose(found[list(ids)], second @ first[path[-1]], rtol=1e-5)
         assert (np.delete(found, list(ids)) <= OUTSIDE).all()
+    assert model.eval([]) == []
+    with pytest.raises(DecError, match="cannot read mixtures of embeddings"):
+        model.eval([(1, SoftCell((0.5,) * V))])
 
 
 @pytest.mark.parametrize("backend", ["torch", "reference"])

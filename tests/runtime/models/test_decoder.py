@@ -144,10 +144,10 @@ def test_parts_are_the_whole(name: str, pair: Callable[[str], tuple[Any, Transfo
     states = theirs(model, ids)[0]
     for layer in range(len(states)):
         cells = Cells(decoder)
-        entering = cells.run(ids, parents, decoder.upto(layer))
+        entering = cells.run(ids, parents, decoder.using(decoder.uses[:layer]).without_norm())
         if layer < len(states) - 1:
             assert far(entering, states[layer]) < NEAR
-            early = Cells(decoder).run(ids, parents, decoder.upto(layer, norm=True))
+            early = Cells(decoder).run(ids, parents, decoder.using(decoder.uses[:layer]))
             norm = next(m for at, m in model.base_model.named_modules() if at in ("norm", "ln_f"))
             with Wide():
                 assert far(early, norm(entering)) < NEAR
@@ -155,7 +155,11 @@ def test_parts_are_the_whole(name: str, pair: Callable[[str], tuple[Any, Transfo
         assert far(cells.run(entering, parents, decoder.since(layer)), states[-1]) < NEAR
     last, (tapped,) = Cells(decoder).run(ids, parents, decoder.tapped(decoder.layers))
     assert far(last, states[-1]) < NEAR and far(tapped, entering) < NEAR
-    for wrong in (lambda: decoder.upto(9), lambda: decoder.since(2).tapped(1), lambda: decoder.upto(1).since(2)):
+    for wrong in (
+        lambda: decoder.since(9),
+        lambda: decoder.since(2).tapped(1),
+        lambda: decoder.using(decoder.uses[:1]).since(2),
+    ):
         with pytest.raises(DecError, match="layers"):
             wrong()
 

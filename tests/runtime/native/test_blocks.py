@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from lib.lazily import masked_modules, transformers
 from lib.models.hf_modules import module
+from safetensors.torch import save_file
 
 import decgraph
 from decgraph.errors import DecError
+from decgraph.runtime.models.decoder.decoder import TransformerDecoder
+from decgraph.runtime.models.hf import load_causal
+from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.interface import MASK
+from decgraph.runtime.models.masked_load import load_masked
 from decgraph.runtime.native.blocks import FORMATS, rounded
+from decgraph.runtime.native.formats import QuantizedBlocks
 from decgraph.runtime.native.library import library
 from decgraph.runtime.native.products import NativeProduct
+from decgraph.runtime.placement import Placement
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no C++ compiler or no x86-64 processor")
 
@@ -74,3 +85,27 @@ def test_what_has_no_blocks_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(blocks, "library", lambda: None)
     with pytest.raises(DecError, match="there is none here"):
         decgraph.load("autoregressive").session(target=str(tmp_path), dtype="int8")
+
+
+def test_a_published_masked_class_has_blocks_too(tmp_path: Path) -> None:
+    settings = masked_modules.llada_settings()
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    save_file({name: w.clone() for name, w in masked_modules.llada_weights().items()}, tmp_path / "model.safetensors")
+    whole, blocks = (load_masked(tmp_path, placed=Placement("cpu", dtype)) for dtype in ("float32", "int8"))
+    assert isinstance(blocks, HFMasked)
+    assert isinstance(blocks.net.decoder, TransformerDecoder)
+    matrices = [matrix for name in ("0.qkv", "0.up", "0.down") for matrix in blocks.net.decoder.products[name].matrices]
+    assert all(isinstance(matrix, QuantizedBlocks) for matrix in matrices)
+    canvas = (1, 2, MASK, MASK)
+    for mine, theirs in zip(blocks.eval_canvas(canvas, [2, 3]), whole.eval_canvas(canvas, [2, 3]), strict=True):
+        own, other = (np.delete(row.logits, whole.mask or 0) for row in (mine, theirs))
+        assert 0 < np.abs(own - other).max() <= 0.1 * np.abs(other).max()
+
+
+def test_a_model_of_images_and_text_has_none(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    images = transformers.CLIPVisionConfig(**sizes, image_size=8, patch_size=4, projection_dim=8)
+    config = transformers.LlavaConfig(text_config=transformers.LlamaConfig(**sizes, vocab_size=64), vision_config=images)
+    transformers.LlavaForConditionalGeneration(config).save_pretrained(tmp_path)
+    with pytest.raises(DecError, match="no weights in int8"):
+        load_causal(tmp_path, placed=Placement("cpu", "int8"))

@@ -95,13 +95,13 @@ def test_modules_stay_where_they_are_and_folders_follow(tmp_path: Path) -> None:
     llama(2).save_pretrained(tmp_path / "drafter")
     half = llama(1).to(torch.bfloat16)
     made = decgraph.load("speculative").session(target=half, drafter=str(tmp_path / "drafter"))
-    assert {str(m.net.embedding.dtype) for m in made.models.values()} == {"torch.bfloat16"}  # type: ignore[attr-defined]
+    assert {str(m.net.decoder.embedding.dtype) for m in made.models.values()} == {"torch.bfloat16"}  # type: ignore[attr-defined]
     for more, said in ({"dtype": "float32"}, "`target` is in bfloat16"), ({"device": "cuda"}, "`target` lies on cpu"):
         with pytest.raises(DecError, match=said):
             decgraph.load("speculative").session(target=half, drafter=str(tmp_path / "drafter"), **more)  # type: ignore[arg-type]
     with one_gpu():
         there = decgraph.load("speculative").session(target=away(llama(1)), drafter=str(tmp_path / "drafter"))
-        assert {str(m.net.device) for m in there.models.values()} == {"cuda:0"}  # type: ignore[attr-defined]
+        assert {str(m.net.decoder.device) for m in there.models.values()} == {"cuda:0"}  # type: ignore[attr-defined]
         with pytest.raises(DecError, match="`target` lies on cuda:0 and `drafter` on cpu"):
             decgraph.load("speculative").session(target=away(llama(1)), drafter=llama(2))
 
