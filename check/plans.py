@@ -267,7 +267,7 @@ def beside(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
             seed, size = 3800 + 2 * n + again, max(vocab, 3) if again else 2
             style, span = Style("near", shared=seed, near=(number,)), 2 if known.masked else 0
             yield WorldPlan("numbers", seed, size, style, limit=2, length=2, span=span, tight=True)
-    for n, (low, high) in enumerate([(a, b) for a, b in pairwise(known.numbers) if 0 < a and b < 1 and b - a < TINY][:2]):
+    for n, (low, high) in enumerate([(a, b) for a, b in pairwise(known.numbers) if a > 0 and b < 1 and b - a < TINY][:2]):
         middle = (low + high) / 2
         for again, mass in enumerate((middle, middle / (1 + middle))):  # a mass, and a share of the largest one
             seed, span = 3820 + 2 * n + again, 2 if known.masked else 0

@@ -71,6 +71,7 @@ WORLDS: dict[str, World] = {
     "break_early": World(limit=6),
     "ctx_longer_than_prompt": World(limit=4, rows=THREE),
     "ensures_false": World(rows={"target": [300, 2, 1], "drafter": [1, 1, 1]}),
+    "ensures_false_close": World(rows={"target": [10000, 195, 900]}),
     "ensures_false_typical": World(vocab=4, rows={"target": [50, 20, 20, 10.5], "drafter": [1, 1, 1, 9]}),
     "ensures_false_half": World(vocab=4, rows={"target": [28, 26, 24, 22]}),
     "externs_bool": World(rows=THREE, externs={"easy": lambda text: len(text) > 1}),

@@ -192,6 +192,7 @@ def judge(path: Path, world: World, *, runs: int | None = None) -> Finding:
 PROMISES: dict[str, Callable[[Any, int], bool]] = {
     "ensures p[x] > 0.01": lambda p, x: p[x] > 0.01,
     "ensures p[x] > 0": lambda p, x: p[x] > 0,
+    "ensures p[x] >= 0.02 * max(p)": lambda p, x: p[x] >= max(p) / 50,
     "ensures p[x] > 0.33": lambda p, x: p[x] > 0.33,
     "ensures p[x] >= max(p)": lambda p, x: p[x] >= max(p),
     "ensures p[x] > 0.11 or p[x] >= max(p)": lambda p, x: p[x] > 0.11 or p[x] >= max(p),
