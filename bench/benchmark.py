@@ -10,9 +10,9 @@ from pathlib import Path
 from decgraph import api, stdlib
 from decgraph.bench import compare, loading, prompts
 from decgraph.bench import masked as another
-from decgraph.bench.compare import Asked
+from decgraph.bench.compare import Candidate
 from decgraph.bench.machine import facts, load
-from decgraph.bench.measure import MeasureSettings, Row, Told, silent
+from decgraph.bench.measure import MeasureSettings, OnProgress, Row, silent
 from decgraph.bench.prompts import BenchPrompt, PromptSource, Text
 from decgraph.bench.weights import BenchWeights
 from decgraph.errors import DecError
@@ -31,7 +31,7 @@ class Benchmark:
     prompts of each kind. shared: transformers runs on the modules that decgraph laid out, not on a copy of its own.
     """
 
-    algorithms: tuple[Asked, ...]
+    algorithms: tuple[Candidate, ...]
     settings: MeasureSettings = field(default_factory=MeasureSettings)
     target: str | None = None
     drafter: str | None = None
@@ -52,7 +52,7 @@ class Benchmark:
         chats = self.chat or (self.target is not None and self.target not in loading.SIZES)
         return prompts.built_in() if chats else prompts.code()
 
-    def runs(self, told: Told = silent) -> list[Row]:
+    def runs(self, on_progress: OnProgress = silent) -> list[Row]:
         """The runs of a result file: one of the algorithms on causal models, one of those on masked ones. All models and
         baselines are bound before anything is measured: minutes of measuring never end in a refusal."""
         source = self.source
@@ -60,7 +60,7 @@ class Benchmark:
         causal = [one for one in self.algorithms if not one.masked]
         masked = [one for one in self.algorithms if one.masked]
         check_parts(self.parts, self.algorithms)
-        prepared: list[Callable[[Told], Row]] = []
+        prepared: list[Callable[[OnProgress], Row]] = []
         if causal:
             weights = loading.loaded(self.target, self.drafter, self.parts, self.placed, eos=self.ends)
             theirs = weights if self.shared else None
@@ -72,7 +72,7 @@ class Benchmark:
             )
         out: list[Row] = []
         for measure in prepared:
-            run = measure(told)
+            run = measure(on_progress)
             run["digests"] = loading.digests(run["models"]["folders"])
             out.append(self.described(run, source))
             if run["interrupted"]:
@@ -94,7 +94,7 @@ class Benchmark:
         return run
 
 
-def check_parts(parts: Mapping[str, str], algorithms: Sequence[Asked]) -> None:
+def check_parts(parts: Mapping[str, str], algorithms: Sequence[Candidate]) -> None:
     """Raises DecError for a model that no algorithm takes."""
     takes = {name for one in algorithms for name in one.algorithm.models} | {
         f"{name}.heads" for one in algorithms for name in one.algorithm.models

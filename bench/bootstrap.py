@@ -38,8 +38,8 @@ class ConfidenceInterval:
 
     def to_json(self) -> dict[str, float | None]:
         """Rounded to four digits; the bounds are null for too few prompts."""
-        known = {name: float(f"{value:.4g}") for name, value in vars(self).items()}
-        return {**known, "n": self.n, **({} if self.n >= FEWEST else {"low": None, "high": None})}
+        rounded = {name: float(f"{value:.4g}") for name, value in vars(self).items()}
+        return {**rounded, "n": self.n, **({} if self.n >= FEWEST else {"low": None, "high": None})}
 
 
 def ratio(

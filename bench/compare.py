@@ -13,7 +13,7 @@ from decgraph import api
 from decgraph.bench import baselines
 from decgraph.bench.contenders import Contender, Ours, Theirs, params_for, session_on
 from decgraph.bench.machine import load
-from decgraph.bench.measure import BenchWork, Measured, MeasureSettings, Row, Told, measured, rows_of
+from decgraph.bench.measure import BenchWork, Measured, MeasureSettings, OnProgress, Row, measured, rows_of
 from decgraph.bench.prompts import BenchPrompt
 from decgraph.bench.weights import BenchWeights
 from decgraph.errors import DecError
@@ -22,15 +22,15 @@ THEIRS = "transformers "  # the labels of its loops begin with this: both sides 
 
 
 @dataclass(frozen=True)
-class Asked:
-    """An algorithm to be measured. params: those that were given for it; `known` has all of its own."""
+class Candidate:
+    """An algorithm to be measured. params: those that were given for it; `values` has all of its own."""
 
     label: str
     algorithm: Any  # Any: a decgraph.Algorithm
     params: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def known(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """Every parameter with its value."""
         return params_for(self.algorithm, self.params)
 
@@ -47,19 +47,19 @@ class Asked:
             "algorithm": self.algorithm.name,
             "file": path,
             "sha256": hashlib.sha256(text.encode()).hexdigest(),
-            "params": plain(self.known),
+            "params": plain(self.values),
             "claims": [claim.text for claim in self.algorithm.claims],
         }
 
 
-def asked(specs: Sequence[str], common: Mapping[str, Any]) -> list[Asked]:
+def candidates(specs: Sequence[str], common: Mapping[str, Any]) -> list[Candidate]:
     """The algorithms of a command line: `speculative`, `mine.dec`, `speculative:gamma=6,...`. common: parameters for all that
     have them; what stands behind a colon goes before.
 
     Raises DecError for an algorithm that cannot be read, for a parameter that it has not or a value outside its range, for a
     common parameter that none of them has, and for the same algorithm twice.
     """
-    out: dict[str, Asked] = {}
+    out: dict[str, Candidate] = {}
     used: set[str] = set()
     for spec in specs:
         name, own = split_spec(spec)
@@ -68,15 +68,15 @@ def asked(specs: Sequence[str], common: Mapping[str, Any]) -> list[Asked]:
         used |= set(shared)
         for key in own:
             if key not in algorithm.params:
-                known = ", ".join(algorithm.params) or "none"
-                raise DecError(f"{algorithm.name} has no parameter `{key}`", hint=f"parameters: {known}")
+                names = ", ".join(algorithm.params) or "none"
+                raise DecError(f"{algorithm.name} has no parameter `{key}`", hint=f"parameters: {names}")
         label = algorithm.name + (":" + ",".join(f"{k}={v}" for k, v in own.items()) if own else "")
         if label in out:
             label = spec
         if label in out:
             raise DecError(f"{spec} is named twice", hint="once, or with other parameters: speculative speculative:gamma=6")
         params_for(algorithm, {**shared, **own})  # values outside their range are refused before models are read
-        out[label] = Asked(label, algorithm, {**shared, **own})
+        out[label] = Candidate(label, algorithm, {**shared, **own})
     if unknown := sorted(set(common) - used):
         raise DecError(f"none of {', '.join(out)} has a parameter `{unknown[0]}`", hint="--gamma 6, or speculative:gamma=6")
     return list(out.values())
@@ -109,14 +109,14 @@ def work_of(prompts: Sequence[BenchPrompt], batch: int) -> BenchWork:
 
 
 def prepared(
-    algorithms: Sequence[Asked],
+    algorithms: Sequence[Candidate],
     weights: BenchWeights,
     prompts: Sequence[BenchPrompt],
     settings: MeasureSettings,
     *,
     theirs: BenchWeights | None = None,
     wanted: Sequence[str] | None = None,
-) -> Callable[[Told], Row]:
+) -> Callable[[OnProgress], Row]:
     """A comparison whose models, heads and baselines are bound; called, it measures and gives the run.
 
     theirs: the copy of the weights that transformers runs on; left out, one is made. wanted: the baselines, as
@@ -141,18 +141,18 @@ def prepared(
     for one in algorithms:
         name = baselines.USUAL.get(one.algorithm.name, "generate")
         if wanted is None and settings.batch == 1 and (name != "assisted" or weights.drafter is not None):
-            counterparts[one.label] = loops.label(name, one.known)
+            counterparts[one.label] = loops.label(name, one.values)
     contenders += loops.made.values()
     facts |= {label: loop.baseline.settings for label, loop in loops.made.items()}
     for one in [*(r for r in rivals if all(r.label != a.label for a in algorithms)), *algorithms]:
         facts[one.label] = one.facts()
         try:
-            session = session_on(one.algorithm, weights, one.known)
+            session = session_on(one.algorithm, weights, one.values)
         except DecError as error:
             failed[one.label] = error
             continue
         contenders.append(
-            Ours(one.label, one.algorithm, one.known, session, work.groups, settings.limit, settings.temperature, weights.eos)
+            Ours(one.label, one.algorithm, one.values, session, work.groups, settings.limit, settings.temperature, weights.eos)
         )
     named = [*loops.made, *(r.label for r in rivals)]
     if all(one.label in failed for one in algorithms):
@@ -167,8 +167,8 @@ def prepared(
         usually = [*first, *([counterparts[label]] if label in counterparts else [])]
         against[label] = list(dict.fromkeys(usually)) if wanted is None else named
 
-    def run(told: Told) -> Row:
-        found = measured(contenders, work, settings, told=told)
+    def run(on_progress: OnProgress) -> Row:
+        found = measured(contenders, work, settings, on_progress=on_progress)
         return document(found, against, failed | found.failed, facts, weights.facts(), prompts, settings, target=theirs.target)
 
     return run
@@ -181,20 +181,20 @@ def usual(weights: BenchWeights, settings: MeasureSettings) -> list[str]:
     return ["generate", "prompt_lookup", *(["assisted"] if weights.drafter is not None else [])]
 
 
-def rival(name: str) -> Asked:
+def rival(name: str) -> Candidate:
     """An algorithm as a baseline. Raises DecError for a name that is neither an algorithm's nor a loop's of transformers."""
     try:
-        (found,) = asked([name], {})
+        (found,) = candidates([name], {})
     except DecError as error:
         raise DecError(f"there is no baseline {name!r}", hint=f"{', '.join(baselines.NAMES)}, or an algorithm") from error
     return found
 
 
-def counterpart_params(name: str, algorithms: Sequence[Asked]) -> dict[str, Any]:
+def counterpart_params(name: str, algorithms: Sequence[Candidate]) -> dict[str, Any]:
     """The parameters of the first algorithm whose counterpart a loop is: its drafts are as long."""
     for one in algorithms:
         if baselines.USUAL.get(one.algorithm.name) == name:
-            return one.known
+            return one.values
     return {}
 
 

@@ -21,8 +21,8 @@ Group = Sequence[Sequence[int]]  # prompts that are decoded together; one in mos
 
 def params_for(algorithm: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the given parameters that an algorithm has, all of its own filled in. Raises DecError for bad values."""
-    known: dict[str, Any] = check_params(algorithm.function, {n: v for n, v in given.items() if n in algorithm.params})
-    return known
+    values: dict[str, Any] = check_params(algorithm.function, {n: v for n, v in given.items() if n in algorithm.params})
+    return values
 
 
 def session_on(algorithm: Any, weights: BenchWeights, params: Mapping[str, Any], backend: str = "torch") -> Session:

@@ -30,13 +30,13 @@ Decode: TypeAlias = Callable[[list[int], int], Sequence[int]]
 
 def _decgraph(job: Job) -> Decode:
     """An algorithm's session."""
-    from decgraph.bench.compare import asked
+    from decgraph.bench.compare import candidates
     from decgraph.runtime.request import Request
     from decgraph.runtime.sources import main_parameter
 
-    (one,) = asked([job["algorithm"]], job["params"])
+    (one,) = candidates([job["algorithm"]], job["params"])
     main = main_parameter(one.algorithm.function)
-    session = one.algorithm.session({main: job["model"], **job["parts"]}, dtype=job["dtype"], device="cpu", **one.known)
+    session = one.algorithm.session({main: job["model"], **job["parts"]}, dtype=job["dtype"], device="cpu", **one.values)
 
     def decode(prompt: list[int], limit: int) -> Sequence[int]:
         result = session.run(Request(tuple(prompt), max_tokens=limit, temperature=0), keep_events=False)
@@ -122,8 +122,8 @@ def _openvino(job: Job) -> Decode:
     pipeline = openvino_genai.LLMPipeline(str(file), "CPU", **how)
 
     def decode(prompt: list[int], limit: int) -> Sequence[int]:
-        asked = openvino_genai.GenerationConfig(max_new_tokens=limit, ignore_eos=True, do_sample=False)
-        made = pipeline.generate(openvino.Tensor(numpy.array([prompt], dtype=numpy.int64)), asked)
+        config = openvino_genai.GenerationConfig(max_new_tokens=limit, ignore_eos=True, do_sample=False)
+        made = pipeline.generate(openvino.Tensor(numpy.array([prompt], dtype=numpy.int64)), config)
         tokens: Sequence[int] = made.tokens[0]
         return tokens
 
@@ -186,16 +186,16 @@ def _write_gguf(model: Path, form: str, path: Path) -> None:
     type_ = gguf.GGMLQuantizationType[form]
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[ARCHITECTURES[kind]], layers)
     for file in sorted(model.glob("*.safetensors")):
-        with safe_open(file, "pt") as held:
-            for name in list(held.keys()):
-                array = held.get_tensor(name).float().numpy()
+        with safe_open(file, "pt") as tensors:
+            for name in list(tensors.keys()):
+                array = tensors.get_tensor(name).float().numpy()
                 rotated = heads if ".q_proj." in name else groups if ".k_proj." in name else 0
                 if rotated and kind == "llama":  # its rotary pairs are neighbours in a GGUF, and halves in transformers
                     array = array.reshape(rotated, 2, width // 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
-                if (known := names.get_name(name, (".weight", ".bias"))) is None:
+                if (renamed := names.get_name(name, (".weight", ".bias"))) is None:
                     raise DecError(f"a GGUF has no place for {name}")
                 own = type_ if array.ndim > 1 else gguf.GGMLQuantizationType.F32
-                out.add_tensor(known, gguf.quants.quantize(array, own), raw_dtype=own)
+                out.add_tensor(renamed, gguf.quants.quantize(array, own), raw_dtype=own)
     out.write_header_to_file()
     out.write_kv_data_to_file()
     out.write_tensors_to_file()

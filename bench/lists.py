@@ -71,7 +71,7 @@ TASKS = _tasks()
 
 
 class _Counts(_Table):
-    """The entries of a task's model, counted when they are asked for."""
+    """The entries of a task's model, counted when they are first read."""
 
     def __init__(self, task: ListTask) -> None:
         super().__init__(SIZE, None, {}, False, 1)
@@ -138,22 +138,22 @@ def exactly(algorithm: Algorithm, task: ListTask, params: Mapping[str, Any] | No
         raise DecError(f"{algorithm.name} does not decode with one masked model alone", hint="llada, eb_sampler, ...")
     cells = len(task.answers[0])
     whole = {name: cells for name in WHOLE if name in algorithm.params}
-    known = check_params(algorithm.function, {**whole, **(params or {})})
+    values = check_params(algorithm.function, {**whole, **(params or {})})
     request, world = Request(task.prompt, max_tokens=cells, temperature=1), World(coupled=False)
     models = dict.fromkeys(algorithm.models, KnownTask(task))
 
     def run(choices: Choices) -> dict[Any, Fraction]:
         world.restart(choices)
-        m = _Counting(algorithm.module, algorithm.name, models, known, request)
+        m = _Counting(algorithm.module, algorithm.name, models, values, request)
         execute(m.on(world))
         return {(tuple(m.committed_tokens()) in task.answers, m.calls): Fraction(1)}
 
     try:
-        law = distribution_of(run, limit, RunTally(), merge=True)
+        outcomes = distribution_of(run, limit, RunTally(), merge=True)
     except (TooMany, Unlikely, NotSeparated) as error:
         raise DecError(f"{algorithm.name} on {task.name} is not computed exactly: {error}") from error
-    right = sum((w for (good, _), w in law.items() if good), Fraction(0))
-    return ExactScore(right, sum((calls * w for (_, calls), w in law.items()), Fraction(0)), cells)
+    right = sum((w for (good, _), w in outcomes.items() if good), Fraction(0))
+    return ExactScore(right, sum((calls * w for (_, calls), w in outcomes.items()), Fraction(0)), cells)
 
 
 def alone() -> list[str]:
@@ -167,7 +167,7 @@ def alone() -> list[str]:
 def row(
     algorithm: Algorithm, params: Mapping[str, Any] | None = None, tasks: Sequence[ListTask] = TASKS
 ) -> list[ExactScore | str]:
-    """What a program makes of each task, or why that is not known."""
+    """What a program makes of each task, or why that is not computed."""
     out: list[ExactScore | str] = []
     for task in tasks:
         try:
@@ -198,8 +198,8 @@ CAPTION = "By task: the chance of a right answer, and behind it how many cells a
 
 def table(document: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """A document's headings and rows; what `CAPTION` says stands in them."""
-    told = [[label, *("-" if "reason" in one else _cell(one) for one in row)] for label, row in document["rows"].items()]
-    return ["program", *(task["name"] for task in document["tasks"])], told
+    rows = [[label, *("-" if "reason" in one else _cell(one) for one in row)] for label, row in document["rows"].items()]
+    return ["program", *(task["name"] for task in document["tasks"])], rows
 
 
 def _cell(one: Mapping[str, Any]) -> str:

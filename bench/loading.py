@@ -50,7 +50,7 @@ def loaded(target: str | None, drafter: str | None, parts: Mapping[str, str], pl
 
 
 def cast(made: BenchWeights, placed: Placement) -> BenchWeights:
-    """Random weights where they are asked for. The frequencies of rotary positions, which are buffers, stay in float32."""
+    """Random weights on a device, in a precision. The frequencies of rotary positions, which are buffers, stay in float32."""
     for module in (made.target, made.drafter):
         for weight in () if module is None else module.parameters():
             weight.data = weight.data.to(placed.precision(weight.dtype))
@@ -71,9 +71,9 @@ def ends(module: Any) -> frozenset[int]:  # Any: a transformers module
 def check_vocabularies(made: BenchWeights) -> None:
     """Raises DecError where the target's and the drafter's tokenizers, or else the sizes of their vocabularies, differ."""
     folders = [Path(made.folders[name]) for name in ("target", "drafter") if name in made.folders]
-    known = [Tokenizer(folder).digest for folder in folders if (folder / "tokenizer.json").is_file()]
+    vocabularies = [Tokenizer(folder).digest for folder in folders if (folder / "tokenizer.json").is_file()]
     sizes = [int(module.config.get_text_config().vocab_size) for module in (made.target, made.drafter)]
-    if len(set(known)) > 1 or (len(known) < 2 and len(set(sizes)) > 1):
+    if len(set(vocabularies)) > 1 or (len(vocabularies) < 2 and len(set(sizes)) > 1):
         raise DecError(
             f"the drafter does not speak the vocabulary of {made.name} ({sizes[1]} and {sizes[0]} tokens)",
             hint="a drafter of the same family, or leave --drafter out",
@@ -85,8 +85,8 @@ def digests(folders: Mapping[str, str]) -> dict[str, dict[str, str]]:
     out: dict[str, dict[str, str]] = {}
     for name, folder in folders.items():
         files = [Path(folder)] if Path(folder).is_file() else sorted(Path(folder).iterdir())
-        kept = [f for f in files if f.suffix in WEIGHT_FILES or f.name in ("config.json", "tokenizer.json")]
-        out[name] = {file.name: sha256(file) for file in kept}
+        listed = [f for f in files if f.suffix in WEIGHT_FILES or f.name in ("config.json", "tokenizer.json")]
+        out[name] = {file.name: sha256(file) for file in listed}
     return out
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from decgraph.bench.compare import Asked, document, rival, work_of
+from decgraph.bench.compare import Candidate, document, rival, work_of
 from decgraph.bench.contenders import Ours, params_for, request_of, run
-from decgraph.bench.measure import MeasureSettings, Row, Told, digits, measured
+from decgraph.bench.measure import MeasureSettings, OnProgress, Row, digits, measured
 from decgraph.bench.prompts import BenchPrompt, Text
 from decgraph.errors import DecError
 from decgraph.models import bind
@@ -19,14 +19,14 @@ USUAL = "fast_dllm_uncached"
 
 
 def prepared(
-    algorithms: Sequence[Asked],
+    algorithms: Sequence[Candidate],
     texts: Sequence[Text],
     settings: MeasureSettings,
     *,
     folder: str | None = None,
     wanted: Sequence[str] | None = None,
     placed: Placement | None = None,
-) -> Callable[[Told], Row]:
+) -> Callable[[OnProgress], Row]:
     """Masked algorithms and another one on the same model, all compiled, canvases of the same size; called, it measures.
 
     folder: the model; left out, the shipped one. wanted: the other algorithms (default: `USUAL`). A canvas takes seconds, so
@@ -54,21 +54,21 @@ def prepared(
             raise DecError(f"{text.where}: masked models are measured on texts or token ids, not on messages")
     prompts = [BenchPrompt(text.kind, text.ids or tuple(bound.tokenizer.encode(text.text))) for text in few]
     work = work_of(prompts, 1)
-    cells = int(first.known.get("length", settings.limit))
+    cells = int(first.values.get("length", settings.limit))
     halved = MeasureSettings(cells, max(1, settings.rounds // 2), 1, settings.temperature, settings.seed)
     contenders = []
     for one in [*(o for o in others if all(o.label != a.label for a in algorithms)), *algorithms]:
-        known = params_for(one.algorithm, {**first.known, **one.params})
+        values = params_for(one.algorithm, {**first.values, **one.params})
         session = one.algorithm.session(
-            dict.fromkeys(one.algorithm.models, model), tokenizer=bound.tokenizer, backend="torch", **known
+            dict.fromkeys(one.algorithm.models, model), tokenizer=bound.tokenizer, backend="torch", **values
         )
-        contenders.append(Ours(one.label, one.algorithm, known, session, work.groups, cells, settings.temperature))
+        contenders.append(Ours(one.label, one.algorithm, values, session, work.groups, cells, settings.temperature))
     names = [other.label for other in others]
     models = facts_of(model)
-    facts = {c.label: Asked(c.label, c.algorithm, c.params).facts() for c in contenders}
+    facts = {c.label: Candidate(c.label, c.algorithm, c.params).facts() for c in contenders}
 
-    def run(told: Told) -> Row:
-        found = measured(contenders, work, halved, told=told)
+    def run(on_progress: OnProgress) -> Row:
+        found = measured(contenders, work, halved, on_progress=on_progress)
         made = document(found, dict.fromkeys(found.contenders, names), found.failed, facts, models, prompts, halved)
         for row in made["rows"]:
             contender = found.contenders[row["algorithm"]]

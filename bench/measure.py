@@ -73,15 +73,17 @@ class Measured:
         return [out[n] for n in self.work.of(kind) if n in out]
 
 
-Told = Callable[[str, float], None]
-"""Hears what is being done, and how much of a run is over (0 to 1)."""
+OnProgress = Callable[[str, float], None]
+"""Called with what is being done, and how much of a run is over (0 to 1)."""
 
 
 def silent(what: str, done: float) -> None:
     """Says nothing."""
 
 
-def measured(contenders: Sequence[Contender], work: BenchWork, settings: MeasureSettings, *, told: Told = silent) -> Measured:
+def measured(
+    contenders: Sequence[Contender], work: BenchWork, settings: MeasureSettings, *, on_progress: OnProgress = silent
+) -> Measured:
     """Every contender runs every group once, which warms it up and says what it makes; then the timed rounds.
 
     A contender that fails is left out of the rest. Raises KeyboardInterrupt where nothing was timed yet.
@@ -91,7 +93,7 @@ def measured(contenders: Sequence[Contender], work: BenchWork, settings: Measure
     passes = 1 + settings.rounds
     usual: list[float] = []
     for number, contender in enumerate(contenders):
-        told(f"{contender.label}, tokens", number / len(contenders) / passes)
+        on_progress(f"{contender.label}, tokens", number / len(contenders) / passes)
         if cuda:
             torch.cuda.reset_peak_memory_stats()
         try:
@@ -104,7 +106,7 @@ def measured(contenders: Sequence[Contender], work: BenchWork, settings: Measure
     going = {c.label: c for c in contenders if c.label not in out.failed}
 
     def over(round_: int, group: int) -> None:
-        told(f"round {round_ + 1} of {settings.rounds}", (1 + round_ + (group + 1) / len(work.groups)) / passes)
+        on_progress(f"round {round_ + 1} of {settings.rounds}", (1 + round_ + (group + 1) / len(work.groups)) / passes)
 
     out.times = alternated(
         going,
@@ -112,7 +114,7 @@ def measured(contenders: Sequence[Contender], work: BenchWork, settings: Measure
         settings.rounds,
         seed=settings.seed,
         waited=torch.cuda.synchronize if cuda else lambda: None,
-        told=over,
+        on_progress=over,
     )
     out.failed |= out.times.failed
     if not out.times.groups:

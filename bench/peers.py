@@ -25,9 +25,9 @@ import torch
 from safetensors import safe_open
 
 from decgraph import errors
-from decgraph.bench.compare import Asked, plain
+from decgraph.bench.compare import Candidate, plain
 from decgraph.bench.machine import facts, load, named
-from decgraph.bench.measure import MeasureSettings, Row, Told, silent
+from decgraph.bench.measure import MeasureSettings, OnProgress, Row, silent
 from decgraph.bench.prompts import BenchPrompt
 from decgraph.bench.render import Table, markdown_table, number
 from decgraph.errors import DecError
@@ -132,8 +132,8 @@ def sizes(model: Path) -> tuple[int, int] | None:
     if gguf.is_file(model):
         shapes = {name: list(entry.shape) for name, entry in gguf.read(model).tensors.items()}
     for file in sorted(model.glob("*.safetensors")):
-        with safe_open(file, "np") as held:
-            shapes |= {name: held.get_slice(name).get_shape() for name in list(held.keys())}
+        with safe_open(file, "np") as tensors:
+            shapes |= {name: tensors.get_slice(name).get_shape() for name in list(tensors.keys())}
     if any("expert" in name for name in shapes):
         return None
     read = [shape for name, shape in shapes.items() if name not in idle(shapes)]
@@ -152,7 +152,7 @@ def bytes_of(file: gguf.GgufFile) -> int:
 
 
 def measure(
-    wanted: Comparison, engines: Mapping[str, tuple[Peer, Row]], told: Told
+    wanted: Comparison, engines: Mapping[str, tuple[Peer, Row]], on_progress: OnProgress
 ) -> tuple[dict[str, Row], dict[str, str], float, bool]:
     """Every engine on every prompt, `rounds` times after one that is not timed. engines: by label, the engine and its job.
 
@@ -184,7 +184,7 @@ def measure(
 
     try:
         for label, (peer, job) in engines.items():
-            told(f"loading {label}", 0.0)
+            on_progress(f"loading {label}", 0.0)
             try:
                 going[label] = Process(peer.start, job)
                 made[label] = {"tokens": [], "times": []}
@@ -193,7 +193,7 @@ def measure(
         for round_ in range(-1, settings.rounds):
             speed = max(speed, bandwidth())
             for n in range(len(prompts)):
-                told(f"round {round_ + 1} of {settings.rounds}", (round_ + 1 + n / len(prompts)) / (settings.rounds + 1))
+                on_progress(f"round {round_ + 1} of {settings.rounds}", (round_ + 1 + n / len(prompts)) / (settings.rounds + 1))
                 run(round_, n)
     except KeyboardInterrupt:
         made = {label: row for label, row in made.items() if row["times"]}
@@ -238,7 +238,7 @@ class Comparison:
     `PEERS`. model: its folder or GGUF file; parts: folders of other models by the name of an algorithm's parameter. ends: the
     tokens that end a text: tokens are compared before them, since some engines forbid them."""
 
-    algorithms: tuple[Asked, ...]
+    algorithms: tuple[Candidate, ...]
     peers: tuple[str, ...]
     model: Path
     prompts: tuple[BenchPrompt, ...]
@@ -268,7 +268,7 @@ class Comparison:
         for one in self.algorithms:
             spec = str(one.algorithm.path or one.algorithm.name)
             parts = {name: value for name, value in self.parts.items() if concerns(one.algorithm.function, name)}
-            own = {"weights": own_form or DTYPES[self.dtype], "algorithm": spec, "params": plain(one.known), "parts": parts}
+            own = {"weights": own_form or DTYPES[self.dtype], "algorithm": spec, "params": plain(one.values), "parts": parts}
             made[f"decgraph {one.label}"] = OURS, {**common, "engine": "decgraph", **own}
         for name in dict.fromkeys(self.peers):
             peer = PEERS[name]
@@ -282,12 +282,12 @@ class Comparison:
                 made[name] = peer, {**common, "engine": name, "weights": own_form or peer.weights[self.dtype]}
         return made, failed
 
-    def document(self, told: Told = silent, *, command: str = "", source: Row | None = None) -> Row:
+    def document(self, on_progress: OnProgress = silent, *, command: str = "", source: Row | None = None) -> Row:
         """Measures, and returns the result file. source: of the prompts. Raises DecError where no engine could be measured."""
         engines, failed = self.engines()
         started, machine = time.strftime("%Y-%m-%dT%H:%M:%S%z"), facts(*(peer.package for peer, _ in engines.values()))
         counted, versions = sizes(self.model), machine["versions"]
-        made, broken, speed, interrupted = measure(self, engines, told)
+        made, broken, speed, interrupted = measure(self, engines, on_progress)
         failed |= broken
         if not made:
             raise DecError("no engine could be measured", hint="; ".join(f"{name}: {why}" for name, why in failed.items()))

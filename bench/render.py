@@ -151,10 +151,10 @@ def notes(document: Row, run: Row) -> list[str]:
     if source := run["prompts"].get("source"):
         lines.append(f"Prompts: {source}, sha256 {run['prompts']['sha256'][:16]}.")
     for name, files in run.get("digests", {}).items():
-        kept = [
+        weights = [
             f"{file} {digest[:16]}" for file, digest in files.items() if file.endswith((".safetensors", ".bin", ".pt", ".gguf"))
         ]
-        lines.append(f"Weights of {name} (sha256): {', '.join(kept)}.")
+        lines.append(f"Weights of {name} (sha256): {', '.join(weights)}.")
     own = [f"{label} {facts['sha256'][:16]}" for label, facts in run["contenders"].items() if "sha256" in facts]
     if own:
         lines.append(f"Programs (sha256): {', '.join(own)}.")

@@ -68,14 +68,14 @@ def alternated(
     *,
     seed: int = 0,
     waited: Callable[[], object] = lambda: None,
-    told: Callable[[int, int], None] = lambda round_, request: None,
+    on_progress: Callable[[int, int], None] = lambda round_, request: None,
 ) -> Times:
     """Run every request by every contender, `rounds` times over.
 
     Within a (round, request) the contenders run in an order drawn with `seed`. A contender that raises a DecError is dropped
     (`Times.failed`) and the others go on; Ctrl-C ends the measuring after the last group that is whole. A contender may return
-    how many tokens it made. waited: called before a clock is read, where work goes on elsewhere (a GPU). told: hears which
-    (round, request) is over.
+    how many tokens it made. waited: called before a clock is read, where work goes on elsewhere (a GPU). on_progress: called
+    with the (round, request) that is over.
     """
     order = random.Random(seed)
     names = list(contenders)
@@ -102,7 +102,7 @@ def alternated(
                     times.wall[name].append(wall)
                     times.cpu[name].append(cpu)
                     times.tokens[name].append(tokens)
-                told(round_, request)
+                on_progress(round_, request)
     except KeyboardInterrupt:
         times.interrupted = True
     return times

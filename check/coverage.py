@@ -79,6 +79,7 @@ class Missing:
             "each": "what stands here",
             "draw": "this draw",
             "draw.many": "this draw",
+            "map": "this condition" if op.attrs.get("fn") in ("and", "or", "not") else "this comparison",
         }.get(op.opcode, "this comparison")
         if self.outcome in ("left", "right", "above", "zero", "low", "inside", "high"):
             fn = op.attrs["fn"]

@@ -190,9 +190,10 @@ class Exploration:
             return None
 
     def note(self, plan: WorldPlan, why: str) -> None:
-        self.notes.append(
-            f"world {self.tried} ({plan.label}) was not decided: {why.splitlines()[0].removeprefix('error: ') if why else ''}"
-        )
+        first = why.splitlines()[0].removeprefix("error: ") if why else ""
+        said = f"world {self.tried} ({plan.label}) was not decided: {first}"
+        if said not in self.notes:  # a world may be tried again, with other settings
+            self.notes.append(said)
 
     def fault(self, case: Case, what: str) -> None:
         """Take note of an error of ours."""

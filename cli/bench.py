@@ -127,9 +127,9 @@ def command(
     if peer:
         named = named or ["autoregressive"]
     names = tuple(named or (benchmark.causal() if all_ else ON_SHIPPED if target is None else ON_OWN))
-    known = {name for one in compare.asked(names, {}) for name in one.algorithm.params}
+    known = {name for one in compare.candidates(names, {}) for name in one.algorithm.params}
     common = {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), context)}
-    contenders = compare.asked(names, common)
+    contenders = compare.candidates(names, common)
     wanted = MeasureSettings(max_tokens, rounds, batch, temperature, seed)
     if quick:
         wanted, take = replace(wanted, limit=min(max_tokens, 24), rounds=min(rounds, 2)), min(take or 2, 2)
@@ -178,8 +178,8 @@ def on_lists(
 
     named, direct = apart([*(algorithms or ()), *context.args])
     names = named or lists.alone()
-    known = {name for one in compare.asked(names, {}) for name in one.algorithm.params}
-    contenders = compare.asked(names, {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), context)})
+    known = {name for one in compare.candidates(names, {}) for name in one.algorithm.params}
+    contenders = compare.candidates(names, {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), context)})
     document = lists.document({one.label: lists.row(one.algorithm, one.params) for one in contenders})
     text = json_.dumps(document, indent=1) + "\n"
     if results is not None:

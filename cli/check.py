@@ -185,13 +185,19 @@ def show(report: Report, *, brief: bool) -> None:
     console = output.console()
     beside = Text(" " * 10)
     tell = lambda text: output.print_hanging(console, beside, Text(text, "dim"))
-    said = "; ".join(report.claims) or "it claims nothing, so there is nothing to prove"
+    by_verdict: dict[str, list[str]] = {}
+    for place, claim in enumerate(report.claims):
+        by_verdict.setdefault(report.verdict_of(place), []).append(claim)
+    said = "; ".join(by_verdict.pop(report.verdict, report.claims)) or "it claims nothing, so there is nothing to prove"
     verdict = Text(f"{report.verdict:<10}", COLOURS.get(report.verdict, ""))
     well = report.verdict in ("proved", "holds")
     took = f" ({report.seconds:.1f} s)" if brief and well else ""
     output.print_hanging(console, verdict, Text.assemble(f"{report.name}: {said}", (took, "dim")))
     if report.verdict == "none":
         return
+    for other, claims in by_verdict.items():
+        if other == "proved":
+            output.print_hanging(console, beside, Text.assemble((other, COLOURS[other]), f": {'; '.join(claims)}"))
     if well:
         output.print_hanging(
             console, beside, Text(report.reach() + " (--proof shows why)" * (report.verdict == "proved" and not brief))

@@ -18,8 +18,8 @@ from typer import Option
 
 from decgraph.bench import baselines, compare, loading, prompts, render, weights
 from decgraph.bench.benchmark import Benchmark
-from decgraph.bench.compare import THEIRS, asked
-from decgraph.bench.measure import MeasureSettings, Row, Told
+from decgraph.bench.compare import THEIRS, candidates
+from decgraph.bench.measure import MeasureSettings, OnProgress, Row
 from decgraph.bench.prompts import BenchPrompt, Text
 from decgraph.bench.weights import BenchWeights
 from decgraph.errors import DecError
@@ -56,14 +56,14 @@ class Part:
     prompts: Callable[[BenchWeights], Sequence[BenchPrompt]] | None = None
     wanted: tuple[str, ...] | None = None
 
-    def runs(self, chat: str, told: Told) -> list[Row]:
+    def runs(self, chat: str, on_progress: OnProgress) -> list[Row]:
         """The run. chat: the folder or name of the model that chats. Raises DecError where a model is not on this machine."""
-        found, target = tuple(asked(self.algorithms, {})), chat if self.target == CHAT else self.target
+        found, target = tuple(candidates(self.algorithms, {})), chat if self.target == CHAT else self.target
         if self.prompts is None:
             chats = self.target == CHAT
-            return Benchmark(found, self.settings, target, baselines=self.wanted, chat=chats, most=self.most).runs(told)
+            return Benchmark(found, self.settings, target, baselines=self.wanted, chat=chats, most=self.most).runs(on_progress)
         on = loading.loaded(target, None, {}, weights.HOST, eos=True)
-        return [compare.prepared(found, on, self.prompts(on), self.settings, wanted=self.wanted)(told)]
+        return [compare.prepared(found, on, self.prompts(on), self.settings, wanted=self.wanted)(on_progress)]
 
 
 def long_context(on: BenchWeights) -> list[BenchPrompt]:
@@ -219,9 +219,9 @@ def command(
         if quick:
             one = replace(one, settings=replace(settings, limit=min(settings.limit, 24), rounds=1))
 
-        def measured(told: Told) -> list[Row]:
+        def measured(on_progress: OnProgress) -> list[Row]:
             try:
-                return one.runs(chat, told)
+                return one.runs(chat, on_progress)
             except DecError as error:
                 print(f"{name} is not measured: {compare.first_line(error)}", flush=True)
                 return []

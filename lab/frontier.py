@@ -21,7 +21,7 @@ from typing import Any
 
 import decgraph
 from decgraph.bench.compare import split_spec
-from decgraph.bench.measure import Told, silent
+from decgraph.bench.measure import OnProgress, silent
 from decgraph.errors import DecError
 from lab.shipped import tasks
 from lab.tradeoffs.masked import BASE, CANVAS, Masked
@@ -46,7 +46,7 @@ class Point:
         return self.agreement * CANVAS / self.calls if self.calls else 0.0
 
 
-def measure(specs: Sequence[str], *, per_kind: int = 4, told: Told = silent) -> list[Point]:
+def measure(specs: Sequence[str], *, per_kind: int = 4, on_progress: OnProgress = silent) -> list[Point]:
     """Every decoder, with parameters as in `name:tau=0.8`, on the same prompts, greedily; the base decoder first.
 
     Raises DecError for a name that is no masked decoder's.
@@ -57,7 +57,7 @@ def measure(specs: Sequence[str], *, per_kind: int = 4, told: Told = silent) -> 
             raise DecError(f"{spec} does not decode with a masked model")
     measure, points = Masked(per_kind * len(tasks.KINDS), per_kind), list[Point]()
     for number, spec in enumerate(given):
-        told(f"frontier: {spec}", number / len(given))
+        on_progress(f"frontier: {spec}", number / len(given))
         try:
             answers, found = measure.texts(spec, asked=True), measure.texts(spec)
         except DecError as error:

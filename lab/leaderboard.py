@@ -17,7 +17,7 @@ import decgraph
 from decgraph import stdlib
 from decgraph.bench import plots, render
 from decgraph.bench.benchmark import Benchmark, causal
-from decgraph.bench.compare import THEIRS, asked
+from decgraph.bench.compare import THEIRS, candidates
 from decgraph.bench.measure import MeasureSettings, Row
 from lab import frontier, pages, runs
 
@@ -151,17 +151,16 @@ def command(
     if not page_only:
         torch.set_num_threads(1)
         chosen, settings = runs.chosen(PARTS, only), MeasureSettings(limit, 1, slowest=slowest)
+        small = tuple(candidates([*alone(), SMALL_TREE], {}))
         parts = {
-            "shipped": lambda told: Benchmark(tuple(asked(causal(), {})), settings, most=2 * take).runs(told),
-            "chat": lambda told: Benchmark(
-                tuple(asked([*alone(), SMALL_TREE], {})), settings, target=chat, parts=HEAD, chat=True, most=take
-            ).runs(told),
+            "shipped": Benchmark(tuple(candidates(causal(), {})), settings, most=2 * take).runs,
+            "chat": Benchmark(small, settings, target=chat, parts=HEAD, chat=True, most=take).runs,
         }
         made = runs.measured(parts, [name for name in chosen if name in parts], found if only else {})
         made["commands"] = {**found.get("commands", {}), **dict.fromkeys(chosen, made["command"])}
         made["frontier"] = found.get("frontier", [])
         if "frontier" in chosen:
-            made["frontier"] = [asdict(p) for p in frontier.measure(masked(), told=runs.told)]
+            made["frontier"] = [asdict(p) for p in frontier.measure(masked(), on_progress=runs.on_progress)]
         pages.keep("leaderboard", found := made)
     PAGE.write_text(page(found), encoding="utf-8")
     if found["frontier"]:

@@ -14,7 +14,7 @@ from typer import Option
 
 import decgraph
 from decgraph.bench import lists, render
-from decgraph.bench.compare import asked
+from decgraph.bench.compare import candidates
 from decgraph.errors import DecError
 from lab import pages
 from lab.tradeoffs.masked import SWEEPS
@@ -57,7 +57,7 @@ def measured(names: Sequence[str]) -> dict[str, Any]:
         rows[name] = plain
         for label in labels(name)[1:]:
             try:
-                (one,) = asked([label], {})
+                (one,) = candidates([label], {})
                 found = lists.row(one.algorithm, one.params)
             except DecError:  # a value that the small canvas does not allow
                 continue

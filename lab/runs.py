@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from decgraph.bench.benchmark import document
 from decgraph.bench.compare import wrong
-from decgraph.bench.measure import Row, Told
+from decgraph.bench.measure import OnProgress, Row
 from decgraph.errors import DecError
 
-Part = Callable[[Told], list[Row]]
+Part = Callable[[OnProgress], list[Row]]
 
 
 def chosen(parts: Collection[str], only: str) -> list[str]:
@@ -22,7 +22,7 @@ def chosen(parts: Collection[str], only: str) -> list[str]:
     return names
 
 
-def told(what: str, share: float) -> None:
+def on_progress(what: str, share: float) -> None:
     """How far it is, on stderr."""
     print(f"... {what} ({share:.0%})", file=sys.stderr, flush=True)
 
@@ -39,7 +39,7 @@ def measured(parts: Mapping[str, Part], names: Sequence[str], before: Row, shown
     def runs() -> Iterator[Row]:
         yield from (run for run in before.get("runs", ()) if run["name"] not in names)
         for name in names:
-            for run in parts[name](told):
+            for run in parts[name](on_progress):
                 shown(made := {"name": name, **run})
                 yield made
 

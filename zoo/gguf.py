@@ -14,6 +14,7 @@ from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.runtime.models.gguf.file import read
 from decgraph.runtime.models.gguf.tokens import tokenizer_of
+from decgraph.runtime.models.quiet import quiet
 
 
 def check_installed() -> None:
@@ -69,15 +70,5 @@ def _plain(read: Any) -> Any:
 def _quiet() -> Iterator[None]:
     """transformers without warnings and progress bars. Its reader of GGUF files shows a bar that no setting turns off, so what
     is written to stderr meanwhile goes nowhere."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
+    with quiet(errors_only=True), redirect_stderr(io.StringIO()):
+        yield

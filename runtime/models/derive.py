@@ -227,7 +227,7 @@ def check_derivations(function: Function, models: Mapping[str, Model], params: M
 
 
 def unreached(name: str, what: str, reason: DecError) -> DecError:
-    """The error where something needs the layers of a model that decgraph runs as a whole. what: needs them."""
+    """The error for something (`what`) that needs the layers of a model which decgraph runs as a whole."""
     why = str(reason.diagnostics[0]).removeprefix("error: ")
     return DecError(
         f"{what} needs the layers of {name!r}, which decgraph runs as a whole: {why}",

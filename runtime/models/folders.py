@@ -120,7 +120,7 @@ def holds_markov(path: Path) -> bool:
 
 
 def _said(path: Path) -> dict[str, object]:
-    """What a folder's config.json holds; nothing where it cannot be read, which is said when the model is."""
+    """The content of a folder's config.json; empty where it cannot be read, which is an error when the model is read."""
     try:
         return settings(path.expanduser() / "config.json")
     except DecError:
@@ -194,7 +194,7 @@ def ends(at: Path) -> frozenset[int]:
 
 
 class StoredTensor(TypedDict):
-    """What the table of a safetensors file says of a tensor."""
+    """A tensor's entry in the table of a safetensors file."""
 
     dtype: str
     shape: list[int]
@@ -252,7 +252,7 @@ def check_whole(file: Path) -> dict[str, StoredTensor]:
 
 
 def without_tokenizer(places: Iterable[Path | None]) -> str:
-    """What to do where a text is to be read and no folder has a tokenizer.json."""
+    """A hint for a text where no folder has a tokenizer.json."""
     for at in (place for place in places if place is not None and place.is_dir()):
         if other := next((name for name in _OTHER_TOKENIZERS if (at / name).is_file()), None):
             return (

@@ -20,6 +20,7 @@ from decgraph.runtime.models.folders import Folder, adapted_from, context_of, re
 from decgraph.runtime.models.forwards import ForwardChoice, note
 from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
+from decgraph.runtime.models.quiet import quiet
 from decgraph.runtime.placement import AUTO, BLOCKS, Placement
 from decgraph.runtime.text import has_tokenizer, vocabulary
 
@@ -132,7 +133,7 @@ def _adapted(at: Path, base: Path, reuse: bool, placed: Placement) -> HFCausal:
 
 
 def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
-    """The model of a GGUF file. Where float32 is asked for, what its blocks are multiplied with is float32 too."""
+    """The model of a GGUF file. With dtype float32 the states that its blocks are multiplied with are float32 too."""
     from decgraph.runtime.models.decoder.gguf import net_of_file, own_dtype
     from decgraph.runtime.models.gguf.settings import config_of
     from decgraph.runtime.models.hf_causal import HFCausal
@@ -148,8 +149,8 @@ def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
 
 
 def decoder_net(folder: Folder, placed: Placement) -> Net | UnknownToDecoder:
-    """The decoder's net of a folder; or why transformers' module is to run, which the log says. Raises DecError where weights
-    in blocks are asked for and the decoder does not run the folder."""
+    """The decoder's net of a folder; or the reason that transformers' module has to run, which is also logged. Raises DecError
+    where weights in blocks are asked for and the decoder does not run the folder."""
     from decgraph.runtime.models.decoder.folder import net_of_folder
 
     try:
@@ -179,7 +180,7 @@ def _no_blocks(path: Path, placed: Placement, why: str) -> DecError:
 def _live(
     folder: Folder, vocab: Vocab, refused: Exception, placed: Placement, loader: str = "AutoModelForCausalLM"
 ) -> LiveModel:
-    """The model as the library runs it, if the engine can run it too; else what was in the way first."""
+    """The model as transformers runs it. Raises DecError, from `refused`, where the engine cannot run it either."""
     import transformers
 
     from decgraph.runtime.models.engine.of import engine_of
@@ -253,20 +254,17 @@ def load_reading(path: str | Path, target: HFCausal, gives: str, name: str = "")
 def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str | None, placed: Placement) -> PreTrainedModel:
     """The library's model in a folder, read in a dtype and moved to a device that was found. Raises DecError where that fails,
     and for tensors that are missing: the library leaves them random."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
     try:
-        made, loading = auto.from_pretrained(
-            folder.path,
-            dtype=placed.precision(folder.dtype),
-            attn_implementation=attention,
-            local_files_only=True,
-            trust_remote_code=False,  # left out, a terminal is asked
-            ignore_mismatched_sizes=True,  # refused below, by name
-            output_loading_info=True,
-        )
+        with quiet():
+            made, loading = auto.from_pretrained(
+                folder.path,
+                dtype=placed.precision(folder.dtype),
+                attn_implementation=attention,
+                local_files_only=True,
+                trust_remote_code=False,  # left out, a terminal is asked
+                ignore_mismatched_sizes=True,  # refused below, by name
+                output_loading_info=True,
+            )
         _check_loaded(folder.path, type(made).__name__, loading)
         return made if placed.device == "cpu" else made.to(placed.device)
     except DecError:
@@ -278,13 +276,10 @@ def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str |
         if "trust_remote_code" in said:
             said = "its class is code in the folder (auto_map in config.json), which is never run"
         raise DecError(f"{folder.path} could not be loaded: {said}", hint=_instead(folder, error)) from error
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 class _Loaded(TypedDict):
-    """What transformers says of a model's tensors that it did not find as its class has them."""
+    """Transformers' report of tensors that are missing or have another shape than the class."""
 
     mismatched_keys: set[tuple[str, tuple[int, ...], tuple[int, ...]]]
     missing_keys: set[str]
@@ -302,7 +297,7 @@ def _check_loaded(folder: Path, kind: str, loading: _Loaded) -> None:
 
 
 def _instead(folder: Folder, error: Exception) -> str:
-    """What to try where transformers does not load a folder."""
+    """A hint for a folder that transformers does not load."""
     if sys.flags.optimize > 1:
         return "python without -OO: transformers does not work without docstrings"
     if "auto_map" in folder.config:

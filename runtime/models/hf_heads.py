@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class FeatureHead(Protocol):
-    """What is called of a head that reads features: `Chained`, or another class with its methods (the zoo's)."""
+    """The methods of a head that reads features: of `Chained`, or of another class (the zoo's)."""
 
     config: LayerConfig | PretrainedConfig
     reads: tuple[int, ...] | None
@@ -61,7 +61,7 @@ class FeatureHead(Protocol):
 
 
 class _Head(OfTarget[HFCausal]):
-    """What the heads share: they take after the target."""
+    """A head's vocabulary, context and family are its target's."""
 
     def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:  # a head of zoo/modeling.py
         self.module, self.target, self.name = module, target, name
@@ -288,7 +288,8 @@ class HFStaged(_OnFeatures):
 
 
 def attach(module: nn.Module, target: HFCausal, name: str) -> None:
-    """Gives a head what it needs of its target. Raises DecError for one that belongs to another."""
+    """Gives a head its target's embeddings and output matrix, and the layers that it follows. Raises DecError for a head of
+    another target."""
     if getattr(module, "attach", None) is None:
         raise DecError(f"{name!r} is a {type(module).__name__}, which is no head that decgraph knows",
                        hint="give its folder, or a module of decgraph.zoo.modeling")  # fmt: skip
@@ -321,7 +322,7 @@ def check_width(module: nn.Module, target: HFCausal, name: str) -> None:
 
 
 class HFRooted(_OnFeatures):
-    """A head whose module is as in heads/rooted.py. It is called as EAGLE's are."""
+    """A head that reads the target's states up to a root and the tokens after it (its module is one of heads/rooted.py)."""
 
     module: Rooted
 
@@ -341,7 +342,7 @@ class HFRooted(_OnFeatures):
 
     @torch.no_grad()
     def _read(self, read: Callable[..., Tensor], path: Path, given: Memory) -> Tensor:
-        """What a method of the module gives of the tokens that the memory does not cover: [1, n]."""
+        """The result [1, n] of a method of the module for the tokens that the memory does not cover."""
         known = first_computed(path, given)
         check_known(self, given, known)
         self.module.check_depth(len(path) - known - 1, self.name)
@@ -349,7 +350,7 @@ class HFRooted(_OnFeatures):
         return read(self._before(given, known), tokens, known)
 
     def _before(self, given: Memory, known: int) -> Before:
-        """What the head reads of the positions before the root; evicted ones are left out."""
+        """The head's summary of the positions before the root; evicted ones are left out."""
         at, rows = [], []
         for position in range(known):
             state = state_of(given, position, self.module.reads, self.target.layers)
@@ -375,8 +376,8 @@ def state_of(given: Memory, position: int, reads: tuple[int, ...] | None, layers
 
 
 class Mlp(nn.Module):
-    """Linear layers with an activation between: what a head's folder holds (`sizes` from the target's width to the outputs,
-    `activation` one of torch.nn)."""
+    """Linear layers with an activation between them. Its configuration has `sizes`, from the target's width to the number of
+    outputs, and `activation`, a class of torch.nn."""
 
     def __init__(self, config: dict[str, object]) -> None:
         super().__init__()
@@ -451,7 +452,7 @@ def _ids(tokens: Sequence[int] | None) -> Tensor | None:
 
 
 def outputs_of(module: nn.Module, states: Tensor, tokens: Tensor | None = None) -> Tensor:
-    """What a head computes of states [n, width], and perhaps of a token beside each: float64[n, outputs]."""
+    """A head's outputs float64[n, outputs] for states [n, width], and for a token beside each where the head reads tokens."""
     states = states.to(next(iter(module.parameters()), states))
     out: Tensor = (module(states) if tokens is None else module(states, tokens.to(states.device))).double()
     return out[:, None] if out.ndim == 1 else out

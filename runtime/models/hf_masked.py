@@ -48,7 +48,7 @@ R = TypeVar("R")
 
 
 class _Masked(Model, Generic[R]):
-    """What both kinds of masked models are: how they are read, and the scores of a position."""
+    """The common part of masked models: their settings, the memo of their last calls, and the scores of a position."""
 
     mask: int | None
     _calls: OrderedDict[Hashable, R]
@@ -191,7 +191,7 @@ class HFMasked(_Masked[tuple[Memory | None, _Call]]):
 
 
 def source_of(model: Model, position: int) -> int:
-    """The position whose output has the scores of a position."""
+    """The position from whose output the scores of a position are read."""
     return max(0, position - 1) if model.shift else position
 
 
@@ -336,7 +336,8 @@ class CalledMasked(_Masked[Tensor]):
         )
 
     def _misattends(self) -> str | None:
-        """What depends on a position that it may not see, or does not on one that it sees; None: all is right."""
+        """The first position that depends on one that it may not attend to, or does not depend on one that it attends to, in
+        words; None where all are right."""
         prompt, length, changed = _probe(self.visibility)
         if self.context is not None and length > self.context:
             return None  # a block longer than the context: all that fits is one block

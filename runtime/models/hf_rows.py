@@ -1,4 +1,4 @@
-"""Rows of keys, values and states kept as tensors: the nodes of a forest of paths, and memories."""
+"""The reference's cached rows of keys, values and states: as nodes of a forest of paths, and as memories."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _FIRST = 256  # nodes a forest has room for at first
 
 
 class Forest:
-    """Paths as a forest of nodes, each with what was computed at it. A path's own nodes are those from
-    `start` on; what lies before comes from a held memory and is no node."""
+    """Paths as a forest of nodes, with the keys, values and states that were computed at each. A path has nodes from position
+    `start` on; what lies before comes from a given memory."""
 
     def __init__(self) -> None:
         self._ids: dict[tuple[int, int, int | SoftCell], int] = {}  # (start, or -1 below a node; parent; token) -> node
@@ -89,7 +89,8 @@ class Forest:
 
     def attention(self, net: Net, given: Memory | None, path: Path, start: int, last: int) -> list[float]:
         """How much attention each position of a path gets from its last `last` positions, of those from `start` on: the mean
-        over queries, layers and heads. What lies before these is computed once, they are computed again."""
+        over queries, layers and heads. What lies before these positions is computed once; they are computed again in every
+        call."""
         first = max(start, len(path) - max(1, last))
         before = self.add(path[:first], start)
         self.compute(net, given)

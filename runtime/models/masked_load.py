@@ -325,7 +325,7 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None, placed: P
 
 
 class _MaskedSource(NamedTuple):
-    """What is known of a masked model before it is known how it can run. home: the folder of its files, or None."""
+    """A masked model's settings, before it is known how the model can run. home: the folder of its files, or None."""
 
     reading: ResolvedSettings
     name: str

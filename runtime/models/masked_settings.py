@@ -21,7 +21,7 @@ LEGAL = "full, causal, block:32, prompt+block:32 or window:4"
 
 @dataclass(frozen=True)
 class MaskedSettings:
-    """What a caller says of a masked model; None: left to its configuration.
+    """A caller's settings of a masked model; None: left to its configuration.
 
     mask_token: the mask's id or its text. shift: whether the scores of position i are read from the output at i - 1 (Dream,
     Fast-dLLM v2). visibility: see `interface.sees`; as a text, `block:32`.
@@ -64,7 +64,7 @@ NAMES = tuple(f.name for f in fields(MaskedSettings))
 
 @dataclass(frozen=True)
 class ResolvedSettings:
-    """The settings of a model, all of them known."""
+    """The settings of a model, each with a value."""
 
     mask: int
     shift: bool
@@ -102,7 +102,7 @@ def refuse_masked(kind: str, name: str) -> None:
 
 
 def said_by(name: str, config: Mapping[str, object]) -> MaskedSettings:
-    """What a configuration and the class `name` say."""
+    """The settings that a configuration and the class `name` have."""
     published = PUBLISHED.get(name, MaskedSettings())
     keys = ("decgraph_block", *(_BLOCK_KEYS if name in PUBLISHED else ()))
     block = next((config[key] for key in keys if isinstance(config.get(key), int)), None)

@@ -50,7 +50,7 @@ def width_of(module: Module) -> int:
 
 @dataclass
 class _Live:
-    """The models of a live module, by kind, vocabulary and form, and what the module was when they were made."""
+    """The models of a live module, by kind, vocabulary and form, and the state of the module when they were made."""
 
     watch: Watch | None = None
     models: dict[Hashable, Model] = field(default_factory=dict)
@@ -233,7 +233,7 @@ def _as_target(part: Module, target: HFCausal) -> Module:
 
 
 def is_peft(module: object) -> TypeGuard[PeftModel]:
-    """Whether a module is a PeftModel, told without importing peft."""
+    """Whether a module is a PeftModel. This does not import peft."""
     return any(c.__module__.startswith("peft.peft_model") and c.__name__ == "PeftModel" for c in type(module).__mro__)
 
 

@@ -96,9 +96,9 @@ class AnyReading(Reading):
 
 
 class Confidence(Reading):
-    """What stands in for a head that was not given: what the target's own distribution says. As a probability that of its
-    likeliest token (yes: at least one half), as a number its entropy in nats, as a class 0 where the likeliest token has at
-    least one half and else 1."""
+    """A stand-in for a head that was not given, which reads its value off the target's own distribution: as a probability that
+    of the likeliest token (yes: at least one half), as a number the entropy in nats, as a class 0 where the likeliest token has
+    at least one half and else 1."""
 
     def __init__(self, target: Model, gives: str, name: str = "") -> None:
         super().__init__(target, gives, name or f"confidence of {target.name}")
@@ -107,14 +107,14 @@ class Confidence(Reading):
         return [self._of([float(w) for w in _weights(s)]) for s in self.target.eval(list(paths))]
 
     def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Value]:
-        """What the distributions say that the target's head reads off these states [n, width], whatever tokens are beside."""
+        """The values of the distributions that the target's head reads off states [n, width], without the tokens."""
         rows = [self.target.read_state(row) for row in states]
         return [self._of([float(w) for w in _weights(s)]) for s in rows]
 
     def scores_of(
         self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None, joint: bool = False
     ) -> list[Scores]:
-        """What the model itself says of these states [n, width], whatever tokens are beside."""
+        """The target's own distributions for states [n, width], without the tokens."""
         return [self.target.read_state(row) for row in states]
 
     def _of(self, weights: list[float]) -> Value:

@@ -51,7 +51,7 @@ def forget() -> None:
 
 
 def _state(folder: Path) -> tuple[Hashable, ...]:
-    """Where a folder is, and what tells that a file of it has changed."""
+    """A folder's path, and the names, sizes and times of its files."""
     at = folder.expanduser().resolve()
     files = sorted(at.iterdir()) if at.is_dir() else [at] if at.is_file() else []
     facts = ((file, file.stat()) for file in files if file.is_file())
@@ -112,13 +112,13 @@ Made = TypeVar("Made", bound=Model)
 
 
 def renewed(model: Made) -> Made:
-    """The model as what it was made of is now: itself where nothing has changed."""
+    """The model of its module or folder in the present state: itself where nothing has changed."""
     renew: Callable[[], Made] | None = getattr(model, "renew", None)
     return model if renew is None else renew()
 
 
 def renewed_all(models: Mapping[str, Model]) -> dict[str, Model]:
-    """The models by name, each `renewed`; what they were made of is looked at once."""
+    """The models by name, each `renewed`. A module that several of them share is compared once."""
     if all(getattr(model, "renew", None) is None for model in models.values()):
         return dict(models)
     from decgraph.runtime.models.watch import one_look

@@ -168,7 +168,7 @@ class TableModel(Tabled):
         return rows
 
     def canvas_states(self, cells: tuple[Cell, ...], at: Sequence[int]) -> list[Key]:
-        """What is seen at each position: of such a state `read_state` gives the scores of `eval_canvas`."""
+        """The cells that each position sees, as a state of which `read_state` gives the scores of `eval_canvas`."""
         cells = check_cells(self, cells)
         return [("cell", _canonical([(j, cells[j]) for j in sees(self.visibility, i, len(cells))]), i) for i in at]
 
@@ -320,7 +320,7 @@ class TableFeatures(Tabled, OfTarget[Model]):
         return rows
 
     def states(self, path: Path, given: Memory) -> dict[int, Key]:
-        """What it predicts at the positions that the memory does not cover."""
+        """The features that it predicts at the positions that the memory does not cover."""
         path = check_path(self, path)
         known = first_computed(path, given)
         held = _canonical([(i, given.cells[i]) for i in sorted(given.cells) if i < known])

@@ -12,7 +12,7 @@ import torch
 import decgraph
 from decgraph.bench import baselines, compare, measure, shares, weights
 from decgraph.bench.agreement import Agreement
-from decgraph.bench.compare import asked
+from decgraph.bench.compare import candidates
 from decgraph.bench.contenders import ContenderRun, Theirs, greedy_is_exact, params_for, request_of, run, session_on
 from decgraph.bench.measure import MeasureSettings, silent
 from decgraph.bench.prompts import BenchPrompt, of_ids
@@ -50,7 +50,7 @@ def whole(small: weights.BenchWeights) -> dict[str, Any]:
     """Three algorithms against the usual baselines, on prompts of two kinds; eagle2 has no head."""
     names = ["autoregressive", "speculative:gamma=2", "eagle2", "prompt_lookup"]
     with pytest.warns(UserWarning, match="eagle2 is not measured"):
-        return run_on(asked(names, {}), small, prompts_for(small, 3, ("a", "b")), TINY)
+        return run_on(candidates(names, {}), small, prompts_for(small, 3, ("a", "b")), TINY)
 
 
 def test_the_drafter_is_the_targets_first_layers(small: weights.BenchWeights) -> None:
@@ -131,7 +131,7 @@ def test_ratios_are_of_the_times_in_the_file(whole: dict[str, Any]) -> None:
 
 
 def test_two_settings_of_a_loop_are_two_baselines(small: weights.BenchWeights) -> None:
-    algorithms = asked(["speculative", "speculative:gamma=2", "sequoia"], {})
+    algorithms = candidates(["speculative", "speculative:gamma=2", "sequoia"], {})
     run = run_on(algorithms, small, prompts_for(small, 1), replace(TINY, rounds=1))
     assert [name for name in run["contenders"] if "assisted" in name] == [ASSISTED, f"{ASSISTED}:tokens=2"]
     rows = rows_by(run)
@@ -140,7 +140,9 @@ def test_two_settings_of_a_loop_are_two_baselines(small: weights.BenchWeights) -
 
 
 def test_another_algorithm_as_the_baseline(small: weights.BenchWeights) -> None:
-    run = run_on(asked(["speculative"], {}), small, prompts_for(small, 1), TINY, wanted=["autoregressive", "assisted_default"])
+    run = run_on(
+        candidates(["speculative"], {}), small, prompts_for(small, 1), TINY, wanted=["autoregressive", "assisted_default"]
+    )
     rows = rows_by(run)
     assert set(rows["speculative"]["ratios"]) == {"autoregressive", "transformers assisted_default"}
     assert rows["speculative"]["tokens_equal"] == {"same": 1, "near_ties": 0, "different": 0}
@@ -149,7 +151,7 @@ def test_another_algorithm_as_the_baseline(small: weights.BenchWeights) -> None:
 
 def test_a_batch_is_compared_with_generates_own(small: weights.BenchWeights) -> None:
     prompts = [BenchPrompt("random", tokens[: 20 + 9 * n]) for n, tokens in enumerate(of_ids(small.size, 3))]
-    run = run_on(asked(["autoregressive", "speculative"], {}), small, prompts, replace(TINY, batch=3))
+    run = run_on(candidates(["autoregressive", "speculative"], {}), small, prompts, replace(TINY, batch=3))
     rows = rows_by(run)
     assert set(rows) == {GENERATE, "autoregressive", "speculative"}  # the other loops take one prompt at a time
     assert rows["autoregressive"]["tokens"] == 24 and rows["autoregressive"]["prompts"] == 3
@@ -157,7 +159,7 @@ def test_a_batch_is_compared_with_generates_own(small: weights.BenchWeights) -> 
 
 
 def test_sampled_runs_compare_no_tokens(small: weights.BenchWeights) -> None:
-    run = run_on(asked(["autoregressive"], {}), small, prompts_for(small, 1), replace(TINY, temperature=0.7))
+    run = run_on(candidates(["autoregressive"], {}), small, prompts_for(small, 1), replace(TINY, temperature=0.7))
     row = rows_by(run)["autoregressive"]
     assert "tokens_equal" not in row and row["ratios"][GENERATE]["wall"]["value"] > 0
 
@@ -168,7 +170,7 @@ def test_texts_end_at_the_models_end_of_text(small: weights.BenchWeights) -> Non
     full = baselines.baseline("generate", small.copied(), {})([prompts[0].tokens], 8)[0]
     ending = replace(small.copied(), eos=frozenset({full[3]}))
     for batch in (1, 2):
-        run = run_on(asked(["autoregressive"], {}), ending, prompts, replace(TINY, rounds=1, batch=batch))
+        run = run_on(candidates(["autoregressive"], {}), ending, prompts, replace(TINY, rounds=1, batch=batch))
         row = rows_by(run)["autoregressive"]
         assert row["tokens"] < 16 and row["tokens_equal"]["same"] == 2
         assert row["tokens"] == rows_by(run)[GENERATE]["tokens"]
@@ -286,10 +288,10 @@ def test_which_algorithms_promise_the_targets_tokens() -> None:
 def test_specs_have_parameters_of_their_own(tmp_path: Path) -> None:
     mine = tmp_path / "mine.dec"
     mine.write_text(decgraph.load("speculative").text.replace("algorithm speculative", "algorithm mine"))
-    found = asked(["speculative", "speculative:gamma=6", f"{mine}:gamma=2", "prompt_lookup"], {"gamma": "3", "k": "7"})
+    found = candidates(["speculative", "speculative:gamma=6", f"{mine}:gamma=2", "prompt_lookup"], {"gamma": "3", "k": "7"})
     assert [one.label for one in found] == ["speculative", "speculative:gamma=6", "mine:gamma=2", "prompt_lookup"]
-    assert [one.known.get("gamma") for one in found] == [3, 6, 2, None]
-    assert found[3].known["k"] == 7
+    assert [one.values.get("gamma") for one in found] == [3, 6, 2, None]
+    assert found[3].values["k"] == 7
     facts = found[2].facts()
     assert facts["file"] == str(mine) and len(facts["sha256"]) == 64 and facts["sha256"] != found[0].facts()["sha256"]
 
@@ -304,15 +306,15 @@ def test_specs_have_parameters_of_their_own(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_what_is_no_spec(specs: list[str], common: dict[str, str], message: str) -> None:
     with pytest.raises(DecError, match=message):
-        asked(specs, common)
+        candidates(specs, common)
 
 
 def test_what_is_no_baseline(small: weights.BenchWeights) -> None:
     with pytest.raises(DecError, match="no baseline 'nothing'"):
-        run_on(asked(["autoregressive"], {}), small, prompts_for(small, 1), TINY, wanted=["nothing"])
+        run_on(candidates(["autoregressive"], {}), small, prompts_for(small, 1), TINY, wanted=["nothing"])
     alone = replace(small.copied(), drafter=None)
     with pytest.raises(DecError, match="needs a drafter"):
-        run_on(asked(["autoregressive"], {}), alone, prompts_for(small, 1), TINY, wanted=["assisted"])
+        run_on(candidates(["autoregressive"], {}), alone, prompts_for(small, 1), TINY, wanted=["assisted"])
 
 
 def test_a_masked_run() -> None:
@@ -321,7 +323,7 @@ def test_a_masked_run() -> None:
     from decgraph.bench.prompts import code
 
     texts = code().texts[:1]
-    run = prepared(asked(["fast_dllm:length=16,block=8"], {}), texts, TINY)(silent)
+    run = prepared(candidates(["fast_dllm:length=16,block=8"], {}), texts, TINY)(silent)
     row = rows_by(run)["fast_dllm:length=16,block=8"]
     assert set(row["ratios"]) == {"fast_dllm_uncached"} and row["tokens"] == 16
     assert run["contenders"]["fast_dllm_uncached"]["params"]["length"] == 16
@@ -329,7 +331,7 @@ def test_a_masked_run() -> None:
     assert meant["tokens_equal"] and meant["calls"] == meant["interpreter_calls"] > 0
     assert not compare.wrong(run)
     with pytest.raises(DecError, match="does not decode with a masked model"):
-        prepared(asked(["fast_dllm"], {}), texts, TINY, wanted=["speculative"])
+        prepared(candidates(["fast_dllm"], {}), texts, TINY, wanted=["speculative"])
 
 
 def test_a_contender_that_takes_many_times_as_long_is_left_out_after_one_group(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from lib.bench_runs import ratio, row, run_of_two
 
 from decgraph import stdlib
-from decgraph.bench.compare import asked
+from decgraph.bench.compare import candidates
 from decgraph.bench.measure import MeasureSettings
 from lab import decoding
 from lab.decoding import ASSISTED, GENERATE, LOOKUP, PARTS, Goal, Part
@@ -60,7 +60,7 @@ def test_tokens_that_differ_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", PARTS)
 def test_every_goal_is_of_an_algorithm_that_is_measured(name: str) -> None:
     part = PARTS[name]
-    measured = asked(part.algorithms, {})  # refuses a parameter that there is not, and a value outside its range
+    measured = candidates(part.algorithms, {})  # refuses a parameter that there is not, and a value outside its range
     assert {one.algorithm.name for one in measured} <= set(stdlib.names())
     assert [one.label for one in measured] == list(part.algorithms)
     assert {goal.algorithm for goal in part.goals} <= set(part.algorithms)

@@ -18,6 +18,7 @@ from typing import Literal
 
 from decgraph import cache
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
+from decgraph.runtime.models.quiet import quiet
 
 LAYERS, HEADS, SIZE, WIDE, TOKENS, VOCABULARY = 4, 4, 16, 48, 20, 64
 TOLERANCE = 1e-5
@@ -135,31 +136,24 @@ def _gap(config: dict[str, object]) -> float:
     """How far the decoder's logits of a random model are from the module's, over the largest one."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
-    from transformers.utils import logging
 
     from decgraph.runtime.models.decoder.folder import net_of_folder
 
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as place, torch.no_grad():
-            torch.manual_seed(0)
-            options = dict(config)
-            made = AutoConfig.for_model(str(options.pop("model_type")), **options)
-            module = AutoModelForCausalLM.from_config(made, attn_implementation="eager", experts_implementation="eager",
-                                                      trust_remote_code=False)  # fmt: skip
-            module = module.double().eval()
-            for weight in module.parameters():
-                weight += 0.1 * torch.randn_like(weight)  # norms and biases are not ones and zeros, which hide mistakes
-            module.save_pretrained(place)
-            saved = json.loads((Path(place) / "config.json").read_text(encoding="utf-8"))
-            net = net_of_folder(Path(place), saved, torch.float64, "cpu")
-            ids = (torch.arange(TOKENS) * 7 + 1) % net.decoder.embedding.shape[0]
-            wanted = module(input_ids=ids[None], use_cache=False).logits[0]
-            return float((net.scores(ids, causal=True) - wanted).abs().max() / wanted.abs().max())
-    finally:
-        if shown:
-            logging.enable_progress_bar()
+    with quiet(), torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as place, torch.no_grad():
+        torch.manual_seed(0)
+        options = dict(config)
+        made = AutoConfig.for_model(str(options.pop("model_type")), **options)
+        module = AutoModelForCausalLM.from_config(made, attn_implementation="eager", experts_implementation="eager",
+                                                  trust_remote_code=False)  # fmt: skip
+        module = module.double().eval()
+        for weight in module.parameters():
+            weight += 0.1 * torch.randn_like(weight)  # norms and biases are not ones and zeros, which hide mistakes
+        module.save_pretrained(place)
+        saved = json.loads((Path(place) / "config.json").read_text(encoding="utf-8"))
+        net = net_of_folder(Path(place), saved, torch.float64, "cpu")
+        ids = (torch.arange(TOKENS) * 7 + 1) % net.decoder.embedding.shape[0]
+        wanted = module(input_ids=ids[None], use_cache=False).logits[0]
+        return float((net.scores(ids, causal=True) - wanted).abs().max() / wanted.abs().max())
 
 
 def _version() -> str:

@@ -109,8 +109,7 @@ class TransformerDecoder(LayeredForward):
     """A model's forward over caches that the caller owns; see the module.
 
     weights: by canonical names, "0.qkv", "0.qkv.b", ...; see `weights.canonical`. products: the matrices among them. ropes: by
-    name the frequencies [r / 2] of rotary positions, and the factor of their cosines and sines. copies: what products read in
-    place of the matrices. Results are inference tensors.
+    name the frequencies [r / 2] of rotary positions, and the factor of their cosines and sines. Results are inference tensors.
     """
 
     additive = True
@@ -293,7 +292,7 @@ class TransformerDecoder(LayeredForward):
     def _attended(
         self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], rotation: Rotation | None, cache: Cache
     ) -> Tensor:
-        """States [B T, width] to what attention makes of them [B T, heads D]: new keys and values go to the caches."""
+        """The attention's output [B T, heads D] of states [B T, width]. It writes the new keys and values to the caches."""
         where, keys, values, mask = cache
         q, k, v = self._heads(f"{n}.", x, size, rotation)
         k, v = k.transpose(1, 2), v.transpose(1, 2)
@@ -414,8 +413,8 @@ class TransformerDecoder(LayeredForward):
         return self._branch(at + "mlp_out", x, products[at + "down"], self._norm(at + "mlp_sub", self.gated(at + "up", h)))
 
     def _difference(self, at: str, start: float, a: Tensor) -> Tensor:
-        """The first half of the heads without the second, for outputs [n, heads 2 D] of heads whose values are two heads' (see
-        `_heads`)."""
+        """The outputs [n, heads D] of a differential attention: those of the first half of the heads minus a share of those of
+        the second half. a: [n, heads 2 D], since a value is as long as two heads (see `_heads`)."""
         first, second = a.view(len(a), 2, -1, self.shape.value).unbind(1)
         return (
             F.rms_norm(first - self.weights[at + "difference"] * second, (self.shape.value,), None, self.shape.eps)
@@ -423,7 +422,7 @@ class TransformerDecoder(LayeredForward):
         ).flatten(1)
 
     def _branch(self, norm: str, x: Tensor, product: Product, y: Tensor) -> Tensor:
-        """What a branch adds to the states: one product where nothing stands between."""
+        """The states x with a branch added. Without a norm or a factor between, product and sum are one operation."""
         if norm in self.weights or self.shape.residual != 1.0:
             return self._added(x, self._norm(norm, product(y)))
         return product(y, x)

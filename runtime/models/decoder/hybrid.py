@@ -35,7 +35,8 @@ _NOT_IN_LINE = 1e-3  # of the largest output: a layer that continues several tok
 
 
 class Mixer(nn.Module):
-    """A recurrent layer of a module, by its number, whose states are the call's."""
+    """A recurrent layer of a module, which reads its states from the current call and leaves the new ones there. number: its
+    place among the recurrent layers."""
 
     def __init__(self, inner: nn.Module, number: int, states: int) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ _log = logging.getLogger("decgraph.engine")
 
 
 class DraftLayers(Protocol):
-    """What is read of a drafting head's module, as those of runtime/models/heads and zoo/modeling.py have it."""
+    """A drafting head's module, as those of runtime/models/heads and zoo/modeling.py are."""
 
     config: LayerConfig | PretrainedConfig
     layers: nn.ModuleList

@@ -154,8 +154,8 @@ def own_states(base: PreTrainedModel, ids: Tensor) -> Tensor:
 
 def decoder_of(base: PreTrainedModel, plain: Callable[[Tensor], Tensor]) -> TransformerDecoder | None:
     """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None
-    where it has something that the decoder does not know: then the module runs as it is, and `forwards.py` and the log say
-    why. The module's joined matrices become views of shared storage, with the same values, unless they are a caller's
+    where the module has something that the decoder does not know. Then the module runs as it is, and `forwards.py` and the
+    log say why. The module's joined matrices become views of shared storage, with the same values, unless they are a caller's
     (watch.py)."""
     try:
         with uncollected(), torch.no_grad():
@@ -260,7 +260,7 @@ def _start_at_zero(module: PreTrainedModel) -> None:
 
 
 def _readout(module: nn.Module) -> nn.Module | None:
-    """What turns last hidden states into logits, where that is not the output matrix alone."""
+    """The module from last hidden states to logits, where there is more than an output matrix; None where there is not."""
     for name in ("cls", "predictions"):
         if isinstance(found := getattr(module, name, None), nn.Module):
             return found

@@ -65,7 +65,7 @@ def _attention(
     sliding_window: int | None = None,
     **others: object,
 ) -> tuple[Tensor, None]:
-    """Attention of queries [B, Hq, T, D] as the call that is going on has it."""
+    """Attention of queries [B, Hq, T, D] over the keys and values of the current call: a cache (`Written`) or a tape."""
     call, layer = _CALL.get(None), int(module.layer_idx)
     if isinstance(call, Tape):
         one = (x[0].transpose(0, 1) for x in (query, key, value))
@@ -185,7 +185,8 @@ class Written(Cache):
     def rows(
         self, layer: int, key: Tensor, value: Tensor, mask: Tensor | None, window: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What a layer attends to: keys and values [B, H, S, D], which an encoder does not write itself, and the mask.
+        """The keys and values [B, H, S, D] that a layer attends to, and its mask. An encoder does not write its own, so they
+        are written here.
         Raises DecError for a module that hands its attention no mask."""
         if layer not in self._there and not self.reuses:
             key, value = self.update(key, value, layer)
@@ -240,8 +241,8 @@ class ShapeProbe(Written):
 
 @dataclass(frozen=True)
 class _Found:
-    """What a forward showed of a module's layers that attend: their places, kinds, windows, the shapes of what is cached, how
-    often the rows of a mask are repeated, and the dtype and width of states."""
+    """What a probing forward found out about the layers that attend: the place of each layer's cache, their kinds and windows,
+    the shapes of cached keys and values, how often the rows of a mask are repeated, and the dtype and width of states."""
 
     at: dict[int, int]
     kinds: tuple[str, ...]
@@ -346,8 +347,8 @@ class ModuleDecoder(LayeredForward):
         return made._like(self.part)
 
     def expert(self, rank: int, name: str) -> ModuleDecoder:
-        """The same weights, whose mixtures of experts are their expert of this rank alone. Raises DecError for a model without
-        routers that are read so, and for a rank that one does not have."""
+        """The same weights, with every token sent to the expert of this rank alone. Raises DecError for a model without routers
+        of the known form, and for a rank that a router does not have."""
         made = self._copied(weight for layer in self.listed for weight in (*layer.parameters(), *layer.buffers()))
         found = 0
         for parent in [part for layer in made.listed for part in layer.modules()]:
@@ -607,7 +608,7 @@ class ModuleDecoder(LayeredForward):
 
 
 def _same_rows(mask: Tensor, given: Tensor) -> bool:
-    """Whether a mask is the given one, or all of it."""
+    """Whether a mask is the given one, or a view of all of it."""
     return mask is given or (mask.data_ptr() == given.data_ptr() and mask.shape == given.shape)
 
 

@@ -1,4 +1,5 @@
-"""Layers of transformers' modules: where they are, without one of their halves, reading another state, with one expert.
+"""Changes of layers of transformers' modules: a layer without one of its halves, with an attention that reads another state, or
+with one expert; and where a module has its layers.
 
 A layer adds to its state what its attention gives and what its MLP gives. A half that is skipped adds nothing; the layer's own
 code runs for the other one.
@@ -17,13 +18,13 @@ from decgraph.runtime.models.parts import LayerUse
 
 
 class Numbered(Protocol):
-    """What is read of an attention or a recurrent layer: its layer's number."""
+    """An attention or a recurrent layer, which has its layer's number."""
 
     layer_idx: int
 
 
 class _Router(Protocol):
-    """What is read of a router: its matrix [experts, width], and how many of the best it gives."""
+    """A router of a mixture of experts: its matrix [experts, width], and how many of the best experts it gives."""
 
     weight: Tensor
     top_k: int
@@ -70,7 +71,7 @@ def reading(layer: nn.Module, use: LayerUse, groups: dict[int, Entering]) -> nn.
 
 
 class NormOf(nn.Module):
-    """The norm of the state that entered the group, in every layer of it; the first one keeps that state."""
+    """The norm before an attention, applied to the state that entered the group. The group's first layer notes that state."""
 
     def __init__(self, norm: nn.Module, entering: Entering, *, first: bool) -> None:
         super().__init__()

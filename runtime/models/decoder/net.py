@@ -1,5 +1,5 @@
-"""A decoder as a function of (fresh positions, cached rows): the reference's forward, and what engines and derived models
-(exits, skipped layers, quantised matrices) are made of."""
+"""A model's decoder with its read-out. The reference runs it over new positions on top of cached rows (a tape); engines run it
+over caches; derived models (exits, skipped layers, quantised matrices) are nets with another decoder."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class _Matrix(Protocol):
-    """What reads out, as a matrix [vocabulary, width]."""
+    """A read-out that has a matrix [vocabulary, width]."""
 
     weight: Tensor
 
 
 class Net:
-    """A model's decoder, with its settings (config.json's, as a dictionary). base: the module of transformers that it was made
-    of, where there is one. read: what turns last states into logits, where the decoder itself does not."""
+    """A model's decoder and its config (config.json's, as a dictionary). base: the module of transformers that it was made of,
+    where there is one. read: a function from last states to logits, where the decoder has no output matrix."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Net:
         return self._with(self.decoder.using([use if isinstance(use, LayerUse) else LayerUse(use) for use in uses]))
 
     def without_norm(self) -> Net:
-        """The same layers, whose last states have not been through the final norm."""
+        """The same layers, without the final norm."""
         return self._with(self.decoder.without_norm())
 
     def quantized(self, bits: int) -> Net:

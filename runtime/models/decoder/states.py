@@ -1,4 +1,4 @@
-"""What recurrent layers compute in a forward (hybrid.py), of each row of a batch."""
+"""The work of recurrent layers in one forward (hybrid.py), for each row of a batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_recurrent(module: nn.Module) -> bool:
 
 @dataclass
 class DraftedStates:
-    """A draft token: what entered each recurrent layer [width], and the states after it where they were kept."""
+    """A draft token: the input [width] of each recurrent layer at it, and the states after it where they were saved."""
 
     entered: dict[int, Tensor]
     state: State | None = None
@@ -71,7 +71,7 @@ class Work:
 
 
 class Works:
-    """What recurrent layers compute in a forward: of all rows, whose paths are listed once for all layers."""
+    """The work of recurrent layers in one forward for all rows. The paths of all drafts are listed once, for all layers."""
 
     def __init__(self, works: Sequence[Work]) -> None:
         self.works = works

@@ -44,8 +44,8 @@ class TensorSource(Protocol[Taken]):
 
 
 class ModuleSource:
-    """The parameters and kept buffers of a transformers base module. owned: nobody else has the module, so that its matrices
-    may become views of joined ones."""
+    """The parameters and persistent buffers of a transformers base module. owned: nobody else has the module, so that its
+    matrices may become views of joined ones."""
 
     def __init__(self, base: nn.Module, *, owned: bool) -> None:
         self._named = dict(base.named_parameters(remove_duplicate=False))

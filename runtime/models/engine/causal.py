@@ -272,7 +272,7 @@ class CausalEngine:
             self.store.clear(slot.number)
 
     def onto(self, below: CausalEngine | None, step: ForwardStep, layout: Layout) -> None:
-        """From now on compute only the layers above another engine, or (None) all layers. Drops the cache."""
+        """Computes from now on only the layers above another engine, or (None) all layers. Drops the cache."""
         for sequence in list(self._slots):
             self._drop(sequence)
         self.below, self.step, self.layout = below, step, layout
@@ -394,7 +394,7 @@ class CausalEngine:
 
     def _alone_in_line(self, call: ForwardCall) -> Output | None:
         """The last states [rows, width] of one sequence whose few new tokens attend to exactly the rows before their own:
-        most calls of an unbatched run. As the general path, with fewer tensors. None for any other call."""
+        most calls of an unbatched run. The result is the general path's, from fewer tensors. None for any other call."""
         try:
             made = self._plan(call)
         except DecError as error:
@@ -420,7 +420,7 @@ class CausalEngine:
 
     def _straight_step(self, number: int, first: int, tokens: Sequence[int], length: int) -> Tensor:
         """The last states [n, width] of tokens whose rows and positions are `first`, ..., over the first `length` rows of a
-        slot, which keeps them."""
+        slot. The slot caches them."""
         where = self._steps[first : first + len(tokens)][None]
         masks = self.straight_masks(first, len(tokens), length)
         part = self.store.part(number, 1, length)
@@ -445,7 +445,7 @@ class CausalEngine:
         return min(p.total - p.done, self.chunk)
 
     def _longest(self, pending: Sequence[SlotPlan]) -> list[SlotPlan]:
-        """Those that need at least half of what the longest one needs in the next forward."""
+        """The plans whose next forward takes at least half as many tokens as the longest one's."""
         most = self._take(pending[-1])
         group = [p for p in pending if 2 * self._take(p) >= most]
         return group[-max(_TOKENS // most, 1) :]

@@ -37,7 +37,8 @@ Caches = Sequence[Tensor]
 
 
 class ReadEngine(OverCore[CausalEngine]):
-    """A model that reads the states of another engine with its own head. Counts what the other did for it."""
+    """A model that reads the states of another engine with its own head. Its counters are those of the other engine's work for
+    it."""
 
     def __init__(self, core: CausalEngine, head: Head) -> None:
         self.core, self.head = core, head

@@ -200,7 +200,7 @@ class Engine(Protocol):
 
 
 def joined(parts: Sequence[tuple[Sequence[int], Output]]) -> Output:
-    """A call's rows [rows, V] of parts of it, each with the places of its rows; or the first part's error."""
+    """The rows [rows, V] of a call that was computed in parts, each of which has the places of its rows; or the first error."""
     for _, made in parts:
         if isinstance(made, DecError):
             return made
@@ -231,7 +231,7 @@ class Uncached:
 
 
 class OnMemories(Protocol):
-    """What computes a model's calls on a given memory (given.py)."""
+    """An object that computes a model's calls on a given memory (given.py)."""
 
     def compute(
         self, calls: Sequence[ForwardCall], exact: Callable[[list[ForwardCall]], list[Output]], counted: Counted

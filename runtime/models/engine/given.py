@@ -266,7 +266,7 @@ def _rows(source: CausalEngine, of: ForwardCall, layer: int, first: int, end: in
 
 
 def kept_rows(source: CausalEngine, call: ForwardCall, model: HFCausal) -> Memory:
-    """The memory that a call is given, with the rows that the target's engine has of it. Copies: the cache moves on."""
+    """The memory of a call as a value, with copies of the rows in the target's cache, which later calls change."""
     of = _context(call)
     known = len(of.context)
     layers = []

@@ -100,8 +100,8 @@ def layer_step(module: DraftLayers) -> tuple[ForwardStep, Layout]:
 
 
 def head_of(model: HFFeatures, target: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """What reads own outputs [n, hidden] of a head as logits: its norm, then its own output matrix or the target's, packed. Of
-    a draft vocabulary the matrix's rows."""
+    """The function from a head's own outputs [n, hidden] to logits: its norm, then its own output matrix or the target's. A
+    head with a draft vocabulary gets the logits of that vocabulary alone."""
     module = model.module
     output, norm = getattr(module, "output", None), getattr(module, "norm", None)
     matrix = target if output is None else output_of(output.matrix)
@@ -205,7 +205,7 @@ class FeaturesEngine(CausalEngine):
         self._known[call.sequence] = (known, late)
 
     def _take(self, p: SlotPlan) -> int:
-        """How many tokens of the chain, or how many draft tokens whose parents' features are computed."""
+        """How many tokens of the chain the next forward takes, or how many draft tokens whose parents' features are there."""
         split = len(p.fresh)
         if p.done < split:
             return min(split - p.done, self.chunk)

@@ -1,4 +1,4 @@
-"""Engines of nets and of what is made of them: heads that read their states, exits, models that share layers."""
+"""Engines of nets, of heads that read their states, of exits, and of models that share layers with them."""
 
 from __future__ import annotations
 

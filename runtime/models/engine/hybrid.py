@@ -1,4 +1,4 @@
-"""The engine of models with recurrent layers whose states the decoder is given (decoder/hybrid.py)."""
+"""The engine of models with recurrent layers, which passes their states to the decoder (decoder/hybrid.py)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The cached rows of a sequence outside of its engine: kept after a run, and given to another one that begins alike; and the
-rows of a long context computed in parts."""
+"""A sequence's cached rows outside of its engine: saved after a run and restored for a request that begins alike. Also, long
+contexts are computed in parts."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def copied(engine: CausalEngine, sequence: Hashable) -> KeptRows | None:
 
 
 def put_back(engine: CausalEngine, sequence: Hashable, kept: KeptRows, length: int) -> bool:
-    """Begin a sequence that the engine does not know with the first `length` kept tokens. False where they do not fit: the
-    layers of the engine are others now, or there is no room."""
+    """Begins a new sequence of the engine with the first `length` saved tokens. False where they do not fit: the engine's
+    layers have changed, or there is no room."""
     if kept.layout is not engine.layout or sequence in engine._slots:
         return False
     slot = engine._slot(sequence)

@@ -86,7 +86,7 @@ class PrefixedStep:
         return out
 
     def _sees(self, kind: str | int, at: Tensor, mask: Tensor) -> Tensor:
-        """Which rows of the prefix tokens at these positions attend to: [B, 1, T, n], as the mask says it."""
+        """The rows of the prefix that tokens at these positions attend to: [B, 1, T, n], in the form of the mask."""
         rows = torch.arange(self.count, device=at.device)
         near = at[:, None, :, None] - rows < (self.window if kind == SLIDING and self.window is not None else 1 << 62)
         near = near.expand(*mask.shape[:3], -1)

@@ -37,8 +37,8 @@ _SAMPLE = 6
 
 
 def recurrent_engine(model: LiveModel) -> Engine:
-    """The engine of a model with recurrent layers. What cannot be verified in one call, or not even continued, is said to the
-    log."""
+    """The engine of a model with recurrent layers. A model whose drafts cannot be verified in one call, or whose state cannot
+    even be continued, is logged."""
     try:
         made = fresh_engine(model)
         made.memories = Memories(model)
@@ -66,7 +66,7 @@ def recurrent_engine(model: LiveModel) -> Engine:
 
 
 class _State:
-    """What a module remembers after a path: the name of the argument and its value; and the scores [V] of the next token."""
+    """A module's state after a path, with the name of the argument that takes it, and the scores [V] of the next token."""
 
     def __init__(self, module: nn.Module, ids: Tensor, before: _State | None) -> None:
         given: dict[str, object] = {} if before is None else {before.name: copy.deepcopy(before.value)}
@@ -115,7 +115,8 @@ class RecurrentEngine(PlainEngine):
         return outputs
 
     def _after(self, states: OrderedDict[Path, _State], path: Path, context: int) -> _State:
-        """The state after a path: from that of its longest known beginning, or the committed text in one forward."""
+        """The state after a path, continued from that of its longest cached prefix; without one, the committed text is read in
+        one forward."""
         path = check_path(self.model, path)
         known = next((n for n in range(len(path), 0, -1) if path[:n] in states), 0)
         self.counted.requested += len(path)

@@ -24,15 +24,15 @@ from decgraph.runtime.models.hf_heads import HFRooted
 
 @dataclass
 class _Kept:
-    """What a head made of a context's beginning."""
+    """A head's summary of the first tokens of a context."""
 
     tokens: list[int]
     before: Before
 
 
 class RootedEngine:
-    """Calls whose memory ends one token before the context's end, as drafting programs have it; others are computed by the
-    model without a cache."""
+    """Computes calls whose memory ends one token before the context's end, which are those of drafting programs. Others are
+    computed by the model without a cache."""
 
     def __init__(self, model: HFRooted, target: CausalEngine) -> None:
         self.model, self.target = model, target
@@ -107,7 +107,7 @@ class RootedEngine:
         return out
 
     def _before(self, want: ForwardCall) -> Before:
-        """What the head reads of the positions before the root, from what is kept of a shorter context where there is some."""
+        """The head's summary of the positions before the root, continued from that of a shorter context where there is one."""
         known = list(map(int, want.context))
         kept, module = self._kept.get(want.sequence), self.model.module
         if kept is not None and kept.tokens == known:

@@ -1,4 +1,4 @@
-"""The rows of keys, values and states that sequences have in an engine, and what stands in them.
+"""The rows of keys, values and states that sequences have in an engine, and which tokens these rows belong to.
 
 A sequence has one slot of the store; row i of it belongs to one token. Rows 0 .. n-1 are the committed chain; the rows after it
 are the tail: draft tokens below the chain's end, by uid. When tokens of the tail are committed, their rows become part of the
@@ -93,8 +93,8 @@ class SlotStore:
         self._parts: dict[tuple[int, int, int], SlotStates] = {}
 
     def need(self, slots: int, rows: int) -> None:
-        """Makes room for that many slots of that many rows. Raises TooLarge, or what the allocator raises; cached
-        rows are kept either way. A slot past `slots` may be lost where the budget has no room for it."""
+        """Makes room for that many slots of that many rows. Raises CacheTooLarge, or an error of the allocator; cached rows
+        stay valid either way. A slot past `slots` may be lost where the budget has no room for it."""
         rows = -(-rows // ROWS) * ROWS
         if slots <= self.slots and rows <= self.rows:
             return
@@ -144,7 +144,7 @@ class SlotStore:
         return made
 
     def taken(self, slots: Sequence[int], rows: int) -> tuple[SlotStates, Callable[[Tensor], None]]:
-        """Copies of slots that are not neighbours, and what writes their rows int64[B, T] back."""
+        """Copies of slots that are not neighbours, and a function that writes their rows int64[B, T] back."""
         index = torch.tensor(slots, device=self.layout.device)
         blocks = [block[:, :, :, :rows].index_select(1, index) for block in self._blocks]
         last = self._last[:, :rows].index_select(0, index)
@@ -202,8 +202,8 @@ class SlotStore:
         return [block[:, slot, :, :rows].clone() for block in self._blocks], self._last[slot, :rows].clone()
 
     def put(self, slot: int, blocks: Sequence[Tensor], last: Tensor, rows: int) -> None:
-        """What `copied` gave, blocks [n, heads, rows, size] and last states [rows, width], becomes the first rows of a slot, as
-        many as are asked for."""
+        """Writes copies (`copied`), blocks [n, heads, rows, size] and last states [rows, width], to the first `rows` rows of a
+        slot."""
         for mine, theirs in zip(self._blocks, blocks, strict=True):
             mine[:, slot, :, :rows] = theirs[:, :, :rows]
         self._last[slot, :rows] = last[:rows]
@@ -326,7 +326,8 @@ class Slot:
         return self._keep([], kept, self.chain, move)
 
     def _keep(self, accepted: list[int], kept: dict[int, int], context: Sequence[int], move: Move) -> int:
-        """The places accepted go to the chain's end, the ones kept after them; `kept` maps to new places."""
+        """Moves the rows of accepted places to the chain's end, and those of places that stay in the tail behind them; `kept`
+        maps the latter to their new places."""
         start = len(self.chain)
         places = [*accepted, *kept]
         in_order = places == list(range(len(places)))

@@ -12,8 +12,8 @@ from decgraph.runtime.models.speaking import Speaking
 
 
 class SpeakingEngine:
-    """Every sequence is one of the model's own engine. The common beginning of the paths of a call is its context there, which
-    is cached as far as the last call read the same; what is left of each path is a chain of drafts of its own, and is not."""
+    """Every sequence is one of the model's own engine. The common prefix of a call's paths is its context there, and is cached
+    as far as it equals the last call's; the rest of each path is a chain of drafts without a uid, and is not cached."""
 
     def __init__(self, model: Speaking, engine: Engine) -> None:
         self.model, self.engine = model, engine
@@ -65,7 +65,7 @@ class SpeakingEngine:
         return ("speaking", self.model.vocab, sequence, n)
 
     def _below(self, key: Hashable, paths: Sequence[tuple[int, ...]], name: str) -> ForwardCall:
-        """The rows after paths: what they have in common is the context, what is left of each a chain of drafts."""
+        """The call for the rows after paths: their common prefix is the context, the rest of each a chain of drafts."""
         least = min(map(len, paths))
         same = next((i for i in range(least) if len({path[i] for path in paths}) > 1), least)
         tokens: list[int] = []

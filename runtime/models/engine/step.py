@@ -1,4 +1,4 @@
-"""What a step of an engine is: the forward that it runs."""
+"""The step of an engine: the forward that it runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ForwardStep(Protocol):
-    """What an engine runs: a decoder, one that also gives states of inner layers, or a head's layers."""
+    """A forward that an engine runs: a decoder, one that also gives states of inner layers, or a head's layers."""
 
     def __call__(
         self,

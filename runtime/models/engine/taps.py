@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def tap(engine: CausalEngine, net: Net, layers: Sequence[int], whole: Callable[[], CausalEngine]) -> None:
-    """From now on the engine's rows hold the states entering these layers too. Drops its cache where that is news.
+    """The engine's rows hold the states entering these layers too from now on. Drops its cache unless they did before.
 
     whole: a fresh engine of all layers, for one that was split among models which share lower layers. The number of layers
     stands for the last states, which are there anyway.

@@ -10,8 +10,7 @@ Gloeckle et al., multi-token prediction, 2024; DeepSeek-AI, DeepSeek-V3 Technica
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.config import mapping, whole
 from decgraph.runtime.models.heads.chained import Chained
 from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead, layer_settings, some
+from decgraph.runtime.models.quiet import quiet
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -242,7 +242,7 @@ def _fitted(
         raise DecError(f"{source.folder} has an MTP layer of {kind.__name__}, which is no causal model of transformers")
     dtype = torch.float32 if like is None else like.dtype
     try:
-        with _quietly():
+        with quiet(errors_only=True):
             model, loading = classes[kind].from_pretrained(
                 None,
                 config=small,
@@ -264,22 +264,6 @@ def _fitted(
     if extra:
         raise DecError(f"{source.folder} has tensors that no part of its MTP layer is made of: {some(extra)}")
     return {f"layers.0.{name}": tensor for name, tensor in model.base_model.layers[0].state_dict().items()}
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without transformers' reports of the matrices that are not given."""
-    from transformers.utils import logging
-
-    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if shown:
-            logging.enable_progress_bar()
 
 
 LAYOUTS = (
