@@ -25,7 +25,7 @@ from decgraph.ir.values import Loc, Module, Op, Param
 from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import is_outside, noted_outside, title_of
 from decgraph.runtime.logprobs import ROWS, Logprobs, logprobs_of
-from decgraph.runtime.models.interface import Model, Scores, bounded_by
+from decgraph.runtime.models.interface import Model, Scores, bounded_by, shortest_context
 from decgraph.runtime.recording import Timing
 from decgraph.runtime.request import Request
 from decgraph.runtime.shaping import shaped_probs
@@ -161,11 +161,11 @@ class Run(Backend):
         self._stop: StopState = StopMachine.start(self.request, self.detokenizer)
         self.own: dict[Any, Any] = {}
         """The states of this sequence, by name."""
-        windows = [m.context for m in self.models.values() if m.context is not None]
-        self.window = min(windows) if windows else None
-        if self.window is not None and self.base > self.window:
+        shortest = shortest_context(self.models)
+        self.window = shortest[1] if shortest is not None else None
+        if shortest is not None and self.base > shortest[1]:
             raise DecError(
-                f"the prompt has {self.base} tokens, the context length is {self.window}",
+                f"the prompt has {self.base} tokens, {shortest[0]} is {shortest[1]}",
                 hint=bounded_by(self.models.values()) or "shorten the prompt",
             )
 

@@ -20,6 +20,7 @@ from decgraph.passes.plan import Plan
 from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamValue, TokenizerLike
 from decgraph.runtime.binding import text_side
 from decgraph.runtime.keywords import keywords_of
+from decgraph.runtime.models.interface import shortest_context
 from decgraph.runtime.models.modules import width_of
 from decgraph.runtime.models.sharing import making
 from decgraph.runtime.refused import adjusts
@@ -269,7 +270,8 @@ class CustomGenerate:
             if result.error is not None:
                 raise _for_row(result.error, row, len(rows))
             if result.reason == "context":
-                warnings.warn(f"row {row.index} ended at the model's context length", UserWarning, stacklevel=4)
+                of = shortest_context(session.models) or ("the context length",)
+                warnings.warn(f"row {row.index} ended at {of[0]}", UserWarning, stacklevel=4)
         for processor, before in held:
             refuse_change(processor, before)
         return [tuple(result.results[0]) if result.results and not result.tokens else result.tokens for result in results]

@@ -514,6 +514,16 @@ def check_vocab(a: Model, b: Model) -> None:
         )
 
 
+def shortest_context(models: Mapping[str, Model]) -> tuple[str, int] | None:
+    """The context length that all models of a program have, and what it is of, for messages: "the context length of `drafter`"
+    where another model's than the first one's is the shortest. None where no model has one."""
+    lengths = {name: model.context for name, model in models.items() if model.context is not None}
+    if not lengths:
+        return None
+    name = min(lengths, key=lambda one: lengths[one])  # of equals the first
+    return "the context length" + (f" of `{name}`" if name != next(iter(models)) else ""), lengths[name]
+
+
 def bounded_by(models: Iterable[Model]) -> str:
     """Why the context of models, the shortest one of theirs, ends before transformers' does, or ""."""
     windows = [model for model in models if model.context is not None]

@@ -224,7 +224,7 @@ def test_decgraphs_own_models(backend: str) -> None:
 def test_the_context_length_is_the_end(backend: str) -> None:
     """decgraph never reads past it; transformers warns and goes on. The row says so."""
     model = llama(5, max_position_embeddings=12)
-    with pytest.warns(UserWarning, match="row 0 ended at the model's context length"):
+    with pytest.warns(UserWarning, match="row 0 ended at the context length"):
         got = model.generate(PROMPT, custom_generate=decgraph.hf("autoregressive", backend=backend), **GREEDY)
     assert got.shape[1] == 13
     assert got.tolist() == model.generate(PROMPT, **{**GREEDY, "max_new_tokens": 7}).tolist()

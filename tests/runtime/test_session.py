@@ -107,3 +107,8 @@ def test_a_prompt_past_the_context_is_refused_and_a_run_stops_at_its_end() -> No
         session(target=small).run(Request(prompt=(0,) * 7, max_tokens=3))
     result = session(target=small).run(Request(prompt=(0, 1), max_tokens=30, seed=5))
     assert result.error is None and result.reason == "context" and len(result.tokens) == 5
+
+
+def test_a_prompt_over_the_drafters_context_names_the_drafter() -> None:
+    with pytest.raises(DecError, match="has 7 tokens, the context length of `drafter` is 6"):
+        session(drafter=TableModel(4, seed=1, context=6)).run(Request(prompt=(0,) * 7, max_tokens=3))
