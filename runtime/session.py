@@ -210,6 +210,8 @@ class Session:
 
         cache_key: the KV cache stays under this key after the run, and the next run with the key continues from it: the
         common beginning of the two prompts is not computed again, unless the weights have changed. `forget` frees it.
+
+        Raises DecError for a listener that is no function, and for a prompt or a field that no request has.
         """
         if listener is not None and not callable(listener):
             raise DecError(f"listener is {listener!r}; it must be a function of an event")

@@ -72,7 +72,10 @@ def ids_of(x: object) -> tuple[int, ...]:
         return tuple(t for part in x for t in ids_of(part))
     if isinstance(x, TorchDraws | Mixed):
         return tuple(x.tokens.reshape(-1).tolist())
-    return tuple(t if t is None else int(t) for t in np.ravel(np.asarray(x)).tolist())  # None: a place without a token
+    ids = np.ravel(np.asarray(x))
+    return tuple(
+        (ids if ids.dtype == object else ids.astype(np.int64, copy=False)).tolist()
+    )  # objects: with places of no token
 
 
 def last_of(x: object, depth: int) -> Sequence[int]:

@@ -30,7 +30,7 @@ def is_text(t: Type) -> bool:
 
 
 def need_one(t: Type, what: str) -> None:
-    """Raise OpError unless `t` is one whole number (or a position), not a vector of them."""
+    """Raise OpError unless `t` is one number (or a position), not a vector of them. A count drops its fraction."""
     need(
         not t.dims and (t.is_number or t.elem in ("position", "any")),
         f"{what} needs one number, got {t}",
