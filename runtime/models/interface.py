@@ -514,6 +514,12 @@ def check_vocab(a: Model, b: Model) -> None:
         )
 
 
+def folder_of(model: Model) -> FolderPath | None:
+    """The folder or file that a model was loaded from, by its family; None for a model of another origin."""
+    at = FolderPath(model.family)
+    return at if at.is_absolute() else None  # another family's name may be that of a folder that is there
+
+
 def shortest_context(models: Mapping[str, Model]) -> tuple[str, int] | None:
     """The context length that all models of a program have, and what it is of, for messages: "the context length of `drafter`"
     where another model's than the first one's is the shortest. None where no model has one."""
