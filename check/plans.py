@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 
 from decgraph.check.case import Pinned, WorldPlan
 from decgraph.check.constants import LARGEST, Facts, carried_types, facts, neighbours
@@ -259,13 +259,20 @@ def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
 
 
 def beside(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
-    """Rows with masses beside the numbers of the program that are nearly 0 or 1, and models that differ by as little."""
+    """Rows with masses beside the numbers of the program that are nearly 0 or 1, and models that differ by as little; rows with
+    masses between two numbers that are close to one another."""
     numbers = tuple(x for x in known.numbers if 0 < x < 1 and min(x, 1 - x) < TINY)
     for n, number in enumerate(numbers[:4]):
         for again in range(2):
             seed, size = 3800 + 2 * n + again, max(vocab, 3) if again else 2
             style, span = Style("near", shared=seed, near=(number,)), 2 if known.masked else 0
             yield WorldPlan("numbers", seed, size, style, limit=2, length=2, span=span, tight=True)
+    for n, (low, high) in enumerate([(a, b) for a, b in pairwise(known.numbers) if 0 < a and b < 1 and b - a < TINY][:2]):
+        middle = (low + high) / 2
+        for again, mass in enumerate((middle, middle / (1 + middle))):  # a mass, and a share of the largest one
+            seed, span = 3820 + 2 * n + again, 2 if known.masked else 0
+            style = Style("exactly", shared=seed, near=(mass,))
+            yield WorldPlan("numbers", seed, 2, style, limit=2, length=2, span=span, tight=True)
 
 
 def deep(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:

@@ -398,7 +398,7 @@ class Kernel(Environment):
     def _for(self, op: Op) -> list[Fact | None]:
         if op.attrs.get("lanes") and contains(op, "commit"):
             raise DerivationStopped(op, "commits in lanes")
-        low, high = (self.sizes.sum(v) for v in op.operands[:2])
+        low, high = (self.sizes.end(op.regions[0].args[0], v) for v in op.operands[:2])
         if low is not None and high is not None and self.sizes.proves(at_least(low, high)):
             self.sound.add(op)
             for v, first in zip(op.results, op.operands[2:]):

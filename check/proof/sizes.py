@@ -40,7 +40,7 @@ class Sizes(Terms):
             return self.proves(at_least(ZERO, n))
         match op.opcode:
             case "tile" if op.attrs["kind"] == "iota":
-                first = ZERO if len(op.operands) == 1 else self.sum(op.operands[0])
+                first = ZERO if len(op.operands) == 1 else self.end(v, op.operands[0])
                 length = self.lengths.get(v)
                 if first is None or length is None:
                     return False
@@ -101,10 +101,15 @@ class Sizes(Terms):
         self.alive = True
         self.assumed.append(at_least(Linear.of(PROMPT) + Linear.of(ROOM), self.context[version] + 1))
 
+    def end(self, key: Value, v: Value) -> Linear | None:
+        """A number at which a loop or a vector begins or ends: it is taken without its fraction (`truncated`)."""
+        known = self.sum(v)
+        return None if known is None else self.truncated((key, v), known)
+
     def counter(self, v: Value, loop: Op) -> None:
         """The counter of a loop: from its first number up to its last one."""
         i = self._symbol(v, None, None)
-        ends = [self.sum(x) for x in loop.operands[:2]] if loop.opcode == "for" else [ZERO, None]
+        ends = [self.end(v, x) for x in loop.operands[:2]] if loop.opcode == "for" else [ZERO, None]
         self.facts[v] = (
             *([] if ends[0] is None else [at_least(i, ends[0])]),
             *([] if ends[1] is None else [Inequality(ends[1] - i, True)]),

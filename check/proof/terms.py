@@ -125,6 +125,22 @@ class Terms:
             return Linear.of(Fraction(str(known)))
         return self.sums.get(v)
 
+    def truncated(self, key: Hashable, a: Linear) -> Linear:
+        """A number without its fraction, as counts, the ends of slices and those of loops are taken.
+
+        key: what the result is a part of. What is known of it may follow from a condition that holds only there."""
+        if all(s not in self.real and f.denominator == 1 for s, f in a.terms) and a.constant.denominator == 1:
+            return a
+        if a.number is not None:
+            return Linear.of(int(a.number))
+        s = ("truncated", key, a)
+        whole = Linear.of(s)
+        if self.proves(at_least(a, ZERO)):
+            self.facts[s] = (Inequality(whole), at_least(a, whole), Inequality(whole + 1 - a, True))
+        else:
+            self.facts[s] = (Inequality(whole + 1 - a, True), Inequality(a + 1 - whole, True))
+        return whole
+
     def length(self, v: Value) -> Linear:
         """How many elements a vector has."""
         known, dims = self.consts.get(v), numeric(v.type).dims[:1]
@@ -265,11 +281,7 @@ class Terms:
             self.lengths[op.result] = self.length(op.operands[0])
         if a is None or op.operands[0].type.elem not in ("int", "real", "prob"):
             return
-        if all(s not in self.real and f.denominator == 1 for s, f in a.terms) and a.constant.denominator == 1:
-            self.sums[op.result] = a
-        elif self.proves(at_least(a, ZERO)):
-            v = self._symbol(op.result, 0, None)
-            self.facts[op.result] = (*self.facts[op.result], at_least(a, v), Inequality(v + 1 - a, True))
+        self.sums[op.result] = self.truncated(op.result, a)
 
     def _same(self, op: Op, version: int) -> None:
         v, x = op.result, op.operands[0]
@@ -292,14 +304,16 @@ class Terms:
         xs = [self.sum(x) for x in op.operands]
         first, count = ZERO, xs[-1]
         if kind == "iota" and len(xs) == 2:
-            first, count = xs[0] or ZERO, None if xs[0] is None or xs[1] is None else xs[1] - xs[0]
+            low, high = (None if x is None else self.truncated((v, n), x) for n, x in enumerate(xs))
+            first, count = low or ZERO, None if low is None or high is None else high - low
         if count is not None:
             self.lengths[v] = self._clipped(v, count, None)
             if kind == "iota":
                 self.sums[v] = first + Linear.of(INDEX)
 
     def _clipped(self, v: Value, n: Linear, most: Linear | None) -> Linear:
-        """n where it is not negative, and no more than `most`."""
+        """n without its fraction where it is not negative, and no more than `most`."""
+        n = self.truncated(v, n)
         if self.proves(at_least(ZERO, n)):
             return ZERO
         if most is not None and self.proves(at_least(n, most)):
@@ -336,6 +350,7 @@ class Terms:
         if not (xs.type.dims or xs.type.elem == "list"):
             return
         length, at = self.length(xs), [self.sum(e) for e in ends]
+        at = [None if x is None else self.truncated((v, n), x) for n, x in enumerate(at)]
         low = at[0] if op.attrs.get("has_lo") else ZERO
         high = at[-1] if op.attrs.get("has_hi") else length
         if self.proves(at_least(ZERO, length)):
