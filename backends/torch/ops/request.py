@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from decgraph.backends.run import Stop
+from decgraph.backends.run import Stop, no_token
 from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
@@ -92,6 +93,8 @@ def commit_tokens(m: Machine, x: object, tree: TorchTree | None) -> tuple[Sequen
         return [t for p in parts for t in p[0]], [u for p in parts for u in p[1]]
     else:
         tokens = ids_of(x)
+        if isinstance(x, TorchDraws | Mixed) and min(tokens, default=0) < 0:
+            raise no_token()
     return tokens, (-1,) * len(tokens)
 
 
