@@ -35,6 +35,8 @@ def ctx_get(m: Machine, ctx: Context, *n: int, field: str) -> object:
     if field == "length":
         return ctx.length
     if field == "token":
+        if not ctx.length:  # the run's tokens are those behind it, too
+            raise IndexError("tuple index out of range")
         return ctx.tokens[ctx.length - 1]
     first = max(0, ctx.length - max(0, int(n[0]))) if n else 0
     return np.array(ctx.tokens[first : ctx.length], dtype=np.int64)

@@ -64,6 +64,30 @@ def test_a_draw_without_a_token_is_not_committed(what: str) -> None:
     assert as_on_the_reference(looked).error is None
 
 
+@pytest.mark.parametrize("line", ["argmax(w)", "argmin(w)", "topk(w, 3)[0]", "argmax([w[most] - w[least], w[most]]) + 1"])
+def test_numbers_that_are_none_come_last(line: str) -> None:
+    as_on_the_reference(step(*REST, "w = z / z", f"commit {line}"))
+
+
+def test_the_token_of_no_context() -> None:
+    for backend in ("torch", "reference"):
+        result = session(step("x ~ target(ctx)", "commit ctx.parent.token"), backend).run(Request((1,), max_tokens=2))
+        assert "look before" in str(result.error)
+
+
+def test_a_log_probability_that_is_set_leaves_those_below() -> None:
+    got = as_on_the_reference(
+        step(
+            "draft t:",
+            "    grow topk(drafter(root).raw, 2)",
+            "    grow topk(drafter(t.frontier).raw, 2)",
+            "    t.logprob[t.children[root]] = 0 - 50",
+            "commit 1 if min(t.logprob[t.leaves]) > 0 - 40 else 2",
+        )
+    )
+    assert set(got.tokens) == {1}
+
+
 def test_a_call_behind_the_context_window_is_not_counted() -> None:
     text = step("x ~ target(ctx)", "commit x", "y ~ target(ctx)", "commit y")
     assert as_on_the_reference(text, context=5).reason == "context"
