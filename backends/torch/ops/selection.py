@@ -23,7 +23,7 @@ from decgraph.ir.values import Op
 
 
 def nans_last(a: Tensor, worst: float = -np.inf) -> Tensor:
-    """The numbers with those that are none as the worst, since that is how all are ordered (ir/data/numbers.py)."""
+    """Numbers [..., V] with those that are none as the worst, since that is how all are ordered (ir/data/numbers.py)."""
     return torch.where(a.isnan(), worst, a) if a.is_floating_point() else a
 
 
