@@ -105,6 +105,11 @@ def calls(f: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+def no_token() -> OpError:
+    """The error of a commit of a draw that found no mass."""
+    return OpError("a draw has no token: fewer tokens have mass than were drawn", "look before: if x.prob > 0")
+
+
 class Stop(Exception):
     """Ends a sub-run whose condition holds."""
 
