@@ -105,6 +105,11 @@ def calls(f: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+def no_token() -> OpError:
+    """The error of a commit of a draw that found no mass."""
+    return OpError("a draw has no token: fewer tokens have mass than were drawn", "look before: if x.prob > 0")
+
+
 class Stop(Exception):
     """Ends a sub-run whose condition holds."""
 
@@ -161,11 +166,10 @@ class Run(Backend):
         self._stop: StopState = StopMachine.start(self.request, self.detokenizer)
         self.own: dict[Any, Any] = {}
         """The states of this sequence, by name."""
-        shortest = shortest_context(self.models)
-        self.window = shortest[1] if shortest is not None else None
-        if shortest is not None and self.base > shortest[1]:
+        self.window = min((m.context for m in self.models.values() if m.context is not None), default=None)
+        if self.window is not None and self.base > self.window:
             raise DecError(
-                f"the prompt has {self.base} tokens, {shortest[0]} is {shortest[1]}",
+                f"the prompt has {self.base} tokens, {shortest_context(self.models)} is {self.window}",
                 hint=bounded_by(self.models.values()) or "shorten the prompt",
             )
 

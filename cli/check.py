@@ -77,7 +77,7 @@ def command(
         words, context.args = words[:first], [*words[first:], *context.args]
     if bool(words) == all_:
         raise decgraph.DecError("check what?", hint="decgraph check speculative, decgraph check mine.dec, or --all")
-    if seconds is not None and seconds <= 0:
+    if seconds is not None and not seconds > 0:
         raise decgraph.DecError("--seconds needs a number above 0", hint="--seconds 60")
     if require not in (None, "proved", "holds"):
         raise decgraph.DecError(f"--require is {require}", hint="--require proved, or --require holds")

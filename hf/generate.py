@@ -270,8 +270,7 @@ class CustomGenerate:
             if result.error is not None:
                 raise _for_row(result.error, row, len(rows))
             if result.reason == "context":
-                of = shortest_context(session.models) or ("the context length",)
-                warnings.warn(f"row {row.index} ended at {of[0]}", UserWarning, stacklevel=4)
+                warnings.warn(f"row {row.index} ended at {shortest_context(session.models)}", UserWarning, stacklevel=4)
         for processor, before in held:
             refuse_change(processor, before)
         return [tuple(result.results[0]) if result.results and not result.tokens else result.tokens for result in results]

@@ -208,7 +208,8 @@ def _renewal(made: Model, source: ModelSource, target: Model, make: Callable[[Mo
 
 
 def text_side(tokenizer: TokenizerLike | None) -> Tokenizing | None:
-    """The session's tokenizer: of a folder, from a fast tokenizer of transformers, or one of decgraph's itself."""
+    """The session's tokenizer: of a folder, from a fast tokenizer of transformers, or one of decgraph's itself. Raises DecError
+    for anything else."""
     if isinstance(tokenizer, str | Path):
         return Tokenizer(tokenizer)
     if tokenizer is None:

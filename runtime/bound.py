@@ -41,5 +41,9 @@ class Runs(BoundProgram, Protocol):
 
     def stream(self, request: Request, *, cache_key: Hashable | None) -> Iterator[Event | Result]: ...
 
+    def forget_later(self, cache_key: Hashable) -> None:
+        """Free the KV cache of a key when the session is next used."""
+        ...
+
     def forget(self, cache_key: Hashable) -> None:
         """Free the KV cache of a key."""

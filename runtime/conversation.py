@@ -19,15 +19,15 @@ class Conversation:
     """A conversation on a session whose model has a chat template; what `Session.chat` returns.
 
     messages: the conversation so far, as dicts of "role" and "content". It may be edited: the next prompt is made of it, and
-    the part before the first difference is not computed again. `close`, the end of a `with` block or the end of the object
-    frees the cache.
+    the part before the first difference is not computed again. `close` and the end of a `with` block free the cache; for an
+    object that is dropped, the next use of the session does.
     """
 
     def __init__(self, session: Runs, system: str | None, fields: RequestFields) -> None:
         self.session, self.fields = session, fields
         self.messages: list[dict[str, str]] = [] if system is None else [{"role": "system", "content": system}]
         self._key = object()
-        weakref.finalize(self, session.forget, self._key).atexit = False
+        weakref.finalize(self, session.forget_later, self._key).atexit = False
 
     def say(self, text: str, **fields: Unpack[RequestFields]) -> Result:
         """The model's answer to a message of the user. Both are added to `messages` unless the run has an error.

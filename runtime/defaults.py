@@ -13,6 +13,7 @@ from pathlib import Path
 from decgraph.errors import DecError
 from decgraph.runtime.bound import BoundProgram
 from decgraph.runtime.models.folders import adapted_from, settings
+from decgraph.runtime.models.interface import folder_of
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, RequestFields
 
 OFF: dict[str, float] = {"top_k": 0, "top_p": 1, "min_p": 0}
@@ -25,7 +26,8 @@ def defaults(session: BoundProgram) -> RequestFields:
     fields = session.defaults
     if fields is None:
         model = next(iter(session.models.values()), None)
-        given = {} if model is None else of_folder(Path(model.family)) if model.generation is None else model.generation
+        at = None if model is None else folder_of(model)
+        given = (of_folder(at) if at is not None else {}) if model is None or model.generation is None else model.generation
         fields = sampling(given, "the model's generation settings")
     return {name: value for name, value in fields.items() if name not in session.unread}  # type: ignore[return-value]
 

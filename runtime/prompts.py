@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from pathlib import Path
 from typing import Any, Unpack, cast
 
 import numpy as np
@@ -16,6 +15,7 @@ from decgraph.runtime.defaults import defaults
 from decgraph.runtime.grammars import Grammar, complete
 from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.models.folders import ends, without_tokenizer
+from decgraph.runtime.models.interface import folder_of
 from decgraph.runtime.request import Request, RequestFields, renamed
 
 
@@ -59,7 +59,7 @@ def _ids(prompt: object) -> tuple[int, ...]:
 
 def no_tokenizer(session: BoundProgram) -> DecError:
     """The error for a text in a session without a tokenizer."""
-    places = (model.home or Path(model.family) for model in session.models.values())
+    places = (model.home or folder_of(model) for model in session.models.values())
     return DecError("a text needs a tokenizer, and these models have none", hint=without_tokenizer(places))
 
 
@@ -88,6 +88,7 @@ def end_of_text(session: BoundProgram) -> frozenset[int]:
     """The end-of-text tokens of the first model, or of its folder: as in transformers' `generate`, the generation settings
     decide where there are any, even if they name no token, and else the configuration."""
     model = next(iter(session.models.values()), None)
-    if model is None:
-        return frozenset()
-    return ends(Path(model.family)) if model.eos is None else model.eos
+    if model is not None and model.eos is not None:
+        return model.eos
+    at = None if model is None else folder_of(model)
+    return frozenset() if at is None else ends(at)

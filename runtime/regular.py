@@ -20,6 +20,8 @@ STATES = 4096
 """Most states of an automaton over characters; an expression with more is refused."""
 PLACES = 32 * STATES
 """Most places of an expression before the subsets are formed: `(a{999}){999}` has a million."""
+VISITS = 1 << 21
+"""Most places that the subsets hold together, two seconds of work: in `(a?){2000}` each of 2,000 subsets holds up to 2,000."""
 
 CATEGORIES = {"DIGIT": r"\d", "NOT_DIGIT": r"\D", "SPACE": r"\s", "NOT_SPACE": r"\S", "WORD": r"\w", "NOT_WORD": r"\W"}
 
@@ -69,6 +71,7 @@ class StateMachine:
         self.empty: list[list[int]] = []
         self.moves: list[list[tuple[frozenset[str], int]]] = []
         self._chosen: dict[tuple[str, int], frozenset[str]] = {}
+        self.visits = 0
         try:
             parsed = re._parser.parse(pattern)  # type: ignore[attr-defined, unused-ignore]  # the parser of the standard library
             self.start = self.place()
@@ -162,6 +165,10 @@ class StateMachine:
                 if p not in found:
                     found.add(p)
                     queue.append(p)
+        self.visits += len(found)
+        if self.visits > VISITS:
+            raise DecError(f"the regular expression {self.pattern!r} has too many ways to be read",
+                           hint="write a repeated part so that it is never empty: a{0,2000} for (a?){2000}")  # fmt: skip
         return frozenset(found)
 
     def steps(self, state: frozenset[int]) -> Iterator[frozenset[int]]:

@@ -275,9 +275,10 @@ def _several(tokens: object) -> tuple[object, ...]:
 
 
 def _listed(name: str, values: object, wanted: str) -> tuple[Any, ...]:
-    if not isinstance(values, Iterable):
-        raise _wrong(name, values, wanted)
-    return tuple(values)
+    try:
+        return tuple(values)  # type: ignore[arg-type]
+    except TypeError:
+        raise _wrong(name, values, wanted) from None
 
 
 def _whole(name: str, value: Any) -> int:

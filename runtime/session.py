@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -155,6 +156,7 @@ class Session:
         self._given, self.models = dict(models), check_models(self.function, models)
         self._caches = object()  # other sessions of the same models have caches of their own
         self._lock = threading.RLock()
+        self._dropped: deque[Hashable] = deque()
         self.params = check_params(self.function, self._in_tokens(params or {}, tokenizer))
         check_derivations(self.function, self.models, self.params)
         if self.models:
@@ -210,6 +212,8 @@ class Session:
 
         cache_key: the KV cache stays under this key after the run, and the next run with the key continues from it: the
         common beginning of the two prompts is not computed again, unless the weights have changed. `forget` frees it.
+
+        Raises DecError for a listener that is no function, and for a prompt or a field that no request has.
         """
         if listener is not None and not callable(listener):
             raise DecError(f"listener is {listener!r}; it must be a function of an event")
@@ -231,6 +235,8 @@ class Session:
                 self._given, self.models = now, check_models(self.function, now)
                 self.shared.clear()
             with alone(self.models.values()):
+                while self._dropped:
+                    self.machine.forget(self.models, (self._caches, self._dropped.popleft()))
                 yield
 
     def begin(self, request: Request) -> Begun:
@@ -252,6 +258,11 @@ class Session:
         """Free the KV cache of a key; an unknown key is ignored."""
         with self._lock, alone(self.models.values()):
             self.machine.forget(self.models, (self._caches, cache_key))
+
+    def forget_later(self, cache_key: Hashable) -> None:
+        """Free the KV cache of a key when the session is next used. Takes no lock: a finalizer may call it, which Python runs
+        in any thread, and in the middle of anything."""
+        self._dropped.append(cache_key)
 
     def generate(
         self,

@@ -58,7 +58,7 @@ class Detokenizer:
 
     def text(self, tokens: Iterable[int]) -> str:
         """The text of tokens, equal to that of feeding them one by one and finishing."""
-        return b"".join(self.pieces[t] for t in tokens if 0 <= t < len(self.pieces)).decode("utf-8", "replace")
+        return b"".join([self.pieces[t] for t in tokens if 0 <= t < len(self.pieces)]).decode("utf-8", "replace")
 
 
 def pieces_of(tokens: Sequence[int], detokenizer: object) -> tuple[str, ...]:

@@ -168,8 +168,12 @@ class Worker:
                 if self._stopping:
                     break
                 cancelled, self._cancelled = self._cancelled, []
-            for job in cancelled:
-                self._drop(schedule, job)
+            try:
+                for job in cancelled:
+                    self._drop(schedule, job)
+            except Exception as problem:  # as below
+                _LOG.exception("a request could not be cancelled")
+                self._fail_all(schedule, problem)
             joining = []
             with self._change:
                 while self.waiting and len(self.running) < self.width:
@@ -186,10 +190,10 @@ class Worker:
                 self._begin(schedule, job)
             try:
                 schedule.advance()
+                self._look()
             except Exception as problem:  # a bug of ours: those in flight end with it, the next ones begin anew
                 _LOG.exception("the schedule failed")
                 self._fail_all(schedule, problem)
-            self._look()
             self._say()
         self._fail_all(schedule, ServerStopped("the server is shutting down"))
         with self._change:

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from decgraph.backends.reference.protocols import Machine, RowSource
-from decgraph.backends.run import Stop
+from decgraph.backends.run import Stop, no_token
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Draw, Draws, Path, Symbol, resolve_path
@@ -55,7 +55,10 @@ def commit_tokens(m: Machine, x: Datum, tree: Tree | None) -> list[Symbol]:
     if isinstance(x, Tree):
         raise DecError("commit takes a node or an accepted path, not a whole tree", hint="commit t.accepted")
     if isinstance(x, Draws):
-        return list(x.items.ravel())
+        drawn = list(x.items.ravel())
+        if any(d is None for d in drawn):
+            raise no_token()
+        return drawn
     if tree is not None:
         return tree.tokens(int(np.asarray(x)))
     if isinstance(x, list):

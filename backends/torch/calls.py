@@ -132,7 +132,8 @@ def evaluate(
         name=m.title,
         soft={i: cell for i, cell in soft.items() if isinstance(cell, SoftCell)} if soft else {},
     )
-    count_call(m, model, len(wanted), len(tail), heads=part is not None, drafts=drafts)
+    if fits(model, length):
+        count_call(m, model, len(wanted), len(tail), heads=part is not None, drafts=drafts)
     if tree is None:
         nodes = _ROOT
     elif isinstance(place, TorchTree):
@@ -168,6 +169,11 @@ def evaluate(
         return TorchDist(rows, np.arange(len(wanted)).reshape(shape) if shape else _FIRST, "shaped", at)
 
     return PendingCall(m.engines[model], m.engines.sequence, ask, finish, alone)
+
+
+def fits(model: Model, length: int) -> bool:
+    """Whether a context of this length is inside a model's window: else its engine refuses the call, and it does not count."""
+    return model.context is None or length <= model.context
 
 
 def states_call(m: Machine, place: Place, tree: TorchTree | None) -> tuple[ForwardCall, tuple[int, ...]]:
@@ -252,7 +258,8 @@ def read_tokens(
         ask = ForwardCall(key, text[:1], (), text[1:], range(-1, n - 2), [-1] * (n - 1), range(-1, n - 1), name=m.title)
     else:
         ask = ForwardCall(key, text, given=given, name=m.title)
-    count_call(m, model, n, len(text))
+    if fits(model, len(text)):
+        count_call(m, model, n, len(text))
     length = len(m.tokens)
     own = m.main is None or model.vocab == m.main.vocab
     request = m.request if own else m.request.elsewhere

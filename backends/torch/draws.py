@@ -8,7 +8,18 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch import shaping
-from decgraph.backends.torch.rows import Ids, Rows, Tokens, TorchDist, TorchVectors, Where, ids_on, locate, picked_places
+from decgraph.backends.torch.rows import (
+    Ids,
+    Rows,
+    Tokens,
+    TorchDist,
+    TorchVectors,
+    Where,
+    ids_on,
+    locate,
+    on_one_device,
+    picked_places,
+)
 from decgraph.backends.torch.transfer import picked
 from decgraph.runtime.request import Request
 
@@ -213,7 +224,7 @@ class Mixed(Drawn):
 
     def law(self, request: Request, size: int) -> TorchDist:
         vectors = [d.law(request, size).vector() for d in self.items]
-        return TorchDist.all(TorchVectors(torch.stack(vectors), request))
+        return TorchDist.all(TorchVectors(torch.stack(on_one_device(vectors)), request))
 
 
 def joined(parts: Sequence[TorchDraws | Mixed]) -> Mixed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from decgraph.backends.torch.texts import atom, negated
+from decgraph.backends.torch.texts import atom, negated, whole
 from decgraph.ir.ops.common import numeric
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op, Value
@@ -102,13 +102,24 @@ def _numbers(types: Sequence[Type]) -> bool:
     return all(t.elem in SCALARS for t in types)
 
 
+def is_number(text: str) -> bool:
+    """Whether an expression is a number written out."""
+    return text.lstrip("-")[:1].isdigit() and whole(text.lstrip("-"))
+
+
 def _of_numbers(op: Op, fn: str, args: Sequence[str], producers: Producers) -> str | None:
     if fn == "not":
         return negated(args[0])
     if fn == "div":  # dividing a Python float by zero raises, NumPy returns inf
         read = [producers.get(v) for v in op.operands]
-        if not any(o is not None and o.opcode == "lookup" for o in read):
+        if not any(o is not None and o.opcode == "lookup" and o.operands[0].type.elem == "dist" for o in read):
             return None
+    if fn in ("minimum", "maximum"):  # Python's functions return a NaN only where it is the first argument
+        first, second = (is_number(a) or v.type.elem in ("int", "position") for a, v in zip(args, op.operands, strict=True))
+        if not second:
+            if not first:
+                return None
+            args = args[::-1]
     if fn in INFIX:
         return f"{atom(args[0])} {INFIX[fn]} {atom(args[1])}"
     return NUMBERS[fn].format(*(args if "(" in NUMBERS[fn] else map(atom, args))) if fn in NUMBERS else None

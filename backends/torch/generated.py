@@ -26,6 +26,7 @@ from decgraph.backends.torch.events import unmasked
 from decgraph.backends.torch.lowering import Computes, lower
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Ids, TorchDist
+from decgraph.backends.torch.texts import function_name
 from decgraph.backends.torch.timing import offer, probabilities
 from decgraph.backends.torch.trees import Edge, TorchPath, TorchTree, canvas_at, objects, path_of
 from decgraph.errors import DecError
@@ -239,13 +240,16 @@ def driven_by(printed: ModuleType, session: Session) -> Session:
 
     class Printed(Kit):
         def program(self, function: Function) -> Driver:
-            wanted = [function.name, *(f"start_{s.name}" for s in function.states)]
-            for name in wanted:
+            title = function_name(function.name)
+            own = {
+                s.name: f"start_{title}_{s.name}" for s in function.states
+            }  # where another function has a state of this name
+            starts = {s: name if hasattr(printed, name) else f"start_{s}" for s, name in own.items()}
+            for name in (title, *starts.values()):
                 if not hasattr(printed, name):
                     raise DecError(f"{printed.__name__} has no function {name}", hint="print it again with --emit python")
-            driver, *starts = (getattr(printed, name) for name in wanted)
-            states = dict(zip((s.name for s in function.states), starts, strict=True))
-            return Driver(function.name, "", str(printed.__file__), driver, states)
+            states = {s: getattr(printed, name) for s, name in starts.items()}
+            return Driver(function.name, "", str(printed.__file__), getattr(printed, title), states)
 
     session.machine = type("PrintedMachine", (TorchMachine,), {"kit": Printed(), "__doc__": TorchMachine.__doc__})
     return session

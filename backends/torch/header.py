@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable
 
 from decgraph.backends.torch.lowering import Lowered, load
-from decgraph.backends.torch.texts import UniqueNames, arguments, filled, function_name
+from decgraph.backends.torch.texts import MODULES, UniqueNames, arguments, filled, function_name
 from decgraph.ir.table import lookup
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op
@@ -14,7 +14,6 @@ from decgraph.ir.values import Op
 OPS = "decgraph.backends.torch.ops"
 GENERATED = "decgraph.backends.torch.generated"
 SUPPORT = ("accept", "emit", "parse_dim", "parse_type", "reject", "typed_op", "until_done", "walk")
-MODULES = {"np": "import numpy as np", "torch": "import torch"}
 
 
 class Header:
@@ -74,7 +73,8 @@ class Header:
         by_module: dict[str, list[str]] = {}
         for name, module in self.imports.items():
             if module:
-                by_module.setdefault(module, []).append(name if name[:-1] not in self.titles else f"{name[:-1]} as {name}")
+                renamed = name.endswith("_") and name[:-1] in self.titles
+                by_module.setdefault(module, []).append(f"{name[:-1]} as {name}" if renamed else name)
         if lines and by_module:
             lines.append("")
         lines += [f"from {module} import {', '.join(sorted(found))}" for module, found in sorted(by_module.items())]
@@ -100,6 +100,8 @@ def reserved(ops: Iterable[Op]) -> set[str]:
     """The names that variables leave to the functions and modules that the ops of a function may need."""
     out = {*SUPPORT, *MODULES, "law", "probability"}
     for op in ops:
+        if op.opcode == "each":
+            out.add("stacked")
         place = imported(op)
         if place is not None:
             out.add(place[0].rpartition(".")[2] if qualified(op, place[1]) else place[1])

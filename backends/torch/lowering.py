@@ -153,13 +153,13 @@ def select(c: object, a: T, b: T) -> T:
 
 
 def minimum(a: float, b: float) -> float:
-    """The smaller of two numbers."""
-    return min(a, b)
+    """The smaller of two numbers; a NaN where either is one."""
+    return min(b, a) if a == a else a  # Python returns a NaN only where it is the first argument
 
 
 def maximum(a: float, b: float) -> float:
-    """The larger of two numbers."""
-    return max(a, b)
+    """The larger of two numbers; a NaN where either is one."""
+    return max(b, a) if a == a else a
 
 
 def weigh(a: float, b: float) -> float:
@@ -167,23 +167,6 @@ def weigh(a: float, b: float) -> float:
     return a * b if a and b else 0.0
 
 
-TEMPLATES: dict[Computes, str] = {
-    operator.add: "{} + {}",
-    operator.sub: "{} - {}",
-    operator.mul: "{} * {}",
-    operator.eq: "{} == {}",
-    operator.ne: "{} != {}",
-    operator.lt: "{} < {}",
-    operator.le: "{} <= {}",
-    operator.gt: "{} > {}",
-    operator.ge: "{} >= {}",
-    not_: "not {}",
-    and_: "{} and {}",
-    or_: "{} or {}",
-    select: "{1} if {0} else {2}",
-    minimum: "min({}, {})",
-    maximum: "max({}, {})",
-}
 _PLAIN: dict[str, Computes] = {
     "not": not_,
     "and": and_,

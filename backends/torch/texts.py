@@ -12,6 +12,8 @@ from decgraph.ir.values import Op, Value
 _WORD = re.compile(r"\d[\d.e+-]*|\w[\w.]*|(?=\()")
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 CONSTANTS = ("True", "False", "None")
+MODULES = {"np": "import numpy as np", "torch": "import torch"}
+"""The modules that generated expressions read by their usual names, and the imports of these."""
 _SAME = re.compile(r"(\S+) (==|!=) (\S+)")
 
 
@@ -167,8 +169,9 @@ _WORDS = {
 
 
 def function_name(name: str) -> str:
-    """The name of a function in generated text: no keyword, and not one of Python's own."""
-    return f"{name}_of" if keyword.iskeyword(name) or hasattr(builtins, name) else re.sub(r"\W", "_", name)
+    """The name of a function in generated text: no keyword, not one of Python's own, and not that of a module in MODULES."""
+    taken = keyword.iskeyword(name) or hasattr(builtins, name) or name in MODULES
+    return f"{name}_of" if taken else re.sub(r"\W", "_", name)
 
 
 def hint_of(op: Op, names: Mapping[Value, str]) -> str:

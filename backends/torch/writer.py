@@ -119,6 +119,7 @@ class Writer:
     def __init__(self, header: Header, kit: Kit, forms: Mapping[str, Form]) -> None:
         self.header, self.kit, self.forms = header, kit, {"const": Writer.constant, "segment": Writer.segment, **forms}
         self.shared = UniqueNames()
+        self.shared.taken |= header.titles
         self.lines = Lines()
         self.line = self.lines.add
         self.around: list[Sequence[str] | None] = []
@@ -157,7 +158,8 @@ class Writer:
         starts = {}
         for s in self.f.states:
             self.lines.text += ["", ""]
-            starts[s.name] = start = values.names.fresh(f"start_{s.name}")
+            usual = f"start_{s.name}"
+            starts[s.name] = start = values.names.fresh(usual if usual not in self.shared.taken else f"start_{title}_{s.name}")
             self.line(f"def {start}({', '.join(['m', *params])}):")
             with self.lines.block():
                 self.region(s.init)

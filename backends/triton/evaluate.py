@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.lowering import TEMPLATES, lower, not_
+from decgraph.backends.torch.lowering import lower
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Edit, Operand, Static, Vec, is_static
 from decgraph.backends.triton.vectors import Vectors, both
@@ -142,7 +142,7 @@ class Evaluator(Vectors):
         if op.regions or lookup(op.opcode).batch == "host":
             raise NotSteppable(f"`{op.opcode}` is the host's", op)
         low = lower(op)
-        if low.fn in TEMPLATES or low.fn is not_:
+        if not low.machine:
             return cast(Operand, low.fn(*operands))
         out = lookup(op.opcode).meaning(self, op, *operands)
         return out[0] if len(op.results) == 1 else tuple(out)

@@ -409,6 +409,6 @@ class Contains:
     label, batch = labels.joined, "pointwise"
     samples = (
         ("%z = contains(%i, %xs)", True),
-        ("%z = contains(%toks, %xs)", [True, False]),
+        ("%z = contains(%toks, %toks)", [True, True]),
     )
     refusals = (("int, int", "vector or a set"),)

@@ -514,14 +514,18 @@ def check_vocab(a: Model, b: Model) -> None:
         )
 
 
-def shortest_context(models: Mapping[str, Model]) -> tuple[str, int] | None:
-    """The context length that all models of a program have, and what it is of, for messages: "the context length of `drafter`"
-    where another model's than the first one's is the shortest. None where no model has one."""
+def folder_of(model: Model) -> FolderPath | None:
+    """The folder or file that a model was loaded from, by its family; None for a model of another origin."""
+    at = FolderPath(model.family)
+    return at if at.is_absolute() else None  # another family's name may be that of a folder that is there
+
+
+def shortest_context(models: Mapping[str, Model]) -> str:
+    """What the shortest context length of a program's models is called in messages: "the context length of `drafter`" where it
+    is another model's than the first one's."""
     lengths = {name: model.context for name, model in models.items() if model.context is not None}
-    if not lengths:
-        return None
-    name = min(lengths, key=lambda one: lengths[one])  # of equals the first
-    return "the context length" + (f" of `{name}`" if name != next(iter(models)) else ""), lengths[name]
+    name = min(lengths, key=lambda one: lengths[one], default="")  # of equals the first
+    return "the context length" + (f" of `{name}`" if name and name != next(iter(models)) else "")
 
 
 def bounded_by(models: Iterable[Model]) -> str:

@@ -83,7 +83,7 @@ class NativeDecoder(TransformerDecoder):
         return _Layer(*sizes, *scales, *(None if norm is None else norm.data_ptr() for norm in norms), *products)
 
     def _prepared(self, mask: Tensor, count: int) -> Tensor:
-        return self._added_to_scores(mask)  # native layers share a row themselves
+        return mask if mask.is_floating_point() else torch.where(mask, *self._shown)  # native layers share a row themselves
 
     def _layers(
         self,

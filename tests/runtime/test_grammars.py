@@ -188,6 +188,12 @@ def test_an_expression_that_is_too_large_is_refused_soon(pattern: str) -> None:
         Grammar.regex(pattern).check()
 
 
+@pytest.mark.parametrize("pattern", ["(a?){3000}", "((a?){50}){50}"])
+def test_an_expression_with_too_many_readings_is_refused_soon(pattern: str) -> None:
+    with pytest.raises(DecError, match="too many ways"):
+        automaton_of(pattern, [b"a", b"b"], (), 2)
+
+
 def test_a_vocabulary_is_not_mistaken_for_one_that_is_gone() -> None:
     """Python gives the address of a tokenizer that was freed to the next one."""
     for turn in range(20):

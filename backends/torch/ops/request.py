@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from decgraph.backends.run import Stop
+from decgraph.backends.run import Stop, no_token
 from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
@@ -34,6 +35,8 @@ def ctx_get(m: Machine, ctx: Context, *n: int, field: str) -> object:
     if field == "length":
         return ctx.length
     if field == "token":
+        if not ctx.length:  # the run's tokens are those behind it, too
+            raise IndexError("tuple index out of range")
         return ctx.tokens[ctx.length - 1]
     first = max(0, ctx.length - max(0, int(n[0]))) if n else 0
     return np.array(ctx.tokens[first : ctx.length], dtype=np.int64)
@@ -92,6 +95,8 @@ def commit_tokens(m: Machine, x: object, tree: TorchTree | None) -> tuple[Sequen
         return [t for p in parts for t in p[0]], [u for p in parts for u in p[1]]
     else:
         tokens = ids_of(x)
+        if isinstance(x, TorchDraws | Mixed) and min(tokens, default=0) < 0:
+            raise no_token()
     return tokens, (-1,) * len(tokens)
 
 

@@ -22,6 +22,11 @@ from decgraph.ir.opdef import OpError
 from decgraph.ir.values import Op
 
 
+def nans_last(a: Tensor, worst: float = -np.inf) -> Tensor:
+    """Numbers [..., V] with those that are none as the worst, since that is how all are ordered (ir/data/numbers.py)."""
+    return torch.where(a.isnan(), worst, a) if a.is_floating_point() else a
+
+
 def best_tokens(a: Tensor, k: int) -> np.ndarray:
     """The k largest entries of each row [R, V], largest first, ties to the lowest index: int64[R, k] on the host."""
     n, size = a.shape
@@ -52,6 +57,8 @@ def topk(m: Machine, q: object, k: int) -> TorchDraws:
     by_logits = q.face in ("raw", "logits") and not isinstance(q.rows, TorchVectors)
     vectors = take(q.rows.constrained(), q.index) if by_logits else q.vector()
     q.rows.require_mass(q.index, q.face)
+    if isinstance(q.rows, TorchVectors):  # a program's own numbers
+        vectors = nans_last(vectors)
     tokens = best_tokens(vectors.reshape(-1, q.rows.size), int(k))
     shape = (*q.shape, tokens.shape[1])
     rows = q.index.repeat(shape[-1]).reshape(shape)
@@ -81,12 +88,13 @@ def arg(m: Machine, x: Vector, *by: object, fn: str, op: Op) -> object:
             ones = x.points()
             return int(ones) if ones is not None and ones.ndim == 0 else ones
         if on_device(x):
-            a = tensor_of(x)
+            a = nans_last(tensor_of(x), -np.inf if down else np.inf)
             if a.dtype == torch.bool:  # torch has no order of conditions
                 a = a.byte()
             got = first_argmax(a) if down else fetched(a.argmin(-1))
             return got if got.ndim else int(got)
         a = array(x)
+        a = np.where(np.isnan(a), -np.inf if down else np.inf, a) if a.dtype.kind == "f" else a
         out = a.argmax(-1) if down else a.argmin(-1)
         return out if np.ndim(out) else int(out)
     keys = keys_of(by)

@@ -13,7 +13,7 @@ from decgraph.backends.torch.draws import Mixed, TorchDraws, joined
 from decgraph.backends.torch.lowering import lowering, on_host, planned
 from decgraph.backends.torch.ops.vectors import elements, on_device, plain, stacked, vector
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.rows import TorchDist, TorchVectors, Where, ids_on, locate
+from decgraph.backends.torch.rows import TorchDist, TorchVectors, Where, ids_on, locate, on_one_device
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchPath
@@ -110,9 +110,9 @@ def concat(m: Machine, a: object, b: object, *, op: Op) -> object:
         flat = [x.pick(np.s_[None]) if x.index.ndim == 0 else x for x in (a, b)]
         if a.rows is b.rows and a.face == b.face:
             return TorchDist(a.rows, np.concatenate([x.index for x in flat]), a.face)
-        return TorchDist.all(TorchVectors(torch.cat([x.vector() for x in flat]), m.request))
+        return TorchDist.all(TorchVectors(torch.cat(on_one_device([x.vector() for x in flat])), m.request))
     if on_device(a) or on_device(b):
-        va, vb = vector(a), vector(b)
+        va, vb = on_one_device([vector(a), vector(b)])
         return torch.cat([x if x.ndim == max(va.ndim, vb.ndim) else x[None] for x in (va, vb)])
     arrays = [np.atleast_1d(array(x)) for x in (a, b)]
     if 0 in (len(arrays[0]), len(arrays[1])) and arrays[0].ndim != arrays[1].ndim:

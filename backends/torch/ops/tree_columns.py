@@ -101,8 +101,6 @@ def get(m: Machine, t: TorchTree, *, column: str, op: Op) -> object:
             return joined([root, t.draws(np.arange(1, len(t)))]) if len(t) > 1 else Mixed([root])
         if len(t) == 1:
             return TorchDist.all(TorchVectors(None, m.request, ones=np.array([last]), size=m.vocab_size))
-        import torch
-
         laws = [d.law(m.request, m.vocab_size) for d in (root, *(t.draw(n) for n in range(1, len(t))))]
         return TorchDist.all(TorchVectors(torch.stack(on_one_device([d.vector() for d in laws])), m.request))
     values = t.columns.get(c, [None] * len(t))
@@ -122,7 +120,7 @@ def put(m: Machine, t: TorchTree, ns: object, values: object, *, column: str) ->
     ids = np.ravel(np.asarray(ns, dtype=np.int64))
     each = column_of(values, len(ids), np.arange(len(ids)))
     if column == "logprob":
-        logprob = t.logprob.copy()
+        logprob = t.logprobs().copy()  # computed before: those of nodes below stay what they are
         logprob[ids] = [real(v) for v in each]
         tree = replace(t, logprob=logprob)
         m.now(tree)

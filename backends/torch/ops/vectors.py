@@ -14,7 +14,7 @@ from decgraph.backends.torch.draws import Mixed, TorchDraws, joined
 from decgraph.backends.torch.lowering import lowering, on_host, planned
 from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.rows import Sparse, TorchDist, TorchVectors
+from decgraph.backends.torch.rows import Sparse, TorchDist, TorchVectors, on_one_device
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchPath, objects
@@ -204,14 +204,14 @@ def stacked(m: Machine, items: Sequence[object]) -> object:
         first = items[0]
         if all(x.rows is first.rows and x.face == first.face for x in items):
             return TorchDist(first.rows, np.stack([x.index for x in items]), first.face)
-        probs = torch.stack([x.vector() for x in items])
+        probs = torch.stack(on_one_device([x.vector() for x in items]))
         shape = tuple(probs.shape[:-1])
         flat = probs.reshape(-1, probs.shape[-1])
         return TorchDist(TorchVectors(flat, m.request), np.arange(len(flat)).reshape(shape))
     if every(items, TorchDraws) and not any(x.shape for x in items):
         return joined(items)
     if any(isinstance(x, Tensor) for x in items):
-        return torch.stack([vector(x) for x in items])
+        return torch.stack(on_one_device([vector(x) for x in items]))
     if all(isinstance(x, bool | int | float | np.generic | np.ndarray | TorchDraws | Mixed) for x in items):
         return np.stack([array(x) for x in items])
     return objects(items)

@@ -327,7 +327,8 @@ class TransformerDecoder(LayeredForward):
         if not self.ropes:
             return {}
         if not self.gathers:  # looked up: a small model's step is some hundred operations
-            self._grow(int(positions.max()) + 1)
+            if (reach := int(positions.max()) + 1) > self._reach:
+                self._grow(reach)
             at, size = positions.reshape(-1), positions.shape
             rotations: dict[str, Rotation] = {}
             for name, tables in self._tables.items():
@@ -351,10 +352,9 @@ class TransformerDecoder(LayeredForward):
         return *rotation, (1 + rate * (1 + positions // length).to(self.wide).log())[..., None, None].to(self.dtype)
 
     def _grow(self, reach: int) -> None:
-        if reach > self._reach:
-            self._reach = max(reach, 2 * self._reach, 512)
-            at = torch.arange(self._reach)
-            self._tables = {name: self._rotation(name, at) for name in self.ropes}
+        self._reach = max(reach, 2 * self._reach, 512)
+        at = torch.arange(self._reach)
+        self._tables = {name: self._rotation(name, at) for name in self.ropes}
 
     def _prepared(self, mask: Tensor, count: int) -> Tensor:
         """A mask [B, 1, T, S] as numbers to add to scores, with a row for each query that shares a head of keys."""

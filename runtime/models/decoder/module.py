@@ -436,8 +436,9 @@ class ModuleDecoder(LayeredForward):
         cache = Written(keys, values, write, found.at, given, found.kinds, reuses=not self.encoder)
         cache.works = Works(works) if works else None
         inputs: dict[str, object] = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
-        # A part of the layers may have fewer kinds than the config names.
-        shown = {kind: given.get(kind, given[found.kinds[0]]) for kind in self._types} if found.kinds else {}
+        # A part of the layers may have fewer kinds than the config names, or no attention at all.
+        other = given[found.kinds[0]] if found.kinds else self._prepared(None, found, blank)
+        shown = {kind: given.get(kind, other) for kind in self._types}
         tapped: dict[int, Tensor] = {}
         with attending(self.config, cache), self._noting(self.part.taps, tapped):
             out = self.base(**inputs, **self._given(cache, positions, shown))

@@ -158,7 +158,7 @@ def test_what_holds_of_a_sequence_alone_is_refuted_in_a_batch(own: str, fn: str,
     """Alone a fold is the sequence's own number, so that this program is the target."""
     file = tmp_path / "biased.dec"
     file.write_text(WRONG.format(claim="refines autoregressive(target)", own=own, fn=fn))
-    assert decgraph.load(str(file)).check(models=12, mutants=False, seconds=20).verdict == "refuted"
+    assert decgraph.load(str(file)).check(models=12, mutants=False, seconds=200).verdict == "refuted"
     file.write_text(WRONG.format(claim="refines autoregressive(target)", own=own, fn=fn).replace("all_ != own", "no"))
     assert decgraph.load(str(file)).check(models=1, mutants=False, seconds=0.5).verdict != "refuted"
 
