@@ -158,7 +158,7 @@ class StateMachine:
         return found != any(str(kind) == "NEGATE" for kind, _ in value)
 
     def closed(self, places: Collection[int]) -> frozenset[int]:
-        """The places, and all that empty moves reach from them."""
+        """The places, and all that empty moves reach from them. Raises DecError beyond `VISITS`."""
         found, queue = set(places), list(places)
         while queue:
             for p in self.empty[queue.pop()]:
