@@ -24,16 +24,23 @@ from decgraph.check.probes import probed
 from decgraph.check.reachable_states import from_reached_states
 from decgraph.check.settings import Group, groups, restricted
 from decgraph.check.unseen_outcomes import harmless, searched
-from decgraph.check.verdicts import FOR_ALL, Proof, proof_of
+from decgraph.check.verdicts import FOR_ALL, NORMALISED, Proof, proof_of
 from decgraph.check.worlds import narrow, world
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Module
+from decgraph.ir.walk import functions_of
 from decgraph.runtime.arguments import Externs, ParamValue
 
 Progress = Callable[[str, int, int], None]
 CROSS_CHECK, CROSS_RUNS = 12, 200
 """Worlds in which a claim with a derivation is compared, and runs of each: they show errors of programs, and ours."""
 NOT_SOUGHT = "none was looked for"
+
+
+def _shapes_logarithms(module: Module) -> bool:
+    """Whether a program may give logarithms of unshaped probabilities to `warp`."""
+    opcodes = {(op.opcode, op.attrs.get("face")) for f in functions_of(module) for op in f.body.walk()}
+    return ("face", "raw") in opcodes and ("warp", None) in opcodes
 
 
 @dataclass
@@ -114,7 +121,8 @@ class Report:
     def reach(self) -> str:
         """How far the verdict goes, in a line."""
         if self.verdict == "proved":
-            return FOR_ALL + ("" if all(p.ends for p in self.proofs) else "; errors: not derived")
+            premise = NORMALISED if self.module is not None and _shapes_logarithms(self.module) else ""
+            return FOR_ALL + premise + ("" if all(p.ends for p in self.proofs) else "; errors: not derived")
         bounds = self.tried.bounds()
         return f"in {self.models} world{'s' * (self.models != 1)}{': ' if bounds else ''}{bounds}"
 

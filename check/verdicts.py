@@ -19,6 +19,8 @@ Least = Literal["proved", "holds"]
 """What may be required of a claim: a derivation, or no counterexample."""
 SUFFICES: Mapping[str, tuple[str, ...]] = {"proved": ("proved",), "holds": ("proved", "holds")}
 FOR_ALL = "for every vocabulary, model, context and request"
+NORMALISED = "; with a repetition penalty or processors: for models whose scores are log-probabilities"
+"""What a derivation rests on where `warp` shapes logarithms of probabilities in the place of scores (docs/checking.md)."""
 
 
 @dataclass(frozen=True)
@@ -74,4 +76,4 @@ def proof_of(module: Module, claim: Claim, faults: list[str]) -> Proof:
     return Proof(claim.text, line=found.line, why=found.why)
 
 
-__all__ = ["FOR_ALL", "Least", "Proof", "SUFFICES", "proof_of"]
+__all__ = ["FOR_ALL", "NORMALISED", "Least", "Proof", "SUFFICES", "proof_of"]

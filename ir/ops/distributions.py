@@ -162,11 +162,12 @@ class Warp:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """The request's shaping of a model's own scores, at its own place, is the model's distribution."""
+        """The request's shaping of a model's own scores, at its own place, is the model's distribution. That of its
+        probabilities is not: a repetition penalty looks at scores, which need not be normalised."""
         scores, *at = op.operands
         row, place = k.of(scores), k.of(at[0]) if at else facts.Context(k.version)
-        own = isinstance(row, facts.Row) and (row.face == "logits" or row.face == "raw" and scores.type.elem == "dist")
-        if isinstance(row, facts.Row) and own and place == facts.Context(row.version):  # bare numbers are taken for scores
+        own = isinstance(row, facts.Row) and row.face == "logits"
+        if isinstance(row, facts.Row) and own and place == facts.Context(row.version):
             return facts.Row(row.model, row.version)
         return replace(row, face="mass") if facts.is_row(row, *facts.SCORES) else None
 

@@ -36,3 +36,16 @@ def test_what_is_false_is_not_derived(path: Path) -> None:
 @pytest.mark.parametrize("path", [path for path in WRONG if path.stem not in NO_WORLD], ids=lambda path: path.stem)
 def test_what_is_called_false_is_false(path: Path) -> None:
     assert decgraph.check(path, mutants=False, derive=False).verdict == "refuted"
+
+
+@pytest.mark.parametrize(("scores", "derived"), [(".logits", True), (".raw", False)])
+def test_probabilities_are_no_scores(scores: str, derived: bool) -> None:
+    """A repetition penalty shapes them differently where a model's scores are not normalised. Exact worlds have none such."""
+    text = f"""algorithm a(target: causal):
+    refines autoregressive(target) in distribution
+    while not done:
+        x ~ warp(target(ctx){scores}, at = ctx)
+        commit x
+"""
+    module = decgraph.parse(text).module
+    assert isinstance(prove(module, module.entry.claims[0]), Open) is not derived
