@@ -51,6 +51,8 @@ TAKEN = (
     "counts(t.token[t.leaves])",
     "table[y]",
     "y in t.token[t.leaves]",
+    "y in [3, 4]",
+    "3 in prompt",
     "n in t.leaves",
     "t.token[n]",
     "t.leaves ++ t.leaves",
