@@ -25,7 +25,7 @@ def ended(result: decgraph.Result) -> None:
     assert result.error is None or isinstance(result.error, DecError)
 
 
-@pytest.mark.parametrize("value", OTHERS, ids=repr)
+@pytest.mark.parametrize("value", OTHERS, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("field", sorted(FIELDS))
 def test_arguments_of_a_run(field: str, value: Any) -> None:
     with contextlib.suppress(DecError):  # anything else fails
@@ -50,7 +50,7 @@ DOORS: dict[str, Callable[[Session, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("value", OTHERS, ids=repr)
+@pytest.mark.parametrize("value", OTHERS, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("door", DOORS)
 def test_things_in_the_place_of_a_prompt_or_a_program(door: str, value: Any, session: Session) -> None:
     with contextlib.suppress(DecError):
