@@ -215,7 +215,7 @@ def text_side(tokenizer: TokenizerLike | None) -> Tokenizing | None:
     if tokenizer is None:
         return None
     if not _is_fast(tokenizer):
-        if any(not hasattr(tokenizer, name) for name in ("encode", "decode", "detokenizer")):
+        if not (hasattr(tokenizer, "encode") or hasattr(tokenizer, "decode")):  # some programs read texts alone, or write them
             hint = "a folder with a tokenizer.json, or a fast tokenizer of transformers"
             raise DecError(f"a {type(tokenizer).__name__} is no tokenizer", hint=hint)
         return tokenizer

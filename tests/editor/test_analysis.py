@@ -57,7 +57,7 @@ def test_nothing_is_said_against_the_standard_library(paths: list[Path]) -> None
 def test_everything_wrong_is_said_at_its_line_and_nothing_that_follows_from_it() -> None:
     found = Analyser().analyse(WRONG, "wrong.dec")
     assert [(d.span.line, d.code) for d in found.diagnostics] == [
-        (1, "E230"), (1, "E370"), (2, "E370"), (5, "E230"), (7, "E230"), (9, "E230"), (13, "E022"), (15, "E008"),
+        (1, "E230"), (1, "E370"), (2, "E230"), (5, "E230"), (7, "E230"), (9, "E230"), (13, "E022"), (15, "E008"),
     ]  # fmt: skip
 
 
