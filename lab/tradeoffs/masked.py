@@ -247,7 +247,7 @@ def reads(session: Any, into: Counter[str]) -> Iterator[None]:
                     seen: float = call.cells.shape[-1]
                 else:
                     computed = set(map(int, fresh))
-                    kept = (computed | set(map(int, given.layer(n).positions)) for n in range(layers))
+                    kept = (computed | set(map(int, given[n].positions)) for n in range(layers))
                     seen = sum(map(len, kept)) / layers
                 into["kv"] += max(1, canvases) * seen
             return outputs
