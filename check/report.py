@@ -39,8 +39,10 @@ NOT_SOUGHT = "none was looked for"
 
 def _shapes_logarithms(module: Module) -> bool:
     """Whether a program may give logarithms of unshaped probabilities to `warp`."""
-    opcodes = {(op.opcode, op.attrs.get("face")) for f in functions_of(module) for op in f.body.walk()}
-    return ("face", "raw") in opcodes and ("warp", None) in opcodes
+    ops = [op for f in functions_of(module) for op in f.body.walk()]
+    raw = {op.result for op in ops if op.opcode == "face" and op.attrs["face"] == "raw"}
+    logs = any(op.attrs.get("fn") == "log" and op.operands[0] in raw for op in ops)
+    return logs and any(op.opcode == "warp" for op in ops)
 
 
 @dataclass

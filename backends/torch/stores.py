@@ -73,9 +73,9 @@ def ids_of(x: object) -> tuple[int, ...]:
     if isinstance(x, TorchDraws | Mixed):
         return tuple(x.tokens.reshape(-1).tolist())
     ids = np.ravel(np.asarray(x))
-    return tuple(
-        (ids if ids.dtype == object else ids.astype(np.int64, copy=False)).tolist()
-    )  # objects: with places of no token
+    if ids.dtype != object:  # as objects they are with places that have no token
+        ids = ids.astype(np.int64, copy=False)
+    return tuple(ids.tolist())
 
 
 def last_of(x: object, depth: int) -> Sequence[int]:
