@@ -58,6 +58,13 @@ class Algorithm:
         return self.function.name
 
     @property
+    def spec(self) -> str:
+        """What `load` finds it by: its name in the standard library, or its path. `path` is for messages: that of a program of
+        the standard library is no file of the folder that one is in."""
+        shipped = self.path == f"stdlib/{self.name}.dec" and self.name in stdlib.names() and self.text == stdlib.text(self.name)
+        return self.name if shipped else self.path
+
+    @property
     def doc(self) -> str:
         return self.function.doc
 
