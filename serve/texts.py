@@ -23,7 +23,7 @@ class GrowingText:
 
     The text ends before the stop string that is complete first, and of those that are complete together before the one that
     begins first, as the stop machine ends the run (runtime/stop.py); with `whole` after it. Tokens that end a text (eos) add
-    none. Special tokens are not shown, and a stop string may spell them; those in `special` are shown as they are spelled there.
+    none. Special tokens are not shown, and a stop string may spell them; those in `special` are shown as spelled there.
     """
 
     def __init__(

@@ -158,7 +158,7 @@ _BARE_PYTHON = re.compile(rf"{_BARE.pattern}|\[\s*[^\W\d][\w.]*\s*(?:$|\()")
 
 @dataclass
 class Part:
-    """A part of an answer: "reasoning", "content" or "call". text: of a call its arguments. whole: whether the call has ended."""
+    """A part of an answer: "reasoning", "content" or "call". text: of a call, the arguments. whole: whether it has ended."""
 
     kind: str
     text: str
@@ -482,7 +482,7 @@ SPACED = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "
 
 def grammar_of(format: Format, tools: Sequence[Tool], *, parallel: bool, special: Mapping[str, int], answer: str = "") -> str:
     """A Lark grammar, in llguidance's dialect, of one call of one of the tools or more. special: spellings of special tokens
-    and their ids. answer: a JSON schema of texts that are answers too. Raises DecError for a format whose arguments are not JSON."""
+    and their ids. answer: a JSON schema of texts that are answers too. Raises DecError where arguments are not JSON."""
     if format.style in ("tags", "python"):
         raise DecError(
             f"calls of this model ({format.name}) are not JSON, and cannot be bound to a schema",
