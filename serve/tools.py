@@ -246,10 +246,9 @@ class Reader:
         if self._place != "content" and not self._rest[:end].strip():
             if found is None:
                 return False
-            self._rest, end = self._rest[end:], 0  # blanks before a call
-        if end or found is None:
+        elif end or found is None:
             return self._show(end)
-        return self._message(last) if self._channels else self._attempt(0, last)
+        return self._message(end, last) if self._channels else self._attempt(end, last)
 
     def _begin(self, last: bool) -> bool | None:
         """What may stand only at the beginning, or behind thoughts or a call; None where that is something else."""
@@ -273,7 +272,7 @@ class Reader:
             if not last and partial(rest, THOUGHTS) == len(rest):
                 return False
             if self._channels and self._rest.startswith(" to=") and _HEADER.match(self._rest):
-                return self._message(last)
+                return self._message(0, last)
             if self._channels and not last and " to=".startswith(self._rest[:4]) and "<|message|>" not in self._rest:
                 return False
         if not self._bare or rest[0] not in "{[" or self._marks.match(rest) or partial(rest, self._partial) == len(rest) > 1:
@@ -309,9 +308,9 @@ class Reader:
             self._rest, self._closing, self._place = after, None, "thought"
         return found is not None
 
-    def _message(self, last: bool) -> bool:
+    def _message(self, at: int, last: bool) -> bool:
         """Read the head of a message of harmony, or the mark of its end."""
-        text = self._rest
+        text = self._rest = self._rest[at:]
         found, mark = _HEADER.match(text), self._marks.match(text)
         if found is None:
             if mark and mark[0] in CHANNELS[-3:]:
