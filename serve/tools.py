@@ -507,7 +507,8 @@ def grammar_of(format: Format, tools: Sequence[Tool], *, parallel: bool, special
         one = f"{write(format.begin)} %json {json.dumps({**shape, **_definitions(schemas), **SPACED})} {write(format.end)}"
     many = parallel and format.style != "list"
     rest = f" ({write(format.between)} call)*" if many else ""
-    start = f"start: answer | calls\nanswer: %json {answer}\n" if answer else "start: calls\n"
+    alike = json.dumps({**json.loads(answer), **SPACED}) if answer else ""  # blanks as in calls, which may begin as it does
+    start = f"start: answer | calls\nanswer: %json {alike}\n" if answer else "start: calls\n"
     return f"{start}calls: {write(format.open)} call{rest} {write(format.close)}\ncall: {one}\n"
 
 
