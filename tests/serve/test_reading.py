@@ -117,7 +117,7 @@ def clear(name: str, calls: Calls) -> bool:
     """Whether no argument can be taken for another: texts between tags are not escaped."""
     if format_named(name).style != "tags":
         return True
-    texts = [v for _, given in calls for v in given.values() if isinstance(v, str)]
+    texts = [tagged(v) for _, given in calls for v in given.values()]
     return not any("<" in one or ">" in one for one in texts)
 
 
