@@ -94,7 +94,7 @@ def members_of(text: str, at: int) -> tuple[Members, int]:
     if not isinstance(value, dict):
         raise ValueError("no object")
     members: Members = {}
-    at = blank(text, at + 1)
+    at = blank(text, blank(text, at) + 1)
     while not text.startswith("}", at):
         key, at = value_of(text, at)
         begin = blank(text, blank(text, at) + 1)
@@ -108,28 +108,23 @@ def members_of(text: str, at: int) -> tuple[Members, int]:
 def tagged(text: str, at: int, tags: Tags, schema: Mapping[str, Any]) -> tuple[str, int]:
     """The arguments, as JSON, of a call that has a tag for each, and where it ends. Raises ValueError for what is none.
 
-    An argument ends at the tag that matches its own where another one follows, or the end of the call: it may have such tags.
+    An argument ends at the first tag behind which another one begins, or the call ends. One that has the beginning of another
+    in it may have its end as well: that is no call.
     """
     written: dict[str, str] = {}
-    kinds, either = object_of(schema.get("properties")), any_of((tags.opened, tags.closed))
+    kinds, closed = object_of(schema.get("properties")), re.compile(re.escape(tags.closed) + r"\s*")
     while not (found := tags.end.match(text, at)):
         key = tags.key.match(text, at)
-        if key is None or (name := key[1].strip()) in written:
+        begin = key.end() if key else at
+        follows = (
+            tag for tag in closed.finditer(text, begin) if any(one.match(text, tag.end()) for one in (tags.key, tags.end))
+        )
+        end = next(follows, None)
+        body = text[begin : end.start()] if end else tags.opened
+        if key is None or end is None or tags.opened in body or (name := key[1].strip()) in written:
             raise ValueError("no argument")
-        depth, end = 0, None
-        for tag in either.finditer(text, key.end()):
-            after = blank(text, tag.end())
-            if tag[0] == tags.opened:
-                depth += 1
-            elif depth:
-                depth -= 1
-            elif tags.key.match(text, after) or tags.end.match(text, after):
-                end, at = tag.start(), after
-                break
-        if end is None:
-            raise ValueError("no end")
-        body = text[key.end() : end]
         written[name] = _argument(body.removesuffix("\n") if tags.lines else body, _types(kinds.get(name), schema))
+        at = end.end()
     return "{" + ", ".join(f"{json.dumps(key)}: {value}" for key, value in written.items()) + "}", found.end()
 
 

@@ -13,20 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from decgraph.errors import DecError
-from decgraph.serve.arguments import (
-    BROKEN,
-    Members,
-    Nesting,
-    Tags,
-    any_of,
-    blank,
-    members_of,
-    object_of,
-    partial,
-    spaced,
-    tagged,
-    value_of,
-)
+from decgraph.serve import arguments as read
 from decgraph.serve.wire import Tool
 
 Call = tuple[str, str]
@@ -55,7 +42,7 @@ class Format:
     keys: tuple[str, str] = ("name", "arguments")
     more: tuple[str, ...] = ()
     """Other texts that calls begin with."""
-    tags: Tags = Tags(re.compile(""), re.compile(""), "", "", re.compile(""), False)
+    tags: read.Tags = read.Tags(re.compile(""), re.compile(""), "", "", re.compile(""), False)
 
     @property
     def marks_of_answers(self) -> str:
@@ -88,10 +75,11 @@ FORMATS = (
            keys=("tool_name", "parameters")),
     Format("granite", ("<|tool_call|>",), "list", open="<|tool_call|>"),
     Format("glm", ("<arg_key>",), "tags", begin="<tool_call>", end="</tool_call>",
-           tags=Tags(re.compile(r"<tool_call>\s*([\w.:-]+)\s*(?=<)"), re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>"),
-                     "<arg_value>", "</arg_value>", re.compile("</tool_call>"), False)),
+           tags=read.Tags(re.compile(r"<tool_call>\s*([\w.:-]+)\s*(?=<)"),
+                          re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>"),
+                          "<arg_value>", "</arg_value>", re.compile("</tool_call>"), False)),
     Format("qwen coder", ("<function=", "<parameter="), "tags", begin="<tool_call>", end="</tool_call>", more=("<function=",),
-           tags=Tags(re.compile(r"(?:<tool_call>\s*)?<function=([\w.:-]+)>\s*"), re.compile(r"<parameter=([^>\n]+)>\n?"),
+           tags=read.Tags(re.compile(r"(?:<tool_call>\s*)?<function=([\w.:-]+)>\s*"), re.compile(r"<parameter=([^>\n]+)>\n?"),
                      "<parameter=", "</parameter>", re.compile(r"</function>(?:\s*</tool_call>)?"), True)),
     Format("functionary", ("<function=",), "named", begin="<function=", middle=">", end="</function>", between="\n"),
     HERMES,
@@ -193,17 +181,17 @@ class Reader:
         self._rest, self._tried, self._sound = "", 0, False
         self._place = "thought" if thinking else "opening"  # or behind a "call", or in "content"
         self._closing = re.compile(re.escape(thinking)) if thinking else None
-        self._value: Nesting | None = None  # the JSON value that is being read
+        self._value: read.Nesting | None = None  # the JSON value that is being read
         self._apart = False  # whether what comes next is another message
         marks = CHANNELS if self._channels else format.starts if tools else ()
-        self._marks, self._hidden = any_of(marks), any_of(hidden)
+        self._marks, self._hidden = read.any_of(marks), read.any_of(hidden)
         self._partial = (*marks, *hidden)
         tails = CHANNELS[-3:] if self._channels else (format.end.strip(), format.close.strip(), format.between.strip())
         self._tails = tuple(filter(None, tails))
-        begins = "|".join(spaced(text) for text in sorted((format.begin.strip(), *format.more), key=len, reverse=True))
-        lead = rf"(?:{spaced(format.open.strip())}\s*)?(?:{begins})"
+        begins = "|".join(read.spaced(text) for text in sorted((format.begin.strip(), *format.more), key=len, reverse=True))
+        lead = rf"(?:{read.spaced(format.open.strip())}\s*)?(?:{begins})"
         self._lead = re.compile(rf"{lead}\s*")
-        self._named = re.compile(rf"{lead}([\w.:-]+?)\s*{spaced(format.middle).replace(':0', ':[0-9]+')}\s*")
+        self._named = re.compile(rf"{lead}([\w.:-]+?)\s*{read.spaced(format.middle).replace(':0', ':[0-9]+')}\s*")
         name, arguments = format.keys
         self._head = re.compile(rf'\{{\s*"{name}"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"{arguments}"\s*:\s*(?=\{{)')
         if format.style in ("named", "channels"):
@@ -242,7 +230,7 @@ class Reader:
         if self._place != "content" and (known := self._begin(last)) is not None:
             return known
         found = self._marks.search(self._rest)
-        end = found.start() if found else len(self._rest) - (0 if last else partial(self._rest, self._partial))
+        end = found.start() if found else len(self._rest) - (0 if last else read.partial(self._rest, self._partial))
         if self._place != "content" and not self._rest[:end].strip():
             if found is None:
                 return False
@@ -257,7 +245,7 @@ class Reader:
             if tail := next((tail for tail in self._tails if rest.startswith(tail)), ""):
                 self._rest = rest.removeprefix(tail)
                 return True
-            if partial(rest, self._tails) == len(rest):
+            if read.partial(rest, self._tails) == len(rest):
                 self._rest = "" if last else self._rest
                 return False
         if self._place == "thought":
@@ -269,18 +257,23 @@ class Reader:
                 self._rest, self._place = rest.removeprefix(mark), "thought"
                 self._closing = re.compile(re.escape(THOUGHTS[mark]))
                 return True
-            if not last and partial(rest, THOUGHTS) == len(rest):
+            if not last and read.partial(rest, THOUGHTS) == len(rest):
                 return False
             if self._channels and self._rest.startswith(" to=") and _HEADER.match(self._rest):
                 return self._message(0, last)
             if self._channels and not last and " to=".startswith(self._rest[:4]) and "<|message|>" not in self._rest:
                 return False
-        if not self._bare or rest[0] not in "{[" or self._marks.match(rest) or partial(rest, self._partial) == len(rest) > 1:
+        if (
+            not self._bare
+            or rest[0] not in "{["
+            or self._marks.match(rest)
+            or read.partial(rest, self._partial) == len(rest) > 1
+        ):
             return None
         blanks = len(self._rest) - len(rest)
         if (_BARE_PYTHON if self.format.style == "python" else _BARE).match(rest):
             return self._attempt(blanks, last)
-        self._value = Nesting()
+        self._value = read.Nesting()
         return self._show(blanks) or True
 
     def _show(self, end: int | None, kind: str = "content") -> bool:
@@ -301,7 +294,7 @@ class Reader:
         if self._place == "thought":
             self._rest = self._rest.lstrip()
         found, marks = self._closing.search(self._rest), CHANNELS if self._channels else tuple(THOUGHTS.values())
-        end = found.start() if found else len(self._rest) - (0 if last else partial(self._rest, marks))
+        end = found.start() if found else len(self._rest) - (0 if last else read.partial(self._rest, marks))
         after = self._rest[found.end() :] if found else ""
         self._show(len(self._rest[:end].rstrip()), "reasoning")
         if found or last:
@@ -347,7 +340,7 @@ class Reader:
             return False
         try:
             calls, end = self._calls(text, at, tried)
-        except BROKEN:
+        except read.BROKEN:
             if not last:
                 return False
             mark = self._tails[0] if self._tails else ""
@@ -363,55 +356,49 @@ class Reader:
     def _is_sound(self) -> bool:
         """Whether the rest is calls, and texts without the marks of one. Arguments between tags are not escaped: where these
         tags do not match, an argument may have them."""
-        text, at, tags = self._rest, 0, self.format.tags
-        stray = any_of((tags.opened, tags.closed, self.format.end, "</function>"))
+        text, at, stray = self._rest, 0, self.format.tags.closed
         while found := self._marks.search(text, at):
             try:
                 _, end = self._calls(text, found.start())
-            except BROKEN:
+            except read.BROKEN:
                 return False
-            if stray.search(text, at, found.start()):
+            if stray in text[at : found.start()]:
                 return False
             at = end
-            if tail := re.compile(rf"\s*{self.format.end}").match(text, at):
-                at = tail.end()
-        return not stray.search(text, at)
+        return stray not in text[at:]
 
     def _calls(self, text: str, at: int, tried: int = 0) -> tuple[list[Call], int]:
         """The calls that begin there, none where one is of no function that was offered, and where they end. Raises one of
         `BROKEN` for what is no call, or not whole. tried: up to where their end has been looked for."""
-        if self._channels and (found := _HEADER.match(text, at)) and (recipient := _RECIPIENT.search(found[0])):
-            begin = blank(text, found.end())
-            _, end = members_of(text, begin)
-            return [(recipient[1], text[begin:end])], end
-        if self.format.style == "named" and (found := self._named.match(text, at)):
-            _, end = members_of(text, found.end())
-            return [(found[1], text[found.end() : end])] * (found[1] in self.schemas), end
-        if self.format.style == "tags" and (found := self.format.tags.call.match(text, at)):
+        style = self.format.style
+        head = _HEADER if style == "channels" else self._named
+        if style in ("channels", "named") and (found := head.match(text, at)):
+            named = _RECIPIENT.search(found[0]) if style == "channels" else found
+            if named is not None:
+                _, end = read.members_of(text, found.end())
+                return [(named[1], text[found.end() : end].strip())] * (named[1] in self.schemas), end
+        if style == "tags" and (found := self.format.tags.call.match(text, at)):
             name = found[1]
-            arguments, end = tagged(text, found.end(), self.format.tags, self.schemas.get(name, {}))
+            arguments, end = read.tagged(text, found.end(), self.format.tags, self.schemas.get(name, {}))
             return [(name, arguments)] * (name in self.schemas), end
         lead = self._lead.match(text, at)
         begin = lead.end() if lead else at
-        if self.format.style == "python" and not re.match(r"\[?\s*\{", text[begin:]):
+        if style == "python" and not re.match(r"\[?\s*\{", text[begin:]):
             return self._python(text, begin, tried)
-        bare, calls, many = begin == at, list[Call | None](), text.startswith("[", begin)
-        while not calls or many:
-            members, end = members_of(text, blank(text, begin + many if not calls else begin))
-            calls.append(self._call(text, members, bare))
-            begin = blank(text, end)
-            if many and text.startswith("]", begin):
-                end = begin + 1
-                break
-            if many and not text.startswith(",", begin):
-                raise ValueError("no list")
-            begin += many
-        return ([one for one in calls if one] if all(calls) else []), end
+        calls, many = list[Call | None](), text.startswith("[", begin)
+        end = begin + many
+        while not calls or many and text.startswith(",", end):
+            members, end = read.members_of(text, end + bool(calls))
+            calls.append(self._call(text, members, begin == at))
+            end = read.blank(text, end) if many else end
+        if many and not text.startswith("]", end):
+            raise ValueError("no list")
+        return ([one for one in calls if one] if all(calls) else []), end + many
 
-    def _call(self, text: str, members: Members, bare: bool) -> Call | None:
+    def _call(self, text: str, members: read.Members, bare: bool) -> Call | None:
         """The call that a JSON object is, if it is one."""
         if "function" in members and isinstance(members["function"][2], dict):
-            members, _ = members_of(text, members["function"][0])
+            members, _ = read.members_of(text, members["function"][0])
         words, keys = self.format.keys
         name = next((members[key][2] for key in (words, "name", "function") if key in members), None)
         begin, end, value = next((members[key] for key in (keys, "arguments", "parameters") if key in members), (0, 0, None))
@@ -419,7 +406,7 @@ class Reader:
         if not end and not bare:
             value, written = {}, "{}"
         if isinstance(value, str):
-            written, value = value, value_of(value, 0)[0]
+            written, value = value, read.value_of(value, 0)[0]
         known = isinstance(name, str) and name in self.schemas and isinstance(value, dict)
         return (str(name), written) if known and not (bare and members.keys() - _KEYS) else None
 
@@ -441,7 +428,7 @@ class Reader:
         if not isinstance(call, ast.Call) or (name := ast.unparse(call.func)) not in self.schemas:
             return None
         named = [(word.arg or "", word.value) for word in call.keywords]
-        order = list(object_of(self.schemas[name].get("properties")))
+        order = list(read.object_of(self.schemas[name].get("properties")))
         pairs = [*zip(order, call.args, strict=False), *named]
         keys = [key for key, _ in pairs]
         if len(call.args) > len(order) or "" in keys or len(set(keys)) < len(keys):
@@ -458,7 +445,7 @@ class Reader:
             if (found := self._head.search(self._rest)) is None:
                 return False
             self.parts.append(Part("call", "", json.loads(f'"{found[1]}"'), whole=False))
-            self._rest, self._value = self._rest[found.end() :], Nesting()
+            self._rest, self._value = self._rest[found.end() :], read.Nesting()
         end, part = self._value.end(self._rest), self.parts[-1]
         part.text += self._rest[:end]
         self._rest = self._rest[end:] if end is not None else ""
@@ -515,7 +502,7 @@ def grammar_of(format: Format, tools: Sequence[Tool], *, parallel: bool, special
 def _definitions(schemas: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     """The definitions that schemas refer to from their roots, which are no roots any more."""
     found = {
-        word: {k: v for _, schema in schemas for k, v in object_of(schema.get(word)).items()}
+        word: {k: v for _, schema in schemas for k, v in read.object_of(schema.get(word)).items()}
         for word in ("$defs", "definitions")
     }
     return {word: made for word, made in found.items() if made}

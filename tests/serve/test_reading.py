@@ -137,10 +137,10 @@ def test_calls_of_any_arguments(name: str, data: st.DataObject) -> None:
     assert divided(format_named(name), text, data.draw(SIZES)) == whole
     reasoning, content, found = whole
     read = [(called, json.loads(arguments)) for called, arguments in found]
-    if clear(name, calls) or found:
+    if clear(name, calls):
         assert (reasoning, content) == ("", "") and read == calls
-    else:
-        assert content == text
+    else:  # content, or the other calls that are written so
+        assert content == text or RENDERED[name](read).split() == text.split()
     nobody = Tool.model_validate({"type": "function", "function": {"name": "nobody"}})
     assert divided(format_named(name), text, tools=[nobody])[2] == []
 
