@@ -68,6 +68,7 @@ class Answer:
             self.reader.feed(text)
             if self.result is not None:
                 self.reader.finish()
+                self.parts += [] if self.parts else [Part("content", "")]
         if self.generation.shown.logprobs and self.result is None:
             return []
         shown, self._shown = self._shown, [len(part.text) for part in self.parts]

@@ -154,7 +154,6 @@ class ResponseWriter(AnswerWriter):
         self.id = f"resp_{secrets.token_hex(16)}"
         self.body = body
         self._number = 0
-        self._empty = Piece("content", "")  # the message of an answer without any part
 
     def whole(self, answers: Sequence[Answer]) -> dict[str, Any]:
         """The response."""
@@ -182,7 +181,7 @@ class ResponseWriter(AnswerWriter):
             "instructions": body.instructions,
             "metadata": {},
             "model": self.generation.model,
-            "output": [] if answer.result is None else self._items(answer),
+            "output": [] if answer.result is None else [self._item(answer, part) for part in answer.parts],
             "previous_response_id": None,
             "store": False,
             "temperature": float(request.temperature),
@@ -195,16 +194,9 @@ class ResponseWriter(AnswerWriter):
             "decgraph": [] if answer.result is None else [told(answer)],
         }
 
-    def _items(self, answer: Answer) -> list[dict[str, Any]]:
-        """What an answer that has ended is made of."""
-        parts = answer.parts or [self._empty]
-        return [self._item(answer, part) for part in parts]
-
     def _item(self, answer: Answer, part: Piece, *, begins: bool = False) -> dict[str, Any]:
         """A part of an answer; without its text as it begins."""
-        kind, prefix = {"reasoning": ("reasoning", "rs"), "content": ("message", "msg"), "call": ("function_call", "fc")}[
-            part.kind
-        ]
+        kind, prefix = _ITEMS[part.kind]
         status = "in_progress" if begins else "completed" if part.whole else "incomplete"
         item: dict[str, Any] = {"type": kind, "id": f"{prefix}_{part.id}", "status": status}
         if kind == "function_call":
@@ -230,15 +222,12 @@ class ResponseWriter(AnswerWriter):
             yield self._event(f"response.{kind}", response=self.whole(answers))
 
     def grown(self, answers: Sequence[Answer], answer: Answer, news: Sequence[Growth]) -> Iterator[bytes]:
-        if answer.result is not None and not answer.parts:
-            news = [Growth(0, self._empty, "", True)]
         for one in news:
             if one.first and one.number:  # a part ends where the next one begins
                 yield from self._done(answer, one.number - 1, answer.parts[one.number - 1])
             yield from self._more_of(answer, one)
         if answer.result is not None:
-            parts = answer.parts or [self._empty]
-            yield from self._done(answer, len(parts) - 1, parts[-1])
+            yield from self._done(answer, len(answer.parts) - 1, answer.parts[-1])
             whole = self.whole(answers)
             yield self._event(f"response.{whole['status']}", response=whole)
 
