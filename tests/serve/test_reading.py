@@ -53,7 +53,8 @@ RENDERED: dict[str, Callable[[Calls], str]] = {
     "xlam": lambda calls: f"[{', '.join(usual(calls))}]",
     "functionary": lambda calls: "\n".join(f"<function={name}>{given}</function>" for name, given in dumped(calls)),
     "deepseek": lambda calls: "<｜tool▁calls▁begin｜>" + "\n".join(
-        f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{given}\n```<｜tool▁call▁end｜>" for name, given in dumped(calls)
+        f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{given}\n```<｜tool▁call▁end｜>"
+        for name, given in dumped(calls)
     ) + "<｜tool▁calls▁end｜>",
     "deepseek 3.1": lambda calls: "<｜tool▁calls▁begin｜>" + "".join(
         f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{given}<｜tool▁call▁end｜>" for name, given in dumped(calls)
@@ -63,7 +64,8 @@ RENDERED: dict[str, Callable[[Calls], str]] = {
         for n, (name, given) in enumerate(dumped(calls))
     ) + "<|tool_calls_section_end|>",
     "harmony": lambda calls: "<|start|>assistant".join(
-        f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{given}<|call|>" for name, given in dumped(calls)
+        f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{given}<|call|>"
+        for name, given in dumped(calls)
     ),
     "qwen coder": lambda calls: "\n".join(
         f"<tool_call>\n<function={name}>\n" + "".join(f"<parameter={k}>\n{tagged(v)}\n</parameter>\n" for k, v in given.items())
@@ -80,15 +82,18 @@ RENDERED: dict[str, Callable[[Calls], str]] = {
         f"{name}({', '.join(f'{k}={v!r}' for k, v in given.items())})" for name, given in calls
     ) + "]",
 }  # fmt: skip
-MARKS = ["</function>", "</tool_call>", "<tool_call>", "<function=write>", "<parameter=text>", "</parameter>", "</arg_value>", "<arg_key>",
+MARKS = ["</function>", "</tool_call>", "<tool_call>", "<function=write>", "<parameter=text>", "</parameter>",
+         "</arg_value>", "<arg_key>",
          "<think>", "</think>", "[TOOL_CALLS]", "<|call|>", "<|message|>", "<|end|>", '{"name": "write", "arguments": {}}',
          "\\", '"', "'", "{", "}", "[", "]", "\n", "12345", "ü", "🙂", "\u2028", " "]  # fmt: skip
+PIECES = [" to=functions.write", "<|channel|>analysis", "<|start|>assistant", "<parameter=text>\n", "<function=write>\n",
+          "[write(", "text=", ")]", "[ARGS]"]  # fmt: skip
 TEXTS = st.lists(st.one_of(st.sampled_from(MARKS), st.text(max_size=3)), max_size=6).map("".join)
 VALUES = st.fixed_dictionaries(
     {},
     optional={
         "text": TEXTS, "code": TEXTS, "zip": TEXTS, "place": TEXTS, "days": st.integers(-(10**30), 10**30),
-        "more": st.lists(st.one_of(TEXTS, st.booleans(), st.none(), st.floats(allow_nan=False, allow_infinity=False)), max_size=3),
+        "more": st.lists(st.one_of(TEXTS, st.booleans(), st.none(), st.floats(-9, 9)), max_size=3),
     },
 )  # fmt: skip
 SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=20)
@@ -164,8 +169,7 @@ def test_a_cut_leaves_whole_calls_and_content(name: str, data: st.DataObject) ->
 
 @pytest.mark.parametrize("name", RENDERED)
 @settings(max_examples=examples(100), deadline=None)
-@given(st.lists(st.one_of(st.sampled_from(MARKS), st.sampled_from([" to=functions.write", "<|channel|>analysis", "<|start|>assistant",
-       "<parameter=text>\n", "<function=write>\n", "[write(", "text=", ")]", "[ARGS]"]), TEXTS), max_size=9).map("".join), SIZES)  # fmt: skip
+@given(st.lists(st.one_of(st.sampled_from([*MARKS, *PIECES]), TEXTS), max_size=9).map("".join), SIZES)
 def test_any_text_in_any_pieces(name: str, text: str, sizes: list[int]) -> None:
     whole = divided(format_named(name), text)
     assert divided(format_named(name), text, sizes) == whole
@@ -191,7 +195,8 @@ ANALYSIS, FINAL = "<|channel|>analysis<|message|>Hm.<|end|>", "<|start|>assistan
         (format_named("command"), "<|START_THINKING|>Hm.<|END_THINKING|>Yes.", "", ("Hm.", "Yes.", 0)),
         (HARMONY, ANALYSIS + FINAL, "", ("Hm.", "Yes.", 0)),
         (HARMONY, f"{ANALYSIS}<|start|>assistant{ANALYSIS}{FINAL}<|return|>", "", ("Hm.\nHm.", "Yes.", 0)),
-        (HARMONY, f"{ANALYSIS}<|start|>assistant to=functions.write<|channel|>commentary json<|message|>{{}}", "", ("Hm.", "", 1)),
+        (HARMONY, f"{ANALYSIS}<|start|>assistant to=functions.write<|channel|>commentary json<|message|>{{}}", "",
+         ("Hm.", "", 1)),
         (HARMONY, " to=functions.write<|channel|>commentary json<|message|>{}<|call|>", "", ("", "", 1)),
         (HARMONY, "<|channel|>analysis<|message|>functions.write {}<|end|>", "", ("functions.write {}", "", 0)),
         (HARMONY, "Yes.", "", ("", "Yes.", 0)),
@@ -212,7 +217,8 @@ def test_thoughts(format: Format, text: str, thinking: str, wanted: tuple[str, s
         ("hermes", '{"name": "Bingo", "age": 30}'),
         ("hermes", '{"name": "write", "age": 30}'),
         ("hermes", '<tool_call>\n{"name": "no", "arguments": {"file": {"name": "write", "arguments": {}}, "bio": "Bo'),
-        ("hermes", '<tool_call>\n{"name": "no", "arguments": {"file": {"name": "write", "arguments": {}}, "to": }}\n</tool_call>'),
+        ("hermes",
+         '<tool_call>\n{"name": "no", "arguments": {"file": {"name": "write", "arguments": {}}, "to": }}\n</tool_call>'),
         ("hermes", '<tool_call>\n{"name": "write", "arguments": {"days": NaN}}\n</tool_call>'),
         ("hermes", '<tool_call>\n{"name": "write", "arguments": {"days": 1e999}}\n</tool_call>'),
         ("hermes", '<tool_call>\n{"name": "write", "arguments": [1]}\n</tool_call>'),
