@@ -14,7 +14,7 @@ from decgraph.runtime.result import Result
 from decgraph.runtime.text import Tokenizer
 from decgraph.serve.generation import Generation
 from decgraph.serve.texts import GrowingText, TextPiece
-from decgraph.serve.tools import Part, Reader, content_of
+from decgraph.serve.tools import AnswerPart, Reader, content_of
 from decgraph.serve.worker import Job, Told
 from decgraph.version import __version__
 
@@ -22,11 +22,11 @@ FINISHED = {"limit": "length", "context": "length"}
 """`finish_reason` by why a run ended; "stop" for all other reasons."""
 
 
-class Growth(NamedTuple):
+class PartGrowth(NamedTuple):
     """What a part of an answer grew by. number: which part it is. first: whether it is new."""
 
     number: int
-    part: Part
+    part: AnswerPart
     text: str
     first: bool
 
@@ -52,11 +52,11 @@ class Answer:
                 thinking=generation.thinking,
                 bare=tools is not None and tools.bare,
             )
-        self.parts = self.reader.parts if self.reader is not None else [Part("content", "")]
+        self.parts = self.reader.parts if self.reader is not None else [AnswerPart("content", "")]
         self.result: Result | None = None
         self._shown: list[int] = []  # how much of each part
 
-    def grow(self, told: Told) -> list[Growth]:
+    def grow(self, told: Told) -> list[PartGrowth]:
         """News: what may be shown now. Log-probabilities are read when a run has ended, so with them an answer is one piece."""
         text = "" if self.generation.shown.scored else self.text.feed(told.tokens)
         if told.result is not None:
@@ -68,13 +68,13 @@ class Answer:
             self.reader.feed(text)
             if self.result is not None:
                 self.reader.finish()
-                self.parts += [] if self.parts else [Part("content", "")]
+                self.parts += [] if self.parts else [AnswerPart("content", "")]
         if self.generation.shown.logprobs and self.result is None:
             return []
         shown, self._shown = self._shown, [len(part.text) for part in self.parts]
         begun = [*shown, *[-1] * (len(self.parts) - len(shown))]
         return [
-            Growth(number, part, part.text[max(0, at) :], at < 0)
+            PartGrowth(number, part, part.text[max(0, at) :], at < 0)
             for number, (part, at) in enumerate(zip(self.parts, begun, strict=True))
             if len(part.text) > at and (part.text or self.reader is not None)
         ]
@@ -90,7 +90,7 @@ class Answer:
         return content_of(self.parts, "reasoning")
 
     @property
-    def calls(self) -> list[Part]:
+    def calls(self) -> list[AnswerPart]:
         """Its calls of tools."""
         return [part for part in self.parts if part.kind == "call"]
 
@@ -212,7 +212,7 @@ class AnswerWriter:
             elif answer.echo and not self.shown.logprobs:
                 yield self._chunk(answers, self._choice(answer, answer.echo))
 
-    def grown(self, answers: Sequence[Answer], answer: Answer, news: Sequence[Growth]) -> Iterator[bytes]:
+    def grown(self, answers: Sequence[Answer], answer: Answer, news: Sequence[PartGrowth]) -> Iterator[bytes]:
         """The events of an answer that grew, or ended."""
         logprobs = self.logprobs(answer)
         text = "".join(one.text for one in news if one.part.kind == "content")
@@ -298,7 +298,7 @@ class AnswerWriter:
             return "bytes:" + "".join(f"\\x{b:02x}" for b in data)
 
 
-def _call(part: Part) -> dict[str, Any]:
+def _call(part: AnswerPart) -> dict[str, Any]:
     """A call as OpenAI's clients read it."""
     return {"id": f"call_{part.id}", "type": "function", "function": {"name": part.name, "arguments": part.text}}
 

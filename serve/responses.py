@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from decgraph.serve.answers import Answer, AnswerWriter, Growth, event, told
+from decgraph.serve.answers import Answer, AnswerWriter, PartGrowth, event, told
 from decgraph.serve.generation import Generation
 from decgraph.serve.refusals import Refusal
-from decgraph.serve.tools import Part as Piece
+from decgraph.serve.tools import AnswerPart
 from decgraph.serve.wire import ChatRequest, Common, Name, Object, Part, Text, ToolFunction, _Strict
 
 
@@ -194,7 +194,7 @@ class ResponseWriter(AnswerWriter):
             "decgraph": [] if answer.result is None else [told(answer)],
         }
 
-    def _item(self, answer: Answer, part: Piece, *, begins: bool = False) -> dict[str, Any]:
+    def _item(self, answer: Answer, part: AnswerPart, *, begins: bool = False) -> dict[str, Any]:
         """A part of an answer; without its text as it begins."""
         kind, prefix = _ITEMS[part.kind]
         status = "in_progress" if begins else "completed" if part.whole else "incomplete"
@@ -204,7 +204,7 @@ class ResponseWriter(AnswerWriter):
         more: dict[str, Any] = {"role": "assistant"} if kind == "message" else {"summary": []}
         return {**item, **more, "content": [] if begins else [self._content(answer, part)]}
 
-    def _content(self, answer: Answer, part: Piece, *, begins: bool = False) -> dict[str, Any]:
+    def _content(self, answer: Answer, part: AnswerPart, *, begins: bool = False) -> dict[str, Any]:
         """The text of a part; log-probabilities stand in the first message."""
         text = "" if begins else part.text
         if part.kind == "reasoning":
@@ -221,7 +221,7 @@ class ResponseWriter(AnswerWriter):
         for kind in ("created", "in_progress"):
             yield self._event(f"response.{kind}", response=self.whole(answers))
 
-    def grown(self, answers: Sequence[Answer], answer: Answer, news: Sequence[Growth]) -> Iterator[bytes]:
+    def grown(self, answers: Sequence[Answer], answer: Answer, news: Sequence[PartGrowth]) -> Iterator[bytes]:
         for one in news:
             if one.first and one.number:  # a part ends where the next one begins
                 yield from self._done(answer, one.number - 1, answer.parts[one.number - 1])
@@ -231,7 +231,7 @@ class ResponseWriter(AnswerWriter):
             whole = self.whole(answers)
             yield self._event(f"response.{whole['status']}", response=whole)
 
-    def _more_of(self, answer: Answer, news: Growth) -> Iterator[bytes]:
+    def _more_of(self, answer: Answer, news: PartGrowth) -> Iterator[bytes]:
         """The events of a part that grew."""
         item, place = self._item(answer, news.part, begins=True), {"output_index": news.number}
         at = {"item_id": item["id"], **place, **({} if news.part.kind == "call" else {"content_index": 0})}
@@ -243,7 +243,7 @@ class ResponseWriter(AnswerWriter):
         if news.text:
             yield self._event(f"response.{_DELTAS[news.part.kind]}.delta", **at, delta=news.text, **rows)
 
-    def _done(self, answer: Answer, number: int, part: Piece) -> Iterator[bytes]:
+    def _done(self, answer: Answer, number: int, part: AnswerPart) -> Iterator[bytes]:
         """The events of a part that has ended."""
         item, place = self._item(answer, part), {"output_index": number}
         at = {"item_id": item["id"], **place}

@@ -10,7 +10,7 @@ from typing import Any
 
 from decgraph.errors import ConstraintError
 from decgraph.runtime.models.engine.kept import caching_engine
-from decgraph.serve.answers import Answer, AnswerWriter, Growth
+from decgraph.serve.answers import Answer, AnswerWriter, PartGrowth
 from decgraph.serve.catalogue import Catalogue
 from decgraph.serve.generation import Generation, Limits, detokenized, read_request, tokenized
 from decgraph.serve.metrics import Metrics
@@ -63,7 +63,7 @@ class Exchange:
         """Take news of one of its jobs."""
         self.news.put_nowait(told)
 
-    async def heard(self) -> AsyncIterator[tuple[Answer, list[Growth]]]:
+    async def heard(self) -> AsyncIterator[tuple[Answer, list[PartGrowth]]]:
         """Every answer that grew, and by what, until all have ended. Raises `Refusal` for the first one that fails."""
         left = len(self.answers)
         while left:

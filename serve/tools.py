@@ -145,7 +145,7 @@ _BARE_PYTHON = re.compile(rf"{_BARE.pattern}|\[\s*[^\W\d][\w.]*\s*(?:$|\()")
 
 
 @dataclass
-class Part:
+class AnswerPart:
     """A part of an answer: "reasoning", "content" or "call". text: of a call, the arguments. whole: whether it has ended."""
 
     kind: str
@@ -175,7 +175,7 @@ class Reader:
         thinking: str = "",
         bare: bool = True,
     ) -> None:
-        self.format, self.parts = format, list[Part]()
+        self.format, self.parts = format, list[AnswerPart]()
         self.schemas = {tool.function.name: tool.function.parameters or {} for tool in tools}
         self._forced, self._bare, self._channels = forced, bare and bool(tools), format.style == "channels"
         self._rest, self._tried, self._sound = "", 0, False
@@ -284,7 +284,7 @@ class Reader:
             if self.parts and self.parts[-1].kind == kind:
                 self.parts[-1].text += "\n" * self._apart + shown
             else:
-                self.parts.append(Part(kind, shown))
+                self.parts.append(AnswerPart(kind, shown))
             self._place, self._apart = "content", False
         return bool(text)
 
@@ -349,7 +349,7 @@ class Reader:
         self._tried = 0
         if not calls:
             return self._show(end)
-        self.parts += [Part("call", arguments, name) for name, arguments in calls]
+        self.parts += [AnswerPart("call", arguments, name) for name, arguments in calls]
         self._rest, self._place = text[end:], "call"
         return True
 
@@ -444,7 +444,7 @@ class Reader:
         if self._value is None:
             if (found := self._head.search(self._rest)) is None:
                 return False
-            self.parts.append(Part("call", "", json.loads(f'"{found[1]}"'), whole=False))
+            self.parts.append(AnswerPart("call", "", json.loads(f'"{found[1]}"'), whole=False))
             self._rest, self._value = self._rest[found.end() :], read.Nesting()
         end, part = self._value.end(self._rest), self.parts[-1]
         part.text += self._rest[:end]
@@ -457,7 +457,7 @@ class Reader:
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([^\s<]+)")
 
 
-def content_of(parts: Sequence[Part], kind: str = "content") -> str:
+def content_of(parts: Sequence[AnswerPart], kind: str = "content") -> str:
     """The text of the parts of a kind."""
     return "".join(part.text for part in parts if part.kind == kind)
 
