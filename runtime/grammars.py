@@ -6,11 +6,14 @@ so that a character of several tokens can be written. No step is forced: a text 
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
@@ -32,6 +35,10 @@ MOST_ITEMS = 50_000
 """The most continuations that a parser follows at once; a schema with 1,000 optional properties has 4,000."""
 LIMITS = {"max_items_in_row": MOST_ITEMS, "step_max_items": 10 * MOST_ITEMS, "max_lexer_states": 100_000, "verbose_errors": False}
 """What a grammar may cost, in llguidance's words: about 0.05 s of a step, and 200 MB. Its other limits are its own."""
+PARSERS = 256
+"""Most parsers that an automaton keeps, one for each of its last states."""
+MULTIPLES = 20_000
+"""The largest least common multiple of a schema's `multipleOf`: llguidance has a state for every remainder."""
 STATES = 4096
 """Most states of a table; an expression with more is refused."""
 _WHOLE = "\U0010fffe"  # no character of any text
@@ -99,15 +106,13 @@ class Grammar:
         """Raises DecError for what is no grammar of its kind; needs no tokenizer, as `over` does."""
         matcher(self, Detokenizer(tuple(bytes([b]) for b in range(256))), 256)
 
-    def over(self, tokenizer: Tokenizer | Detokenizing | None, eos: Collection[int], size: int, *, table: bool = False) -> Automaton:
-        """The automaton over a vocabulary of `size` tokens. table: with all its states, which regular expressions have alone.
-        Raises DecError without a tokenizer, and for a wrong grammar."""
-        if tokenizer is None:
-            raise DecError(
-                "a grammar speaks of text, and these models have no tokenizer",
-                hint="hand over a table of tokens: decgraph.runtime.automaton.Automaton",
-            )
-        return (_table if table else _over)(self, tokenizer.detokenizer, frozenset(eos), size)
+    def over(self, tokenizer: Tokenizer | Detokenizing | None, eos: Collection[int], size: int) -> Parsed:
+        """The automaton over a vocabulary of `size` tokens. Raises DecError without a tokenizer, and for a wrong grammar."""
+        return _over(self, _detokenizer_of(tokenizer), frozenset(eos), size)
+
+    def table(self, tokenizer: Tokenizer | Detokenizing | None, eos: Collection[int], size: int) -> Automaton:
+        """The same with all its states in a table. Raises DecError also for what is no regular expression, or has too many."""
+        return _table(self, _detokenizer_of(tokenizer), frozenset(eos), size)
 
     def written(self) -> str:
         """The grammar in llguidance's dialect of Lark."""
@@ -124,7 +129,19 @@ class Grammar:
             text = f"start: %json {json.dumps(schema)}"
         else:
             text = self.text
+        steps = [float(number) for number in re.findall(r'"multipleOf"\s*:\s*([\d.eE+-]+)', text)]
+        if any(step > MULTIPLES for step in steps) or math.lcm(*(Fraction(repr(step)).numerator for step in steps)) > MULTIPLES:
+            raise DecError(f"`multipleOf` goes up to {MULTIPLES}, also where several go together", hint="leave it out")
         return text + '\n%llguidance {"no_forcing": true}\n'
+
+
+def _detokenizer_of(tokenizer: Tokenizer | Detokenizing | None) -> Detokenizer:
+    if tokenizer is None:
+        raise DecError(
+            "a grammar speaks of text, and these models have no tokenizer",
+            hint="hand over a table of tokens: decgraph.runtime.automaton.Automaton",
+        )
+    return tokenizer.detokenizer
 
 
 @lru_cache(_KEPT)  # which keeps the detokenizer: its identity stands for its vocabulary
@@ -221,7 +238,8 @@ class Parsed(Automaton):
     """An automaton whose states are the parser's after each text, found when they are first reached. State 0 is the start.
     After a text that it forbids it allows everything, as `permitted` does."""
 
-    _parsers: list[LLMatcher | None]
+    _parsers: dict[int, LLMatcher]
+    _came: list[tuple[int, int]]
     _after: dict[tuple[int, int], int]
     _eos: frozenset[int]
     _size: int
@@ -230,7 +248,7 @@ class Parsed(Automaton):
     caller."""
 
     def __init__(
-        self, start: LLMatcher | None, eos: Iterable[int], size: int, source: str, lock: threading.RLock | None = None
+        self, start: LLMatcher, eos: Iterable[int], size: int, source: str, lock: threading.RLock | None = None
     ) -> None:
         put = object.__setattr__
         put(self, "start", 0)
@@ -238,13 +256,14 @@ class Parsed(Automaton):
         put(self, "masks", {})
         put(self, "source", source)
         put(self, "_lock", lock or threading.RLock())
-        put(self, "_parsers", [start])
+        put(self, "_parsers", {0: start})
+        put(self, "_came", [(0, -1)])
         put(self, "_after", {})
         put(self, "_eos", frozenset(eos))
         put(self, "_size", size)
 
     def anew(self) -> Parsed:
-        """A copy that knows the start alone: the states that are found live as long as their automaton."""
+        """A copy that knows the start alone, for a text of its own: the states that are found live as long as their automaton."""
         return Parsed(self._parsers[0], self._eos, self._size, self.source, self._lock)
 
     def __hash__(self) -> int:
@@ -269,22 +288,42 @@ class Parsed(Automaton):
                 self._after[state, token] = self._stepped(state, int(token))
             return self._after[state, token]
 
+    def _parser(self, state: int) -> LLMatcher | None:
+        """The parser in a state, None after an end token. The last ones are kept, and others made again."""
+        at, path = state, []
+        while at not in self._parsers:
+            at, token = self._came[at]
+            path.append(token)
+        if path and path[0] in self._eos:
+            return None
+        parser = self._parsers[at]
+        if path:
+            parser = parser.deep_copy()
+            parser.consume_tokens(path[::-1])
+            self._keep(state, parser)
+        return parser
+
+    def _keep(self, state: int, parser: LLMatcher) -> None:
+        if len(self._parsers) >= PARSERS:
+            del self._parsers[next(itertools.islice(self._parsers, 1, None))]
+        self._parsers[state] = parser
+
     def _stepped(self, state: int, token: int) -> int:
-        parser = self._parsers[state]
+        parser = self._parser(state)
         if token in self._eos:  # only end tokens follow an end token
             if parser is not None and not parser.is_accepting():
                 return -1
-            self._parsers.append(None)
-            return len(self._parsers) - 1
-        if parser is None or not 0 <= token < self._size or parser.is_stopped():
+        elif parser is None or not 0 <= token < self._size or parser.is_stopped():
             return -1
-        after = parser.deep_copy()
-        taken = after.try_consume_tokens([token])
-        failed(after, "the grammar cannot be followed any further")
-        if not taken:
-            return -1
-        self._parsers.append(after)
-        return len(self._parsers) - 1
+        else:
+            parser = parser.deep_copy()
+            taken = parser.try_consume_tokens([token])
+            failed(parser, "the grammar cannot be followed any further")
+            if not taken:
+                return -1
+            self._keep(len(self._came), parser)
+        self._came.append((state, token))
+        return len(self._came) - 1
 
     def allowed(self, state: int) -> frozenset[int]:
         return frozenset(np.flatnonzero(self.mask(state, self._size)).tolist())
@@ -294,8 +333,9 @@ class Parsed(Automaton):
     def _mask(self, state: int, size: int) -> np.ndarray:
         mask = np.full(size, state < 0)
         if state >= 0:
-            parser, ends = self._parsers[state], [token for token in self._eos if token < size]
+            ends = [token for token in self._eos if token < size]
             with self._lock:
+                parser = self._parser(state)
                 if parser is not None and not parser.is_stopped():
                     bits = np.frombuffer(parser.compute_bitmask(), np.uint8)
                     failed(parser, "the grammar cannot be followed any further")

@@ -173,7 +173,7 @@ class Session:
         for name, value in self.params.items():
             if isinstance(value, Grammar):
                 size = next(iter(self.models.values())).vocab.size
-                self.params[name] = value.over(tokenizer, end_of_text(self), size, table=table)
+                self.params[name] = (value.table if table else value.over)(tokenizer, end_of_text(self), size)
 
     @property
     def placement(self) -> Placement:

@@ -55,7 +55,8 @@ SIZE = len(Letters.detokenizer.pieces)
 def test_a_regular_expression_allows_what_re_matches(pattern: str, table: bool) -> None:
     """Every text of at most four tokens: whole if `re` matches it, allowed if the module `regex` knows a longer one that
     matches, where the last character may be written in part."""
-    g = Grammar.regex(pattern).over(Pieces(), {END}, len(PIECES), table=table)
+    grammar = Grammar.regex(pattern)
+    g: Automaton = (grammar.table if table else grammar.over)(Pieces(), {END}, len(PIECES))
     states = [(b"", g.start)]
     for _ in range(4):
         for written, state in states:
@@ -229,7 +230,7 @@ def test_an_expression_that_is_large_costs_little(pattern: str) -> None:
 @pytest.mark.parametrize(("pattern", "says"), [("(.*a){12}.{12}", "more than 4096"), ("^ab", "anchor|leave out")])
 def test_a_table_has_bounds(pattern: str, says: str) -> None:
     with pytest.raises(DecError, match=says):
-        Grammar.regex(pattern).over(Pieces(), {END}, len(PIECES), table=True)
+        Grammar.regex(pattern).table(Pieces(), {END}, len(PIECES))
 
 
 def test_blanks_between_the_parts_of_json_have_a_bound() -> None:
