@@ -11,7 +11,6 @@ import numpy as np
 
 from decgraph.errors import DecError
 
-
 MASKS = 256
 """Most masks that an automaton keeps: those of a vocabulary of 150,000 tokens take 40 MB."""
 

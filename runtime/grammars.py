@@ -11,7 +11,7 @@ import json
 import math
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -33,7 +33,12 @@ if TYPE_CHECKING:
 _KEPT = 64  # automata in the cache: a server's clients bring any number of schemas
 MOST_ITEMS = 50_000
 """The most continuations that a parser follows at once; a schema with 1,000 optional properties has 4,000."""
-LIMITS = {"max_items_in_row": MOST_ITEMS, "step_max_items": 10 * MOST_ITEMS, "max_lexer_states": 100_000, "verbose_errors": False}
+LIMITS = {
+    "max_items_in_row": MOST_ITEMS,
+    "step_max_items": 10 * MOST_ITEMS,
+    "max_lexer_states": 100_000,
+    "verbose_errors": False,
+}
 """What a grammar may cost, in llguidance's words: about 0.05 s of a step, and 200 MB. Its other limits are its own."""
 PARSERS = 256
 """Most parsers that an automaton keeps, one for each of its last states."""
@@ -216,7 +221,9 @@ def matcher(grammar: Grammar, detokenizer: Detokenizer, size: int) -> LLMatcher:
     return found
 
 
-_NOISE = re.compile(r"^at \d+\(\d+\): |invalid regex .*? \(in regex\): |failed to compile JSON schema: |^.*\nerror: | in regex /.*", re.S)
+_NOISE = re.compile(
+    r"^at \d+\(\d+\): |invalid regex .*? \(in regex\): |failed to compile JSON schema: |^.*\nerror: | in regex /.*", re.S
+)
 
 
 def failed(parser: LLMatcher, what: str) -> None:
@@ -224,11 +231,11 @@ def failed(parser: LLMatcher, what: str) -> None:
     are llguidance's, without the grammar, which is the caller's and may be long."""
     if not parser.is_error():
         return
-    said = str(parser.get_error()).split("<state>")[0].split("\n   1 |")[0].split("\n\n")[0]
+    said = re.split(r"<state>|<non-verbose/>|\n   1 \||\n\n|: +\(", str(parser.get_error()))[0]
     while (shorter := _NOISE.sub("", said).strip()) != said:
         said = shorter
     if said.startswith(("NoExtension", "Unsatisfiable")):
-        said = "no text fits it" + (f": {why}" if (why := said.partition(": ")[2].split(": (")[0]) else "")
+        said = "no text fits it" + (f": {why}" if (why := said.partition(": ")[2]) else "")
     said = " ".join(said.split())
     simpler = re.search("max is|too many|limit|fuel|too large|too big|too complex", said, re.I)
     raise ConstraintError(f"{what}: {said[:200]}", hint="a simpler grammar" if simpler else "")
