@@ -48,7 +48,7 @@ STATES = 4096
 """Most states of a table; an expression with more is refused."""
 _WHOLE = "\U0010fffe"  # no character of any text
 BLANKS = r"[ ]?|\n[ ]{0,16}"
-"""Blanks between the parts of JSON: one, or a line end and an indentation. Without a bound a small model writes blanks forever."""
+"""Blanks between the parts of JSON: one, or a line end and an indentation. A small model would write them forever."""
 KINDS = ("regex", "json_schema", "lark")
 
 
@@ -224,6 +224,7 @@ def matcher(grammar: Grammar, detokenizer: Detokenizer, size: int) -> LLMatcher:
 _NOISE = re.compile(
     r"^at \d+\(\d+\): |invalid regex .*? \(in regex\): |failed to compile JSON schema: |^.*\nerror: | in regex /.*", re.S
 )
+"""What llguidance writes around its reasons: places in the grammar that was made of the caller's, and the pattern itself."""
 
 
 def failed(parser: LLMatcher, what: str) -> None:
@@ -270,7 +271,7 @@ class Parsed(Automaton):
         put(self, "_size", size)
 
     def anew(self) -> Parsed:
-        """A copy that knows the start alone, for a text of its own: the states that are found live as long as their automaton."""
+        """A copy that knows the start alone, for a text of its own: its states live as long as it does."""
         return Parsed(self._parsers[0], self._eos, self._size, self.source, self._lock)
 
     def __hash__(self) -> int:

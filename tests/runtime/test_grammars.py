@@ -81,9 +81,15 @@ def test_anchors_at_the_ends_say_what_is_so_anyway(pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "says"), [("a(", "unclosed group"), (r"(a)\1", "backreferences"), ("a(?=b)", "look-ahead"), ("a^b", "lookaround"),
-                          ("x" * 9000 + "(", "unclosed")]
-)  # fmt: skip
+    ("pattern", "says"),
+    [
+        ("a(", "unclosed group"),
+        (r"(a)\1", "backreferences"),
+        ("a(?=b)", "look-ahead"),
+        ("a^b", "lookaround"),
+        ("x" * 9000 + "(", "unclosed"),
+    ],
+)
 def test_what_is_not_regular_is_refused(pattern: str, says: str) -> None:
     """In a sentence that does not repeat the pattern."""
     with pytest.raises(DecError, match=says) as error:
