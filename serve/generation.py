@@ -132,7 +132,7 @@ def wants_grammar(body: CompletionRequest | ChatRequest) -> bool:
 
 def compiled(body: CompletionRequest | ChatRequest, catalogue: Catalogue) -> tuple[str, Grammar] | None:
     """The grammar of a body and its field; its automaton is ready when `read_request` asks for it. Raises `Refusal` for one
-    that cannot be read. Takes up to seconds, mostly outside of the interpreter's lock: not for a thread that others wait for."""
+    that cannot be read. Takes up to seconds, mostly without the interpreter's lock: for a thread that none waits for."""
     session = session_of(catalogue, body.model, body.algorithm)  # the client's parameters change no vocabulary
     found = _grammars(body, session, _tools(body, session) if isinstance(body, ChatRequest) else None)
     if not found:

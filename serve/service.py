@@ -77,9 +77,8 @@ class Exchange:
                 if told.result.error is not None:
                     error = told.result.error
                     if isinstance(error, ConstraintError):
-                        raise Refusal(
-                            400, bare(words_of(error)), param=self.generation.grammar
-                        )  # the place in the program is none of the client's
+                        # The place in the program is none of the client's.
+                        raise Refusal(400, bare(words_of(error)), param=self.generation.grammar)
                     raise Refusal(503 if isinstance(error, ServerStopped) else 500, words_of(error))
             text = answer.grow(told)
             if text or told.result is not None:
