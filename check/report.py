@@ -34,6 +34,7 @@ from decgraph.runtime.arguments import Externs, ParamValue
 Progress = Callable[[str, int, int], None]
 CROSS_CHECK, CROSS_RUNS = 12, 200
 """Worlds in which a claim with a derivation is compared, and runs of each: they show errors of programs, and ours."""
+DRAFTS_END = "in some worlds an error ends a draft (the tokens stay right, the drafts are missing)"
 NOT_SOUGHT = "none was looked for"
 
 
@@ -293,6 +294,8 @@ def decide_claims(module: Module, report: Report, tally: RunTally, progress: Pro
         elif explored.errors:
             report.erred.add(place)
             report.reasons.append(f"the tokens are derived, but a run ended in an error: {explored.errors[0]}")
+    ended = {at: error for group in here for at, error in group.ran.draft_errors.items()}
+    report.notes += [f"{DRAFTS_END}: {error}" for error in ended.values()]
     report.reasons += not_shown(module, report, tally, options)
     if 2 * lost > tried:
         why = next((n.split(": ", 1)[1] for n in report.notes), "")

@@ -275,6 +275,7 @@ def told(answer: Answer) -> dict[str, Any]:
         "tokens_per_call": round(stats.tokens_per_call, 4),
         "drafted": stats.drafted,
         "accepted": sum(stats.accepted),
+        **({"ended_drafts": stats.ended_drafts, "draft_errors": stats.draft_errors} if stats.draft_errors else {}),
         "queued_seconds": round(max(0.0, job.started - job.received), 4),
         "first_token_seconds": round(job.first - job.received, 4) if job.first else None,
         "decoding_seconds": round(decoding, 4),

@@ -106,6 +106,7 @@ class Exchange:
             "target_calls": sum(result.stats.target_calls for result in ended),
             "drafted": sum(result.stats.drafted for result in ended),
             "accepted": sum(sum(result.stats.accepted) for result in ended),
+            "ended_drafts": sum(result.stats.ended_drafts for result in ended),
             "queued_seconds": round(max(max(0.0, job.started - job.received) for job in self.jobs), 4),
             "first_token_seconds": round(min(first), 4) if first else None,
             "tokens_per_second": round(sum(j.sent - j.opened for j in self.jobs) / seconds, 2) if seconds > 0 else None,

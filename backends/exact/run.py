@@ -32,6 +32,7 @@ from decgraph.ir.values import Op, Region, Value
 from decgraph.runtime.models.interface import Memory, Model, Scores
 from decgraph.runtime.models.reading import AnyReading
 from decgraph.runtime.stop import StopMachine
+from decgraph.runtime.trace import DraftEnded
 
 
 def settled(value: object) -> Hashable:
@@ -112,6 +113,11 @@ class ExactMachine(ExactDraws):
         self.kept_alive.append((signer, values))
         if before == now:
             raise DecError(f"{op.loc}: this loop does not end: an iteration leaves everything as it was")
+
+    def end_draft(self, event: DraftEnded) -> None:
+        if self.world.ran is not None:
+            self.world.ran.draft_errors.setdefault(":".join(event.error.split(":")[:2]), event.error)
+        super().end_draft(event)
 
     def check_bound(self, where: str, i: int) -> None:
         """As the reference, sooner: a run that goes on for so long is not decided. Raises TooMany."""
