@@ -120,6 +120,14 @@ class Grammar:
         """The same with all its states in a table. Raises DecError also for what is no regular expression, or has too many."""
         return _table(self, _detokenizer_of(tokenizer), frozenset(eos), size)
 
+    def schema(self) -> str:
+        """The JSON schema with a bound on blanks, where it says nothing of them itself."""
+        schema = json.loads(self.text)
+        own = schema.get("x-guidance", {}) if isinstance(schema, dict) else None
+        if isinstance(own, dict) and "whitespace_flexible" not in own:
+            schema = {**schema, "x-guidance": {"whitespace_pattern": BLANKS, **own}}
+        return json.dumps(schema)
+
     def written(self) -> str:
         """The grammar in llguidance's dialect of Lark."""
         from llguidance import regex_to_lark
@@ -127,12 +135,7 @@ class Grammar:
         if self.kind == "regex":
             text = f"start: TEXT\nTEXT: /{regex_to_lark(self.text, use_ascii='')}/" if self.text else 'start: ""'
         elif self.kind == "json_schema":
-            schema = json.loads(self.text)
-            if isinstance(schema, dict):
-                own = schema.get("x-guidance", {})
-                blanks = {} if not isinstance(own, dict) or "whitespace_flexible" in own else {"whitespace_pattern": BLANKS}
-                schema = {**schema, "x-guidance": blanks | own if blanks else own}
-            text = f"start: %json {json.dumps(schema)}"
+            text = f"start: %json {self.schema()}"
         else:
             text = self.text
         steps = [float(number) for number in re.findall(r'"multipleOf"\s*:\s*([\d.eE+-]+)', text)]

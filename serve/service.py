@@ -10,7 +10,7 @@ from typing import Any
 
 from decgraph.errors import ConstraintError
 from decgraph.runtime.models.engine.kept import caching_engine
-from decgraph.serve.answers import Answer, AnswerWriter
+from decgraph.serve.answers import Answer, AnswerWriter, PartGrowth
 from decgraph.serve.catalogue import Catalogue
 from decgraph.serve.generation import Generation, Limits, compiled, detokenized, read_request, tokenized, wants_grammar
 from decgraph.serve.metrics import Metrics
@@ -66,8 +66,8 @@ class Exchange:
         """Take news of one of its jobs."""
         self.news.put_nowait(told)
 
-    async def heard(self) -> AsyncIterator[tuple[Answer, str]]:
-        """Every answer that grew, and its new text, until all have ended. Raises `Refusal` for the first one that fails."""
+    async def heard(self) -> AsyncIterator[tuple[Answer, list[PartGrowth]]]:
+        """Every answer that grew, and by what, until all have ended. Raises `Refusal` for the first one that fails."""
         left = len(self.answers)
         while left:
             told = await self.news.get()
@@ -80,9 +80,9 @@ class Exchange:
                         # The place in the program is none of the client's.
                         raise Refusal(400, bare(words_of(error)), param=self.generation.grammar)
                     raise Refusal(503 if isinstance(error, ServerStopped) else 500, words_of(error))
-            text = answer.grow(told)
-            if text or told.result is not None:
-                yield answer, text
+            news = answer.grow(told)
+            if news or told.result is not None:
+                yield answer, news
 
     def told(self) -> dict[str, Any]:
         """Its line in the log."""
