@@ -103,16 +103,22 @@ def net_of_folder(
     source.begin(names["embed"])
     names = dict(names)
     output = next((name for name in OUTPUTS if source.take(f"/{name}.weight") is not None), None)
-    if shape.tied:
-        names["out"] = "/"  # the embedding, whatever the file has beside it
-    elif output is None:
-        raise UnknownToDecoder("there is no output matrix")
+    if output is not None and not (shape.tied and _same(source, names["embed"], f"/{output}.weight")):
+        names["out"] = f"/{output}"  # whatever the config says: as transformers has it, numbers of its own are not tied
+    elif shape.tied:
+        names["out"] = "/"
     else:
-        names["out"] = f"/{output}"
+        raise UnknownToDecoder("there is no output matrix")
     with torch.no_grad(), reading_settings():
         weights, products = canonical(shape, names, source)
         check_shapes(shape, weights, products, config)
         return Net(native(TransformerDecoder(shape, weights, products, frequencies(shape, device))), config)
+
+
+def _same(source: FolderSource, *names: str) -> bool:
+    """Whether two tensors are the same numbers."""
+    one, other = map(source.take, names)
+    return one is not None and other is not None and torch.equal(one, other)
 
 
 def check_shapes(
