@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from decgraph.errors import DecError
+from decgraph.runtime.defaults import MODES
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
@@ -13,12 +14,8 @@ _DIFFERENT = "decgraph.hf decodes with its algorithm, not with beams or another 
 
 # setting -> (the values that mean "off", what to do about it)
 _REFUSED: dict[str, tuple[tuple[float | None, ...], str]] = {
-    "num_beams": ((None, 1), f"num_beams=1; {_DIFFERENT}. decgraph.hf('beam_patience') is a beam search"),
-    "num_beam_groups": ((None, 1), f"leave it out; {_DIFFERENT}"),
-    "penalty_alpha": ((None, 0, 0.0), f"leave it out; {_DIFFERENT}"),
-    "dola_layers": ((None,), f"leave it out; {_DIFFERENT}"),
-    "constraints": ((None,), f"leave it out; {_DIFFERENT}"),
-    "force_words_ids": ((None,), f"leave it out; {_DIFFERENT}"),
+    **{name: (off, f"leave it out; {_DIFFERENT}") for name, off in MODES.items()},
+    "num_beams": (MODES["num_beams"], f"num_beams=1; {_DIFFERENT}. decgraph.hf('beam_patience') is a beam search"),
     "prompt_lookup_num_tokens": ((None,), "decgraph.hf('prompt_lookup', k=...) is that algorithm"),
     "assistant_early_exit": ((None,), "an algorithm with target.exit(n) is that: decgraph.hf('kangaroo', ...)"),
     "use_mtp": ((None, False), "leave it out; what drafts is the algorithm's affair"),

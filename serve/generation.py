@@ -13,6 +13,7 @@ from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.runtime import chat
+from decgraph.runtime.defaults import generation, limit
 from decgraph.runtime.grammars import Grammar, Parsed, complete
 from decgraph.runtime.prompts import check_grammar, end_of_text, no_tokenizer, request_for
 from decgraph.runtime.request import Request, RequestFields
@@ -361,6 +362,8 @@ def _limit(body: Common, prompt: int, session: Session, limits: Limits) -> int:
             param="messages" if isinstance(body, ChatRequest) else "prompt",
             code="context_length_exceeded",
         )
+    if wished is None:
+        wished = limit(generation(session), prompt)
     if wished is None and isinstance(body, CompletionRequest):
         wished = COMPLETION_TOKENS
     if wished is None or wished < 0:
