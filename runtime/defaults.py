@@ -26,17 +26,22 @@ MODES: dict[str, tuple[float | None, ...]] = {
     "constraints": (None,), "force_words_ids": (None,),
 }  # fmt: skip
 """Settings of other ways to decode than an algorithm's, and the values that mean "off"."""
-_REFUSED: dict[str, tuple[float | None, ...]] = {
-    **MODES, "num_return_sequences": (None, 1), "guidance_scale": (None, 1), "max_time": (None,), "token_healing": (None, False),
-}  # fmt: skip
+_REFUSED = {
+    **MODES,
+    "num_return_sequences": (None, 1),
+    "guidance_scale": (None, 1),
+    "max_time": (None,),
+    "token_healing": (None, False),
+}
+_DRAWN = {"top_h": (None,), "typical_p": (None, 1), "epsilon_cutoff": (None, 0), "eta_cutoff": (None, 0)}
 _PROCESSED: dict[str, tuple[float | None, ...]] = {
-    "sequence_bias": (None,), "bad_words_ids": (None,), "begin_suppress_tokens": (None,), "no_repeat_ngram_size": (None, 0),
-    "encoder_no_repeat_ngram_size": (None, 0), "encoder_repetition_penalty": (None, 1), "forced_bos_token_id": (None,),
-    "forced_eos_token_id": (None,), "remove_invalid_values": (None, False), "exponential_decay_length_penalty": (None,),
-    "top_h": (None,), "typical_p": (None, 1), "epsilon_cutoff": (None, 0), "eta_cutoff": (None, 0),
-    "watermarking_config": (None,), "renormalize_logits": (None, False),
+    "sequence_bias": (None,), "bad_words_ids": (None,), "begin_suppress_tokens": (None,), "suppress_tokens": (None,),
+    "no_repeat_ngram_size": (None, 0), "encoder_no_repeat_ngram_size": (None, 0), "encoder_repetition_penalty": (None, 1),
+    "forced_bos_token_id": (None,), "forced_eos_token_id": (None,), "remove_invalid_values": (None, False),
+    "exponential_decay_length_penalty": (None,), "watermarking_config": (None,), "renormalize_logits": (None, False),
+    "min_length": (None, 0), "min_new_tokens": (None, 0),
 }  # fmt: skip
-"""Settings of which transformers makes processors that a request has no field for, and the values that mean "off"."""
+"""Settings of which transformers makes processors, of draws alone and of greedy tokens too, and the values that mean "off"."""
 _PLACE = "the model's generation settings"
 
 
@@ -51,7 +56,7 @@ def generation(session: BoundProgram) -> Mapping[str, object]:
     for name in _on(given, _REFUSED):
         if name not in MODES or not adjusts(session.function):  # such an algorithm is a beam search of its own
             raise DecError(f"{_PLACE} have {name} = {given[name]!r}, which a request cannot do",
-                           hint="take it out of generation_config.json; decgraph list has the algorithms, beam searches too")  # fmt: skip
+                           hint="take it out of generation_config.json; `decgraph list` has beam searches")  # fmt: skip
     return given
 
 
@@ -72,52 +77,43 @@ def completed(session: BoundProgram, fields: RequestFields, prompt: Sequence[int
         made["max_tokens"] = most
     if "stop" not in made and given.get("stop_strings"):
         made["stop"] = given["stop_strings"]
-    least = max(_count(given, "min_new_tokens"), _count(given, "min_length") - len(prompt))
-    if "min_length" not in made and least > 0:
-        made["min_length"] = least
-    if banned := given.get("suppress_tokens"):
-        inside = {token for token in cast("list[int]", banned) if 0 <= token < model.vocab.size}
-        made["bans"] = Request((0,), bans=made.get("bans", ())).bans | inside
     sampled = made["temperature"] != 0
-    asked = [name for name in _on(given, _PROCESSED) if sampled or name not in _WARPERS]
-    if not asked or "processors" in session.unread:
+    if "processors" in session.unread or not _on(given, {**_PROCESSED, **_DRAWN} if sampled else _PROCESSED):
         return cast("RequestFields", made)
     said = {name: off if made.get(name) is None else made[name] for name, off in (*OFF.items(), ("repetition_penalty", 1))}
     said |= {"do_sample": sampled, "temperature": made["temperature"] if sampled else None}
-    left = dict.fromkeys(("min_length", "min_new_tokens", "suppress_tokens", "max_new_tokens", "max_length"))
+    if "min_length" in made:
+        said |= {"min_length": None, "min_new_tokens": made["min_length"]}
     shaping = of_settings(
-        {**given, **said, **left},
+        {**given, **said},
         prompt,
-        Request((0,), eos=made.get("eos", ())).eos,
+        eos=Request((0,), eos=made.get("eos", ())).eos,
         size=model.vocab.size,
         width=_width(model),
         limit=made.get("max_tokens", Request.max_tokens),
         place=_PLACE,
     )
-    shaped = {"temperature": 1.0, **shaping.fields}
-    made = (
-        {name: value for name, value in made.items() if name not in said}
-        | shaped
-        | {
-            "bans": Request((0,), bans=made.get("bans", ())).bans | shaping.fields.get("bans", frozenset()),
-            "bias": {**shaping.fields.get("bias", {}), **dict(made.get("bias", {}))},
-        }
-    )
+    own = Request((0,), bans=made.get("bans", ()), bias=made.get("bias", ()))
+    made = {name: value for name, value in made.items() if name not in said} | {"temperature": 1.0, **shaping.fields}
+    made["bans"] = own.bans | shaping.fields.get("bans", frozenset())
+    made["bias"] = {**shaping.fields.get("bias", {}), **dict(own.bias_pairs)}
     if shaping.hook is not None:
         made["processors"] = (shaping.hook, *made.get("processors", ()))
     return cast("RequestFields", made)
 
 
-_WARPERS = ("top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
-"""What changes draws alone."""
-
-
 def limit(given: Mapping[str, object], length: int) -> int | None:
     """The most new tokens after a prompt of this length, by generation settings; None where they do not say. Raises DecError
-    for what is no number."""
+    for what is no number, and for a prompt that is as long."""
     if given.get("max_new_tokens") is not None:
         return max(1, _count(given, "max_new_tokens"))
-    return max(1, _count(given, "max_length") - length) if given.get("max_length") is not None else None
+    if given.get("max_length") is None:
+        return None
+    if (left := _count(given, "max_length") - length) < 1:
+        raise DecError(
+            f"{_PLACE} have max_length = {given['max_length']}, and the prompt has {length} tokens", hint="max_tokens"
+        )
+    return left
 
 
 def of_folder(at: Path) -> dict[str, object]:

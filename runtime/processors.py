@@ -389,8 +389,8 @@ def _with(p: Processor, **attributes: Any) -> Processor:
 def of_settings(
     settings: Mapping[str, object],
     prompt: Sequence[int],
-    eos: Collection[int],
     *,
+    eos: Collection[int],
     size: int,
     width: int,
     limit: int,

@@ -146,41 +146,38 @@ def defaults(family: str) -> dict[str, object]:
 _MLP = "up down shared_up shared_down"
 OPTIONAL: dict[str, dict[str, str]] = {
     "": {
-        "qkv": "biogpt gpt2 gpt_bigcode persimmon phi qwen2",
-        "o": "biogpt gpt2 gpt_bigcode persimmon phi gpt_neox_japanese",
-        "up down": "biogpt codegen gpt2 gpt_bigcode gpt_neox gptj persimmon phi",
+        "qkv o up down": "biogpt gpt2 gpt_bigcode persimmon phi",
+        "qkv": "qwen2",
+        "up down": "codegen gpt_neox gptj",
         "out": "codegen gptj phi",
         "router experts_up experts_down": "gpt_oss",
-        "norms": "biogpt codegen falcon gpt2 gpt_bigcode gpt_neox gpt_neox_japanese gptj jais2 nemotron opt persimmon phi phimoe "
-        "stablelm starcoder2",
-        "head_norms": "afmoe apertus dots1 exaone4 exaone_moe flex_olmo gemma3_text hunyuan_v1_dense hunyuan_v1_moe hy_v3 laguna "
-        "minimax_m2 nanochat olmo2 olmo3 olmoe qwen3 qwen3_moe",
+        "norms": "biogpt codegen falcon gpt2 gpt_bigcode gpt_neox gpt_neox_japanese gptj jais2 nemotron opt persimmon phi "
+        "phimoe stablelm starcoder2",
+        "head_norms": "afmoe apertus dots1 exaone4 exaone_moe flex_olmo gemma3_text hunyuan_v1_dense hunyuan_v1_moe hy_v3 "
+        "laguna minimax_m2 nanochat olmo2 olmo3 olmoe qwen3 qwen3_moe",
         "router_bias": "afmoe axk1 deepseek_v3 dots1 ernie4_5_moe exaone_moe glm4_moe glm4_moe_lite hy_v3 laguna minimax_m2 "
         "solar_open",
     },
     "attention_bias": {
-        "qkv": "afmoe apertus arcee bitnet cohere cohere2 cohere2_moe diffllama dots1 eurobert flex_olmo gemma gemma2 "
-        "gemma3_text glm glm4 glm4_moe gpt_neox gpt_oss granite granite_swa granitemoe granitemoeshared helium "
-        "hunyuan_v1_dense hunyuan_v1_moe hy_v3 hyperclovax jais2 laguna llama modernbert nanochat nemotron olmo olmo2 olmo3 "
-        "olmoe phimoe qwen3 qwen3_moe seed_oss smollm3 solar_open vaultgemma",
-        "o": "afmoe apertus arcee axk1 bitnet cohere cohere2 cohere2_moe deepseek_v2 deepseek_v3 diffllama dots1 eurobert "
-        "flex_olmo gemma gemma2 gemma3_text glm4_moe_lite gpt_neox gpt_oss granite granite_swa granitemoe granitemoeshared "
-        "hunyuan_v1_dense hunyuan_v1_moe hy_v3 hyperclovax jais2 laguna llama minicpm3 modernbert nanochat nemotron olmo "
-        "olmo2 olmo3 olmoe phimoe qwen3 qwen3_moe smollm3 vaultgemma youtu",
-        "q_down kv_down": "axk1 deepseek_v2 deepseek_v3 glm4_moe_lite minicpm3 youtu",
+        "qkv o": "afmoe apertus arcee bitnet cohere cohere2 cohere2_moe diffllama dots1 eurobert flex_olmo gemma gemma2 "
+        "gemma3_text gpt_neox gpt_oss granite granite_swa granitemoe granitemoeshared hunyuan_v1_dense hunyuan_v1_moe hy_v3 "
+        "hyperclovax jais2 laguna llama modernbert nanochat nemotron olmo olmo2 olmo3 olmoe phimoe qwen3 qwen3_moe smollm3 "
+        "vaultgemma",
+        "qkv": "glm glm4 glm4_moe helium seed_oss solar_open",
+        "o q_down kv_down": "axk1 deepseek_v2 deepseek_v3 glm4_moe_lite minicpm3 youtu",
     },
     "attention_out_bias": {"o": "seed_oss"},
-    "bias": {"o up down": "internlm3 falcon", "qkv": "falcon"},
+    "bias": {"o up down": "internlm3", "qkv o up down": "falcon"},
     "enable_bias": {"qkv o up down": "opt"},
     "lm_head_bias": {"out": "phimoe"},
     "mlp_bias": {
-        _MLP: "arcee deepseek_v2 eurobert granite granite_swa helium hy_v3 hyperclovax jais2 llama minicpm3 modernbert nemotron "
-        "seed_oss smollm3",
+        _MLP: "arcee deepseek_v2 eurobert granite granite_swa helium hy_v3 hyperclovax jais2 llama minicpm3 modernbert "
+        "nemotron seed_oss smollm3",
     },
     "norm_bias": {"norms": "modernbert"},
     "qk_layernorm": {"head_norms": "persimmon phi stablelm"},
     "qkv_bias": {"qkv": "internlm3 qwen2_moe"},
-    "use_bias": {"qkv o": "ernie4_5 ernie4_5_moe starcoder2", _MLP: "ernie4_5 ernie4_5_moe starcoder2", "out": "ernie4_5_moe"},
+    "use_bias": {"qkv o " + _MLP: "ernie4_5 ernie4_5_moe starcoder2", "out": "ernie4_5_moe"},
     "use_qk_norm": {"head_norms": "cohere glm4_moe"},
     "use_qkv_bias": {"qkv": "stablelm"},
 }
