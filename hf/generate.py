@@ -205,7 +205,7 @@ class CustomGenerate:
             if streamer is not None and len(rows) > 1:
                 raise DecError(f"a streamer shows one sequence, this call has {len(rows)}", hint="give it one prompt")
             if logits_processor is None and stopping_criteria is None:
-                logits_processor, stopping_criteria = settings.prepared(generation_config, input_ids.shape[1])
+                logits_processor, stopping_criteria = settings.prepared(generation_config, input_ids)
             with modules.evaluating([model, *self.binder.given.values()]):
                 new = self._decode(
                     model,

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from decgraph.errors import DecError
 from decgraph.runtime.defaults import MODES
+from decgraph.runtime.processors import listed
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
 _DIFFERENT = "decgraph.hf decodes with its algorithm, not with beams or another mode"
@@ -76,7 +78,7 @@ def eos_of(config: GenerationConfig) -> list[int]:
     return [int(t) for t in (found if isinstance(found, list | tuple) else [found])]
 
 
-def prepared(config: GenerationConfig, length: int) -> tuple[list[LogitsProcessor], list[StoppingCriteria]]:
+def prepared(config: GenerationConfig, input_ids: Tensor) -> tuple[list[LogitsProcessor], list[StoppingCriteria]]:
     """Processors and criteria of a configuration, for a call that does not come through `generate`.
 
     Masked models have no `generate`, so `decgraph.hf(...)` can be called by itself. It applies the commonest settings
@@ -87,26 +89,9 @@ def prepared(config: GenerationConfig, length: int) -> tuple[list[LogitsProcesso
     for name, value in config.to_diff_dict().items():
         if name not in _ALONE and value not in (None, False) and not name.startswith("_"):
             raise DecError(f"{name} is not supported where decgraph.hf is called without generate", hint="leave it out")
-    processors: list[LogitsProcessor] = []
-    ends = eos_of(config)
-    if config.repetition_penalty not in (None, 1.0):
-        processors.append(hf.RepetitionPenaltyLogitsProcessor(config.repetition_penalty))
-    least = max(config.min_new_tokens or 0, (config.min_length or 0) - length)
-    if ends and least > 0:
-        processors.append(hf.MinNewTokensLengthLogitsProcessor(length, least, ends))
-    if config.suppress_tokens:
-        processors.append(hf.SuppressTokensLogitsProcessor(config.suppress_tokens))
-    if config.do_sample:
-        if config.temperature not in (None, 1.0):
-            processors.append(hf.TemperatureLogitsWarper(config.temperature))
-        if config.top_k:
-            processors.append(hf.TopKLogitsWarper(config.top_k))
-        if config.top_p is not None and config.top_p < 1.0:
-            processors.append(hf.TopPLogitsWarper(config.top_p))
-        if config.min_p is not None:
-            processors.append(hf.MinPLogitsWarper(config.min_p))
+    length, ends = input_ids.shape[1], eos_of(config)
     most = length + config.max_new_tokens if config.max_new_tokens is not None else config.max_length
     criteria: list[StoppingCriteria] = [hf.MaxLengthCriteria(most if most is not None else length + 20)]
     if ends:
         criteria.append(hf.EosTokenCriteria(ends))
-    return processors, criteria
+    return listed(config, input_ids, ends), criteria

@@ -12,6 +12,7 @@ fixed order (`processor_state.py` detects this for processors that transformers 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from decgraph.runtime.processor_state import changed, print_of
 
 if TYPE_CHECKING:
     import torch
+    from transformers import GenerationConfig
 
 Processor = Any  # a LogitsProcessor, or any callable (input_ids, scores) -> scores
 
@@ -378,12 +380,25 @@ def _for_row(p: Processor, reading: BatchReading, row: PaddedPrompt) -> Processo
 
 
 def _with(p: Processor, **attributes: Any) -> Processor:
-    import copy
-
     made = copy.copy(p)
     for name, value in attributes.items():
         setattr(made, name, value)
     return made
+
+
+def listed(config: GenerationConfig, ids: torch.Tensor, eos: Collection[int], width: int = 0) -> list[Processor]:
+    """The processors that transformers' `generate` makes of a configuration for prompts int64[B, T], in its order. width: how
+    many scores the model returns. Raises what transformers raises."""
+    import torch
+    from transformers import GenerationMixin
+
+    config = copy.copy(config)
+    config._eos_token_tensor = torch.tensor(sorted(eos), device=ids.device) if eos else None
+    asker: Any = SimpleNamespace(_merge_criteria_processor_list=lambda own, more: own)
+    asker.config = SimpleNamespace(is_encoder_decoder=False, get_text_config=lambda: SimpleNamespace(vocab_size=width))
+    return list(
+        GenerationMixin._get_logits_processor(asker, config, ids.shape[1], ids, device=str(ids.device), model_kwargs={})
+    )
 
 
 def of_settings(
@@ -408,15 +423,12 @@ def of_settings(
         config = hf.GenerationConfig(**{name: value for name, value in settings.items() if name in known})
         config.update(**config._get_default_generation_params(), defaults_only=True, allow_custom_entries=True)
         config.max_length = len(prompt) + limit
-        config._eos_token_tensor = torch.tensor(sorted(eos)) if eos else None
-        asker: Any = SimpleNamespace(
-            config=SimpleNamespace(is_encoder_decoder=False, get_text_config=lambda: SimpleNamespace(vocab_size=width)),
-            _merge_criteria_processor_list=lambda own, more: own,
-        )
-        made = list(hf.GenerationMixin._get_logits_processor(asker, config, len(prompt), ids, device="cpu", model_kwargs={}))
+        made = listed(config, ids, eos, width)
     except Exception as error:  # whatever transformers says of a value that it does not take
-        said = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else error}"
-        raise DecError(f"{place} cannot be used: {said}", hint="correct them, or take them out") from error
+        said = (str(error).strip().splitlines() or [""])[0]
+        raise DecError(
+            f"{place} cannot be used: {type(error).__name__}: {said}", hint="correct them, or take them out"
+        ) from error
     row = PaddedPrompt(0, (), tuple(prompt))
     reading = BatchReading(
         greedy=not config.do_sample, length=len(prompt), copies=1, eos=frozenset(eos), width=width, size=size, device=ids.device
