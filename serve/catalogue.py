@@ -9,8 +9,7 @@ from typing import Any
 
 from decgraph.api import Algorithm, load
 from decgraph.errors import DecError
-from decgraph.runtime.defaults import generation as generation_of
-from decgraph.runtime.defaults import of_folder, sampling
+from decgraph.runtime.defaults import defaults, of_folder, sampling
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.sharing import original_of
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
@@ -145,6 +144,6 @@ class Catalogue:
         given |= {name: f for name, f in self._given.items() if "." in name and concerns(one.function, name)}
         session = one.session(given, backend=backend, device=self._asked.device, dtype=self._asked.dtype, **dict(params))
         session.generation = self._generation
-        generation_of(session)  # unreadable settings are an error before the first request
+        defaults(session)  # unreadable settings are an error before the first request
         batching(session.machine)
         return session
