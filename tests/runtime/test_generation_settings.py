@@ -1,4 +1,4 @@
-"""A folder's generation_config.json, left to the defaults of a request: the tokens of transformers' `generate`, or a refusal."""
+"""A folder's generation_config.json, left to a request's defaults: the tokens of transformers' `generate`, or a refusal."""
 
 from __future__ import annotations
 
