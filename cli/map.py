@@ -20,6 +20,7 @@ from decgraph.cli.options import option
 from decgraph.runtime import progress
 from decgraph.runtime.prompt_files import digest
 from decgraph.runtime.session import check_params
+from decgraph.runtime.trace import ended_text
 
 if TYPE_CHECKING:
     from decgraph.scale.decoder import Decoder
@@ -127,6 +128,7 @@ class _Told:
 
     def __init__(self, results: JsonLinesOutput, todo: Sequence[PromptLine], heard: progress.Told, started: float) -> None:
         self.results, self.rows, self.tokens, self.errors = results, 0, 0, 0
+        self.draft_errors: dict[str, int] = {}
         self.interrupted = False
         self.total, self.heard, self.started = len(todo), heard, started
         self.by_id = {row.id: row for row in todo}
@@ -137,6 +139,8 @@ class _Told:
         if not self.results.write({**record, "prompt_digest": prompt_digest(self.by_id[record["id"]])}):
             return
         self.rows += 1
+        for error, count in record.get("draft_errors", {}).items():
+            self.draft_errors[error] = self.draft_errors.get(error, 0) + count
         self.tokens += len(record["tokens"])
         self.errors += record["error"] is not None
         self.heard(f"{self.rows} of {self.total} rows, {self.tokens} tokens", self.rows, self.total)
@@ -153,7 +157,7 @@ class _Told:
                      "decoding_tokens": self.tokens - begun}  # fmt: skip
         if shown.json:
             output.emit_json({"out": str(out), "rows": self.rows, "skipped": skipped, "left": left, "errors": self.errors,
-                              "skipped_errors": failed,
+                              "skipped_errors": failed, "draft_errors": self.draft_errors,
                               "tokens": self.tokens, "seconds": round(seconds, 3), **apart,
                               "interrupted": self.interrupted})  # fmt: skip
         elif not shown.quiet:
@@ -161,6 +165,8 @@ class _Told:
             before = f", {skipped} were there{lost}" if skipped else ""
             bad = f", {self.errors} with an error" if self.errors else ""
             print(f"{self.rows} rows{before}{bad}, {self.tokens} tokens; {times}: {out}")
+            if ended := ended_text(self.draft_errors):
+                print(ended, file=sys.stderr)
             if left:
                 print(f"{left} rows are left; --resume goes on", file=sys.stderr)
         if self.interrupted:

@@ -127,7 +127,7 @@ def sampling(given: Mapping[str, object], place: str) -> RequestFields:
     likeliest tokens stay, as in `generate`. place: names the settings in errors. Raises DecError for a value that is no
     number."""
     sampled = bool(given.get("do_sample"))
-    found: dict[str, object] = {"temperature": 1.0 if sampled else DEFAULT_TEMPERATURE} | ({"top_k": 50} if sampled else {})
+    found: dict[str, object] = {"temperature": 1.0, "top_k": 50} if sampled else {"temperature": DEFAULT_TEMPERATURE}
     for name in ("temperature", *OFF, "repetition_penalty"):
         value = given.get(name)
         if value is None or (name == "temperature" and not sampled):

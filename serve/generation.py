@@ -22,7 +22,7 @@ from decgraph.runtime.text import Tokenizer
 from decgraph.serve.catalogue import Catalogue, UnknownName
 from decgraph.serve.refusals import Refusal, words_of
 from decgraph.serve.texts import GrowingText
-from decgraph.serve.tools import HERMES, SPACED, Format, format_of, grammar_of, told
+from decgraph.serve.tools import HERMES, SPACED, THOUGHTS, Format, format_of, grammar_of, told
 from decgraph.serve.wire import (
     ChatRequest,
     Common,
@@ -75,17 +75,19 @@ class Shown:
 
 @dataclass(frozen=True)
 class Tools:
-    """Tools that an answer may call. forced: it is bound to. several: more than once."""
+    """Tools that an answer may call. forced: it is bound to. several: more than once. bare: a call may stand without marks."""
 
     format: Format
     tools: Sequence[Tool]
     forced: bool
     several: bool
+    bare: bool
 
 
 @dataclass(frozen=True)
 class Generation:
-    """A request of a client as it is computed. requests: one for every answer, `n` for each prompt in turn."""
+    """A request of a client as it is computed. requests: one for every answer, `n` for each prompt in turn. format: how calls
+    are written. thinking: what ends the thoughts that an answer begins in."""
 
     model: str
     chat: bool
@@ -96,6 +98,8 @@ class Generation:
     shown: Shown
     tools: Tools | None = None
     priority: int = 0
+    format: Format = HERMES
+    thinking: str = ""
 
     @property
     def algorithm(self) -> str:
@@ -149,8 +153,23 @@ def read_request(body: CompletionRequest | ChatRequest, catalogue: Catalogue, li
         fields["max_tokens"] = _limit(body, len(prompt), session, limits)
         for number in range(n):
             made.append(_request(session, prompt, {**fields, "seed": seed, "request_id": number}))
-    chat = isinstance(body, ChatRequest)
-    return Generation(body.model, chat, session, made, n, bool(body.stream), shown, tools, body.priority or 0)
+    plain = Generation(body.model, False, session, made, n, bool(body.stream), shown, tools, body.priority or 0)
+    if not isinstance(body, ChatRequest):
+        return plain
+    thinking = _thinking(body, session, prompts[0], fields)
+    return replace(plain, chat=True, format=format_of(chat.template_of(session.tokenizer)), thinking=thinking)
+
+
+def _thinking(body: ChatRequest, session: Session, prompt: Sequence[int], fields: RequestFields) -> str:
+    """What ends the thoughts that the prompt has begun, if it has. A grammar binds the whole answer: under one that knows
+    no end of thoughts there are none."""
+    written, last = decoded(session, prompt[-16:], True).rstrip(), body.messages[-1]
+    before = last.words if last.role == "assistant" else ""
+    grammar = getattr(fields.get("allow"), "text", None)
+    for mark, end in THOUGHTS.items():
+        if written.endswith(mark) or before.rfind(mark) > before.rfind(end):
+            return end if grammar is None or end in grammar.replace("\\", "") else ""
+    return ""
 
 
 def _request(session: Session, prompt: Sequence[int], fields: RequestFields) -> Request:
@@ -242,7 +261,7 @@ def conversation(body: ChatRequest | TokenizeRequest, session: Session, tools: T
     if isinstance(body, ChatRequest) and body.reasoning_effort is not None:
         settings.setdefault("reasoning_effort", body.reasoning_effort)
     try:
-        known = format_of(chat.template_of(session.tokenizer)) is not None
+        known = "tools" in chat.template_of(session.tokenizer)
         wanted = isinstance(body, TokenizeRequest) or tools is not None
         dumped = [tool.model_dump(exclude_none=True) for tool in body.tools or ()] if wanted else []
         if not known:
@@ -272,7 +291,11 @@ def _message(message: Message, place: int) -> dict[str, Any]:
     if message.role != "assistant" and "content" not in message.model_fields_set:
         raise Refusal(400, "a message needs a content", param=f"messages.{place}.content")
     made: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role, "content": message.words}
-    more = {"reasoning_content": message.reasoning_content, "tool_call_id": message.tool_call_id, "name": message.name}
+    more = {
+        "reasoning_content": message.reasoning_content or message.reasoning,
+        "tool_call_id": message.tool_call_id,
+        "name": message.name,
+    }
     made |= {name: value for name, value in more.items() if value is not None}
     if message.tool_calls:
         made["tool_calls"] = [
@@ -307,11 +330,12 @@ def _tools(body: ChatRequest, session: Session) -> Tools | None:
     if not tools:
         raise Refusal(400, "`tool_choice` is required, and there are no `tools`", param="tool_choice")
     try:
-        format = format_of(chat.template_of(session.tokenizer)) or HERMES
+        format = format_of(chat.template_of(session.tokenizer))
     except DecError as error:
         raise Refusal(400, words_of(error), param="messages") from None
     several = body.parallel_tool_calls is not False and not isinstance(choice, ToolChoice)
-    return Tools(format, tools, choice != "auto", several)
+    formatted = body.response_format is not None and body.response_format.type != "text"
+    return Tools(format, tools, choice != "auto", several, bare=not (formatted and format.starts))
 
 
 def _shown(body: CompletionRequest | ChatRequest, session: Session, prompts: Sequence[Sequence[int]]) -> Shown:
@@ -347,7 +371,7 @@ def _shown(body: CompletionRequest | ChatRequest, session: Session, prompts: Seq
 def decoded(session: Session, tokens: Iterable[int], special: bool) -> str:
     """The text of tokens, special ones as they are spelled where they are to be shown."""
     assert session.tokenizer is not None
-    text = GrowingText(session.tokenizer.detokenizer, special=special)
+    text = GrowingText(session.tokenizer.detokenizer, special=session.tokenizer.detokenizer.special if special else {})
     return text.feed(tokens) + text.finish()
 
 
@@ -420,14 +444,21 @@ def _grammars(body: Common, session: Session, tools: Tools | None) -> list[tuple
     """The grammars that a body requests, by its fields."""
     made: list[tuple[str, Callable[[], Grammar]]] = []
     wanted, given = body.response_format, body.structured_outputs
-    if wanted is not None and wanted.type != "text":
+
+    def called(answer: str = "") -> Grammar:
+        assert tools is not None
+        special = {text: token for token, text in session.tokenizer.detokenizer.special.items()}  # type: ignore[union-attr]
+        return Grammar.lark(grammar_of(tools.format, tools.tools, parallel=tools.several, special=special, answer=answer))
+
+    answered = lambda grammar: grammar if tools is None else called(grammar.text)  # the answer, or calls instead of it
+    if wanted is not None and wanted.type != "text" and not (tools is not None and tools.forced):
         schema = wanted.schema_ or {"type": "object"}
         if wanted.type == "json_schema":
             if wanted.json_schema is None and wanted.schema_ is None:
                 said = "a response format of type json_schema needs `json_schema`"
                 raise Refusal(400, said, param="response_format.json_schema")
             schema = wanted.json_schema.schema_ if wanted.json_schema is not None else schema
-        made.append(("response_format", lambda: Grammar.json_schema(schema)))
+        made.append(("response_format", lambda: answered(Grammar.json_schema(schema))))
     tight = SPACED if given is not None and given.disable_any_whitespace else {}
     kinds: dict[str, Callable[[Any], Grammar]] = {
         "json_": lambda schema: Grammar.json_schema(_with(schema, tight)),
@@ -440,9 +471,7 @@ def _grammars(body: Common, session: Session, tools: Tools | None) -> list[tuple
         if value := getattr(given, name):
             made.append((f"structured_outputs.{name.rstrip('_')}", partial(make, value)))
     if tools is not None and tools.forced:
-        special = {text: token for token, text in session.tokenizer.detokenizer.special.items()}  # type: ignore[union-attr]
-        text = partial(grammar_of, tools.format, tools.tools, parallel=tools.several, special=special)
-        made.append(("tool_choice", lambda: Grammar.lark(text())))
+        made.append(("tool_choice", called))
     return made
 
 

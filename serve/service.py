@@ -10,7 +10,7 @@ from typing import Any
 
 from decgraph.errors import ConstraintError
 from decgraph.runtime.models.engine.kept import caching_engine
-from decgraph.serve.answers import Answer, AnswerWriter
+from decgraph.serve.answers import Answer, AnswerWriter, PartGrowth
 from decgraph.serve.catalogue import Catalogue
 from decgraph.serve.generation import Generation, Limits, detokenized, read_request, tokenized
 from decgraph.serve.metrics import Metrics
@@ -63,8 +63,8 @@ class Exchange:
         """Take news of one of its jobs."""
         self.news.put_nowait(told)
 
-    async def heard(self) -> AsyncIterator[tuple[Answer, str]]:
-        """Every answer that grew, and its new text, until all have ended. Raises `Refusal` for the first one that fails."""
+    async def heard(self) -> AsyncIterator[tuple[Answer, list[PartGrowth]]]:
+        """Every answer that grew, and by what, until all have ended. Raises `Refusal` for the first one that fails."""
         left = len(self.answers)
         while left:
             told = await self.news.get()
@@ -75,9 +75,9 @@ class Exchange:
                     error = told.result.error
                     status = 503 if isinstance(error, ServerStopped) else 400 if isinstance(error, ConstraintError) else 500
                     raise Refusal(status, words_of(error))
-            text = answer.grow(told)
-            if text or told.result is not None:
-                yield answer, text
+            news = answer.grow(told)
+            if news or told.result is not None:
+                yield answer, news
 
     def told(self) -> dict[str, Any]:
         """Its line in the log."""
@@ -101,6 +101,7 @@ class Exchange:
             "target_calls": sum(result.stats.target_calls for result in ended),
             "drafted": sum(result.stats.drafted for result in ended),
             "accepted": sum(sum(result.stats.accepted) for result in ended),
+            "ended_drafts": sum(result.stats.ended_drafts for result in ended),
             "queued_seconds": round(max(max(0.0, job.started - job.received) for job in self.jobs), 4),
             "first_token_seconds": round(min(first), 4) if first else None,
             "tokens_per_second": round(sum(j.sent - j.opened for j in self.jobs) / seconds, 2) if seconds > 0 else None,
