@@ -11,7 +11,7 @@ from decgraph.errors import DecError
 from decgraph.runtime import chat
 from decgraph.runtime.arguments import Prompt
 from decgraph.runtime.bound import BoundProgram
-from decgraph.runtime.defaults import defaults
+from decgraph.runtime.defaults import completed
 from decgraph.runtime.grammars import Grammar, Parsed, complete
 from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.models.folders import ends, without_tokenizer
@@ -38,8 +38,9 @@ def request_for(session: BoundProgram, prompt: Prompt, **fields: Unpack[RequestF
         tokens = _ids(prompt)
     if "eos" not in fields:
         fields["eos"] = end_of_text(session)
-    fields = {**defaults(session), **renamed(fields)}
+    fields = renamed(fields)
     check_keywords("a request", fields, Request.__dataclass_fields__)
+    fields = completed(session, fields, tokens)
     if isinstance(grammar := fields.get("allow"), Grammar):
         _constrain(session, grammar, fields, len(tokens))
     return Request(prompt=tuple(tokens), **cast("dict[str, Any]", fields))  # a request reads its fields in any form

@@ -12,6 +12,7 @@ from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.runtime import chat
+from decgraph.runtime.defaults import generation, limit
 from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.prompts import automaton_of, check_grammar, end_of_text, no_tokenizer, request_for
 from decgraph.runtime.request import Request, RequestFields
@@ -412,6 +413,8 @@ def _limit(body: Common, prompt: int, session: Session, limits: Limits) -> int:
             param="messages" if isinstance(body, ChatRequest) else "prompt",
             code="context_length_exceeded",
         )
+    if wished is None:
+        wished = limit(generation(session), prompt)
     if wished is None and isinstance(body, CompletionRequest):
         wished = COMPLETION_TOKENS
     if wished is None or wished < 0:
