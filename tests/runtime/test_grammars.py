@@ -301,7 +301,7 @@ def test_draws_are_the_targets_own_among_the_tokens_that_lead_to_a_choice(name: 
     session = decgraph.load(name).session(models)
     pieces, prompt = session.tokenizer.detokenizer.pieces, tuple(session.tokenizer.encode("x = '"))
     seen = set()
-    for seed in range(4):
+    for seed in range(10):
         allow = Grammar.choice([text.decode() for text in choices])
         result = session.run(prompt, allow=allow, max_tokens=24, temperature=1, seed=seed, logprobs=0, shaped=True)
         assert result.text.encode() in choices, result.error
