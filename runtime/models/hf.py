@@ -76,7 +76,7 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
         try:
             module = pretrained(transformers.AutoModelForCausalLM, folder, None, placed)
             net = net_of_module(module, folder.name, entry=differs is None)
-        except (DecError, TypeError) as refused:  # TypeError: a forward that takes no keyword arguments but its own
+        except DecError as refused:
             return _live(folder, vocab, refused, placed)
         if differs is not None:
             assert net.base is not None, "it is made of a module"
@@ -103,7 +103,7 @@ def _text_half(folder: Folder, vocab: Vocab, placed: Placement, reuse: bool) -> 
                 module = transformers.AutoModelForCausalLM.from_config(text, trust_remote_code=False)
             module.model, module.lm_head = inner, output
         net = net_of_module(module, folder.name)
-    except (DecError, TypeError) as refused:
+    except DecError as refused:
         _LOG.info("%s runs with its images' layers: %s", folder.name, refused)
         return None
     context = context_of(net.config)
@@ -178,7 +178,7 @@ def _no_blocks(path: Path, placed: Placement, why: str) -> DecError:
 
 
 def _live(
-    folder: Folder, vocab: Vocab, refused: Exception, placed: Placement, loader: str = "AutoModelForCausalLM"
+    folder: Folder, vocab: Vocab, refused: DecError, placed: Placement, loader: str = "AutoModelForCausalLM"
 ) -> LiveModel:
     """The model as transformers runs it. Raises DecError, from `refused`, where the engine cannot run it either."""
     import transformers
@@ -191,7 +191,7 @@ def _live(
     module = pretrained(getattr(transformers, loader), folder, "eager" if capped else None, placed)
     model = from_module(module.requires_grad_(False), name=folder.name, vocab=vocab)
     model.family = str(folder.path)
-    model.unreached = refused if isinstance(refused, DecError) else DecError(f"{type(module).__name__}: {refused}")
+    model.unreached = refused
     try:
         engine_of(model)
     except DecError as error:

@@ -91,6 +91,6 @@ def from_module(module: nn.Module, *, name: str, vocab: Vocab | None = None) -> 
         module,
         name=name,
         vocab=vocab or Vocab("ids", int(text.vocab_size)),
-        context=None if limit is None else int(limit),
+        context=int(limit) if limit is not None and limit > 0 else None,  # XLNet says -1
         family=f"{name}@{id(module)}",
     )

@@ -8,13 +8,16 @@ code runs for the other one.
 from __future__ import annotations
 
 import copy
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.parts import LayerUse
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class Numbered(Protocol):
@@ -124,6 +127,16 @@ class Nothing(nn.Module):
 
 _LISTS = (("layers",), ("encoder", "layer"), ("transformer", "layer"), ("encoder", "layers"))
 """Where models have their layers: decoders and newer encoders, BERT and its like, DistilBERT."""
+
+
+def base_of(module: PreTrainedModel) -> PreTrainedModel:
+    """The part of a language model that gives last states. Raises DecError for a module without one."""
+    base = module.base_model
+    if base is module:  # a class with another prefix than its part has (Mllama's text model)
+        base = module.get_decoder()
+    if base is None or base is module or not hasattr(base, "config"):
+        raise DecError(f"{type(module).__name__} is not supported: it has no model inside that gives its last states")
+    return cast("PreTrainedModel", base)
 
 
 def layer_list(base: nn.Module) -> list[nn.Module]:

@@ -10,7 +10,7 @@ from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 
 DEFAULTS: dict[str, dict[object, str]] = {
     "activation": {"gelu": "falcon"},
-    "activation_function": {"gelu_new": "codegen gpt2 gptj", "gelu_pytorch_tanh": "gpt_bigcode", "relu": "opt"},
+    "activation_function": {"gelu_new": "codegen gpt2 gpt_neo gptj", "gelu_pytorch_tanh": "gpt_bigcode", "relu": "opt"},
     "attention_multiplier": {1.0: "granite granite_swa granitemoe granitemoeshared"},
     "attn_logit_softcapping": {50.0: "gemma2 vaultgemma"},
     "dim_model_base": {256: "minicpm3"},
@@ -32,7 +32,7 @@ DEFAULTS: dict[str, dict[object, str]] = {
         "xielu": "apertus",
     },
     "layer_norm_eps": {1e-05: "cohere cohere2 cohere2_moe gpt_neox gpt_neox_japanese jais2 persimmon phi stablelm"},
-    "layer_norm_epsilon": {1e-05: "codegen falcon gpt2 gpt_bigcode gptj"},
+    "layer_norm_epsilon": {1e-05: "codegen falcon gpt2 gpt_bigcode gpt_neo gptj"},
     "logit_scale": {0.0625: "cohere cohere2 cohere2_moe"},
     "logits_scaling": {1.0: "granite granite_swa granitemoe granitemoeshared hyperclovax"},
     "max_window_layers": {28: "qwen2 qwen2_moe qwen3", 62: "dots1"},
@@ -102,7 +102,7 @@ DEFAULTS: dict[str, dict[object, str]] = {
     "swiglu_limit": {7.0: "gpt_oss"},
     "tie_word_embeddings": {
         True: "biogpt cohere cohere2 cohere2_moe ernie4_5 ernie4_5_moe falcon gemma gemma2 gemma3_text gpt2 gpt_bigcode "
-        "gpt_neox_japanese granite_swa minicpm3 opt smollm3 starcoder2 vaultgemma youtu",
+        "gpt_neo gpt_neox_japanese granite_swa minicpm3 opt smollm3 starcoder2 vaultgemma youtu",
     },
     "topk_group": {4: "axk1 deepseek_v3", 1: "dots1 exaone_moe glm4_moe glm4_moe_lite solar_open"},
     "topk_method": {"greedy": "deepseek_v2"},
@@ -147,6 +147,7 @@ SILENT = """
     attention_dropout attn_pdrop embd_pdrop resid_pdrop dropout hidden_dropout activation_dropout layerdrop hidden_dropout_prob
     attention_probs_dropout_prob classifier_dropout classifier_pooling residual_dropout summary_first_dropout embedding_dropout
     ffn_dropout
+    embed_dropout type_vocab_size batch_norm_eps is_training
     summary_type summary_use_proj summary_activation summary_proj_to_labels
     initializer_range init_std embedding_initializer_range lambda_std_dev initializer_factor
     router_aux_loss_coef router_z_loss_coef aux_loss_alpha seq_aux output_router_logits router_jitter_noise input_jitter_noise
