@@ -256,7 +256,7 @@ def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str |
     and for tensors that are missing: the library leaves them random."""
     try:
         with quiet():
-            made, loading = auto.from_pretrained(
+            made, loading = _class(auto, folder).from_pretrained(
                 folder.path,
                 dtype=placed.precision(folder.dtype),
                 attn_implementation=attention,
@@ -276,6 +276,16 @@ def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str |
         if "trust_remote_code" in said:
             said = "its class is code in the folder (auto_map in config.json), which is never run"
         raise DecError(f"{folder.path} could not be loaded: {said}", hint=_instead(folder, error)) from error
+
+
+def _class(auto: type[_BaseAutoModelClass], folder: Folder) -> type[_BaseAutoModelClass | PreTrainedModel]:
+    """What loads a folder: the class that its config.json names, where transformers has it and its automatic class does not find
+    it by the config (BertGenerationDecoder, and the text halves of Emu3 and Mistral 4)."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+    named = getattr(transformers, folder.named, None)
+    return auto if type(config) in auto._model_mapping or not hasattr(named, "from_pretrained") else named
 
 
 class _Loaded(TypedDict):
