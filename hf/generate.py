@@ -330,7 +330,7 @@ class CustomGenerate:
         with making:
             # The model keeps the session, which refers to it: so both go when nobody else has the model.
             kept: MutableMapping[CustomGenerate, tuple[int, Session]]
-            kept = memo_of(model).once("sessions", weakref.WeakKeyDictionary[CustomGenerate, tuple[int, Session]])
+            kept = memo_of(model).once("sessions", weakref.WeakKeyDictionary)
             if self not in kept or kept[self][0] != width:
                 text = text_side(self.tokenizer) or tokenizer_of(home_of(model)) if self.algorithm.module.externs else None
                 session = self.algorithm.session(

@@ -231,7 +231,7 @@ def _row(module: Any) -> Row:
     drawn = torch.Generator().manual_seed(2)
     allowed = torch.tensor([t for t in range(3, int(text.vocab_size)) if t not in special])
     ids = allowed[torch.randint(0, len(allowed), (1, count), generator=drawn)]
-    ids[:, count // 2 :] = ids[:, : count - count // 2]  # so that lookup finds drafts
+    ids[:, count // 2 :] = ids[:, : count - count // 2].clone()  # so that lookup finds drafts
     drafter = copy.deepcopy(module)
     with torch.no_grad():
         for weight in drafter.parameters():

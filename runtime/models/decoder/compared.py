@@ -162,6 +162,7 @@ def small_copy(base: PreTrainedModel) -> PreTrainedModel:
         for weight in copied.parameters():
             if weight.dim() > 1:
                 weight.data = torch.randn(weight.shape) * 1.5 * weight.shape[-1] ** -0.5
+        copied(input_ids=torch.ones(1, 2, dtype=torch.long), use_cache=False)  # so that sizes are known to fit each other
     return copied
 
 

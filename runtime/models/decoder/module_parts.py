@@ -131,10 +131,10 @@ _LISTS = (("layers",), ("encoder", "layer"), ("transformer", "layer"), ("encoder
 
 def base_of(module: PreTrainedModel) -> PreTrainedModel:
     """The part of a language model that gives last states. Raises DecError for a module without one."""
-    base = module.base_model
+    base: nn.Module | None = module.base_model
     if base is module:  # a class with another prefix than its part has (Mllama's text model)
-        base = module.get_decoder()
-    if base is None or base is module or not hasattr(base, "config"):
+        base = next((part for part in module.children() if hasattr(part, "get_input_embeddings")), None)
+    if base is None:
         raise DecError(f"{type(module).__name__} is not supported: it has no model inside that gives its last states")
     return cast("PreTrainedModel", base)
 

@@ -45,6 +45,8 @@ def recurrent_engine(model: LiveModel) -> Engine:
         return made
     except DecError as error:
         refused = str(error.diagnostics[0])
+    from decgraph.runtime.models.decoder.module_parts import base_of
+
     base = base_of(cast("PreTrainedModel", model.module))
     try:
         gap = _gap(model)
