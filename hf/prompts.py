@@ -15,13 +15,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PaddedPrompt:
-    """One sequence of the batch: the tokens that are masked, and its prompt. `pads + prompt` is the row as given, but where
-    tokens between those of the prompt are masked (`holes`)."""
+    """One sequence of the batch: the tokens that are masked, its prompt, and the prompt's places. `pads + prompt` is the row as
+    given, but where tokens between those of the prompt are masked (`holes`)."""
 
     index: int
     pads: tuple[int, ...]
     prompt: tuple[int, ...]
-    holes: bool = False
+    places: tuple[int, ...] = ()
+
+    @property
+    def holes(self) -> bool:
+        """Whether tokens between those of the prompt are masked."""
+        return self.places != tuple(range(self.places[0], self.places[-1] + 1))
 
 
 def rows_of(input_ids: Tensor, attention_mask: Tensor | None) -> list[PaddedPrompt]:
@@ -52,7 +57,7 @@ def _row(index: int, ids: Sequence[int], mask: Sequence[bool]) -> PaddedPrompt:
             hint="pad on the left: tokenizer.padding_side = 'left'",
         )
     pads, prompt = (tuple(t for t, seen in zip(ids, mask, strict=True) if seen is which) for which in (False, True))
-    return PaddedPrompt(index, pads, prompt, holes=not all(mask[mask.index(True) :]))
+    return PaddedPrompt(index, pads, prompt, tuple(place for place, seen in enumerate(mask) if seen))
 
 
 def check_holes(model: PreTrainedModel, rows: Sequence[PaddedPrompt], processors: Sequence[object] | None) -> None:
@@ -133,7 +138,7 @@ def _check_positions(positions: Tensor, rows: Sequence[PaddedPrompt]) -> None:
     planes = positions.tolist() if positions.dim() == 3 else [positions.tolist()]  # Qwen-VL: text, time, height, width
     for row, given in ((row, plane) for row in rows for plane in planes):
         here = given[row.index if len(given) > 1 else 0]
-        if here[len(row.pads) :] != list(range(len(row.prompt))):
+        if [here[place] for place in row.places] != list(range(len(row.prompt))):
             raise DecError("position_ids do not count each prompt from 0", hint="leave position_ids out")
 
 
