@@ -69,7 +69,9 @@ def check_holes(model: PreTrainedModel, rows: Sequence[PaddedPrompt], processors
     row = next((row for row in rows if row.holes), None)
     if row is None:
         return
-    counted = "windows" if windows(model.config.get_text_config().to_dict()) else "recurrent layers" if is_recurrent(model) else ""
+    counted = (
+        "windows" if windows(model.config.get_text_config().to_dict()) else "recurrent layers" if is_recurrent(model) else ""
+    )
     if counted or processors:
         why = f"and the model has {counted}, which count them" if counted else "and logits processors read them"
         raise DecError(

@@ -170,7 +170,9 @@ def probed(base: PreTrainedModel, what: str, check: Callable[[PreTrainedModel], 
     """What a check raises of a small copy of a base module, as text; empty where it raises nothing. It is run once for each
     config, class and version. Of a class that takes no small config nothing is known."""
     kind = type(base)
-    key = _key({**base.config.get_text_config().to_dict(), "probe": [what, kind.__qualname__, base.config._attn_implementation]})
+    key = _key(
+        {**base.config.get_text_config().to_dict(), "probe": [what, kind.__qualname__, base.config._attn_implementation]}
+    )
     kept = cache.read(_file()).get(key) if kind.__module__.startswith("transformers.") else None
     if isinstance(kept, str):
         return kept

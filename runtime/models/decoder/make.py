@@ -151,9 +151,7 @@ def own_states(base: PreTrainedModel, ids: Tensor) -> Tensor:
     return last
 
 
-def decoder_of(
-    base: PreTrainedModel, plain: Callable[[Tensor], Tensor], *, encoder: bool = False
-) -> TransformerDecoder | None:
+def decoder_of(base: PreTrainedModel, plain: Callable[[Tensor], Tensor], *, encoder: bool = False) -> TransformerDecoder | None:
     """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None
     where the module has something that the decoder does not know. Then the module runs as it is, and `forwards.py` and the
     log say why. The module's joined matrices become views of shared storage, with the same values, unless they are a caller's

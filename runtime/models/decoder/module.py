@@ -511,6 +511,12 @@ class ModuleDecoder(LayeredForward):
                         self._compare(found)
                         if self.base is self.whole:
                             self.check_small(taped=False)
+                except DecError:
+                    self._known = None
+                    if self._types != [SLIDING] or getattr(self.config, "layer_types", None):
+                        raise
+                    self._types = [FULL]  # a config may state a window that its module does not read (Moshi)
+                    return self._found
                 except BaseException:
                     self._known = None
                     raise
@@ -574,9 +580,8 @@ class ModuleDecoder(LayeredForward):
         if mask is not None and kind is None:
             raise DecError(f"{self.name!r} is not supported: {name} changes the mask it is given")
         kind = kind or (types[layer] if types else self._types[0])
-        if window is not None and SLIDING in masks and kind == FULL:
-            window = None  # an attribute that only layers with the other mask use; check_small finds one that does
-        if window is not None and (kind != SLIDING or int(window) != int(stated or 0)):
+        # A layer with a full mask may have the attribute and not use it; check_small finds one that does.
+        if window is not None and kind == SLIDING and int(window) != int(stated or 0):
             raise DecError(f"{self.name!r} is not supported: layer {layer} has a window of {window} but a {kind} mask")
         if window is None and kind == SLIDING and layer in seen.windows and seen.windows_passed:
             raise DecError(f"{self.name!r} is not supported: layer {layer} has no window but a {kind} mask")
@@ -599,7 +604,9 @@ class ModuleDecoder(LayeredForward):
                 seen = [*range(positions[row]), place]
                 full[0, 0, row, seen] = True
                 near[0, 0, row, [p for p in seen if window is None or positions[row] - min(p, committed) < window]] = True
-            ids, at, write = (torch.tensor([one], device=dev) for one in (tokens[slice(places[0], places[-1] + 1)], positions, places))
+            ids, at, write = (
+                torch.tensor([one], device=dev) for one in (tokens[slice(places[0], places[-1] + 1)], positions, places)
+            )
             out = self(ids, at, write, keys, values, {FULL: full.to(dev), SLIDING: near.to(dev)})
             got += list((out[0] if self.part.taps else out)[0])
         for last in (committed, committed + 1):
@@ -623,6 +630,7 @@ class ModuleDecoder(LayeredForward):
 
         def check(small: PreTrainedModel) -> None:
             made = type(self)(small, self.name, encoder=self.encoder)
+            made._types = self._types
             with torch.no_grad():
                 if taped:
                     made.check_taped(_LONG)
@@ -630,7 +638,7 @@ class ModuleDecoder(LayeredForward):
                     made._known = made._probed()
                     made._compare(made._known, _LONG)
 
-        if said := probed(self.base, f"{type(self).__name__} {taped}", check):
+        if said := probed(self.base, f"{type(self).__name__} {taped} {self._types}", check):
             raise DecError(said)
 
 

@@ -37,6 +37,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "starcoder2": ("Starcoder2", {**SIZES, "sliding_window": 8}),
     "smollm3": ("SmolLM3", {**SIZES, "sliding_window": 8, "use_sliding_window": True}),
     "cwm": ("Cwm", {**SIZES, **KINDS}),
+    "moshi": ("Moshi", {**SIZES, "sliding_window": 8, "ffn_dim": 96}),
     "granite": ("Granite", {**SIZES, "logits_scaling": 4.0}),
     "bert-generation": ("BertGenerationDecoder", {**SIZES, "is_decoder": True}),
 }
@@ -132,7 +133,11 @@ def test_what_a_module_s_own_code_raises_is_a_refusal(kind: str, config: dict[st
 
 def test_hooks_that_transformers_leaves_are_no_caller_s() -> None:
     made, door = llama(1), decgraph.hf("autoregressive")
-    for use in (lambda: None, lambda: made(IDS % 60, output_hidden_states=True), lambda: made(IDS % 60, output_attentions=True)):
+    for use in (
+        lambda: None,
+        lambda: made(IDS % 60, output_hidden_states=True),
+        lambda: made(IDS % 60, output_attentions=True),
+    ):
         use()
         made.generate(IDS % 60, custom_generate=door, **GREEDY)
         assert door.last[0].forwards["target"].way == "decoder"
