@@ -18,7 +18,6 @@ import os
 import re
 import sys
 import tempfile
-import time
 import unittest
 import warnings
 from collections import Counter

@@ -279,8 +279,8 @@ def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str |
 
 
 def _class(auto: type[_BaseAutoModelClass], folder: Folder) -> type[_BaseAutoModelClass | PreTrainedModel]:
-    """What loads a folder: the class that its config.json names, where transformers has it and its automatic class does not find
-    it by the config (BertGenerationDecoder, and the text halves of Emu3 and Mistral 4)."""
+    """What loads a folder: the class that its config.json names, where transformers has it and its automatic class does not
+    know the config (BertGenerationDecoder, the text halves of Emu3 and Mistral 4)."""
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from torch import nn
 
-    from decgraph.runtime.models.decoder.net import Net
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.watch import Watch
 
@@ -164,17 +163,13 @@ def _grads_kept(module: Module) -> Iterator[None]:
 def _by_layers(module: Module, name: str, vocab: Vocab) -> Model:
     from decgraph.runtime.models.decoder.make import net_of_module
     from decgraph.runtime.models.hf_causal import HFCausal
+    from decgraph.runtime.models.hf_live import context_in
     from decgraph.runtime.models.watch import shadow
 
     if getattr(module.config, "is_encoder_decoder", False):
         raise DecError(f"{type(module).__name__} is an encoder-decoder model; decgraph decodes decoder-only and masked models")
     family, net = f"{name}#{id(module)}", net_of_module(shadow(module))
-    return HFCausal(net, reuse=True, name=name, vocab=vocab, context=_context(module.config), family=family)
-
-
-def _context(config: object) -> int | None:
-    limit = getattr(config, "max_position_embeddings", None)
-    return int(limit) if limit is not None and limit > 0 else None  # XLNet says -1
+    return HFCausal(net, reuse=True, name=name, vocab=vocab, context=context_in(module.config), family=family)
 
 
 def heads_of(module: Module, target: HFCausal) -> Model:

@@ -141,8 +141,8 @@ def windows(config: Mapping[str, object]) -> dict[str, int]:
 
 
 def small_copy(base: PreTrainedModel) -> PreTrainedModel:
-    """A module of text of a base module's class, by a small config, with windows that few tokens pass and matrices so large that
-    a wrong mask shows."""
+    """A module of a base module's class, or of its text's, by a small config: with windows that few tokens pass and matrices so
+    large that a wrong mask shows."""
     import torch
     import transformers
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -66,7 +65,7 @@ def _net(module: PreTrainedModel, name: str, *, entry: bool, encoder: bool) -> N
         _start_at_zero(base)
     recurrent = is_recurrent(module)
     whole = (HybridDecoder if recurrent else ModuleDecoder)(base, name, encoder=encoder)
-    plain = whole.causally if encoder else partial(own_states, base)
+    plain = whole.causally if encoder else whole.plain
     found = decoder_of(base, plain, encoder=encoder) if entry and not recurrent else None
     if found is None:
         whole.check_taped()
@@ -142,15 +141,6 @@ def read_out(module: PreTrainedModel, name: str) -> Callable[[Tensor], Tensor]:
     return head
 
 
-def own_states(base: PreTrainedModel, ids: Tensor) -> Tensor:
-    """A base module's own last states [1, n, width] of tokens int64[1, n]."""
-    config = base.config.get_text_config()
-    attention = config._attn_implementation
-    with attending(config, None, "eager" if attention == ATTENTION else attention):
-        last: Tensor = base(input_ids=ids, use_cache=False).last_hidden_state
-    return last
-
-
 def decoder_of(base: PreTrainedModel, plain: Callable[[Tensor], Tensor], *, encoder: bool = False) -> TransformerDecoder | None:
     """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None
     where the module has something that the decoder does not know. Then the module runs as it is, and `forwards.py` and the
@@ -158,7 +148,8 @@ def decoder_of(base: PreTrainedModel, plain: Callable[[Tensor], Tensor], *, enco
     (watch.py)."""
 
     def small(one: PreTrainedModel) -> None:
-        different(of_module(one), ModuleDecoder(one, encoder=True).causally if encoder else partial(own_states, one))
+        module = ModuleDecoder(one, encoder=encoder)
+        different(of_module(one), module.causally if encoder else module.plain)
 
     try:
         with uncollected(), torch.no_grad():

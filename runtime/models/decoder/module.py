@@ -311,7 +311,9 @@ class ModuleDecoder(LayeredForward):
         """The module's own last states [1, n, width] of one path's tokens int64[1, n], without a cache."""
         if self._plain is not None:
             return self._plain(ids)
-        last: Tensor = self.base(input_ids=ids, use_cache=False).last_hidden_state
+        attention = self.config._attn_implementation
+        with attending(self.config, None, "eager" if attention == ATTENTION else attention):
+            last: Tensor = self.base(input_ids=ids, use_cache=False).last_hidden_state
         return last
 
     def causally(self, ids: Tensor) -> Tensor:
@@ -511,12 +513,6 @@ class ModuleDecoder(LayeredForward):
                         self._compare(found)
                         if self.base is self.whole:
                             self.check_small(taped=False)
-                except DecError:
-                    self._known = None
-                    if self._types != [SLIDING] or getattr(self.config, "layer_types", None):
-                        raise
-                    self._types = [FULL]  # a config may state a window that its module does not read (Moshi)
-                    return self._found
                 except BaseException:
                     self._known = None
                     raise
@@ -630,7 +626,6 @@ class ModuleDecoder(LayeredForward):
 
         def check(small: PreTrainedModel) -> None:
             made = type(self)(small, self.name, encoder=self.encoder)
-            made._types = self._types
             with torch.no_grad():
                 if taped:
                     made.check_taped(_LONG)
@@ -638,7 +633,7 @@ class ModuleDecoder(LayeredForward):
                     made._known = made._probed()
                     made._compare(made._known, _LONG)
 
-        if said := probed(self.base, f"{type(self).__name__} {taped} {self._types}", check):
+        if said := probed(self.base, f"{type(self).__name__} {taped}", check):
             raise DecError(said)
 
 

@@ -37,7 +37,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "starcoder2": ("Starcoder2", {**SIZES, "sliding_window": 8}),
     "smollm3": ("SmolLM3", {**SIZES, "sliding_window": 8, "use_sliding_window": True}),
     "cwm": ("Cwm", {**SIZES, **KINDS}),
-    "moshi": ("Moshi", {**SIZES, "sliding_window": 8, "ffn_dim": 96}),
     "granite": ("Granite", {**SIZES, "logits_scaling": 4.0}),
     "bert-generation": ("BertGenerationDecoder", {**SIZES, "is_decoder": True}),
 }
@@ -90,6 +89,14 @@ def test_a_window_longer_than_the_tokens_that_are_tried_is_seen(cache: Path) -> 
     for _ in range(2):  # by comparison, and by what is kept of it
         with pytest.raises(DecError, match="GPTNeoModel with a cache differs from itself"):
             ModuleDecoder(made.base_model, "neo").probed()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_window_that_is_read_with_a_cache_alone_is_seen(cache: Path) -> None:
+    """Moshi's forward looks at all tokens, and its cache keeps those of a window."""
+    made = T.MoshiForCausalLM(T.MoshiConfig(**SIZES, ffn_dim=96)).eval()
+    with pytest.raises(DecError, match="MoshiModel with a cache differs from itself"):
+        made.generate(IDS, custom_generate=decgraph.hf("autoregressive"), **GREEDY)
 
 
 def test_a_copy_is_compared_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
