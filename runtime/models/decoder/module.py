@@ -28,6 +28,7 @@ from decgraph.runtime.models.decoder.module_parts import (
     layers_of,
     part_of,
     reading,
+    refusing,
     with_layers,
     with_top,
 )
@@ -125,20 +126,6 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     if mask.is_floating_point():
         return mask
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
-
-
-@contextmanager
-def refusing(name: str, kind: str) -> Iterator[None]:
-    """Inside, what a module's own code raises where it is called in a way that it does not support is a DecError."""
-    try:
-        yield
-    except DecError:
-        raise
-    except Exception as error:
-        raise DecError(
-            f"{name!r} is not supported: {kind} cannot be run on a mask, positions and a cache given from outside",
-            hint="generate without custom_generate",
-        ) from error
 
 
 @contextmanager

@@ -8,6 +8,8 @@ code runs for the other one.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
@@ -127,6 +129,20 @@ class Nothing(nn.Module):
 
 _LISTS = (("layers",), ("encoder", "layer"), ("transformer", "layer"), ("encoder", "layers"))
 """Where models have their layers: decoders and newer encoders, BERT and its like, DistilBERT."""
+
+
+@contextmanager
+def refusing(name: str, kind: str) -> Iterator[None]:
+    """Inside, what a module's own code raises where it is called in a way that it does not support is a DecError."""
+    try:
+        yield
+    except DecError:
+        raise
+    except Exception as error:
+        raise DecError(
+            f"{name!r} is not supported: {kind} cannot be run on a mask, positions and a cache given from outside",
+            hint="generate without custom_generate",
+        ) from error
 
 
 def base_of(module: PreTrainedModel) -> PreTrainedModel:

@@ -147,7 +147,7 @@ SILENT = """
     attention_dropout attn_pdrop embd_pdrop resid_pdrop dropout hidden_dropout activation_dropout layerdrop hidden_dropout_prob
     attention_probs_dropout_prob classifier_dropout classifier_pooling residual_dropout summary_first_dropout embedding_dropout
     ffn_dropout
-    embed_dropout type_vocab_size batch_norm_eps is_training
+    embed_dropout type_vocab_size batch_norm_eps is_training n_group
     summary_type summary_use_proj summary_activation summary_proj_to_labels
     initializer_range init_std embedding_initializer_range lambda_std_dev initializer_factor
     router_aux_loss_coef router_z_loss_coef aux_loss_alpha seq_aux output_router_logits router_jitter_noise input_jitter_noise

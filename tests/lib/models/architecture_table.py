@@ -221,8 +221,8 @@ A causal model of transformers runs in one of two ways. By the *decoder*: decgra
 (`runtime/models/decoder`), in which an entry of a few lines says how a family differs from Llama. It is used where every
 tensor of the model and every setting of its config has a meaning in the entry, and the states of some tokens are found equal
 to the module's. *As a module*: transformers' own code runs, which takes longer for few tokens and gives the same ones.
-Either is first compared on a small random model of the same class and switches, whose windows are shorter than the text; the verdict
-is kept in the user's cache. What differs is refused.
+Either is first compared on a small random model of the same class and switches, whose windows are shorter than the text; the
+verdict is kept in the user's cache. What differs is refused.
 `decgraph run --json`, `Result.forwards` and `decgraph compile ALGORITHM --emit cost --model target=FOLDER` say which way a
 model runs and why. `decgraph zoo verify FOLDER` compares the decoder with the installed transformers on a small random model
 of the folder's family and switches; after a difference folders of that shape run as a module.
