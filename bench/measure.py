@@ -15,6 +15,7 @@ from decgraph.bench.agreement import Agreement
 from decgraph.bench.contenders import Contender, ContenderRun, Group, Ours, greedy_is_exact
 from decgraph.bench.timing import Spread, Times, alternated
 from decgraph.errors import DecError
+from decgraph.runtime.trace import Stats
 
 Row = dict[str, Any]  # what was measured of one contender on the prompts of one kind, as JSON
 ALL = "all"  # the kind of a row about prompts of every kind
@@ -216,6 +217,7 @@ def drafts_of(ran: Sequence[ContenderRun]) -> Row:
         "draft_calls_per_call": digits(sum(s.draft_calls for s in stats) / calls),
         "drafted_per_call": digits(sum(s.drafted for s in stats) / calls),
         "acceptance": {"tested": tested, "accepted": accepted},
+        "draft_errors": Stats.errors_of(stats),
     }
 
 

@@ -266,9 +266,13 @@ class Comparison:
         made, failed = dict[str, tuple[Peer, Row]](), dict[str, str]()
         own_form = gguf.read(self.model).form if gguf.is_file(self.model) else ""
         for one in self.algorithms:
-            spec = str(one.algorithm.path or one.algorithm.name)
             parts = {name: value for name, value in self.parts.items() if concerns(one.algorithm.function, name)}
-            own = {"weights": own_form or DTYPES[self.dtype], "algorithm": spec, "params": plain(one.values), "parts": parts}
+            own = {
+                "weights": own_form or DTYPES[self.dtype],
+                "algorithm": one.algorithm.spec,
+                "params": plain(one.values),
+                "parts": parts,
+            }
             made[f"decgraph {one.label}"] = OURS, {**common, "engine": "decgraph", **own}
         for name in dict.fromkeys(self.peers):
             peer = PEERS[name]

@@ -15,6 +15,7 @@ from decgraph.bench.bootstrap import FEWEST, METHOD
 from decgraph.bench.compare import THEIRS
 from decgraph.bench.machine import named
 from decgraph.bench.measure import ALL, Row
+from decgraph.runtime.trace import ended_text
 
 FORMATS = ("table", "md", "csv", "latex", "json")
 Table = tuple[list[str], list[list[str]]]  # headings, and the cells of each row
@@ -160,6 +161,9 @@ def notes(document: Row, run: Row) -> list[str]:
         lines.append(f"Programs (sha256): {', '.join(own)}.")
     if tested := [f"{row['algorithm']} {accepted_of(row)}" for row in overall(run) if accepted_of(row)]:
         lines.append(f"Accepted of the drafts that were tested, by depth: {'; '.join(tested)}.")
+    for row in overall(run):
+        if ended := ended_text(row.get("draft_errors", {})):
+            lines.append(f"{row['algorithm']}: {ended}.")
     if run["interrupted"]:
         lines.append(f"Interrupted: {len(run['times']['groups'])} groups were measured.")
     lines += [f"Not measured: {label}: {reason}" for label, reason in run["failed"].items()]
@@ -250,6 +254,7 @@ def records(document: Row) -> Iterator[dict[str, Any]]:
                 "draft_share": row.get("time", {}).get("draft"),
                 "outside_share": row.get("time", {}).get("outside"),
                 "acceptance": accepted_of(row),
+                "ended_drafts": sum(row.get("draft_errors", {}).values()),
                 **{key: equality.get(key) for key in ("same", "near_ties", "different")},
             }
             counterpart = next((name for name in row["ratios"] if name != base), None)

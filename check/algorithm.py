@@ -10,7 +10,7 @@ from typing import TypedDict, Unpack
 from decgraph.check.planting import Planting
 from decgraph.check.report import Progress, Report, check_module
 from decgraph.dsl import syntax as S
-from decgraph.dsl.lower import load_text
+from decgraph.dsl.lower import load_text, refuse_settings
 from decgraph.dsl.lower.library import names, stdlib_file
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
@@ -92,6 +92,7 @@ def check_algorithm(
     module, text = find(algorithm)
     if module.main not in module.functions:
         raise DecError("there is no algorithm in this text", hint="algorithm name(target: causal): ...")
+    refuse_settings(module, text)
     f = module.entry
     given = {}
     for name, value in (params or {}).items():

@@ -298,6 +298,8 @@ class Exploration:
                     self.ran.seen |= small.ran.seen
                     self.ran.used |= small.ran.used
                     self.shown.update(small.ran.seen)
+                    if not small.ran.forced:
+                        self.ran.draft_errors = {**small.ran.draft_errors, **self.ran.draft_errors}
                     if size == 0:
                         for key in small.ran.seen:
                             self.shown_by.setdefault(key, small.plan)

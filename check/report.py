@@ -16,6 +16,7 @@ from decgraph.check.counterexample import Counterexample, explain, smaller
 from decgraph.check.coverage import Missing, missing, pinned
 from decgraph.check.distributions import OutOfTime, RunTally
 from decgraph.check.exploration import DecidedSettings, Exploration, Options
+from decgraph.check.faults import internal
 from decgraph.check.mutant import ROUNDS, WANTED, Kill, plant
 from decgraph.check.mutants import MUTANTS
 from decgraph.check.plans import QUICK, first_plans, further_plans
@@ -34,6 +35,7 @@ from decgraph.runtime.arguments import Externs, ParamValue
 Progress = Callable[[str, int, int], None]
 CROSS_CHECK, CROSS_RUNS = 12, 200
 """Worlds in which a claim with a derivation is compared, and runs of each: they show errors of programs, and ours."""
+DRAFTS_END = "in some worlds an error ends a draft (the tokens stay right, the drafts are missing)"
 NOT_SOUGHT = "none was looked for"
 
 
@@ -244,6 +246,11 @@ def check_module(
     except KeyboardInterrupt:
         report.verdict, report.interrupted = "undecided", True
         report.reasons.append("interrupted")
+    except Exception as error:  # outside of a world's run: one program's fault is that program's line of `check --all`
+        if isinstance(error, DecError) and not internal(error, externs):
+            raise
+        report.verdict = "undecided"
+        report.faults.append(internal(error, externs) or f"{type(error).__name__}: {error}")
     if report.faults and report.verdict in ("proved", "holds"):
         report.verdict = "undecided"
     report.reasons[:0] = [f"a fault of decgraph itself, please report it: {what}" for what in report.faults]
@@ -293,6 +300,8 @@ def decide_claims(module: Module, report: Report, tally: RunTally, progress: Pro
         elif explored.errors:
             report.erred.add(place)
             report.reasons.append(f"the tokens are derived, but a run ended in an error: {explored.errors[0]}")
+    ended = {at: error for group in here for at, error in group.ran.draft_errors.items()}
+    report.notes += [f"{DRAFTS_END}: {error}" for error in ended.values()]
     report.reasons += not_shown(module, report, tally, options)
     if 2 * lost > tried:
         why = next((n.split(": ", 1)[1] for n in report.notes), "")

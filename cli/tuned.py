@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.cli.tuning import TuningJob
-from decgraph.runtime.request import DEFAULT_TEMPERATURE
+from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
+from decgraph.runtime.trace import ended_text
 from decgraph.runtime.tune import facts
 from decgraph.runtime.tune.profile import Profile
 from decgraph.runtime.tune.space import Axis, Setting, shown, spelt
@@ -43,6 +44,7 @@ def rows(job: TuningJob, outcome: TuningOutcome) -> list[tuple[str, ...]]:
         ratio, spread, same = ("1.00", "", "") if base else (f"{f.ratio:.2f}", f"{low:.2f}-{high:.2f}", f"{f.agreement:.0%}")
         same = "-" if job.promise == "law" else same  # draws of their own, of one distribution: equal places say nothing
         same += f" ({f.near_ties} near-ties)" if f.near_ties else ""
+        same += f" ({sum(f.draft_errors.values())} drafts ended by errors)" if f.draft_errors else ""
         rate = "-" if final and not mark or not f.runs else speed(f.rate)
         out.append((mark, shown(chosen), rate, ratio, spread, f"{f.per_call:.2f}", str(f.runs), same))
     return out
@@ -83,6 +85,9 @@ def summary(job: TuningJob, outcome: TuningOutcome, path: Path) -> list[str]:
         out.append(f"All settings committed the default's tokens, as the claim says{said}.")
     elif job.promise == "law":
         out.append("The claim is in distribution: sampled tokens differ between settings, their distribution does not.")
+    for of in dict.fromkeys((outcome.default, outcome.chosen)):
+        if ended := ended_text(outcome.figures(of).draft_errors):
+            out.append(f"{shown(of)}: {ended}.")
     if facts.load() > (os.cpu_count() or 1):
         on_cpu = str(job.device["device"]).startswith("cpu")
         steadier = "; --clock cpu is steadier here" if job.clock == "wall" and on_cpu else ""
@@ -108,6 +113,7 @@ def to_json(job: TuningJob, outcome: TuningOutcome) -> dict[str, Any]:
                 "tokens_per_call": f.per_call,
                 "same_tokens": f.agreement,
                 "near_ties": f.near_ties,
+                "draft_errors": f.draft_errors,
                 "failed": f.failed or None,
             }
         )
@@ -156,7 +162,7 @@ def profile(job: TuningJob, outcome: TuningOutcome) -> Profile:
     }
     request: dict[str, Any] = {
         "temperature": float(job.fields.get("temperature", DEFAULT_TEMPERATURE)),
-        "max_new": int(job.fields["max_tokens"]),
+        "max_new": int(job.fields.get("max_tokens", Request.max_tokens)),
         **({"batch": job.batch} if job.batch > 1 else {}),
         **{name: job.fields[name] for name in ("top_k", "top_p") if name in job.fields},
         "prompts": len(job.lines),

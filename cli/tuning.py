@@ -42,8 +42,7 @@ class TuningJob:
         placed: Placement | None = None,
     ) -> None:
         self.algorithm, self.lines, self.fixed, self.fields = algorithm, list(lines), dict(fixed), dict(fields)
-        # What a command line calls it: stdlib/x.dec is found by its name, other files by their path
-        self.name = algorithm.name if algorithm.path == f"stdlib/{algorithm.name}.dec" else algorithm.path
+        self.name = algorithm.spec
         self.externs = dict(externs or {})
         self.backend, self.clock, self.threads, self.batch = backend, clock, threads, batch
         self.placement = placed or Placement()  # once the models are read, theirs

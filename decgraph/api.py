@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from decgraph import stdlib
-from decgraph.dsl.lower import load_text
+from decgraph.dsl.lower import load_text, refuse_settings
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Function, Module, Param
 from decgraph.passes.plan import Plan
@@ -48,14 +48,23 @@ class Algorithm:
 
     @property
     def function(self) -> Function:
-        """The algorithm itself; the module also holds what it refines or runs. Raises DecError for a text without one."""
+        """The algorithm itself; the module also holds what it refines or runs. Raises DecError for a text without one, and for
+        a parameter that is called as a setting of requests."""
         if self.module.main not in self.module.functions:
             raise DecError(f"{self.path or 'this text'} has no algorithm", hint="algorithm name(target: causal): ...")
+        refuse_settings(self.module, self.text)
         return self.module.entry
 
     @property
     def name(self) -> str:
         return self.function.name
+
+    @property
+    def spec(self) -> str:
+        """What `load` finds it by: its name in the standard library, or its path. `path` is for messages: that of a program of
+        the standard library is no file of the folder that one is in."""
+        shipped = self.path == f"stdlib/{self.name}.dec" and self.name in stdlib.names() and self.text == stdlib.text(self.name)
+        return self.name if shipped else self.path
 
     @property
     def doc(self) -> str:

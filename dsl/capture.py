@@ -30,7 +30,7 @@ from decgraph.dsl.capture_expressions import PythonReader
 from decgraph.dsl.capture_statements import definition
 from decgraph.dsl.format import format_tree
 from decgraph.dsl.lower.library import ItemsInReach
-from decgraph.dsl.lower.module import lower_file
+from decgraph.dsl.lower.module import lower_file, settings_taken
 from decgraph.dsl.source import Source
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
@@ -77,6 +77,8 @@ class Captured:
         """The IR. Raises DecError with places in the Python file."""
         if not isinstance(self.item, S.Algorithm):
             raise DecError(f"`{self.name}` is a {self.kind}: it has no IR of its own", hint="use it in an algorithm")
+        if taken := settings_taken(self.item, self.source):
+            raise DecError(taken)
         file = S.File((self.item,))
         names = ItemsInReach(file, self.source)
         names.own.update({n: (c.item, c.source) for n, c in self._others().items()})

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
+from decgraph.runtime.processors import PaddedPrompt
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
 
+<<<<<<< HEAD
 @dataclass(frozen=True)
 class PaddedPrompt:
     """One sequence of the batch: the tokens that are masked, its prompt, and the prompt's places. `pads + prompt` is the row as
@@ -29,6 +30,8 @@ class PaddedPrompt:
         return self.places != tuple(range(self.places[0], self.places[-1] + 1))
 
 
+=======
+>>>>>>> main
 def rows_of(input_ids: Tensor, attention_mask: Tensor | None) -> list[PaddedPrompt]:
     """The rows of int64[B, T] token ids, divided by the mask [B, T] (None: all ones).
 

@@ -16,8 +16,8 @@ from decgraph.ir.walk import functions_of
 from decgraph.runtime.request import Request
 
 ADJUSTING = ("processors", "bias", "presence_penalty", "frequency_penalty", "repetition_penalty")
-TRUNCATING = ("top_k", "top_p", "min_p")
-"""Fields of a request that shape distributions. Temperature is not among them: its default depends on the caller's way in."""
+TRUNCATING = ("temperature", "top_k", "top_p", "min_p")
+"""Fields of a request that shape distributions."""
 
 
 def adjusts(function: Function) -> bool:
@@ -53,9 +53,12 @@ def unread(function: Function) -> tuple[str, ...]:
 
 
 def refuse_unread(function: Function, request: Request, fields: tuple[str, ...]) -> None:
-    """Raises DecError where a request sets one of the `fields` that a function does not read."""
+    """Raises DecError where a request sets one of the `fields` that a function does not read. Of temperatures 0 and 1 are none:
+    what draws from unshaped distributions draws at 1, and a search has no chance in it."""
     plain = Request(prompt=request.prompt, max_tokens=request.max_tokens)
     asked = [name for name in fields if getattr(request, name) != getattr(plain, name)]
+    if request.temperature in (0, 1):
+        asked = [name for name in asked if name != "temperature"]
     if asked:
         read = "scores before truncation" if adjusts(function) else "unshaped distributions (.raw, .logits)"
         raise DecError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -181,6 +181,15 @@ class Stats:
         """How many drafts ended with an error."""
         return sum(self.draft_errors.values())
 
+    @staticmethod
+    def errors_of(runs: Iterable[Stats]) -> dict[str, int]:
+        """The draft errors of several runs together."""
+        out: dict[str, int] = {}
+        for stats in runs:
+            for error, count in stats.draft_errors.items():
+                out[error] = out.get(error, 0) + count
+        return out
+
     @property
     def tokens_per_call(self) -> float:
         """Committed tokens per call of the target; 0 when it was never called."""
@@ -233,6 +242,16 @@ class Stats:
                 case Stopped():
                     tally.stopped = e.reason
         return tally.stats()
+
+
+def ended_text(errors: Mapping[str, int]) -> str:
+    """Draft errors in words, the most frequent one named; "" for none: a run whose drafts fail must not look like one that
+    drafts."""
+    if not errors:
+        return ""
+    most, count = max(errors.items(), key=lambda item: item[1]), sum(errors.values())
+    others = f", and {len(errors) - 1} others" if len(errors) > 1 else ""
+    return f"{count} {'drafts' if count > 1 else 'draft'} ended by an error: {most[0]}{others}"
 
 
 def _settle(last: list[tuple[int, bool]], end: int | None, tested: dict[int, int], accepted: dict[int, int]) -> None:

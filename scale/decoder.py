@@ -93,8 +93,9 @@ class Decoder:
         return self._session
 
     def decode(self, rows: Iterable[PromptLine], finished: Callable[[dict[str, Any]], None]) -> None:
-        """Decode rows, and tell `finished` the record of each as it ends: id, text, tokens, reason, target_calls, and error
-        (None where there is none). Raises KeyboardInterrupt after Ctrl-C; rows that had not ended then have no record."""
+        """Decode rows, and tell `finished` the record of each as it ends: id, text, tokens, reason, target_calls,
+        draft_errors (how often which error ended a draft, where one did), and error (None where there is none). Raises
+        KeyboardInterrupt after Ctrl-C; rows that had not ended then have no record."""
         asked: list[Request] = []
         kept: list[Id] = []
         for row in rows:
@@ -178,6 +179,7 @@ def _record(id: Id, result: Result) -> dict[str, Any]:
         "tokens": list(map(int, result.tokens)),
         "reason": result.reason,
         "target_calls": result.stats.target_calls,
+        **({"draft_errors": result.stats.draft_errors} if result.stats.draft_errors else {}),
         "error": None if result.error is None else _of_row(str(result.error), id),
     }
 

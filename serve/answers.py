@@ -6,14 +6,15 @@ import json
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from decgraph.runtime.json_lines import unbroken
 from decgraph.runtime.logprobs import Logprobs
 from decgraph.runtime.result import Result
+from decgraph.runtime.text import Tokenizer
 from decgraph.serve.generation import Generation
 from decgraph.serve.texts import GrowingText, TextPiece
-from decgraph.serve.tools import Reader, identified
+from decgraph.serve.tools import AnswerPart, Reader, content_of
 from decgraph.serve.worker import Job, Told
 from decgraph.version import __version__
 
@@ -21,41 +22,77 @@ FINISHED = {"limit": "length", "context": "length"}
 """`finish_reason` by why a run ended; "stop" for all other reasons."""
 
 
+class PartGrowth(NamedTuple):
+    """What a part of an answer grew by. number: which part it is. first: whether it is new."""
+
+    number: int
+    part: AnswerPart
+    text: str
+    first: bool
+
+
 class Answer:
-    """One answer of a request while it grows. content: its text as far as it may be shown. calls: of tools, once it has
-    ended."""
+    """One answer of a request while it grows. parts: its thoughts, texts and calls as far as they may be shown."""
 
     def __init__(self, generation: Generation, job: Job) -> None:
         assert job.session.tokenizer is not None
         self.generation, self.job, self.place = generation, job, job.place
         shown, tools, detokenizer = generation.shown, generation.tools, job.session.tokenizer.detokenizer
-        special = shown.special or tools is not None
-        self.text = GrowingText(detokenizer, job.request.stop, job.request.eos, whole=shown.whole, special=special)
-        hidden = () if shown.special else tuple(detokenizer.special.values())
-        self.reader = Reader(tools.format, tools.tools, hidden, forced=tools.forced) if tools is not None else None
+        special, marks = detokenizer.special, generation.format.marks_of_answers if generation.chat else ""
+        seen = {token: text for token, text in special.items() if text and text in marks}
+        shows = special if shown.special else seen
+        self.text = GrowingText(detokenizer, job.request.stop, job.request.eos, whole=shown.whole, special=shows)
+        self.reader: Reader | None = None
+        if generation.chat:
+            self.reader = Reader(
+                generation.format,
+                tools.tools if tools is not None else (),
+                () if shown.special else tuple(seen.values()),
+                forced=tools is not None and tools.forced,
+                thinking=generation.thinking,
+                bare=tools is not None and tools.bare,
+            )
+        self.parts = self.reader.parts if self.reader is not None else [AnswerPart("content", "")]
         self.result: Result | None = None
-        self.content = ""
-        self.calls: list[dict[str, Any]] = []
-        self._kept = ""
+        self._shown: list[int] = []  # how much of each part
 
-    def grow(self, told: Told) -> str:
-        """News: the content that may be shown now. Log-probabilities are read when a run has ended, so with them an answer is
-        one piece."""
+    def grow(self, told: Told) -> list[PartGrowth]:
+        """News: what may be shown now. Log-probabilities are read when a run has ended, so with them an answer is one piece."""
         text = "" if self.generation.shown.scored else self.text.feed(told.tokens)
         if told.result is not None:
             self.result = told.result
             text += self.text.finish()
-        if self.reader is not None:
-            text = self.reader.feed(text)
+        if self.reader is None:
+            self.parts[0].text += text
+        else:
+            self.reader.feed(text)
             if self.result is not None:
-                left, calls = self.reader.finish()
-                text, self.calls = text + left, identified(calls)
+                self.reader.finish()
+                self.parts += [] if self.parts else [AnswerPart("content", "")]
         if self.generation.shown.logprobs and self.result is None:
-            self._kept += text
-            return ""
-        text, self._kept = self._kept + text, ""
-        self.content += text
-        return text
+            return []
+        shown, self._shown = self._shown, [len(part.text) for part in self.parts]
+        begun = [*shown, *[-1] * (len(self.parts) - len(shown))]
+        return [
+            PartGrowth(number, part, part.text[max(0, at) :], at < 0)
+            for number, (part, at) in enumerate(zip(self.parts, begun, strict=True))
+            if len(part.text) > at and (part.text or self.reader is not None)
+        ]
+
+    @property
+    def content(self) -> str:
+        """Its text."""
+        return content_of(self.parts)
+
+    @property
+    def reasoning(self) -> str:
+        """Its thoughts."""
+        return content_of(self.parts, "reasoning")
+
+    @property
+    def calls(self) -> list[AnswerPart]:
+        """Its calls of tools."""
+        return [part for part in self.parts if part.kind == "call"]
 
     @property
     def echo(self) -> str:
@@ -73,7 +110,8 @@ class Answer:
         if self.result is None:
             return None
         reason = FINISHED.get(self.result.reason, "stop")
-        return "tool_calls" if self.calls and reason == "stop" else "length" if self.generation.shown.scored else reason
+        called = self.calls and reason == "stop" and self.calls[-1].whole
+        return "tool_calls" if called else "length" if self.generation.shown.scored else reason
 
     @property
     def stop_reason(self) -> str | int | None:
@@ -90,7 +128,7 @@ class Answer:
     def of_prompt(self) -> list[tuple[TextPiece, float | None, dict[int, float] | None]]:
         """The same of the prompt's tokens: the first one has none."""
         assert self.result is not None and self.result.prompt_logprobs is not None
-        known, text = self.result.prompt_logprobs, GrowingText(self.text.detokenizer, special=self.generation.shown.special)
+        known, text = self.result.prompt_logprobs, GrowingText(self.text.detokenizer)
         text.feed(self.job.request.prompt)
         return list(zip(text.pieces, (None, *known.tokens), (None, *known.top), strict=True))
 
@@ -125,8 +163,10 @@ class AnswerWriter:
         made: dict[str, Any] = {"index": answer.place, "logprobs": self.logprobs(answer), "finish_reason": answer.finish_reason}
         if self.generation.chat:
             content = None if answer.calls and not answer.content else answer.content
-            calls = {"tool_calls": answer.calls} if answer.calls else {}
-            return {**made, "message": {"role": "assistant", "content": content, "refusal": None, **calls}}
+            more: dict[str, Any] = {"reasoning_content": answer.reasoning} if answer.reasoning else {}
+            if answer.calls:
+                more["tool_calls"] = [_call(part) for part in answer.calls]
+            return {**made, "message": {"role": "assistant", "content": content, "refusal": None, **more}}
         return {**made, "text": answer.echo + answer.content}
 
     def _more(self, answer: Answer) -> dict[str, Any]:
@@ -172,14 +212,20 @@ class AnswerWriter:
             elif answer.echo and not self.shown.logprobs:
                 yield self._chunk(answers, self._choice(answer, answer.echo))
 
-    def grown(self, answers: Sequence[Answer], answer: Answer, text: str) -> Iterator[bytes]:
+    def grown(self, answers: Sequence[Answer], answer: Answer, news: Sequence[PartGrowth]) -> Iterator[bytes]:
         """The events of an answer that grew, or ended."""
         logprobs = self.logprobs(answer)
+        text = "".join(one.text for one in news if one.part.kind == "content")
         text = answer.echo + text if self.shown.logprobs else text
+        if thoughts := "".join(one.text for one in news if one.part.kind == "reasoning"):
+            yield self._chunk(answers, self._choice(answer, reasoning_content=thoughts))
         if text or logprobs is not None:
             yield self._chunk(answers, {**self._choice(answer, text), "logprobs": logprobs})
-        for number, call in enumerate(answer.calls):
-            yield self._chunk(answers, self._choice(answer, tool_calls=[{"index": number, **call}]))
+        for one in news:
+            if one.part.kind == "call":
+                call = _call(one.part) if one.first else {"function": {"arguments": one.text}}
+                index = sum(part.kind == "call" for part in answer.parts[: one.number])
+                yield self._chunk(answers, self._choice(answer, tool_calls=[{"index": index, **call}]))
         if answer.result is not None:
             last = {**self._choice(answer), "finish_reason": answer.finish_reason, **self._more(answer)}
             yield self._chunk(answers, last)
@@ -199,12 +245,14 @@ class AnswerWriter:
         new = sum(len(a.tokens) if a.result is not None else a.job.sent for a in answers)
         read = self.generation.prompt_tokens
         firsts = range(0, len(answers), self.generation.n)
+        thoughts = sum(_tokens(a.reasoning, a) for a in answers if a.result is not None)
         reused = sum(max(a.job.reused for a in answers[first : first + self.generation.n]) for first in firsts)
         return {
             "prompt_tokens": read,
             "completion_tokens": new,
             "total_tokens": read + new,
             "prompt_tokens_details": {"cached_tokens": reused},
+            **({"completion_tokens_details": {"reasoning_tokens": thoughts}} if thoughts else {}),
         }
 
     def logprobs(self, answer: Answer) -> Any:
@@ -250,6 +298,17 @@ class AnswerWriter:
             return "bytes:" + "".join(f"\\x{b:02x}" for b in data)
 
 
+def _call(part: AnswerPart) -> dict[str, Any]:
+    """A call as OpenAI's clients read it."""
+    return {"id": f"call_{part.id}", "type": "function", "function": {"name": part.name, "arguments": part.text}}
+
+
+def _tokens(text: str, answer: Answer) -> int:
+    """How many tokens a part of an answer has."""
+    tokenizer = answer.job.session.tokenizer
+    return len(tokenizer.encode_part(text)) if text and isinstance(tokenizer, Tokenizer) else 0
+
+
 def event(data: dict[str, Any] | str) -> bytes:
     """A server-sent event."""
     text = data if isinstance(data, str) else unbroken(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
@@ -275,6 +334,7 @@ def told(answer: Answer) -> dict[str, Any]:
         "tokens_per_call": round(stats.tokens_per_call, 4),
         "drafted": stats.drafted,
         "accepted": sum(stats.accepted),
+        **({"ended_drafts": stats.ended_drafts, "draft_errors": stats.draft_errors} if stats.draft_errors else {}),
         "queued_seconds": round(max(0.0, job.started - job.received), 4),
         "first_token_seconds": round(job.first - job.received, 4) if job.first else None,
         "decoding_seconds": round(decoding, 4),

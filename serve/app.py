@@ -225,8 +225,8 @@ async def _events(exchange: Exchange) -> AsyncIterator[bytes]:
     for data in writer.opening(answers):
         yield data
     try:
-        async for answer, text in exchange.heard():
-            for data in writer.grown(answers, answer, text):
+        async for answer, news in exchange.heard():
+            for data in writer.grown(answers, answer, news):
                 yield data
     except Refusal as refusal:
         yield writer.failed(refusal.body())

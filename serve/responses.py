@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from decgraph.serve.answers import Answer, AnswerWriter, event, told
+from decgraph.serve.answers import Answer, AnswerWriter, PartGrowth, event, told
 from decgraph.serve.generation import Generation
 from decgraph.serve.refusals import Refusal
+from decgraph.serve.tools import AnswerPart
 from decgraph.serve.wire import ChatRequest, Common, Name, Object, Part, Text, ToolFunction, _Strict
 
 
@@ -91,8 +92,15 @@ def chat_of(body: ResponsesRequest) -> ChatRequest:
         raise Refusal(400, "a response has one token at least", param="max_output_tokens")
     items = [ConversationItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
     messages: list[dict[str, Any]] = [{"role": "system", "content": body.instructions}] if body.instructions else []
+    thoughts = ""
     for place, item in enumerate(items):
+        if item.type == "reasoning":
+            thoughts = _words(item.content)
+            continue
         _add(messages, item, f"input.{place}")
+        if thoughts and messages[-1]["role"] == "assistant":
+            messages[-1]["reasoning_content"] = thoughts
+        thoughts = ""
     same = {name for name in Common.model_fields if name in body.model_fields_set}
     made: dict[str, Any] = {**body.model_dump(include=same, by_alias=True), "messages": messages}
     if body.tools:
@@ -114,13 +122,16 @@ def chat_of(body: ResponsesRequest) -> ChatRequest:
         raise RequestValidationError(error.errors(), body=made) from None
 
 
+def _words(content: str | Sequence[Part] | None) -> str:
+    return content or "" if isinstance(content, str | None) else "".join(part.words for part in content)
+
+
 def _add(messages: list[dict[str, Any]], item: ConversationItem, place: str) -> None:
     """Add an item to the messages of a chat."""
-    words = lambda given: "".join(part.words for part in given) if isinstance(given, list) else given or ""
     if item.type == "message":
         if item.role is None or item.content is None:
             raise Refusal(400, "a message needs a role and a content", param=place)
-        messages.append({"role": item.role, "content": words(item.content)})
+        messages.append({"role": item.role, "content": _words(item.content)})
     elif item.type == "function_call":
         if item.name is None or item.call_id is None:
             raise Refusal(400, "a call needs a name and a call_id", param=place)
@@ -132,7 +143,7 @@ def _add(messages: list[dict[str, Any]], item: ConversationItem, place: str) -> 
     elif item.type == "function_call_output":
         if item.call_id is None or item.output is None:
             raise Refusal(400, "what a call gave needs a call_id and an output", param=place)
-        messages.append({"role": "tool", "tool_call_id": item.call_id, "content": words(item.output)})
+        messages.append({"role": "tool", "tool_call_id": item.call_id, "content": _words(item.output)})
 
 
 class ResponseWriter(AnswerWriter):
@@ -142,8 +153,7 @@ class ResponseWriter(AnswerWriter):
         super().__init__(generation)
         self.id = f"resp_{secrets.token_hex(16)}"
         self.body = body
-        self._message = f"msg_{secrets.token_hex(16)}"
-        self._number, self._begun = 0, False
+        self._number = 0
 
     def whole(self, answers: Sequence[Answer]) -> dict[str, Any]:
         """The response."""
@@ -153,9 +163,10 @@ class ResponseWriter(AnswerWriter):
         usage = None
         if answer.result is not None:
             counted = self.usage(answers)
+            thoughts = counted.get("completion_tokens_details", {"reasoning_tokens": 0})
             usage = {
                 "input_tokens": counted["prompt_tokens"], "input_tokens_details": counted["prompt_tokens_details"],
-                "output_tokens": counted["completion_tokens"], "output_tokens_details": {"reasoning_tokens": 0},
+                "output_tokens": counted["completion_tokens"], "output_tokens_details": thoughts,
                 "total_tokens": counted["total_tokens"],
             }  # fmt: skip
         asked = {"tool_choice": "auto", "parallel_tool_calls": True, "tools": [], "text": {"format": {"type": "text"}}}
@@ -170,7 +181,7 @@ class ResponseWriter(AnswerWriter):
             "instructions": body.instructions,
             "metadata": {},
             "model": self.generation.model,
-            "output": [] if answer.result is None else self._items(answer),
+            "output": [] if answer.result is None else [self._item(answer, part) for part in answer.parts],
             "previous_response_id": None,
             "store": False,
             "temperature": float(request.temperature),
@@ -183,25 +194,24 @@ class ResponseWriter(AnswerWriter):
             "decgraph": [] if answer.result is None else [told(answer)],
         }
 
-    def _items(self, answer: Answer) -> list[dict[str, Any]]:
-        """What an answer that has ended is made of."""
-        calls = [
-            {
-                "type": "function_call",
-                "id": f"fc_{call['id']}",
-                "call_id": call["id"],
-                "status": "completed",
-                **call["function"],
-            }
-            for call in answer.calls
-        ]
-        return [*([] if calls and not answer.content else [self._said(answer.content, self.logprobs(answer))]), *calls]
+    def _item(self, answer: Answer, part: AnswerPart, *, begins: bool = False) -> dict[str, Any]:
+        """A part of an answer; without its text as it begins."""
+        kind, prefix = _ITEMS[part.kind]
+        status = "in_progress" if begins else "completed" if part.whole else "incomplete"
+        item: dict[str, Any] = {"type": kind, "id": f"{prefix}_{part.id}", "status": status}
+        if kind == "function_call":
+            return {**item, "call_id": f"call_{part.id}", "name": part.name, "arguments": "" if begins else part.text}
+        more: dict[str, Any] = {"role": "assistant"} if kind == "message" else {"summary": []}
+        return {**item, **more, "content": [] if begins else [self._content(answer, part)]}
 
-    def _said(self, text: str | None, logprobs: Any = None) -> dict[str, Any]:
-        """The message; without a text as it begins."""
-        content = [] if text is None else [_part(text, logprobs)]
-        status = "in_progress" if text is None else "completed"
-        return {"type": "message", "id": self._message, "role": "assistant", "status": status, "content": content}
+    def _content(self, answer: Answer, part: AnswerPart, *, begins: bool = False) -> dict[str, Any]:
+        """The text of a part; log-probabilities stand in the first message."""
+        text = "" if begins else part.text
+        if part.kind == "reasoning":
+            return {"type": "reasoning_text", "text": text}
+        first = next((one for one in answer.parts if one.kind == "content"), part)
+        rows = [] if begins or part is not first else _rows(self.logprobs(answer))
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": rows}
 
     def _event(self, kind: str, **fields: Any) -> bytes:
         number, self._number = self._number, self._number + 1
@@ -211,32 +221,40 @@ class ResponseWriter(AnswerWriter):
         for kind in ("created", "in_progress"):
             yield self._event(f"response.{kind}", response=self.whole(answers))
 
-    def grown(self, answers: Sequence[Answer], answer: Answer, text: str) -> Iterator[bytes]:
-        place: dict[str, Any] = {"item_id": self._message, "output_index": 0, "content_index": 0}
-        ended = answer.result is not None
-        if not self._begun and (text or ended and not answer.calls):
-            self._begun = True
-            yield self._event("response.output_item.added", output_index=0, item=self._said(None))
-            yield self._event("response.content_part.added", **place, part=_part(""))
-        if text:
-            yield self._event("response.output_text.delta", **place, delta=text, logprobs=_rows(self.logprobs(answer)))
-        if not ended:
-            return
-        items = self._items(answer)
-        if self._begun:
-            part = items[0]["content"][0]
-            yield self._event("response.output_text.done", **place, text=part["text"], logprobs=part["logprobs"])
-            yield self._event("response.content_part.done", **place, part=part)
-            yield self._event("response.output_item.done", output_index=0, item=items[0])
-        for index, item in list(enumerate(items))[self._begun :]:
-            at = {"item_id": item["id"], "output_index": index}
-            begun = {**item, "arguments": "", "status": "in_progress"}
-            yield self._event("response.output_item.added", output_index=index, item=begun)
-            yield self._event("response.function_call_arguments.delta", **at, delta=item["arguments"])
-            yield self._event("response.function_call_arguments.done", **at, name=item["name"], arguments=item["arguments"])
-            yield self._event("response.output_item.done", output_index=index, item=item)
-        whole = self.whole(answers)
-        yield self._event(f"response.{whole['status']}", response=whole)
+    def grown(self, answers: Sequence[Answer], answer: Answer, news: Sequence[PartGrowth]) -> Iterator[bytes]:
+        for one in news:
+            if one.first and one.number:  # a part ends where the next one begins
+                yield from self._done(answer, one.number - 1, answer.parts[one.number - 1])
+            yield from self._more_of(answer, one)
+        if answer.result is not None:
+            yield from self._done(answer, len(answer.parts) - 1, answer.parts[-1])
+            whole = self.whole(answers)
+            yield self._event(f"response.{whole['status']}", response=whole)
+
+    def _more_of(self, answer: Answer, news: PartGrowth) -> Iterator[bytes]:
+        """The events of a part that grew."""
+        item, place = self._item(answer, news.part, begins=True), {"output_index": news.number}
+        at = {"item_id": item["id"], **place, **({} if news.part.kind == "call" else {"content_index": 0})}
+        if news.first:
+            yield self._event("response.output_item.added", **place, item=item)
+            if news.part.kind != "call":
+                yield self._event("response.content_part.added", **at, part=self._content(answer, news.part, begins=True))
+        rows = {"logprobs": self._content(answer, news.part)["logprobs"]} if news.part.kind == "content" else {}
+        if news.text:
+            yield self._event(f"response.{_DELTAS[news.part.kind]}.delta", **at, delta=news.text, **rows)
+
+    def _done(self, answer: Answer, number: int, part: AnswerPart) -> Iterator[bytes]:
+        """The events of a part that has ended."""
+        item, place = self._item(answer, part), {"output_index": number}
+        at = {"item_id": item["id"], **place}
+        if part.kind == "call":
+            yield self._event("response.function_call_arguments.done", **at, name=part.name, arguments=part.text)
+        else:
+            content = self._content(answer, part)
+            rows = {"logprobs": content["logprobs"]} if part.kind == "content" else {}
+            yield self._event(f"response.{_DELTAS[part.kind]}.done", **at, content_index=0, text=part.text, **rows)
+            yield self._event("response.content_part.done", **at, content_index=0, part=content)
+        yield self._event("response.output_item.done", **place, item=item)
 
     def closing(self, answers: Sequence[Answer]) -> Iterator[bytes]:
         yield from ()
@@ -245,8 +263,11 @@ class ResponseWriter(AnswerWriter):
         return self._event("error", **{name: body["error"][name] for name in ("code", "message", "param")})
 
 
-def _part(text: str, logprobs: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": _rows(logprobs)}
+_ITEMS = {"reasoning": ("reasoning", "rs"), "content": ("message", "msg"), "call": ("function_call", "fc")}
+"""The type of a part's item, and how its id begins."""
+
+_DELTAS = {"reasoning": "reasoning_text", "content": "output_text", "call": "function_call_arguments"}
+"""What the events of a part's text are called."""
 
 
 def _rows(logprobs: Mapping[str, Any] | None) -> list[Any]:

@@ -10,14 +10,17 @@ from typing import Any
 
 from decgraph.errors import ConstraintError
 from decgraph.runtime.models.engine.kept import caching_engine
-from decgraph.serve.answers import Answer, AnswerWriter
+from decgraph.serve.answers import Answer, AnswerWriter, PartGrowth
 from decgraph.serve.catalogue import Catalogue
-from decgraph.serve.generation import Generation, Limits, detokenized, read_request, tokenized
+from decgraph.serve.generation import Generation, Limits, compiled, detokenized, read_request, tokenized, wants_grammar
 from decgraph.serve.metrics import Metrics
 from decgraph.serve.prefixes import PrefixCopies
-from decgraph.serve.refusals import Refusal, words_of
+from decgraph.serve.refusals import Refusal, bare, words_of
 from decgraph.serve.wire import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from decgraph.serve.worker import QUEUE, WIDTH, Full, Job, ServerStopped, Told, Worker
+
+COMPILING = 30
+"""Seconds after which a request whose grammar is not compiled is refused."""
 
 
 class Exchange:
@@ -63,8 +66,8 @@ class Exchange:
         """Take news of one of its jobs."""
         self.news.put_nowait(told)
 
-    async def heard(self) -> AsyncIterator[tuple[Answer, str]]:
-        """Every answer that grew, and its new text, until all have ended. Raises `Refusal` for the first one that fails."""
+    async def heard(self) -> AsyncIterator[tuple[Answer, list[PartGrowth]]]:
+        """Every answer that grew, and by what, until all have ended. Raises `Refusal` for the first one that fails."""
         left = len(self.answers)
         while left:
             told = await self.news.get()
@@ -73,11 +76,13 @@ class Exchange:
                 answer.result, left = told.result, left - 1
                 if told.result.error is not None:
                     error = told.result.error
-                    status = 503 if isinstance(error, ServerStopped) else 400 if isinstance(error, ConstraintError) else 500
-                    raise Refusal(status, words_of(error))
-            text = answer.grow(told)
-            if text or told.result is not None:
-                yield answer, text
+                    if isinstance(error, ConstraintError):
+                        # The place in the program is none of the client's.
+                        raise Refusal(400, bare(words_of(error)), param=self.generation.grammar)
+                    raise Refusal(503 if isinstance(error, ServerStopped) else 500, words_of(error))
+            news = answer.grow(told)
+            if news or told.result is not None:
+                yield answer, news
 
     def told(self) -> dict[str, Any]:
         """Its line in the log."""
@@ -101,6 +106,7 @@ class Exchange:
             "target_calls": sum(result.stats.target_calls for result in ended),
             "drafted": sum(result.stats.drafted for result in ended),
             "accepted": sum(sum(result.stats.accepted) for result in ended),
+            "ended_drafts": sum(result.stats.ended_drafts for result in ended),
             "queued_seconds": round(max(max(0.0, job.started - job.received) for job in self.jobs), 4),
             "first_token_seconds": round(min(first), 4) if first else None,
             "tokens_per_second": round(sum(j.sent - j.opened for j in self.jobs) / seconds, 2) if seconds > 0 else None,
@@ -128,6 +134,7 @@ class Service:
         self.began = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader = ThreadPoolExecutor(1, "decgraph requests")
+        self._grammars = ThreadPoolExecutor(2, "decgraph grammars")
         kv = {"engines": self.engine_bytes, "prefixes": lambda: self.prefixes.bytes}
         self.metrics.watch(lambda: len(self.worker.waiting), lambda: len(self.worker.running), kv)
 
@@ -140,12 +147,20 @@ class Service:
         """End what is left with an error."""
         self.draining = True
         self.worker.stop()
-        self._reader.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._reader, self._grammars):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     async def read(self, body: CompletionRequest | ChatRequest) -> Generation:
         """The generation that a body requests. Raises `Refusal`."""
         assert self._loop is not None
-        return await self._loop.run_in_executor(self._reader, read_request, body, self.catalogue, self.limits)
+        grammar = None
+        if wants_grammar(body):
+            compiling = self._loop.run_in_executor(self._grammars, compiled, body, self.catalogue)
+            try:
+                grammar = await asyncio.wait_for(compiling, COMPILING)
+            except TimeoutError:
+                raise Refusal(400, f"the grammar was not read in {COMPILING} seconds: a simpler one may be") from None
+        return await self._loop.run_in_executor(self._reader, read_request, body, self.catalogue, self.limits, grammar)
 
     async def tokenized(self, body: TokenizeRequest) -> dict[str, Any]:
         """The answer to a request for token ids. Raises `Refusal`."""

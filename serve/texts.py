@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from decgraph.runtime.text import Detokenizer
@@ -23,7 +23,7 @@ class GrowingText:
 
     The text ends before the stop string that is complete first, and of those that are complete together before the one that
     begins first, as the stop machine ends the run (runtime/stop.py); with `whole` after it. Tokens that end a text (eos) add
-    none. Special tokens are not shown, and a stop string may spell them; with `special` they are shown as they are spelled.
+    none. Special tokens are not shown, and a stop string may spell them; those in `special` are shown as spelled there.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class GrowingText:
         eos: Collection[int] = (),
         *,
         whole: bool = False,
-        special: bool = False,
+        special: Mapping[int, str] | None = None,
     ) -> None:
         self.detokenizer, self._stop, self._eos = detokenizer, tuple(stop), eos
-        self._whole, self._special = whole, special
+        self._whole, self._special = whole, special or {}
         self._pending = detokenizer.start()
         self._text = ""
         self._spelled = ""  # the text with its special tokens
@@ -62,7 +62,7 @@ class GrowingText:
             if token not in self._eos:
                 self._pending, new = self.detokenizer.feed(self._pending, token)
                 spelled = self.detokenizer.special.get(token, "")
-                if self._special:
+                if token in self._special:
                     spelled, new = "", spelled + new
             self._add(token, new, spelled)
         held = 0 if self.stopped or self._whole else self._held()

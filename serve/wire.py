@@ -231,7 +231,7 @@ class Part(BaseModel):
     """A part of a message's content; texts alone are read."""
 
     model_config = ConfigDict(strict=True)
-    type: Literal["text", "refusal", "input_text", "output_text"]
+    type: Literal["text", "refusal", "input_text", "output_text", "reasoning_text"]
     text: Text | None = None
     refusal: Text | None = None
 
@@ -274,6 +274,7 @@ class Message(BaseModel):
     content: Text | Annotated[list[Part], Field(fail_fast=True)] | None = None
     refusal: Text | None = None
     reasoning_content: Text | None = None
+    reasoning: Text | None = None
     name: str | None = None
     tool_call_id: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(max_length=128, fail_fast=True)] | None = None

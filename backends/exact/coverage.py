@@ -72,7 +72,8 @@ def outcomes(op: Op) -> tuple[str, ...]:
 @dataclass
 class CoveredRun:
     """The outcomes that were seen. `forced`: outcomes imposed on some ops, whatever they compute ("any": an adversary's
-    choice); `used`: those of them that were met. values: some of those that numbers had."""
+    choice); `used`: those of them that were met. values: some of those that numbers had. draft_errors: by line, the first
+    error that ended a draft there."""
 
     watched: dict[int, Op]
     seen: set[Outcome] = field(default_factory=set)
@@ -80,6 +81,7 @@ class CoveredRun:
     used: set[int] = field(default_factory=set)
     iterations: dict[int, int] = field(default_factory=dict)
     values: dict[int, set[str]] = field(default_factory=dict)
+    draft_errors: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(module: Module, f: Function) -> CoveredRun:

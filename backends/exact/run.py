@@ -31,7 +31,9 @@ from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
 from decgraph.runtime.models.interface import Memory, Model, Scores
 from decgraph.runtime.models.reading import AnyReading
+from decgraph.runtime.reals.real import Real
 from decgraph.runtime.stop import StopMachine
+from decgraph.runtime.trace import DraftEnded
 
 
 def settled(value: object) -> Hashable:
@@ -112,6 +114,11 @@ class ExactMachine(ExactDraws):
         self.kept_alive.append((signer, values))
         if before == now:
             raise DecError(f"{op.loc}: this loop does not end: an iteration leaves everything as it was")
+
+    def end_draft(self, event: DraftEnded) -> None:
+        if self.world.ran is not None:
+            self.world.ran.draft_errors.setdefault(":".join(event.error.split(":")[:2]), event.error)
+        super().end_draft(event)
 
     def check_bound(self, where: str, i: int) -> None:
         """As the reference, sooner: a run that goes on for so long is not decided. Raises TooMany."""
@@ -333,8 +340,8 @@ class ExactMachine(ExactDraws):
     def batch_fold(self, op: Op, x: Datum) -> Datum:
         """This sequence's number, or one that other sequences' numbers make of it: an adversary's choice."""
         mine = plain(x)
-        assert isinstance(mine, int | float | Fraction), "only plain numbers are folded"
-        if self.noted is not None:
+        assert isinstance(mine, int | float | Fraction | Real), "numbers are folded"
+        if self.noted is not None and not isinstance(mine, Real):  # what is read of these is the least length of a path
             self.noted.setdefault(id(op), set()).add(mine)
         if self.others is not None and not self.others:  # a batch of one
             return mine
@@ -344,7 +351,7 @@ class ExactMachine(ExactDraws):
         return self.world.choices.choose([Fraction(0)] * len(options), options, where, "adversary")
 
 
-def folds_of(fn: str, x: End, share: bool, numbers: Interval | None = None) -> list[End]:
+def folds_of(fn: str, x: Number, share: bool, numbers: Interval | None = None) -> list[Number]:
     """What a fold over a batch may be where this sequence's number is x: x itself, the next values that other sequences can
     make of it, and far ones. share: x is a probability. numbers: what a sequence's number can be (low and high), where that is
     known. Where x is not negative, no number of the batch is."""

@@ -12,7 +12,7 @@ from decgraph.dsl.lower.expr import expr
 from decgraph.dsl.lower.flow import suite
 from decgraph.dsl.lower.labels import findings
 from decgraph.dsl.lower.library import ItemsInReach
-from decgraph.dsl.lower.progress import check_progress
+from decgraph.dsl.lower.progress import check_drafts, check_progress
 from decgraph.dsl.lower.settings import setting_of
 from decgraph.dsl.lower.sizes import refuse_too_large
 from decgraph.dsl.lower.state import Lowering, StateInfo
@@ -32,6 +32,15 @@ from decgraph.ir.places import note_places
 from decgraph.ir.settings import Condition
 from decgraph.ir.types import ANY, BOOL, NONE, Dim, Type, join, listing
 from decgraph.ir.values import Claim, Constant, Function, Module, Param, StateDecl, Value
+
+SETTINGS = frozenset(
+    (
+        *("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "strict", "stop", "regex"),
+        *("json_schema", "grammar", "prompt", "prompt_file", "ids", "chat", "system", "device", "dtype", "set", "extern"),
+        *("backend", "quiet", "json", "models", "tokenizer", "externs", "plan", "compile"),
+    )
+)
+"""What options of the command line and arguments of a session are called; --model and --drafter are parameters themselves."""
 
 
 class ModuleLowering:
@@ -90,6 +99,7 @@ class ModuleLowering:
         region = lw.b.close()
         states = [StateDecl(s.name, lw.states[s.name].type, s.scope, s.init) for s in states]
         check_progress(lw, item)
+        check_drafts(lw, item.body)
         return Function(
             item.name,
             tuple(params),
@@ -351,6 +361,26 @@ def finished(lowering: ModuleLowering, file: S.File, source: Source, main: str, 
         if wrong:
             raise DecError(wrong)
     return module
+
+
+def settings_taken(item: S.Algorithm, source: Source | None) -> list[Diagnostic]:
+    """Errors about an algorithm's parameters that are called as a setting of every request or session: an option or argument of
+    that name is never the parameter's."""
+    message = "`{}` is a setting of every request or session, so a parameter of that name could not be set beside it"
+    return [
+        Diagnostic("E360", message.format(p.name), p.span, help=f"another name: own_{p.name}", source=source)
+        for p in item.params
+        if p.name in SETTINGS
+    ]
+
+
+def refuse_settings(module: Module, text: str) -> None:
+    """Raises DecError for such parameters of the main algorithm, at their places in the text. Algorithms that only others run
+    may have some."""
+    if any(p.name in SETTINGS for p in module.entry.params):
+        items = parse_text(text, module.path).items
+        (item,) = [i for i in items if isinstance(i, S.Algorithm) and i.name == module.main]
+        raise DecError(settings_taken(item, Source(text, module.path)))
 
 
 def warnings_of(module: Module, file: S.File, source: Source) -> list[Diagnostic]:

@@ -5,7 +5,7 @@ What is checked is the shape of a program, so a loop may be refused that would e
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TypeGuard
 
@@ -14,6 +14,7 @@ from decgraph.dsl.expressions import children
 from decgraph.dsl.lower.flow import assigned, decides
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.printer import expression
+from decgraph.dsl.source import Span
 
 WITNESSES = frozenset(("first_max", "rank", "top", "first", "argmax", "argmin", "by_factor", "sure"))
 """What chooses at least one of what there is."""
@@ -42,6 +43,35 @@ def check_progress(lw: Lowering, item: S.Algorithm) -> None:
                     n.span, "nothing in this loop changes its condition", "bound it: while condition at most n:", code="E420"
                 )
             _check_cells(lw, n, [n.cond])
+
+
+def check_drafts(lw: Lowering, body: tuple[S.Stmt, ...], drafted: Mapping[str, Span] | None = None) -> dict[str, Span]:
+    """The trees that a suite leaves drafted and unread, with the places of their blocks. drafted: those before it.
+
+    Raises DecError at a second block of such a tree: it starts a new one, and the drafts of the first would be lost without a
+    word. A tree that a state carries goes on instead.
+    """
+    now = dict(drafted or {})
+    for s in body:
+        if isinstance(s, S.If):
+            ways = [check_drafts(lw, way, now) for way in (*(branch.body for branch in s.branches), s.orelse)]
+            now = {name: span for way in ways for name, span in way.items() if all(name in other for other in ways)}
+        elif isinstance(s, (S.While, S.Loop, S.Repeat, S.For, S.Lanes, S.Across)):
+            now = check_drafts(lw, s.body, now)
+        elif isinstance(s, S.Draft):
+            if s.tree in now and s.tree not in lw.states:
+                lw.fail(
+                    s.name_span or s.span,
+                    f"a second block of the tree `{s.tree}`: it starts a new tree, and what the block of line "
+                    f"{now[s.tree].line} drafted is lost",
+                    f"grow in one block, name the second tree otherwise, or carry it: state {s.tree}: tree",
+                    code="E016",
+                )
+            now = {**check_drafts(lw, s.body, now), s.tree: s.span}
+        else:
+            read = {node.name for node in S.walk(s) if isinstance(node, S.Name)}
+            now = {name: span for name, span in now.items() if name not in read}
+    return now
 
 
 def is_done(e: S.Expr) -> bool:

@@ -158,7 +158,7 @@ def if_(lw: Lowering, s: S.If, at: int = 0) -> None:
 
 def draft(lw: Lowering, s: S.Draft) -> None:
     """`draft t:`: a new tree, or the one a state carries, and what grows it."""
-    n = s.tree
+    n, old = s.tree, s.tree in lw.env
     if n in lw.states:
         lw.env[n] = lw.one(
             "tree.continue", lw.one("state.read", span=s.span, type=lw.states[n].type, state=n), span=s.span, tree=n
@@ -176,6 +176,8 @@ def draft(lw: Lowering, s: S.Draft) -> None:
             vocab=lw.vocab,
             edge="step" if s.over else "token",
         )
+    if old and n not in lw.states:
+        outdated(lw, n, "this block of it", ("node", "dist"))
     lw.env.pop(n + ".accepted", None)
     lw.trees.append(n)
     lw.drafting.append(n)
@@ -278,11 +280,16 @@ def prune(lw: Lowering, s: S.Prune) -> None:
     name = s.tree.name
     ns = lw.expr(s.to)
     lw.env[name] = lw.one("tree.keep", t, ns, span=s.span, name=name)
-    tree = str(t.type.of[0])
+    outdated(lw, name, "`prune`")
+
+
+def outdated(lw: Lowering, name: str, event: str, kinds: tuple[str, ...] = ()) -> None:
+    """What belongs to a tree as it was has no value after an event. kinds: of its elements; () is all but trees."""
+    tree = str(lw.env[name].type.of[0])
     for k, v in list(lw.env.items()):
-        if k != name and v.type.elem != "tree" and _mentions(v.type, tree):
+        if k != name and v.type.elem != "tree" and (not kinds or v.type.elem in kinds) and _mentions(v.type, tree):
             del lw.env[k]
-            lw.gone[k] = f"it belongs to tree `{name}` as it was before `prune`; compute it again from the pruned tree"
+            lw.gone[k] = f"it belongs to tree `{name}` as it was before {event}; compute it again from the tree as it is now"
 
 
 def _mentions(t: Type, tree: str) -> bool:

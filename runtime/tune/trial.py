@@ -101,6 +101,7 @@ def _summed(all_stats: Sequence[Stats]) -> Stats:
         target_calls=sum(stats.target_calls for stats in all_stats),
         draft_calls=sum(stats.draft_calls for stats in all_stats),
         drafted=sum(stats.drafted for stats in all_stats),
+        draft_errors=Stats.errors_of(all_stats),
     )
 
 
@@ -116,6 +117,7 @@ class Figures:
     same: int = 0  # tokens equal to the default's, place by place
     compared: int = 0
     near_ties: int = 0
+    draft_errors: dict[str, int] = field(default_factory=dict)
     failed: str = ""
 
     @property
@@ -244,6 +246,8 @@ class Trials:
         figures.seconds += made.seconds
         figures.tokens += len(made.tokens)
         figures.calls += made.stats.target_calls
+        for error, count in made.stats.draft_errors.items():
+            figures.draft_errors[error] = figures.draft_errors.get(error, 0) + count
         figures.runs += 1
 
     def compare(self, chosen: Setting, number: int, ours: Sequence[int], theirs: Sequence[int]) -> None:

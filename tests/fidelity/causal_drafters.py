@@ -39,7 +39,7 @@ def specdecpp(case: Case, backend: str) -> Outcome:
         max_tokens=p["max_new_tokens"],
         least=least,
         most=most,
-        stop=p["stop_threshold"],
+        risk=p["stop_threshold"],
     )
     end = len(case["prompt"]) + p["max_new_tokens"]
     behind = sum(max(0, stands(case, c) + len(c["proposed"]) + 1 - end) for c in case["calls"])

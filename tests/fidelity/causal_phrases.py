@@ -84,7 +84,7 @@ def phrases(case: Case, backend: str) -> Outcome:
         max_tokens=p["max_new_tokens"],
         k=p["num_beams"],
         kept=p["num_return_sequences"],
-        stop=eos,
+        end=eos,
     )
     found = [tuple(path) for path in done.result.results][: p["num_return_sequences"]]
     beams = [[()], *(sorted(texts) for texts in running(case))]

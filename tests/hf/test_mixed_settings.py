@@ -90,7 +90,7 @@ MIXES: dict[str, tuple[dict[str, Any], Callable[[Any, Any], Callable[[list[int],
         lambda target, other: lambda text, n: plausible(scores_of(target, text), scores_of(other, text), 0.1, 0.5),
     ),
     "alignment_enhanced": (
-        {"system": [5, 9], "shown": 2, "bias": 1.0},
+        {"preamble": [5, 9], "shown": 2, "bias": 1.0},
         lambda target, other: lambda text, n: refined(scores_of(target, text), scores_of(target, [5, 9, *text[n - 2 :]])),
     ),
 }

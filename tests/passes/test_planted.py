@@ -43,6 +43,11 @@ def reads_across_commits(patch: Patch) -> None:
     patch.setattr(merging, "reads", lambda op: frozenset())
 
 
+def reads_into_loops(patch: Patch) -> None:
+    """What was read before a loop stands for what is read inside of it, where the loop writes it."""
+    patch.setattr(merging, "writes", lambda op: frozenset() if op.opcode == "for" else motion.writes(op))
+
+
 def hoists_reads(patch: Patch) -> None:
     """The context is read once, before the loop that commits."""
     from decgraph.passes import moving
@@ -208,6 +213,7 @@ PLANTED: list[tuple[str, Callable[[Patch], None], str]] = [
     ("simplify", merges_draws, "siblings"),
     ("simplify", forgets_sites, "twice"),
     ("simplify", reads_across_commits, "steps"),
+    ("simplify", reads_into_loops, "reads_in_loop"),
     ("simplify", hoists_reads, "speculative"),
     ("simplify", drops_writes, "beside"),
     ("simplify", takes_the_other_branch, "decided"),

@@ -126,7 +126,7 @@ def test_a_kept_causal_prefix_is_a_recomputed_one(target: HFCausal) -> None:
         assert alike(target.eval([path], target.memory(path[:cut])), target.eval([path]))
     grown = target.memory(path, given=target.memory(path[:2]))
     assert grown.positions == target.memory(path).positions and grown.length == 5
-    assert torch.allclose(grown.features[4], target.memory(path).features[4], atol=1e-5)
+    assert torch.allclose(grown.features[4], target.memory(path).features[4], atol=1e-4)
     several = [path, (1, 2, 9), (1, 2)]  # one of them shorter than what is held
     assert alike(
         target.eval(several, target.memory(path[:3])),

@@ -67,7 +67,7 @@ def test_states_after_the_last_norm_are_those_of_transformers(both: tuple[Any, A
     states = derive(target, "normed", LAYERS)
     (got,) = states.hidden_states([PATH])
     (raw,) = derive(target, "upto", LAYERS).hidden_states([PATH])
-    assert torch.allclose(got, wanted, atol=1e-5) and not torch.allclose(raw, wanted, atol=1e-2)
+    assert torch.allclose(got, wanted, atol=1e-4) and not torch.allclose(raw, wanted, atol=1e-2)
     with pytest.raises(DecError, match="last norm"):
         derive(target, "head", states)
 

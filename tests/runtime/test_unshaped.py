@@ -14,7 +14,10 @@ from decgraph.backends.registry import machine
 from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
 from decgraph.cli.main import main
+from decgraph.cli.options import AlgorithmOptions, Models, OutputOptions, PromptOptions, RequestOptions
+from decgraph.dsl.lower.module import SETTINGS
 from decgraph.errors import DecError
+from decgraph.runtime.keywords import keywords_of
 from decgraph.runtime.refused import ADJUSTING, unread
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
@@ -90,3 +93,71 @@ def test_the_command_line_refuses(verb: str, capsys: pytest.CaptureFixture[str],
     assert main([verb, *given, "--max-tokens", "2", "--repetition-penalty", "1.3"]) == 1
     assert "repetition_penalty would change nothing" in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.parametrize("asked", [{"temperature": 0.7}, {"temperature": 100}, {"top_p": 0.5}])
+def test_every_door_refuses_what_the_caller_said(asked: dict[str, Any]) -> None:
+    """A temperature, too: mirostat draws from what it computes of the unshaped distribution, as at temperature 1."""
+    algorithm = decgraph.load("mirostat")
+    session = Session(algorithm.module, models_for(algorithm.function, V, 1, free=True), {}, machine=machine("reference"))
+    (name,) = asked
+    doors: list[Any] = [
+        lambda: session.run((6, 7), max_tokens=2, **asked),
+        lambda: list(session.stream((6, 7), max_tokens=2, **asked)),
+        lambda: session.generate([(6, 7)], max_tokens=2, **asked),
+        lambda: decgraph.run("mirostat", (6, 7), session.models, max_tokens=2, **asked),
+    ]
+    for door in doors:
+        with pytest.raises(DecError, match=f"mirostat reads .*: {name} would change nothing"):
+            door()
+    for none in (0, 1):
+        assert len(session.run((6, 7), max_tokens=2, temperature=none).tokens) == 2
+
+
+def test_a_models_own_temperature_is_nobodys_request() -> None:
+    """Sampling that generation settings ask for is left out where nothing reads it."""
+    models = models_for(decgraph.load("mirostat").function, V, 1, free=True)
+    next(iter(models.values())).generation = {"do_sample": True, "temperature": 0.6, "top_p": 0.9}
+    assert len(decgraph.run("mirostat", (6, 7), models, max_tokens=2).tokens) == 2
+
+
+def test_no_parameter_is_called_as_an_option_of_a_request_or_an_argument_of_a_session() -> None:
+    options = {
+        name
+        for group in (RequestOptions, PromptOptions, Models, AlgorithmOptions, OutputOptions)
+        for name in group.__dataclass_fields__
+    }
+    options = {name.rstrip("_") for name in options} - {"model", "drafter"}
+    arguments = set(keywords_of(decgraph.Algorithm.session)) - {"params"}
+    assert options | arguments <= SETTINGS
+
+
+HEATED = """algorithm heated(target: causal, temperature: float = 0.7):
+    while not done:
+        x ~ softmax(target(ctx).logits / temperature)
+        commit x
+"""
+
+
+def test_a_parameter_that_a_setting_would_hide_is_refused_with_its_place(tmp_path: Path) -> None:
+    """`--temperature 100` was the request's, which the program does not read, and said nothing."""
+    file = tmp_path / "heated.dec"
+    file.write_text(HEATED)
+    doors: list[Any] = [
+        lambda: decgraph.load(file).run("def", temperature=100.0),
+        lambda: decgraph.load(file).session(),
+        lambda: decgraph.load(file).check(),
+        lambda: decgraph.check(str(file)),
+        lambda: decgraph.hf(str(file)),
+    ]
+    for door in doors:
+        with pytest.raises(DecError, match=r"heated\.dec:1:34\n.*\n.*\^") as told:
+            door()
+        assert told.value.codes == ("E360",) or list(told.value.codes) == ["E360"]
+    for verb in (
+        ["run", str(file), "--temperature", "100"],
+        ["explain", str(file)],
+        ["compile", str(file)],
+        ["check", str(file)],
+    ):
+        assert main(verb) == 1

@@ -47,6 +47,13 @@ def test_special_tokens_are_not_shown_and_hold_back_what_may_go_on_in_one() -> N
     assert [growing.feed([t]) for t in (6, 0)] == ["", ""] and growing.stopped and growing.text == "ab"
 
 
+def test_a_character_that_is_cut_at_the_end_shows_alike_with_stop_strings_and_without() -> None:
+    whole = {stops: (g := GrowingText(LETTERS, stops)).feed([0, 4]) + g.finish() for stops in ((), ("bb",), ("\u00e4",))}
+    assert set(whole.values()) == {"a\ufffd"}
+    growing = GrowingText(LETTERS, ["bb"])
+    assert growing.feed([0, 4, 1, 1]) + growing.finish() == growing.text == "a\ufffd"  # the half is none of the stop string
+
+
 def test_tokens_that_end_a_text_add_none() -> None:
     growing = GrowingText(LETTERS, (), {1})
     assert growing.feed([0, 1]) + growing.finish() == "a"

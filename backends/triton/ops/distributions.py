@@ -188,9 +188,12 @@ def renorm(s: Step, op: Op, p: Operand, k: Operand) -> Dist:
     k = beside(k, a)
     values, order = torch.sort(a, dim=-1, descending=True, stable=True)
     place = s.steps(int(a.shape[-1]))
-    keep = place < k if op.attrs["kind"] == "topk" else (values.double().cumsum(-1) - values < k) | (place == 0)
+    # The mass before a token is the sum up to the one before it: taken as the sum up to the token less its own, rounding lets a
+    # token in where that mass is k.
+    before = torch.nn.functional.pad(values.double().cumsum(-1)[..., :-1], (1, 0))
+    keep = place < k if op.attrs["kind"] == "topk" else (before < k) | (place == 0)
     some = torch.zeros_like(a).scatter(-1, order, torch.where(keep, values, 0))
-    return dist_of(s, some / some.sum(-1, keepdim=True), p)
+    return dist_of(s, some / shaping.total_of(some), p)
 
 
 def place_of(s: Step, x: Operand, at: Sequence[Operand], n: int) -> tuple[Tensor, Callable[[], Tensor] | None]:

@@ -6,13 +6,15 @@ from __future__ import annotations
 import re
 import runpy
 from dataclasses import replace
+from fractions import Fraction
+from itertools import accumulate, product
 from typing import Any
 
 import pytest
 from lib.repository import ROOT
 
 from decgraph import stdlib
-from decgraph.api import load
+from decgraph.api import load, parse
 from decgraph.check.worlds import models_for, params_for
 from decgraph.errors import DecError
 from decgraph.runtime.request import Request
@@ -38,7 +40,7 @@ SETTINGS: list[dict[str, Any]] = [
 PROMPTS = [(1, 2, 3, 1, 2), (1, 2, 3, 1, 2), (3, 1), (2, 2, 5, 1, 0, 3, 4), (5, 4, 5), (6, 1, 1, 2)]
 UNREAD: list[dict[str, Any]] = [
     {},
-    {"top_k": None, "top_p": None, "min_p": None},
+    {"temperature": 1, "top_k": None, "top_p": None, "min_p": None},
     {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0},
     {"bias": {}, "bans": frozenset(), "min_length": 0},
 ]
@@ -112,3 +114,28 @@ def test_the_page_says_what_the_backend_says(name: str) -> None:
     why = STEPS["reason"](name)
     assert (why is None) == (name in NAMES), why
     assert why is None or f"| `{name}` | {why} |" in PAGE, "run: python docs/reference/steps.py"
+
+
+CUT = """algorithm cut(target: causal, mass: prob = 0.5):
+    while not done:
+        p = target(ctx)
+        commit argmax(where(renorm_topp(p.raw, mass) > 0, 1 - p.raw, 0))
+"""
+
+
+@pytest.mark.slow
+def test_a_nucleus_ends_where_its_mass_is_reached_exactly() -> None:
+    """The least likely token of every nucleus, at masses that the sum of some tokens is: the sums of probabilities are exact or
+    nearly so there, and a step let one token more in."""
+    algorithm, exact = parse(CUT), 0
+    for seed, mass in product(range(8), (Fraction(1, 2), Fraction(1, 4), Fraction(3, 4))):
+        models = models_for(algorithm.function, VOCAB, seed)
+        asked = [Request((a, b), max_tokens=6, temperature=0) for a in range(VOCAB) for b in range(2)]
+        want, got = ([r.tokens for r in algorithm.session(models, backend=backend, mass=mass).generate(asked, batch=14)]
+                     for backend in ("reference", "triton"))  # fmt: skip
+        assert got == want, (seed, mass)
+        for request, tokens in zip(asked, want, strict=True):
+            weights = models["target"].eval([(*request.prompt, *tokens[:-1])])[0].weights
+            sums = accumulate(sorted((Fraction(w) / sum(weights) for w in weights), reverse=True))
+            exact += mass in sums
+    assert exact > 5

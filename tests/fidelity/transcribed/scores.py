@@ -198,8 +198,8 @@ def aligned(case: Mapping[str, Any]) -> Columns:
 
     def scores(text: Text) -> np.ndarray:
         model, start = two(case)["target"], len(case["prompt"]) - case["shown"]
-        p, q = after(model, text), after(model, (*case["system"], *text[start:]))
-        more = len(nucleus(p, case["top_p"])) - len(nucleus(q, case["top_p"]))
+        p, q = after(model, text), after(model, (*case["preamble"], *text[start:]))
+        more = len(nucleus(p, case["nucleus"])) - len(nucleus(q, case["nucleus"]))
         w = 1 / (1 + math.exp(case["bias"] - more))
         return np.asarray((1 - w) * np.log(p) + w * np.log(q))
 
@@ -331,14 +331,14 @@ COMPARED = [
         "alignment_enhanced",
         "GIGABaozi/AED 63a85994, utilz.py, Weight.update (topp_weight6) and AEDecoding.generate",
         aligned,
-        chosen("alignment_enhanced", "system", "shown", "top_p", "bias"),
+        chosen("alignment_enhanced", "preamble", "shown", "nucleus", "bias"),
         tabled(
             "{seed} {shown}",
-            "seed shown top_p bias",
+            "seed shown nucleus bias",
             ((1, 0, 0.9, 1.0), (2, 2, 0.9, 0.0), (3, 0, 0.5, 2.0), (4, 1, 0.7, 0.5)),
             prompt=(1, 2, 5),
             limit=24,
-            system=(7, 8),
+            preamble=(7, 8),
         ),
         "the loop as published never calls update; here it does, in every step",
     ),

@@ -137,6 +137,17 @@ algorithm siblings(target: causal):
         unmask c[fresh] where entropy(p[fresh]) >= 0 with x
     commit c
 """,
+    "reads_in_loop": """algorithm reads_in_loop(target: causal):
+    state n: int per sequence = 0
+    while not done:
+        y = topk(target(ctx).raw, 4)
+        a = n
+        total = 0
+        repeat 2:
+            total += n
+            n = (n + a + 1) % 3
+        commit y[(total + a) % 4]
+""",
     "reals": """algorithm reals(target: causal, tau: prob = 0.5):
     while not done:
         x ~ target(ctx)

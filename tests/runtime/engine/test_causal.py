@@ -123,6 +123,20 @@ def test_tensors_as_tokens_and_two_asks_of_one_sequence(of: Any, engine: Any) ->
     assert engine.counted.computed == 5 + 2
 
 
+def test_rows_stay_when_a_later_ask_of_the_sequence_moves_the_cache(of: Any, engine: Any) -> None:
+    """The second ask accepts a node and drops its siblings, so that the cache's rows move: those of the first are no views."""
+    context = [1, 2, 3]
+    calls = [
+        ForwardCall(0, context, (-1,) * 3, [5, 6, 7], [-1, 0, -1], [1, 2, 3], [0, 1, 2]),
+        ForwardCall(0, [*context, 7], (*(-1,) * 3, 3), [9], [-1], [4], [-1, 0]),
+    ]
+    check(of, calls, engine.compute(calls))
+    grown = [*context, 7, 9]
+    kept = engine.compute(calls := [ForwardCall(0, grown, (*(-1,) * 3, 3, 4), [8, 9], [-1, 0], [5, 6], [0, 1])])
+    engine.compute([ForwardCall(0, [*grown, 8], (*(-1,) * 3, 3, 4, 5), [1], [-1], [7], [-1, 0])])
+    check(of, calls, kept)
+
+
 def test_a_context_that_did_not_grow_is_noticed(of: Any, engine: Any) -> None:
     for context in ([1, 2, 3, 4], [1, 2, 9, 4], [1, 2], [5], [5, 6, 7]):
         check(

@@ -44,7 +44,7 @@ def test_a_live_model_is_the_modules_own_forward() -> None:
     model = from_module(of, name="live")
     rows = model.eval([(1, 2, 3), (1, 2), (1, 2, 3, 4)])
     want = logits(of, [(1, 2, 3), (1, 2), (1, 2, 3, 4)]).double()
-    assert all(torch.allclose(torch.from_numpy(row.logits), w, atol=1e-5) for row, w in zip(rows, want, strict=True))
+    assert all(torch.allclose(torch.from_numpy(row.logits), w, atol=1e-4) for row, w in zip(rows, want, strict=True))
     assert model.vocab.size == 61 and model.context == 96 and model.layers == 3
     for bad in ((), (61,), (1,) * 97):
         with pytest.raises(DecError):

@@ -95,8 +95,8 @@ def test_a_budget_splits_a_batch_and_changes_nothing(engine: HFMaskedEngine) -> 
     assert (engine.counted.calls, small.counted.calls) == (1, 3)
     for a, b in zip(whole, split, strict=True):
         assert isinstance(a, CanvasOutput) and isinstance(b, CanvasOutput)
-        assert torch.allclose(a.logits, b.logits, atol=1e-5)
-        assert torch.allclose(a.memory.rows(1)[7][0], b.memory.rows(1)[7][0], atol=1e-5)
+        assert torch.allclose(a.logits, b.logits, atol=1e-4)
+        assert torch.allclose(a.memory.rows(1)[7][0], b.memory.rows(1)[7][0], atol=1e-4)
 
 
 def test_freedaves_accepted_canvas_costs_nothing(engine: HFMaskedEngine) -> None:
@@ -112,7 +112,7 @@ def test_freedaves_accepted_canvas_costs_nothing(engine: HFMaskedEngine) -> None
     accepted = one(engine, CanvasCall("s", tree[2], rows=range(16)))
     assert engine.counted.calls == 2 and engine.counted.requested == 16 + 4 * 16 + 16
     assert torch.equal(accepted.logits, drafts.logits[2])
-    assert torch.allclose(accepted.logits, rows_of(engine, tree[2], range(16)), atol=1e-5)
+    assert torch.allclose(accepted.logits, rows_of(engine, tree[2], range(16)), atol=1e-4)
     assert one(engine, CanvasCall("s", tree[2], rows=[9, 4])).logits.equal(accepted.logits[[9, 4]])
 
 
@@ -120,7 +120,7 @@ def test_rows_not_asked_for_before_come_from_the_states_that_are_held(engine: HF
     one(engine, CanvasCall("s", canvas(16), rows=[3]))
     later = one(engine, CanvasCall("s", canvas(16), rows=[10, 3]))
     assert engine.counted.calls == 1
-    assert torch.allclose(later.logits, rows_of(engine, canvas(16), [10, 3]), atol=1e-5)
+    assert torch.allclose(later.logits, rows_of(engine, canvas(16), [10, 3]), atol=1e-4)
 
 
 def test_scores_and_memory_of_one_call_are_one_forward(engine: HFMaskedEngine) -> None:
@@ -156,7 +156,7 @@ def same_rows(a: Any, b: Any) -> bool:
     if a.positions.tolist() != b.positions.tolist():
         return False
     return all(
-        torch.allclose(x, y, atol=1e-5)
+        torch.allclose(x, y, atol=1e-4)
         for layer in range(2)
         for i, pair in a.rows(layer).items()
         for x, y in zip(pair, b.rows(layer)[i], strict=True)
@@ -181,7 +181,7 @@ def test_old_values_stay_what_they_were_when_newer_ones_are_written_over_them(en
         other.close("s")
         block = range(16, 19)
         a, b = (one(e, CanvasCall("t", cells, None, block, k, block)).logits for e, k in ((engine, kept[step]), (other, mine)))
-        assert torch.allclose(a, b, atol=1e-5)
+        assert torch.allclose(a, b, atol=1e-4)
         cells = cells.clone()
         cells[4 + step] = step
         block = [4 + step, 9, 10 + 2 * step]
@@ -212,7 +212,7 @@ def test_a_memory_given_up_is_not_saved_and_refused_afterwards(engine: HFMaskedE
     expected = one(other, CanvasCall("s", cells, None, block, mine, block))
     written = one(engine, CanvasCall("s", cells, None, block, cut, block, keep=True, consumed=True))
     assert written.memory.store is memory.store and written.memory.newest
-    assert torch.allclose(written.logits, expected.logits, atol=1e-5)
+    assert torch.allclose(written.logits, expected.logits, atol=1e-4)
     assert not memory.alive and not cut.alive
     for use in (lambda: memory.rows(0), lambda: written.memory.without([3]).join(cut)):
         with pytest.raises(InternalError, match="after a call consumed it"):
@@ -232,7 +232,7 @@ def test_calls_that_differ_in_what_they_see_are_different_calls(engine: HFMasked
     for given in (memory, newer, newer.without([12]), newer.with_layer(1, newer[1].without([12]))):
         got = one(engine, CanvasCall("s", cells, None, block, given, block)).logits
         alone = one(another(engine), CanvasCall("s", cells, None, block, given, block)).logits
-        assert torch.allclose(got, alone, atol=1e-5)
+        assert torch.allclose(got, alone, atol=1e-4)
     assert engine.counted.calls == 6
 
 
@@ -246,7 +246,7 @@ def test_a_memory_that_two_of_a_batch_read_is_not_given_up(engine: HFMaskedEngin
     mine = one(other, CanvasCall("s", canvas(24), keep=True)).memory
     alone = [one(other, replace(call, given=mine, consumed=False)) for call in calls]
     for a, b in zip(alone, engine.compute(calls), strict=True):
-        assert isinstance(b, CanvasOutput) and torch.allclose(a.logits, b.logits, atol=1e-5)
+        assert isinstance(b, CanvasOutput) and torch.allclose(a.logits, b.logits, atol=1e-4)
     assert memory.alive
 
 
@@ -293,7 +293,7 @@ def test_equal_canvases_are_computed_once_and_nobody_loses_a_memory(engine: HFMa
     other = one(engine, CanvasCall(1, cells.flip(0), None, block, b, block, True, True))
     fresh = one(another(engine), CanvasCall(1, canvas(16), keep=True)).memory
     alone = one(another(engine), CanvasCall(1, cells.flip(0), None, block, fresh, block))
-    assert torch.allclose(other.logits, alone.logits, atol=1e-5)
+    assert torch.allclose(other.logits, alone.logits, atol=1e-4)
 
 
 def test_soft_cells_in_a_batch_of_other_widths(engine: HFMaskedEngine) -> None:
@@ -304,8 +304,8 @@ def test_soft_cells_in_a_batch_of_other_widths(engine: HFMaskedEngine) -> None:
     alone = one(another(engine), call)
     _, batched = engine.compute([CanvasCall("b", canvas(16), None, range(4, 11), memory, [4]), call])
     assert isinstance(batched, CanvasOutput) and engine.counted.padding == 5
-    assert torch.allclose(alone.logits, batched.logits, atol=1e-5)
-    assert torch.allclose(alone.memory.rows(0)[5][0], batched.memory.rows(0)[5][0], atol=1e-5)
+    assert torch.allclose(alone.logits, batched.logits, atol=1e-4)
+    assert torch.allclose(alone.memory.rows(0)[5][0], batched.memory.rows(0)[5][0], atol=1e-4)
     hard = one(engine, CanvasCall("c", canvas(16), None, range(4, 6), memory, range(4, 6)))
     assert not torch.allclose(hard.logits, batched.logits, atol=1e-2)
 
@@ -327,7 +327,7 @@ def test_scores_that_are_no_numbers_are_one_sequences_fault(torn: None, engine: 
     for _ in range(2):  # a fault is not remembered, and the engine goes on
         first, second = engine.compute([CanvasCall("x", bad, rows=[5, 4]), CanvasCall("y", good, rows=range(4, 8))])
         assert "'tiny' gave logits that are not numbers at position 5 of request x" in str(first)
-        assert isinstance(second, CanvasOutput) and torch.allclose(second.logits[:, :7], expected[:, :7], atol=1e-5)
+        assert isinstance(second, CanvasOutput) and torch.allclose(second.logits[:, :7], expected[:, :7], atol=1e-4)
     both = torch.stack([good, bad])
     (named,) = engine.compute([CanvasCall(3, both, rows=[4], name="the user's name")])
     assert "at position 4 of the user's name" in str(named)
@@ -371,7 +371,7 @@ def test_the_module_keeps_its_own_attention_and_its_weights_are_shared(engine: H
     """The engine changes nothing for those who use the module."""
     rows = one(engine, CanvasCall("s", canvas(16), rows=[4])).logits
     own = engine.model.eval_canvas(tuple(canvas(16).tolist()), [4])[0].logits
-    assert own is not None and np.allclose(own[:MASK_ID], rows[0, :MASK_ID].numpy(), atol=1e-5)
+    assert own is not None and np.allclose(own[:MASK_ID], rows[0, :MASK_ID].numpy(), atol=1e-4)
     net = engine.model.net
     assert net.base.config._attn_implementation == "sdpa"
     shared = {p.untyped_storage().data_ptr() for p in (*net.base.parameters(), net.output)}

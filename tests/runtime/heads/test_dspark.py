@@ -63,7 +63,7 @@ def test_the_slot_of_the_root_guesses_too(target: Path, tmp_path: Path) -> None:
     for drafted in range(3):
         path = (*TEXT, *[3] * drafted)
         (row,), (other,) = spark.eval([(*path, 3)], given), flash.eval([path], given)
-        np.testing.assert_allclose(row.logits, other.logits, atol=1e-6)
+        np.testing.assert_allclose(row.logits, other.logits, atol=1e-4)
     assert not np.allclose(spark.eval([TEXT], given)[0].logits, flash.eval([TEXT], given)[0].logits)
     with pytest.raises(DecError, match="drafts at most 4 tokens"):
         spark.eval([(*TEXT, 3, 3, 3, 3)], given)

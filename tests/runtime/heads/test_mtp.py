@@ -273,7 +273,7 @@ def test_convert(name: str, built: Any, tmp_path: Path) -> None:
     assert told.layout.startswith("MTP")
     target = target_of(one.at)
     rows = [hf.load_features(at, target).eval([IDS], target.memory(IDS[:-2]))[0].logits for at in (one.at, tmp_path / "out")]
-    np.testing.assert_allclose(rows[0], rows[1], atol=1e-5)
+    np.testing.assert_allclose(rows[0], rows[1], atol=1e-4)
     assert (
         sum(t.numel() for t in load_file(tmp_path / "out" / "model.safetensors").values())
         < sum(t.numel() for t in one.own.values()) + 1
@@ -320,7 +320,7 @@ def test_a_layer_for_each_depth(name: str, built: Any, tmp_path: Path) -> None:
     alone, two, again = (hf.load_features(folder, target) for folder in (one.at, at, tmp_path / "out"))
     root = alone.eval([IDS[:-1]], memory)[0].logits
     for head in (two, again):
-        np.testing.assert_allclose(head.eval([IDS[:-1]], memory)[0].logits, root, atol=1e-5)
+        np.testing.assert_allclose(head.eval([IDS[:-1]], memory)[0].logits, root, atol=1e-4)
         assert np.abs(head.eval([IDS], memory)[0].logits - alone.eval([IDS], memory)[0].logits).max() > 1e-4
         with pytest.raises(DecError, match="drafts at most 2 tokens"):
             head.eval([(*IDS, 3)], memory)

@@ -52,7 +52,7 @@ def test_as_if_the_rows_were_written(draft: int, folder: Path, target: HFCausal,
         rows.append([head.eval([IDS[:n]], target.memory(IDS[:5]))[0].logits for n in (6, 8, 9)])
     for mine, theirs in zip(*rows, strict=True):
         assert mine is not None and theirs is not None and (mine > OUTSIDE).sum() == draft
-        np.testing.assert_allclose(mine, theirs, atol=1e-5)  # where a matrix begins in memory changes the last digit
+        np.testing.assert_allclose(mine, theirs, atol=1e-4)  # where a matrix begins in memory changes the last digit
     eagle2 = decgraph.load("eagle2")
     results = [
         eagle2.run(
@@ -114,7 +114,7 @@ def test_convert(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert isinstance(base, HFCausal)
     (row,) = hf.load_features(tmp_path / "b", base).eval([IDS], base.memory(IDS[:-1]))
     (want,) = hf.load_features(shared, base).eval([IDS], base.memory(IDS[:-1]))
-    np.testing.assert_allclose(row.logits, want.logits, atol=1e-5)
+    np.testing.assert_allclose(row.logits, want.logits, atol=1e-4)
     other = written(tmp_path / "other", *heads.eagle3(reads=READS))
     with pytest.raises(DecError, match=r"lm_head\.weight is not the target's output matrix"):
         convert(other, target=folder, share_output=True)

@@ -231,7 +231,7 @@ def test_mixtures_go_in_as_embeddings() -> None:
     cells = torch.tensor([3, 4, masked_modules.MASK, 9])
     (soft,) = engine.compute([CanvasCall(0, cells, soft=([2], weights, torch.zeros(1)), rows=[0, 2])])
     (hard,) = engine.compute([CanvasCall(1, torch.tensor([3, 4, 7, 9]), rows=[0, 2])])
-    assert torch.allclose(soft.logits, hard.logits, atol=1e-5)
+    assert torch.allclose(soft.logits, hard.logits, atol=1e-4)
     model = engine.model
     shared = (3, 4, SoftCell(tuple([0.0] * 7 + [1.0] + [0.0] * 120)), 9)
     assert np.allclose(model.eval_canvas(shared, [0])[0].logits[:127], hard.logits[0, :127], atol=1e-4)

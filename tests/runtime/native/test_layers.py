@@ -155,7 +155,7 @@ def test_parts_of_a_model(isa):
     for one in (mine.since(1), decoder.since(1)):
         keys, values = make.caches(decoder, 1, 3)
         outs.append(one(states, at, at, keys, values, {FULL: None, SLIDING: None}))
-    assert torch.allclose(*outs, atol=1e-5)
+    assert torch.allclose(*outs, atol=1e-4)
     assert torch.equal(states, kept)
 
 
@@ -186,7 +186,7 @@ def test_a_recorded_product_is_torch_s():
     with torch.no_grad():
         graph = make_fx(head)(x)
         x = torch.randn(2, 64)
-        assert torch.allclose(graph(x), matrix(x), atol=1e-5)
+        assert torch.allclose(graph(x), matrix(x), atol=1e-4)
 
 
 def test_a_row_that_sees_nothing_gives_numbers(isa):

@@ -152,7 +152,7 @@ def test_a_forward_is_a_graph_without_reads(kind: str) -> None:
     assert not {n for n in names if "_local_scalar" in n or "nonzero" in n}, names
     with torch.no_grad():
         step(*given)  # a head reads what is there of the token before
-        assert torch.allclose(graph(*given), step(*given), atol=1e-5)
+        assert torch.allclose(graph(*given), step(*given), **CLOSE)
 
 
 def test_a_module_that_reads_values_back_has_no_step() -> None:
