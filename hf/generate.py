@@ -13,15 +13,9 @@ from decgraph import zoo
 from decgraph.errors import DecError
 from decgraph.hf import modules, settings
 from decgraph.hf.criteria import Criterion, RowCriterion, Stops, stops_of
-<<<<<<< HEAD
-from decgraph.hf.processors import BatchReading, Processor, refuse_change, refuse_state, shaping_of, watched
-from decgraph.hf.prompts import PaddedPrompt, assembled, check_embeddings, check_holes, check_model_arguments, rows_of
+from decgraph.hf.prompts import assembled, check_embeddings, check_holes, check_model_arguments, rows_of
 from decgraph.hf.scores import cache_of, logits_of, scores_of
 from decgraph.ir.memo import memo_of
-=======
-from decgraph.hf.prompts import assembled, check_embeddings, check_model_arguments, rows_of
-from decgraph.hf.scores import logits_of, scores_of
->>>>>>> main
 from decgraph.passes.plan import Plan
 from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamValue, TokenizerLike
 from decgraph.runtime.binding import text_side

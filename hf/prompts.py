@@ -13,25 +13,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-<<<<<<< HEAD
-@dataclass(frozen=True)
-class PaddedPrompt:
-    """One sequence of the batch: the tokens that are masked, its prompt, and the prompt's places. `pads + prompt` is the row as
-    given, but where tokens between those of the prompt are masked (`holes`)."""
-
-    index: int
-    pads: tuple[int, ...]
-    prompt: tuple[int, ...]
-    places: tuple[int, ...] = ()
-
-    @property
-    def holes(self) -> bool:
-        """Whether tokens between those of the prompt are masked."""
-        return self.places != tuple(range(self.places[0], self.places[-1] + 1))
-
-
-=======
->>>>>>> main
 def rows_of(input_ids: Tensor, attention_mask: Tensor | None) -> list[PaddedPrompt]:
     """The rows of int64[B, T] token ids, divided by the mask [B, T] (None: all ones).
 
