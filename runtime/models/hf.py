@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import mapping, whole
@@ -285,7 +285,8 @@ def _class(auto: type[_BaseAutoModelClass], folder: Folder) -> type[_BaseAutoMod
 
     config = transformers.AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
     named = getattr(transformers, folder.named, None)
-    return auto if type(config) in auto._model_mapping or not hasattr(named, "from_pretrained") else named
+    known = type(config) in auto._model_mapping or named is None or not hasattr(named, "from_pretrained")
+    return auto if known else cast("type[PreTrainedModel]", named)
 
 
 class _Loaded(TypedDict):

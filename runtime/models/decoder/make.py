@@ -75,8 +75,8 @@ def _net(module: PreTrainedModel, name: str, *, entry: bool, encoder: bool) -> N
     if out is None or (whole.norm is None and not encoder):
         raise DecError(f"{kind} is not supported: no final norm or no output matrix was found")
     read = read_out(module, name)
-    if found is not None and read is out and type(out) is nn.Linear and not runs_others(out):
-        product = Product(out.weight.detach(), biases=(None if out.bias is None else out.bias.detach(),))
+    if found is not None and read is out and type(read) is nn.Linear and not runs_others(read):
+        product = Product(read.weight.detach(), biases=(None if read.bias is None else read.bias.detach(),))
         made = Net(found.copied(products={**found.products, "out": product}), config, base=base)
     else:
         whole._plain = None if encoder else whole.causally
