@@ -22,6 +22,7 @@ import unittest
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Annotated, Any
@@ -130,11 +131,11 @@ def _classes(name: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         for case in [v for v in vars(tests).values() if isinstance(v, type) and issubclass(v, unittest.TestCase)]:
             if case.__module__ != tests.__name__ or not hasattr(case, "setUp"):
                 continue
-            test = case()
+            test: Any = case()
             try:
                 test.setUp()
                 tester = test.model_tester
-                classes = list(getattr(test, "all_model_classes", None) or getattr(tester, "all_model_classes", ()))
+                classes = list(getattr(test, "all_model_classes", None) or getattr(tester, "all_model_classes", None) or ())
                 classes += [c for c in getattr(test, "all_generative_model_classes", ()) or () if c not in classes]
                 config = _config(tester)
             except Exception:  # a case without a tester: of integration
@@ -145,7 +146,7 @@ def _classes(name: str) -> Iterator[tuple[str, Callable[[], Any]]]:
                     continue
                 if hasattr(transformers, said):
                     seen.add(said)
-                    yield said, lambda kind=kind, config=config: hot(kind, config)
+                    yield said, partial(hot, kind, config)
 
 
 def _imported(name: str) -> Any:
@@ -244,7 +245,7 @@ def _row(module: Any) -> Row:
         ("speculative", {"drafter": drafter, "gamma": 3}),
         ("prompt_lookup", {"k": 4}),
     ):
-        row[algorithm] = _tried(lambda a=algorithm, m=more: _judged(module, ids, _module(module, ids, a, m), wanted))
+        row[algorithm] = _tried(partial(_as_module, module, ids, wanted, algorithm, more))
         if row[algorithm].startswith("refused"):
             row["speculative"] = row["prompt_lookup"] = row[algorithm]
             break
@@ -257,7 +258,7 @@ def _row(module: Any) -> Row:
         except Exception as error:
             return {**row, "folder": f"not saved: {type(error).__name__}"}
         for algorithm in ("autoregressive", "prompt_lookup"):
-            row[f"folder, {algorithm}"] = _tried(lambda a=algorithm: _judged(module, ids, _run(place, ids, a).tokens, wanted))
+            row[f"folder, {algorithm}"] = _tried(partial(_as_folder, module, ids, wanted, algorithm, place))
         row["log-probabilities"] = _tried(lambda: _logprobs(module, place, ids))
     return row
 
@@ -272,13 +273,21 @@ def _own(module: Any, ids: Any) -> list[int] | str:
                               pad_token_id=0)  # fmt: skip
     except Exception as error:
         return f"none: {type(error).__name__}: {str(error)[:80]}"
-    return out[0, ids.shape[1] :].tolist()  # type: ignore[no-any-return]
+    return out[0, ids.shape[1] :].tolist()
 
 
 def _module(module: Any, ids: Any, algorithm: str, more: dict[str, Any]) -> list[int]:
     out = module.generate(ids, attention_mask=ids * 0 + 1, do_sample=False, max_new_tokens=NEW, eos_token_id=None,
                           pad_token_id=0, custom_generate=decgraph.hf(algorithm, **more))  # fmt: skip
-    return out[0, ids.shape[1] :].tolist()  # type: ignore[no-any-return]
+    return out[0, ids.shape[1] :].tolist()
+
+
+def _as_module(module: Any, ids: Any, wanted: list[int], algorithm: str, more: dict[str, Any]) -> str:
+    return _judged(module, ids, _module(module, ids, algorithm, more), wanted)
+
+
+def _as_folder(module: Any, ids: Any, wanted: list[int], algorithm: str, place: str) -> str:
+    return _judged(module, ids, _run(place, ids, algorithm).tokens, wanted)
 
 
 def _run(place: str, ids: Any, algorithm: str, **more: Any) -> Any:
