@@ -16,6 +16,7 @@ from decgraph.check.counterexample import Counterexample, explain, smaller
 from decgraph.check.coverage import Missing, missing, pinned
 from decgraph.check.distributions import OutOfTime, RunTally
 from decgraph.check.exploration import DecidedSettings, Exploration, Options
+from decgraph.check.faults import internal
 from decgraph.check.mutant import ROUNDS, WANTED, Kill, plant
 from decgraph.check.mutants import MUTANTS
 from decgraph.check.plans import QUICK, first_plans, further_plans
@@ -245,6 +246,11 @@ def check_module(
     except KeyboardInterrupt:
         report.verdict, report.interrupted = "undecided", True
         report.reasons.append("interrupted")
+    except Exception as error:  # outside of a world's run: one program's fault is that program's line of `check --all`
+        if isinstance(error, DecError) and not internal(error, externs):
+            raise
+        report.verdict = "undecided"
+        report.faults.append(internal(error, externs) or f"{type(error).__name__}: {error}")
     if report.faults and report.verdict in ("proved", "holds"):
         report.verdict = "undecided"
     report.reasons[:0] = [f"a fault of decgraph itself, please report it: {what}" for what in report.faults]

@@ -31,6 +31,7 @@ from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
 from decgraph.runtime.models.interface import Memory, Model, Scores
 from decgraph.runtime.models.reading import AnyReading
+from decgraph.runtime.reals.real import Number, Real
 from decgraph.runtime.stop import StopMachine
 from decgraph.runtime.trace import DraftEnded
 
@@ -334,12 +335,12 @@ class ExactMachine(ExactDraws):
             mine = min(count, sum(sum(o > s for o in self.others) + n < int(cast(int, k)) for n, s in enumerate(keys[:count])))
         return Draws(best.items[:mine], None if best.at is None else best.at[:mine]) if isinstance(best, Draws) else best[:mine]
 
-    noted: dict[int, set[End]] | None = None  # the numbers that sequences had at each fold, by the op's id
+    noted: dict[int, set[Number]] | None = None  # the numbers that sequences had at each fold, by the op's id
 
     def batch_fold(self, op: Op, x: Datum) -> Datum:
         """This sequence's number, or one that other sequences' numbers make of it: an adversary's choice."""
         mine = plain(x)
-        assert isinstance(mine, int | float | Fraction), "only plain numbers are folded"
+        assert isinstance(mine, int | float | Fraction | Real), "numbers are folded"
         if self.noted is not None:
             self.noted.setdefault(id(op), set()).add(mine)
         if self.others is not None and not self.others:  # a batch of one
@@ -350,7 +351,7 @@ class ExactMachine(ExactDraws):
         return self.world.choices.choose([Fraction(0)] * len(options), options, where, "adversary")
 
 
-def folds_of(fn: str, x: End, share: bool, numbers: Interval | None = None) -> list[End]:
+def folds_of(fn: str, x: Number, share: bool, numbers: Interval | None = None) -> list[Number]:
     """What a fold over a batch may be where this sequence's number is x: x itself, the next values that other sequences can
     make of it, and far ones. share: x is a probability. numbers: what a sequence's number can be (low and high), where that is
     known. Where x is not negative, no number of the batch is."""

@@ -90,3 +90,41 @@ def test_an_error_of_the_callers_function_is_none_of_ours() -> None:
     except TypeError as error:
         assert internal(error, {"judge": judge}) == ""
         assert "the caller's own" in internal(error)
+
+
+def test_a_fault_outside_of_a_world_is_its_programs_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`check --all` ended at the first: a probe of the program met an assertion, and 258 others were not decided."""
+    from decgraph.check import report
+
+    def failing(*_: Any, **__: Any) -> None:
+        raise AssertionError("only plain numbers are folded")
+
+    monkeypatch.setattr(report, "probed", failing)
+    found = decgraph.parse(PLAIN).check(models=1, mutants=False, derive=False)
+    assert (
+        found.verdict == "undecided"
+        and "only plain numbers are folded" in found.faults[0]
+        and "report.py" in found.faults[0]
+    )
+    assert found.reasons[0].startswith("a fault of decgraph itself")
+
+
+FOLDED = """
+algorithm folded(target: causal):
+    refines autoregressive(target) in tokens
+    while not done:
+        p = target(ctx)
+        y = exp(0 - p.raw[0])
+        across batch:
+            total = sum(y)
+            least = min(y)
+        x ~ p as output
+        if total > least + 7:
+            x ~ p as output
+        commit x
+"""
+
+
+def test_numbers_that_are_no_fractions_are_folded_over_a_batch() -> None:
+    report = decgraph.parse(FOLDED).check(models=4, mutants=False, derive=False)
+    assert report.verdict in ("holds", "undecided") and not report.faults and report.models > 2, report.reasons
