@@ -24,14 +24,14 @@ from decgraph.ir.data.canvas import Canvas, Cell
 from decgraph.ir.data.dist import Draws, Row, resolve_path
 from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.tree import Tree
-from decgraph.ir.intervals import End, Interval
+from decgraph.ir.intervals import Interval
 from decgraph.ir.machine import Datum, Vector
 from decgraph.ir.ops.common import plain
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
 from decgraph.runtime.models.interface import Memory, Model, Scores
 from decgraph.runtime.models.reading import AnyReading
-from decgraph.runtime.reals.real import Number, Real
+from decgraph.runtime.reals.real import Real
 from decgraph.runtime.stop import StopMachine
 from decgraph.runtime.trace import DraftEnded
 
