@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -23,7 +23,7 @@ from decgraph.serve.answers import AnswerWriter
 from decgraph.serve.generation import window
 from decgraph.serve.guard import Guard
 from decgraph.serve.logs import LOG
-from decgraph.serve.refusals import Refusal, body_of
+from decgraph.serve.refusals import Refusal
 from decgraph.serve.responses import ResponsesRequest, ResponseWriter, chat_of
 from decgraph.serve.service import Exchange, Service
 from decgraph.serve.traces import Traces
@@ -31,10 +31,13 @@ from decgraph.serve.wire import (
     ALIASES,
     REFUSED,
     ChatRequest,
+    Common,
     CompletionRequest,
     DetokenizeRequest,
     ErrorAnswer,
     TokenizeRequest,
+    _Strict,
+    unknown_fields,
 )
 from decgraph.version import __version__
 
@@ -57,6 +60,8 @@ STREAM: dict[str, Any] = {
 }
 STREAMED = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
 """Headers of a stream: proxies are to pass each event on as it comes. nginx buffers them by default."""
+SILENCE = 15.0
+"""Seconds without news after which a stream has a comment, so that nobody between takes it for dead."""
 LOCAL = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 """The origins of pages that come from this machine."""
 router = APIRouter()
@@ -116,13 +121,13 @@ ASKED: dict[int | str, dict[str, Any]] = {status: ERRORS[status] for status in (
 @router.post("/tokenize", responses=ASKED)
 async def tokenize(body: TokenizeRequest, request: Request) -> dict[str, Any]:
     """The token ids of a text, or of a conversation by the chat template."""
-    return await service_of(request).tokenized(body)
+    return await service_of(request).tokenized(_known(body, request))
 
 
 @router.post("/detokenize", responses=ASKED)
 async def detokenize(body: DetokenizeRequest, request: Request) -> dict[str, Any]:
     """The text of token ids."""
-    return await service_of(request).detokenized(body)
+    return await service_of(request).detokenized(_known(body, request))
 
 
 @router.get("/version")
@@ -146,9 +151,10 @@ async def health() -> dict[str, str]:
 
 @router.get("/ready", responses={503: ERRORS[503]})
 async def ready(request: Request) -> dict[str, str]:
-    """Whether new work is taken."""
-    if service_of(request).draining:
-        raise Refusal(503, "the server is shutting down")
+    """Whether new work is taken, and waits for nothing that only the first one waits for."""
+    service = service_of(request)
+    if service.draining or not service.ready:
+        raise Refusal(503, "the server is shutting down" if service.draining else "the server is warming up")
     return {"status": "ready"}
 
 
@@ -161,9 +167,10 @@ async def metrics(request: Request) -> Response:
 
 async def _answered(body: CompletionRequest | ChatRequest | ResponsesRequest, request: Request) -> Response:
     service = service_of(request)
+    _known(body, request)
     generation = await service.read(chat_of(body) if isinstance(body, ResponsesRequest) else body)
     writer = ResponseWriter(generation, body) if isinstance(body, ResponsesRequest) else AnswerWriter(generation)
-    exchange = Exchange(service, generation, writer)
+    exchange = Exchange(service, generation, writer, request.state.arrived)
     if generation.stream:
         await exchange.__aenter__()  # a full queue is a status, not an event
         return _Stream(exchange, request.state.told)
@@ -181,6 +188,30 @@ async def _answered(body: CompletionRequest | ChatRequest | ResponsesRequest, re
             gone.cancel()
             await exchange.close()
             request.state.told.update(exchange.told())
+
+
+Body = TypeVar("Body", bound=_Strict)
+
+
+def _known(body: Body, request: Request) -> Body:
+    """The body. The log has the names of fields that no class knows, which are ignored; raises `Refusal` for those that would
+    change the answer, and with --strict-fields for all."""
+    ignored = []
+    for place, kind in unknown_fields(body):
+        last = place.rpartition(".")[2]
+        if last in REFUSED:
+            values, why = REFUSED[last]
+            but = f", except as {json.dumps(values[0])}" if values else ""
+            raise Refusal(400, f"`{place}` is not supported{but}: {why}", param=place, code="unsupported_field")
+        if service_of(request).strict:
+            known = kind.model_fields.keys() | (ALIASES.keys() if issubclass(kind, Common) else set())
+            near = difflib.get_close_matches(last, known, 1)
+            hint = f" (try: did you mean {near[0]}?)" if near else ""
+            raise Refusal(400, f"unrecognised field: {place}{hint}", param=place, code="unknown_field")
+        ignored.append(place[:64])
+    if ignored:
+        request.state.told["ignored_fields"] = ignored[:16]
+    return body
 
 
 async def _whole(exchange: Exchange) -> dict[str, Any]:
@@ -225,8 +256,8 @@ async def _events(exchange: Exchange) -> AsyncIterator[bytes]:
     for data in writer.opening(answers):
         yield data
     try:
-        async for answer, news in exchange.heard():
-            for data in writer.grown(answers, answer, news):
+        async for heard in exchange.heard(SILENCE):
+            for data in writer.grown(answers, *heard) if heard else (b": waiting\n\n",):
                 yield data
     except Refusal as refusal:
         yield writer.failed(refusal.body())
@@ -235,9 +266,15 @@ async def _events(exchange: Exchange) -> AsyncIterator[bytes]:
         yield data
 
 
+def _error(request: Request, refusal: Refusal) -> Response:
+    """The answer of a refusal, which the log tells too."""
+    request.state.told.update(refusal.logged())
+    return JSONResponse(refusal.body(), refusal.status, headers=refusal.headers)
+
+
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
-    return JSONResponse(error.body(), error.status, headers=error.headers)
+    return _error(request, error)
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -249,28 +286,33 @@ async def _http(request: Request, error: Exception) -> Response:
         404: f"there is no {request.url.path} here",
         405: f"{request.method} does not go with {request.url.path}",
     }
-    body = body_of(error.status_code, message.get(error.status_code, str(error.detail)))
-    return JSONResponse(body, error.status_code, headers=dict(error.headers or {}))
+    said = message.get(error.status_code, str(error.detail))
+    return _error(request, Refusal(error.status_code, said, headers=dict(error.headers or {})))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
     """A body that is no JSON, or not of the shape."""
     assert isinstance(error, RequestValidationError)
+    return _error(request, _wrong(error, request.headers.get("content-type", "")))
+
+
+def _wrong(error: RequestValidationError, content: str) -> Refusal:
     found = error.errors()
     first = found[0]
     place = fields(first["loc"])
     if first["type"] == "json_invalid":
-        return JSONResponse(body_of(400, "the body is not JSON"), 400)
+        return Refusal(400, "the body is not JSON")
     if not place and first["type"] == "missing":
-        return JSONResponse(body_of(400, "the body is empty"), 400)
-    if not place and "json" not in request.headers.get("content-type", ""):
-        return JSONResponse(body_of(400, "the body is not read: send it with the header `Content-Type: application/json`"), 400)
-    if first["type"] == "extra_forbidden":
-        return JSONResponse(_unknown(place, body if isinstance(body := error.body, dict) else {}), 400)
+        return Refusal(400, "the body is empty")
+    if not place and "json" not in content:
+        return Refusal(400, "the body is not read: send it with the header `Content-Type: application/json`")
     # For a field of several types, the message is that of the type that fits furthest, or of all that fit equally far.
     of_field = [one for one in found if fields(one["loc"])[:1] == place[:1]]
     most = max(len(fields(one["loc"])) for one in of_field)
     furthest = [one for one in of_field if len(fields(one["loc"])) == most]
+    # A type that is not supported, or half a character, explains what else does not fit.
+    furthest.sort(key=lambda one: one["type"] not in ("literal_error", "string_unicode"))
+    furthest = furthest[:1] if furthest[0]["type"] == "string_unicode" else furthest
     place = fields(furthest[0]["loc"])
     said = " or ".join(dict.fromkeys(plain(one) for one in furthest if fields(one["loc"]) == place))
     sent = error.body if isinstance(error.body, dict) else {}
@@ -278,20 +320,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
         names = [alias for alias, to in ALIASES.items() if to == tuple(place[: len(to)]) and alias in sent]
         place = [*names[:1], *place[len(ALIASES[names[0]]) :]] if names else place
     message = f"`{'.'.join(place)}` {said}" if place else said
-    return JSONResponse(body_of(400, message, place[0] if place else None), 400)
-
-
-def _unknown(place: Sequence[str], body: Mapping[str, Any]) -> dict[str, Any]:
-    """The message for a field that is unknown or not supported."""
-    name, last = ".".join(place), place[-1]
-    if last in REFUSED:
-        values, why = REFUSED[last]
-        but = f", except as {json.dumps(values[0])}" if values else ""
-        return body_of(400, f"`{name}` is not supported{but}: {why}", name, "unsupported_field")
-    known = {field for one in (CompletionRequest, ChatRequest, ResponsesRequest) for field in one.model_fields} | ALIASES.keys()
-    near = difflib.get_close_matches(last, known, 1)
-    hint = f" (try: did you mean {near[0]}?)" if near else ""
-    return body_of(400, f"unrecognised field: {name}{hint}", name, "unknown_field")
+    return Refusal(400, message, param=place[0] if place else None)
 
 
 WORDS = {
@@ -306,6 +335,7 @@ WORDS = {
     "greater_than_equal": "must be {ge} or more",
     "less_than_equal": "must be {le} or less",
     "less_than": "must be below {lt}",
+    "string_unicode": "has half of a surrogate pair, which is no character",
     "string_too_short": "must not be empty",
     "string_too_long": "must have {max_length} characters or less",
     "string_pattern_mismatch": "must be a name: letters, digits, and . _ : -",
@@ -322,7 +352,9 @@ def plain(error: Mapping[str, Any]) -> str:
     words, known = WORDS.get(error["type"]), error.get("ctx") or {}
     if words is None or error["type"] == "too_long" and "max_length" not in known:
         return str(error["msg"])
-    return words.format(**known)
+    given = error["input"]
+    but = f", and is {given[:40]!r}" if error["type"] == "literal_error" and isinstance(given, str) else ""
+    return words.format(**known) + but
 
 
 _TYPES = re.compile(r"body|bool|int|float|str|none|.*[\[\]-].*|[A-Z]\w*")

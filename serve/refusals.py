@@ -35,6 +35,12 @@ class Refusal(Exception):
         """The JSON body."""
         return body_of(self.status, str(self), self.param, self.code)
 
+    def logged(self) -> dict[str, str | None]:
+        """What the log says of it: the reason without what it quotes of the client's."""
+        quoted = self.param not in ("model", "algorithm")
+        said = re.sub(r"""(?<!\w)('[^']*'|"[^"]*")""", "'...'", str(self)) if quoted else str(self)
+        return {"refused": said.split(": ")[0][:200], "param": self.param, "code": self.code}
+
 
 def body_of(status: int, message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
     """The JSON body of an error."""

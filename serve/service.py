@@ -4,11 +4,14 @@ that went away are cancelled."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from decgraph.errors import ConstraintError
+from decgraph.errors import ConstraintError, DecError
+from decgraph.runtime import chat
 from decgraph.runtime.models.engine.kept import caching_engine
 from decgraph.serve.answers import Answer, AnswerWriter, PartGrowth
 from decgraph.serve.catalogue import Catalogue
@@ -22,13 +25,13 @@ from decgraph.serve.worker import QUEUE, WIDTH, Full, Job, ServerStopped, Told, 
 
 class Exchange:
     """The answers to one client's request. Leaving the `async with` cancels what has not ended. writer: how they are written.
-    disconnected: the client went away before the end."""
+    arrived: when the request did (`time.perf_counter`). disconnected: the client went away before the end."""
 
-    def __init__(self, service: Service, generation: Generation, writer: AnswerWriter) -> None:
+    def __init__(self, service: Service, generation: Generation, writer: AnswerWriter, arrived: float) -> None:
         self.service, self.generation = service, generation
         self.writer = writer
         self.jobs = [
-            Job(generation.session, request, owner=self, place=place, priority=generation.priority)
+            Job(generation.session, request, owner=self, place=place, arrived=arrived, priority=generation.priority)
             for place, request in enumerate(generation.requests)
         ]
         self.answers = [Answer(generation, job) for job in self.jobs]
@@ -61,13 +64,19 @@ class Exchange:
 
     def hear(self, told: Told) -> None:
         """Take news of one of its jobs."""
+        self.service.metrics.told(told)
         self.news.put_nowait(told)
 
-    async def heard(self) -> AsyncIterator[tuple[Answer, list[PartGrowth]]]:
-        """Every answer that grew, and by what, until all have ended. Raises `Refusal` for the first one that fails."""
+    async def heard(self, patience: float | None = None) -> AsyncIterator[tuple[Answer, list[PartGrowth]] | None]:
+        """Every answer that grew, and by what, until all have ended; None after so many seconds without news. Raises `Refusal`
+        for the first one that fails."""
         left = len(self.answers)
         while left:
-            told = await self.news.get()
+            try:
+                told = await asyncio.wait_for(self.news.get(), patience)
+            except TimeoutError:
+                yield None
+                continue
             answer = self.answers[told.job.place]
             if told.result is not None:
                 answer.result, left = told.result, left - 1
@@ -82,7 +91,7 @@ class Exchange:
     def told(self) -> dict[str, Any]:
         """Its line in the log."""
         ended = [a.result for a in self.answers if a.result is not None]
-        first = [job.first - job.received for job in self.jobs if job.first]
+        first = [job.first - job.arrived for job in self.jobs if job.first]
         reasons = sorted({result.reason for result in ended})
         seconds = sum(job.last - job.first for job in self.jobs if job.first)
         request = self.jobs[0].request
@@ -102,6 +111,7 @@ class Exchange:
             "drafted": sum(result.stats.drafted for result in ended),
             "accepted": sum(sum(result.stats.accepted) for result in ended),
             "ended_drafts": sum(result.stats.ended_drafts for result in ended),
+            "reading_seconds": round(self.jobs[0].received - self.jobs[0].arrived, 4),
             "queued_seconds": round(max(max(0.0, job.started - job.received) for job in self.jobs), 4),
             "first_token_seconds": round(min(first), 4) if first else None,
             "tokens_per_second": round(sum(j.sent - j.opened for j in self.jobs) / seconds, 2) if seconds > 0 else None,
@@ -109,7 +119,8 @@ class Exchange:
 
 
 class Service:
-    """A server's state: catalogue, worker, metrics. `start` and `stop` belong to the event loop that serves."""
+    """A server's state: catalogue, worker, metrics. strict: whether unknown fields are refused. `start` and `stop` belong to the
+    event loop that serves."""
 
     def __init__(
         self,
@@ -120,14 +131,19 @@ class Service:
         queue: int = QUEUE,
         chunk: int | None = 256,
         kept: int = 1 << 30,
+        strict: bool = False,
     ) -> None:
         self.catalogue, self.limits = catalogue, limits or Limits()
         self.metrics, self.prefixes = Metrics(), PrefixCopies(kept)
-        self.worker = Worker(self._from_the_thread, width=width, queue=queue, chunk=chunk, prefixes=self.prefixes)
+        sessions = list(catalogue.sessions.values())
+        self.worker = Worker(
+            self._from_the_thread, width=width, queue=queue, chunk=chunk, prefixes=self.prefixes, warm=sessions
+        )
         self.open: set[Exchange] = set()
-        self.draining = False
+        self.strict, self.draining = strict, False
         self.began = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._templates = threading.Thread(target=self._read_templates, name="decgraph templates", daemon=True)
         self._reader = ThreadPoolExecutor(1, "decgraph requests")
         kv = {"engines": self.engine_bytes, "prefixes": lambda: self.prefixes.bytes}
         self.metrics.watch(lambda: len(self.worker.waiting), lambda: len(self.worker.running), kv)
@@ -135,7 +151,19 @@ class Service:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to work for this event loop."""
         self._loop = loop
+        self._templates.start()
         self.worker.start()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the first client waits no longer than the next ones: templates are read, and every algorithm has run."""
+        return self.worker.ready.is_set() and not self._templates.is_alive()
+
+    def _read_templates(self) -> None:
+        """Use the chat templates once: what reads them takes seconds to import."""
+        for tokenizer in {session.tokenizer for session in self.catalogue.sessions.values()}:
+            with contextlib.suppress(DecError):  # none, or one that wants other messages
+                chat.tokens_of(tokenizer, [{"role": "user", "content": "Hi"}])
 
     def stop(self) -> None:
         """End what is left with an error."""
@@ -179,5 +207,4 @@ class Service:
 
     def _spread(self, news: list[Told]) -> None:
         for told in news:
-            self.metrics.told(told)
             told.job.owner.hear(told)

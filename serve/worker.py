@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from decgraph.errors import DecError, InternalError
 from decgraph.runtime.backend import Backend
+from decgraph.runtime.prompts import request_for
 from decgraph.runtime.request import Request
 from decgraph.runtime.result import Result
 from decgraph.runtime.session import Begun, Session
@@ -58,6 +59,8 @@ class Job:
     request: Request
     owner: JobOwner
     place: int
+    arrived: float
+    """When its request did (`time.perf_counter`), which then had to be read."""
     number: int = field(default_factory=lambda: next(_NUMBERS))
     received: float = field(default_factory=time.perf_counter)
     began: Begun | None = None
@@ -93,7 +96,8 @@ class Worker:
     """Runs jobs, `width` at a time; up to `queue` more wait.
 
     tell: called by the thread with the news of a round. chunk: how many prompt tokens a round computes at most. prefixes: the
-    KV caches of finished runs, for prompts that go on from them.
+    KV caches of finished runs, for prompts that go on from them. warm: sessions of which each runs once before all jobs, so
+    that no client waits for what a first run loads and compiles; `ready` is set then.
     """
 
     def __init__(
@@ -104,9 +108,11 @@ class Worker:
         queue: int = QUEUE,
         chunk: int | None = 256,
         prefixes: PrefixCopies | None = None,
+        warm: Sequence[Session] = (),
     ) -> None:
         self.tell, self.width, self.queue, self.chunk = tell, width, queue, chunk
         self.prefixes = prefixes if prefixes is not None else PrefixCopies(0)
+        self.warm, self.ready = warm, threading.Event()
         self.waiting: deque[Job] = deque()
         self.running: dict[int, Job] = {}
         self._change = threading.Condition()
@@ -128,7 +134,8 @@ class Worker:
         with self._change:
             if self._stopping:
                 raise ServerStopped("the server is shutting down")
-            room = self.width - len(self.running) + self.queue - len(self.waiting)
+            busy = len(self.running) if self.ready.is_set() else 0
+            room = self.width - busy + self.queue - len(self.waiting)
             if len(jobs) > room:
                 raise Full
             self.waiting = deque(sorted([*self.waiting, *jobs], key=lambda job: job.priority))
@@ -159,8 +166,31 @@ class Worker:
 
     # In the thread.
 
+    def _schedule(self, session: Session) -> Schedule[TorchMachine]:
+        """The schedule of all runs: all algorithms of a server have one backend."""
+        return batching(session.machine).schedule(self._ended, width=self.width, chunk=self.chunk, apart=True)
+
+    def _warmed(self) -> Schedule[TorchMachine] | None:
+        """The schedule, after a short run of each session that nobody asked for."""
+        schedule = None
+        for session in self.warm:
+            try:
+                schedule = schedule or self._schedule(session)
+                request = request_for(session, (0,) if session.tokenizer is None else "Hi", max_tokens=2)
+                job = Job(session, request, _Nobody(), 0, time.perf_counter())
+                self.running[job.number] = job
+                self._begin(schedule, job)
+                while len(schedule) and not self._stopping:
+                    schedule.advance()
+            except Exception as problem:  # a client that asks for it is told
+                _LOG.warning("no warm-up", extra={"fields": {"algorithm": session.function.name}}, exc_info=problem)
+                self._fail_all(schedule, problem)
+            self._news.clear()
+        self.ready.set()
+        return schedule
+
     def _work(self) -> None:
-        schedule: Schedule[TorchMachine] | None = None
+        schedule = self._warmed()
         while True:
             with self._change:
                 while not (self.waiting or self._cancelled or self._stopping or (schedule is not None and len(schedule))):
@@ -181,9 +211,8 @@ class Worker:
                     job.started = time.perf_counter()
                     self.running[job.number] = job
                     joining.append(job)
-            if schedule is None and joining:  # all algorithms of a server have one backend
-                machine = batching(joining[0].session.machine)
-                schedule = machine.schedule(self._ended, width=self.width, chunk=self.chunk, apart=True)
+            if schedule is None and joining:
+                schedule = self._schedule(joining[0].session)
             if schedule is None:
                 continue
             for job in joining:
@@ -218,7 +247,7 @@ class Worker:
         job = self.running[number]
         assert job.began is not None
         self.prefixes.detach(machine, keep=problem is None)
-        job.reused = max(job.reused, machine.reused)
+        job.reused = min(max(job.reused, machine.reused), len(job.request.prompt) - 1)  # the last one is computed anew
         result = job.session.ended(job.began, problem)
         self._leave(job)
         self._news.append(self._told(job, result.tokens, result))
@@ -267,6 +296,12 @@ class Worker:
         if self._news:
             news, self._news = self._news, []
             self.tell(news)
+
+
+class _Nobody:
+    """Who waits for no news."""
+
+    def hear(self, told: Told, /) -> None: ...
 
 
 def _failed(problem: BaseException) -> Result:
