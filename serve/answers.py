@@ -221,7 +221,9 @@ class AnswerWriter:
 
     def grown(self, answers: Sequence[Answer], answer: Answer, news: Sequence[PartGrowth]) -> Iterator[bytes]:
         """The events of an answer that grew, or ended."""
-        ids = {"prompt_token_ids": list(answer.job.request.prompt)} if self.shown.ids and not answer.begun else {}
+        ids: dict[str, Any] = (
+            {"prompt_token_ids": list(answer.job.request.prompt)} if self.shown.ids and not answer.begun else {}
+        )
         if not answer.begun and self.generation.chat:
             yield self._chunk(answers, self._choice(answer, "", role="assistant"), **ids)
             ids = {}

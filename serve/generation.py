@@ -116,8 +116,7 @@ class Generation:
 def session_of(
     catalogue: Catalogue, model: str | None, algorithm: str | None = None, params: Mapping[str, Any] | None = None
 ) -> Session:
-    """The session of a model by its name; None is the one that is served. Raises `Refusal` for an unknown one, and one without a
-    tokenizer."""
+    """The session of a model by its name; None: the one served. Raises `Refusal` for an unknown one, or no tokenizer."""
     try:
         session = catalogue.session(model or catalogue.name, algorithm, params)
     except UnknownName as error:
@@ -155,10 +154,9 @@ def read_request(body: CompletionRequest | ChatRequest, catalogue: Catalogue, li
     made = []
     for prompt in prompts:
         fields["max_tokens"] = _limit(body, len(prompt), session, limits)
-        likely = shown.top * fields["max_tokens"] + fields.get("prompt_logprobs", 0) * len(prompt)
-        if n * likely > LIKELY:
-            said = f"{n * likely} log-probabilities are asked for, and at most {LIKELY} are given"
-            raise Refusal(400, said, param="prompt_logprobs" if fields.get("prompt_logprobs") else "logprobs")
+        likely = n * (shown.top * fields["max_tokens"] + (fields.get("prompt_logprobs") or 0) * len(prompt))
+        if likely > LIKELY:
+            raise Refusal(400, f"{likely} log-probabilities are asked for, and at most {LIKELY} are given", param="logprobs")
         for number in range(n):
             made.append(_request(session, prompt, {**fields, "seed": seed, "request_id": number}))
     plain = Generation(

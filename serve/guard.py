@@ -30,9 +30,9 @@ GUARDED = ("/v1", "/tokenize", "/detokenize")
 
 
 class Guard:
-    """ASGI middleware. keys: of which the header `Authorization: Bearer ...`, or `X-Api-Key`, must hold one for `GUARDED` routes; none: it need
-    not. body: the most bytes of a body. seconds: in which it must arrive. draining: whether new work is refused. traces: where
-    spans of requests go."""
+    """ASGI middleware. keys: of which `Authorization: Bearer ...` or `X-Api-Key` must hold one for `GUARDED` routes; none: it
+    need not. body: the most bytes of a body. seconds: in which it must arrive. draining: whether new work is refused. traces:
+    where spans of requests go."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Guard:
             self.metrics.requests.labels(route, str(status)).inc()
             if span is not None and self.traces is not None:
                 self.traces.end(span, told, status, request_id)
-            if route.startswith(GUARDED) or status >= 500:
+            if route.startswith(GUARDED) or status >= 500 and route != "/ready":  # which is asked again and again
                 fields = {
                     "request_id": request_id,
                     "method": method,

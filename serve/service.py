@@ -119,8 +119,8 @@ class Exchange:
 
 
 class Service:
-    """A server's state: catalogue, worker, metrics. strict: whether unknown fields are refused. `start` and `stop` belong to the
-    event loop that serves."""
+    """A server's state: catalogue, worker, metrics. `start` and `stop` belong to the event loop that serves. strict: whether
+    unknown fields are refused."""
 
     def __init__(
         self,

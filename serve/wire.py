@@ -30,7 +30,6 @@ Top = Annotated[int, Field(ge=-1, le=20)]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Object = dict[str, Any]
 PROMPT = "must be a text, token ids, or a list of either"
-Param = Annotated[bool | int | float, Field(description="A number or a truth value.")]
 
 
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -88,6 +87,9 @@ def _whole(given: Any) -> Any:
     if isinstance(given, list):
         return [_whole(one) for one in given] if given and isinstance(given[0], float | list) else given
     return int(given) if isinstance(given, float) and given.is_integer() and abs(given) < 2**64 else given
+
+
+Param = Annotated[bool | int | float, Field(description="A number or a truth value."), BeforeValidator(_whole)]
 
 
 class _Strict(BaseModel):
@@ -194,9 +196,7 @@ class Common(_Strict):
     structured_outputs: Structured | None = None
     # decgraph's own
     algorithm: str | None = Field(None, max_length=128)
-    params: Annotated[dict[str, Annotated[Param, BeforeValidator(_whole)]] | None, BeforeValidator(_at_most(64))] = Field(
-        None, max_length=64
-    )
+    params: Annotated[dict[str, Param] | None, BeforeValidator(_at_most(64))] = Field(None, max_length=64)
 
     @model_validator(mode="before")
     @classmethod

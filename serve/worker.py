@@ -176,7 +176,7 @@ class Worker:
         for session in self.warm:
             try:
                 schedule = schedule or self._schedule(session)
-                request = request_for(session, (0,) if session.tokenizer is None else "Hi", max_tokens=2)
+                request = request_for(session, (0,) * 24 if session.tokenizer is None else "Hello there. " * 6, max_tokens=6)
                 job = Job(session, request, _Nobody(), 0, time.perf_counter())
                 self.running[job.number] = job
                 self._begin(schedule, job)
@@ -246,7 +246,7 @@ class Worker:
     def _ended(self, number: int, machine: TorchMachine, problem: BaseException | None) -> None:
         job = self.running[number]
         assert job.began is not None
-        self.prefixes.detach(machine, keep=problem is None)
+        self.prefixes.detach(machine, keep=problem is None and self.ready.is_set())
         job.reused = min(max(job.reused, machine.reused), len(job.request.prompt) - 1)  # the last one is computed anew
         result = job.session.ended(job.began, problem)
         self._leave(job)
