@@ -15,12 +15,15 @@ from decgraph.runtime import chat
 from decgraph.runtime.models.engine.kept import caching_engine
 from decgraph.serve.answers import Answer, AnswerWriter, PartGrowth
 from decgraph.serve.catalogue import Catalogue
-from decgraph.serve.generation import Generation, Limits, detokenized, read_request, tokenized
+from decgraph.serve.generation import Generation, Limits, compiled, detokenized, read_request, tokenized, wants_grammar
 from decgraph.serve.metrics import Metrics
 from decgraph.serve.prefixes import PrefixCopies
-from decgraph.serve.refusals import Refusal, words_of
+from decgraph.serve.refusals import Refusal, bare, words_of
 from decgraph.serve.wire import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from decgraph.serve.worker import QUEUE, WIDTH, Full, Job, ServerStopped, Told, Worker
+
+COMPILING = 30
+"""Seconds after which a request whose grammar is not compiled is refused."""
 
 
 class Exchange:
@@ -82,8 +85,10 @@ class Exchange:
                 answer.result, left = told.result, left - 1
                 if told.result.error is not None:
                     error = told.result.error
-                    status = 503 if isinstance(error, ServerStopped) else 400 if isinstance(error, ConstraintError) else 500
-                    raise Refusal(status, words_of(error))
+                    if isinstance(error, ConstraintError):
+                        # The place in the program is none of the client's.
+                        raise Refusal(400, bare(words_of(error)), param=self.generation.grammar)
+                    raise Refusal(503 if isinstance(error, ServerStopped) else 500, words_of(error))
             news = answer.grow(told)
             if news or told.result is not None:
                 yield answer, news
@@ -135,16 +140,14 @@ class Service:
     ) -> None:
         self.catalogue, self.limits = catalogue, limits or Limits()
         self.metrics, self.prefixes = Metrics(), PrefixCopies(kept)
-        sessions = list(catalogue.sessions.values())
-        self.worker = Worker(
-            self._from_the_thread, width=width, queue=queue, chunk=chunk, prefixes=self.prefixes, warm=sessions
-        )
+        self.worker = Worker(self._from_the_thread, width=width, queue=queue, chunk=chunk, prefixes=self.prefixes)
         self.open: set[Exchange] = set()
         self.strict, self.draining = strict, False
         self.began = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._templates = threading.Thread(target=self._read_templates, name="decgraph templates", daemon=True)
         self._reader = ThreadPoolExecutor(1, "decgraph requests")
+        self._grammars = ThreadPoolExecutor(2, "decgraph grammars")
         kv = {"engines": self.engine_bytes, "prefixes": lambda: self.prefixes.bytes}
         self.metrics.watch(lambda: len(self.worker.waiting), lambda: len(self.worker.running), kv)
 
@@ -152,12 +155,12 @@ class Service:
         """Begin to work for this event loop."""
         self._loop = loop
         self._templates.start()
-        self.worker.start()
+        self.worker.start(self.catalogue.sessions.values())
 
     @property
     def ready(self) -> bool:
         """Whether the first client waits no longer than the next ones: templates are read, and every algorithm has run."""
-        return self.worker.ready.is_set() and not self._templates.is_alive()
+        return not self.worker.cold and not self._templates.is_alive()
 
     def _read_templates(self) -> None:
         """Use the chat templates once: what reads them takes seconds to import."""
@@ -169,12 +172,20 @@ class Service:
         """End what is left with an error."""
         self.draining = True
         self.worker.stop()
-        self._reader.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._reader, self._grammars):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     async def read(self, body: CompletionRequest | ChatRequest) -> Generation:
         """The generation that a body requests. Raises `Refusal`."""
         assert self._loop is not None
-        return await self._loop.run_in_executor(self._reader, read_request, body, self.catalogue, self.limits)
+        grammar = None
+        if wants_grammar(body):
+            compiling = self._loop.run_in_executor(self._grammars, compiled, body, self.catalogue)
+            try:
+                grammar = await asyncio.wait_for(compiling, COMPILING)
+            except TimeoutError:
+                raise Refusal(400, f"the grammar was not read in {COMPILING} seconds: a simpler one may be") from None
+        return await self._loop.run_in_executor(self._reader, read_request, body, self.catalogue, self.limits, grammar)
 
     async def tokenized(self, body: TokenizeRequest) -> dict[str, Any]:
         """The answer to a request for token ids. Raises `Refusal`."""

@@ -5,18 +5,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from decgraph.errors import DecError, InternalError
 from decgraph.runtime.backend import Backend
-from decgraph.runtime.prompts import request_for
+from decgraph.runtime.prompts import Prompt, request_for
 from decgraph.runtime.request import Request
 from decgraph.runtime.result import Result
 from decgraph.runtime.session import Begun, Session
@@ -96,8 +97,7 @@ class Worker:
     """Runs jobs, `width` at a time; up to `queue` more wait.
 
     tell: called by the thread with the news of a round. chunk: how many prompt tokens a round computes at most. prefixes: the
-    KV caches of finished runs, for prompts that go on from them. warm: sessions of which each runs once before all jobs, so
-    that no client waits for what a first run loads and compiles; `ready` is set then.
+    KV caches of finished runs, for prompts that go on from them.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class Worker:
         queue: int = QUEUE,
         chunk: int | None = 256,
         prefixes: PrefixCopies | None = None,
-        warm: Sequence[Session] = (),
     ) -> None:
         self.tell, self.width, self.queue, self.chunk = tell, width, queue, chunk
         self.prefixes = prefixes if prefixes is not None else PrefixCopies(0)
-        self.warm, self.ready = warm, threading.Event()
+        self.cold = 0
+        """How many runs of `start`'s own have not ended."""
         self.waiting: deque[Job] = deque()
         self.running: dict[int, Job] = {}
         self._change = threading.Condition()
@@ -121,9 +121,18 @@ class Worker:
         self._news: list[Told] = []
         self._thread = threading.Thread(target=self._work, name="decgraph engines", daemon=True)
 
-    def start(self) -> None:
-        """Begin to work."""
+    def start(self, warm: Iterable[Session] = ()) -> None:
+        """Begin to work. warm: sessions that run once, so that no client waits for what a first run loads and compiles."""
+        for session in warm:
+            prompt: Prompt = (0,) * 24 if session.tokenizer is None else "Hello there. " * 6
+            with contextlib.suppress(DecError):  # a client is told
+                self.waiting.append(Job(session, request_for(session, prompt, max_tokens=6), self, 0, time.perf_counter()))
+        self.cold = len(self.waiting)
         self._thread.start()
+
+    def hear(self, told: Told, /) -> None:
+        """Take news of these runs."""
+        self.cold -= told.result is not None
 
     def __len__(self) -> int:
         """How many jobs wait or run."""
@@ -134,8 +143,7 @@ class Worker:
         with self._change:
             if self._stopping:
                 raise ServerStopped("the server is shutting down")
-            busy = len(self.running) if self.ready.is_set() else 0
-            room = self.width - busy + self.queue - len(self.waiting)
+            room = self.width + self.queue - sum(job.owner is not self for job in (*self.running.values(), *self.waiting))
             if len(jobs) > room:
                 raise Full
             self.waiting = deque(sorted([*self.waiting, *jobs], key=lambda job: job.priority))
@@ -166,31 +174,8 @@ class Worker:
 
     # In the thread.
 
-    def _schedule(self, session: Session) -> Schedule[TorchMachine]:
-        """The schedule of all runs: all algorithms of a server have one backend."""
-        return batching(session.machine).schedule(self._ended, width=self.width, chunk=self.chunk, apart=True)
-
-    def _warmed(self) -> Schedule[TorchMachine] | None:
-        """The schedule, after a short run of each session that nobody asked for."""
-        schedule = None
-        for session in self.warm:
-            try:
-                schedule = schedule or self._schedule(session)
-                request = request_for(session, (0,) * 24 if session.tokenizer is None else "Hello there. " * 6, max_tokens=6)
-                job = Job(session, request, _Nobody(), 0, time.perf_counter())
-                self.running[job.number] = job
-                self._begin(schedule, job)
-                while len(schedule) and not self._stopping:
-                    schedule.advance()
-            except Exception as problem:  # a client that asks for it is told
-                _LOG.warning("no warm-up", extra={"fields": {"algorithm": session.function.name}}, exc_info=problem)
-                self._fail_all(schedule, problem)
-            self._news.clear()
-        self.ready.set()
-        return schedule
-
     def _work(self) -> None:
-        schedule = self._warmed()
+        schedule: Schedule[TorchMachine] | None = None
         while True:
             with self._change:
                 while not (self.waiting or self._cancelled or self._stopping or (schedule is not None and len(schedule))):
@@ -211,8 +196,9 @@ class Worker:
                     job.started = time.perf_counter()
                     self.running[job.number] = job
                     joining.append(job)
-            if schedule is None and joining:
-                schedule = self._schedule(joining[0].session)
+            if schedule is None and joining:  # all algorithms of a server have one backend
+                machine = batching(joining[0].session.machine)
+                schedule = machine.schedule(self._ended, width=self.width, chunk=self.chunk, apart=True)
             if schedule is None:
                 continue
             for job in joining:
@@ -246,7 +232,7 @@ class Worker:
     def _ended(self, number: int, machine: TorchMachine, problem: BaseException | None) -> None:
         job = self.running[number]
         assert job.began is not None
-        self.prefixes.detach(machine, keep=problem is None and self.ready.is_set())
+        self.prefixes.detach(machine, keep=problem is None and job.owner is not self)
         job.reused = min(max(job.reused, machine.reused), len(job.request.prompt) - 1)  # the last one is computed anew
         result = job.session.ended(job.began, problem)
         self._leave(job)
@@ -296,12 +282,6 @@ class Worker:
         if self._news:
             news, self._news = self._news, []
             self.tell(news)
-
-
-class _Nobody:
-    """Who waits for no news."""
-
-    def hear(self, told: Told, /) -> None: ...
 
 
 def _failed(problem: BaseException) -> Result:

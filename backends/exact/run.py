@@ -24,7 +24,7 @@ from decgraph.ir.data.canvas import Canvas, Cell
 from decgraph.ir.data.dist import Draws, Row, resolve_path
 from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.tree import Tree
-from decgraph.ir.intervals import Interval
+from decgraph.ir.intervals import End, Interval
 from decgraph.ir.machine import Datum, Vector
 from decgraph.ir.ops.common import plain
 from decgraph.ir.table import lookup
@@ -335,13 +335,13 @@ class ExactMachine(ExactDraws):
             mine = min(count, sum(sum(o > s for o in self.others) + n < int(cast(int, k)) for n, s in enumerate(keys[:count])))
         return Draws(best.items[:mine], None if best.at is None else best.at[:mine]) if isinstance(best, Draws) else best[:mine]
 
-    noted: dict[int, set[Number]] | None = None  # the numbers that sequences had at each fold, by the op's id
+    noted: dict[int, set[End]] | None = None  # the numbers that sequences had at each fold, by the op's id
 
     def batch_fold(self, op: Op, x: Datum) -> Datum:
         """This sequence's number, or one that other sequences' numbers make of it: an adversary's choice."""
         mine = plain(x)
         assert isinstance(mine, int | float | Fraction | Real), "numbers are folded"
-        if self.noted is not None:
+        if self.noted is not None and not isinstance(mine, Real):  # what is read of these is the least length of a path
             self.noted.setdefault(id(op), set()).add(mine)
         if self.others is not None and not self.others:  # a batch of one
             return mine

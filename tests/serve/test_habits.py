@@ -168,16 +168,15 @@ def test_ready_is_a_server_whose_first_answer_is_as_fast(parrot: Any, monkeypatc
         seen.append("template")
         return read(*more, **named)
 
-    warmed = Worker._warmed
+    begin = Worker._begin
 
-    def step(worker: Any) -> Any:
+    def step(worker: Any, schedule: Any, job: Any) -> None:
         until("the test lets it go", lambda: go[1])
-        begin = worker._begin
-        monkeypatch.setattr(worker, "_begin", lambda schedule, job: (seen.append(job.algorithm), begin(schedule, job)))
-        return warmed(worker)
+        seen.append(job.algorithm)
+        begin(worker, schedule, job)
 
     monkeypatch.setattr(chat, "tokens_of", slow)
-    monkeypatch.setattr(Worker, "_warmed", step)
+    monkeypatch.setattr(Worker, "_begin", step)
     with served(parrot.service.catalogue, width=1, queue=0) as cold, httpx.Client(base_url=cold.url, timeout=SECONDS) as http:
         for place in (0, 1):
             assert http.get("/ready").status_code == 503 and http.get("/health").status_code == 200
