@@ -54,12 +54,9 @@ class Answer:
             )
         self.parts = self.reader.parts if self.reader is not None else [AnswerPart("content", "")]
         self.result: Result | None = None
-        self.begun = False
-        """Whether a stream has its first event."""
-        self.written: list[int] = []
-        """The tokens that its text so far is made of."""
-        self.counted = 0
-        """How many of them are in the events of a stream."""
+        self.begun = False  # whether a stream has its first event
+        self.written: list[int] = []  # the tokens that its text so far is made of
+        self.counted = 0  # how many of them are in the events of a stream
         self._shown: list[int] = []  # how much of each part
 
     def grow(self, told: Told) -> list[PartGrowth]:
@@ -221,19 +218,17 @@ class AnswerWriter:
 
     def grown(self, answers: Sequence[Answer], answer: Answer, news: Sequence[PartGrowth]) -> Iterator[bytes]:
         """The events of an answer that grew, or ended."""
-        ids: dict[str, Any] = (
-            {"prompt_token_ids": list(answer.job.request.prompt)} if self.shown.ids and not answer.begun else {}
-        )
-        if not answer.begun and self.generation.chat:
-            yield self._chunk(answers, self._choice(answer, "", role="assistant"), **ids)
-            ids = {}
-        elif not answer.begun and answer.echo and not self.shown.logprobs:
-            yield self._chunk(answers, {**self._choice(answer, answer.echo), **ids})
-            ids = {}
-        answer.begun = True
+        if not answer.begun:
+            answer.begun = True
+            ids: Any = {"prompt_token_ids": list(answer.job.request.prompt)} if self.shown.ids else {}
+            echo = "" if self.shown.logprobs else answer.echo
+            if self.generation.chat:
+                yield self._chunk(answers, self._choice(answer, "", role="assistant"), **ids)
+            elif ids or echo:
+                yield self._chunk(answers, {**self._choice(answer, echo), **ids})
         choices = self._grown(answer, news)
         if choices and self.shown.ids:
-            choices[0] |= {**ids, "token_ids": answer.written[answer.counted :]}
+            choices[0]["token_ids"] = answer.written[answer.counted :]
         answer.counted = len(answer.written) if choices else answer.counted
         for choice in choices:
             yield self._chunk(answers, choice)
@@ -298,10 +293,8 @@ class AnswerWriter:
             rows, offsets = [*before, *rows], [*(piece.at for piece, _, _ in before), *offsets]
 
         def best_of(token: int, value: float | None, best: dict[int, float] | None) -> dict[str, float] | None:
-            """The likeliest tokens and the one that is there."""
-            if value is None or best is None:
-                return None
-            return {self._spelled(answer, t): _finite(v) for t, v in {**best, token: value}.items()}
+            known = {} if value is None or best is None else {**best, token: value}  # with the one that is there
+            return {self._spelled(answer, t): _finite(v) for t, v in known.items()} or None
 
         return {
             "tokens": [self._spelled(answer, piece.token) for piece, _, _ in rows],
@@ -312,19 +305,15 @@ class AnswerWriter:
 
     def _entry(self, answer: Answer, piece: TextPiece, value: float | None, best: dict[int, float] | None) -> dict[str, Any]:
         def entry(token: int, value: float) -> dict[str, Any]:
-            data = self._bytes(answer, token)
+            data = answer.text.detokenizer.data(token)
             return {"token": data.decode("utf-8", "replace"), "logprob": _finite(value), "bytes": list(data)}
 
         assert value is not None and best is not None
         return {**entry(piece.token, value), "top_logprobs": [entry(t, v) for t, v in best.items()]}
 
-    def _bytes(self, answer: Answer, token: int) -> bytes:
-        pieces = answer.job.session.tokenizer.detokenizer.pieces  # type: ignore[union-attr]  # read_request refuses sessions without
-        return bytes(pieces[token]) if token < len(pieces) else b""
-
     def _spelled(self, answer: Answer, token: int) -> str:
         """A token as a key: bytes that are no characters by themselves are written out, for keys must differ."""
-        data = self._bytes(answer, token)
+        data = answer.text.detokenizer.data(token)
         try:
             return data.decode() or f"token_id:{token}"
         except UnicodeDecodeError:

@@ -7,7 +7,7 @@ import difflib
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
 from decgraph.serve.answers import AnswerWriter
-from decgraph.serve.generation import window
+from decgraph.serve.generation import detokenized, tokenized, window
 from decgraph.serve.guard import Guard
 from decgraph.serve.logs import LOG
 from decgraph.serve.refusals import Refusal
@@ -65,6 +65,7 @@ SILENCE = 15.0
 LOCAL = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 """The origins of pages that come from this machine."""
 router = APIRouter()
+T = TypeVar("T")
 
 
 def service_of(request: Request) -> Service:
@@ -121,13 +122,15 @@ ASKED: dict[int | str, dict[str, Any]] = {status: ERRORS[status] for status in (
 @router.post("/tokenize", responses=ASKED)
 async def tokenize(body: TokenizeRequest, request: Request) -> dict[str, Any]:
     """The token ids of a text, or of a conversation by the chat template."""
-    return await service_of(request).tokenized(_known(body, request))
+    service = _service_for(body, request)
+    return await service.aside(tokenized, body, service.catalogue, service.limits)
 
 
 @router.post("/detokenize", responses=ASKED)
 async def detokenize(body: DetokenizeRequest, request: Request) -> dict[str, Any]:
     """The text of token ids."""
-    return await service_of(request).detokenized(_known(body, request))
+    service = _service_for(body, request)
+    return await service.aside(detokenized, body, service.catalogue)
 
 
 @router.get("/version")
@@ -166,52 +169,35 @@ async def metrics(request: Request) -> Response:
 
 
 async def _answered(body: CompletionRequest | ChatRequest | ResponsesRequest, request: Request) -> Response:
-    service = service_of(request)
-    _known(body, request)
+    service = _service_for(body, request)
     generation = await service.read(chat_of(body) if isinstance(body, ResponsesRequest) else body)
     writer = ResponseWriter(generation, body) if isinstance(body, ResponsesRequest) else AnswerWriter(generation)
     exchange = Exchange(service, generation, writer, request.state.arrived)
+    exchange.begin()  # a full queue is a status, not an event
     if generation.stream:
-        await exchange.__aenter__()  # a full queue is a status, not an event
         return _Stream(exchange, request.state.told)
-    async with exchange:
-        whole = asyncio.ensure_future(_whole(exchange))
-        gone = asyncio.ensure_future(_gone(request.receive))
-        try:
-            await asyncio.wait({whole, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if whole.done():
-                return JSONResponse(whole.result())
-            exchange.disconnected = True
-            return Response(status_code=499)  # the client has gone
-        finally:
-            whole.cancel()
-            gone.cancel()
-            await exchange.close()
-            request.state.told.update(exchange.told())
+    whole = await _unless_gone(exchange, _whole(exchange), request.receive, request.state.told)
+    return Response(status_code=499) if whole is None else JSONResponse(whole)
 
 
-Body = TypeVar("Body", bound=_Strict)
-
-
-def _known(body: Body, request: Request) -> Body:
-    """The body. The log has the names of fields that no class knows, which are ignored; raises `Refusal` for those that would
-    change the answer, and with --strict-fields for all."""
-    ignored = []
+def _service_for(body: _Strict, request: Request) -> Service:
+    """The service of a request. Unknown fields of its body are ignored, and named in the log; raises `Refusal` for those that
+    would change the answer, and with --strict-fields for all."""
+    service, ignored = service_of(request), []
     for place, kind in unknown_fields(body):
         last = place.rpartition(".")[2]
         if last in REFUSED:
             values, why = REFUSED[last]
             but = f", except as {json.dumps(values[0])}" if values else ""
             raise Refusal(400, f"`{place}` is not supported{but}: {why}", param=place, code="unsupported_field")
-        if service_of(request).strict:
+        if service.strict:
             known = kind.model_fields.keys() | (ALIASES.keys() if issubclass(kind, Common) else set())
             near = difflib.get_close_matches(last, known, 1)
             hint = f" (try: did you mean {near[0]}?)" if near else ""
             raise Refusal(400, f"unrecognised field: {place}{hint}", param=place, code="unknown_field")
         ignored.append(place[:64])
-    if ignored:
-        request.state.told["ignored_fields"] = ignored[:16]
-    return body
+    request.state.told.update({"ignored_fields": ignored[:16]} if ignored else {})
+    return service
 
 
 async def _whole(exchange: Exchange) -> dict[str, Any]:
@@ -220,10 +206,23 @@ async def _whole(exchange: Exchange) -> dict[str, Any]:
     return exchange.writer.whole(exchange.answers)
 
 
-async def _gone(receive: Receive) -> None:
-    """Returns when the client has closed the connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def _unless_gone(exchange: Exchange, work: Coroutine[Any, Any, T], receive: Receive, told: dict[str, Any]) -> T | None:
+    """What a coroutine returns, or None when the client goes away before. The exchange is left, and the log told."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        exchange.disconnected = not tasks[0].done()
+        return None if exchange.disconnected else tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await exchange.close()
+        told.update(exchange.told())
 
 
 class _Stream(StreamingResponse):
@@ -235,19 +234,7 @@ class _Stream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The response."""
-        written = asyncio.ensure_future(self.stream_response(send))
-        gone = asyncio.ensure_future(_gone(receive))
-        try:
-            await asyncio.wait({written, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if written.done():
-                written.result()
-            else:
-                self.exchange.disconnected = True
-        finally:
-            for task in (written, gone):
-                task.cancel()
-            await self.exchange.close()
-            self.told.update(self.exchange.told())
+        await _unless_gone(self.exchange, self.stream_response(send), receive, self.told)
 
 
 async def _events(exchange: Exchange) -> AsyncIterator[bytes]:
@@ -266,15 +253,11 @@ async def _events(exchange: Exchange) -> AsyncIterator[bytes]:
         yield data
 
 
-def _error(request: Request, refusal: Refusal) -> Response:
-    """The answer of a refusal, which the log tells too."""
-    request.state.told.update(refusal.logged())
-    return JSONResponse(refusal.body(), refusal.status, headers=refusal.headers)
-
-
 async def _refused(request: Request, error: Exception) -> Response:
+    """The answer of a refusal, which the log tells too."""
     assert isinstance(error, Refusal)
-    return _error(request, error)
+    request.state.told.update(error.logged())
+    return JSONResponse(error.body(), error.status, headers=error.headers)
 
 
 async def _http(request: Request, error: Exception) -> Response:
@@ -287,13 +270,13 @@ async def _http(request: Request, error: Exception) -> Response:
         405: f"{request.method} does not go with {request.url.path}",
     }
     said = message.get(error.status_code, str(error.detail))
-    return _error(request, Refusal(error.status_code, said, headers=dict(error.headers or {})))
+    return await _refused(request, Refusal(error.status_code, said, headers=dict(error.headers or {})))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
     """A body that is no JSON, or not of the shape."""
     assert isinstance(error, RequestValidationError)
-    return _error(request, _wrong(error, request.headers.get("content-type", "")))
+    return await _refused(request, _wrong(error, request.headers.get("content-type", "")))
 
 
 def _wrong(error: RequestValidationError, content: str) -> Refusal:

@@ -17,7 +17,7 @@ from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.prompts import automaton_of, check_grammar, end_of_text, no_tokenizer, request_for
 from decgraph.runtime.request import LEAST, Request, RequestFields
 from decgraph.runtime.session import Session
-from decgraph.runtime.text import Tokenizer
+from decgraph.runtime.text import Detokenizer, Tokenizer
 from decgraph.serve.catalogue import Catalogue, UnknownName
 from decgraph.serve.refusals import Refusal, words_of
 from decgraph.serve.texts import GrowingText
@@ -381,8 +381,7 @@ def _shown(body: CompletionRequest | ChatRequest, session: Session, prompts: Seq
             raise Refusal(400, "`echo` is not supported for a chat: its prompt is the template's", param="echo")
         if body.top_logprobs is not None and not body.logprobs:
             raise Refusal(400, "`top_logprobs` goes with `logprobs`: true", param="top_logprobs")
-        top = body.top_logprobs if body.logprobs else None
-        top = 0 if body.logprobs and top is None else top
+        top = body.top_logprobs or 0 if body.logprobs else None
     special = body.skip_special_tokens is False
     echo: list[str] = []
     if isinstance(body, CompletionRequest) and body.echo:
@@ -546,16 +545,15 @@ def tokenized(body: TokenizeRequest, catalogue: Catalogue, limits: Limits) -> di
         except DecError as error:
             raise Refusal(400, words_of(error), param="prompt") from None
     named = [session.tokenizer.spelled(t) for t in ids] if body.return_token_strs else None
-    tokens = [{"id": t, "piece": _piece(session, t)} for t in ids] if body.with_pieces else ids
+    tokens = [{"id": t, "piece": _piece(session.tokenizer.detokenizer, t)} for t in ids] if body.with_pieces else ids
     return {"count": len(ids), "max_model_len": window(session, limits), "tokens": tokens, "token_strs": named}
 
 
-def _piece(session: Session, token: int) -> str | list[int]:
+def _piece(detokenizer: Detokenizer, token: int) -> str | list[int]:
     """A token's text, or its bytes where these are no characters."""
-    detokenizer = session.tokenizer.detokenizer  # type: ignore[union-attr]  # session_of refuses sessions without
-    data = bytes(detokenizer.pieces[token]) if token < len(detokenizer.pieces) else b""
+    data = detokenizer.special.get(token, "").encode() or detokenizer.data(token)
     try:
-        return detokenizer.special.get(token) or data.decode()
+        return data.decode()
     except UnicodeDecodeError:
         return list(data)
 

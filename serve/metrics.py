@@ -41,11 +41,7 @@ class Metrics:
         self.running = Gauge("decgraph_running", "Answers in flight.", **own)
         self.kv_bytes = Gauge("decgraph_kv_bytes", "Bytes of keys and values, by where: engines or prefixes.", ["where"], **own)
         self.first = Histogram(
-            "decgraph_time_to_first_token_seconds",
-            "From the arrival of a request to its first token.",
-            by,
-            buckets=FIRST,
-            **own,
+            "decgraph_time_to_first_token_seconds", "From a request's arrival to its first token.", by, buckets=FIRST, **own
         )
         self.gaps = Histogram("decgraph_inter_token_seconds", "Between tokens of one answer.", by, buckets=GAPS, **own)
         self._sums: dict[str, list[int]] = {}

@@ -6,28 +6,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from decgraph.errors import ConstraintError, DecError
 from decgraph.runtime import chat
 from decgraph.runtime.models.engine.kept import caching_engine
 from decgraph.serve.answers import Answer, AnswerWriter, PartGrowth
 from decgraph.serve.catalogue import Catalogue
-from decgraph.serve.generation import Generation, Limits, compiled, detokenized, read_request, tokenized, wants_grammar
+from decgraph.serve.generation import Generation, Limits, compiled, read_request, wants_grammar
 from decgraph.serve.metrics import Metrics
 from decgraph.serve.prefixes import PrefixCopies
 from decgraph.serve.refusals import Refusal, bare, words_of
-from decgraph.serve.wire import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from decgraph.serve.wire import ChatRequest, CompletionRequest
 from decgraph.serve.worker import QUEUE, WIDTH, Full, Job, ServerStopped, Told, Worker
 
+T = TypeVar("T")
 COMPILING = 30
 """Seconds after which a request whose grammar is not compiled is refused."""
 
 
 class Exchange:
-    """The answers to one client's request. Leaving the `async with` cancels what has not ended. writer: how they are written.
+    """The answers to one client's request. `close` cancels what has not ended. writer: how they are written.
     arrived: when the request did (`time.perf_counter`). disconnected: the client went away before the end."""
 
     def __init__(self, service: Service, generation: Generation, writer: AnswerWriter, arrived: float) -> None:
@@ -41,7 +42,8 @@ class Exchange:
         self.news: asyncio.Queue[Told] = asyncio.Queue()
         self.disconnected = False
 
-    async def __aenter__(self) -> Exchange:
+    def begin(self) -> None:
+        """Queue its jobs. Raises `Refusal` where they have no room."""
         try:
             self.service.worker.submit(self.jobs)
         except Full:
@@ -50,10 +52,6 @@ class Exchange:
         except ServerStopped as error:
             raise Refusal(503, words_of(error), headers={"Retry-After": "5"}) from None
         self.service.open.add(self)
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Cancel what has not ended, and wait until it has, so that its tokens are counted."""
@@ -185,17 +183,11 @@ class Service:
                 grammar = await asyncio.wait_for(compiling, COMPILING)
             except TimeoutError:
                 raise Refusal(400, f"the grammar was not read in {COMPILING} seconds: a simpler one may be") from None
-        return await self._loop.run_in_executor(self._reader, read_request, body, self.catalogue, self.limits, grammar)
+        return await self.aside(read_request, body, self.catalogue, self.limits, grammar)
 
-    async def tokenized(self, body: TokenizeRequest) -> dict[str, Any]:
-        """The answer to a request for token ids. Raises `Refusal`."""
-        assert self._loop is not None
-        return await self._loop.run_in_executor(self._reader, tokenized, body, self.catalogue, self.limits)
-
-    async def detokenized(self, body: DetokenizeRequest) -> dict[str, Any]:
-        """The answer to a request for the text of token ids. Raises `Refusal`."""
-        assert self._loop is not None
-        return await self._loop.run_in_executor(self._reader, detokenized, body, self.catalogue)
+    async def aside(self, work: Callable[..., T], *given: Any) -> T:
+        """What a function returns that reads texts, which one thread does, for the event loop has to go on."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work, *given)
 
     def patience(self) -> int:
         """Seconds after which a client that was refused may try again: more of them, the longer the queue."""
