@@ -120,11 +120,11 @@ def command(
             dtype=placed.dtype,
             generation=generation_config,
         )
-        limits = Limits(tokens=max_tokens, context=max_context, answers=max_concurrent + max_queue, body=max_body)
+        most = max_concurrent + max_queue
+        limits = Limits(tokens=max_tokens, context=max_context, answers=most, body=max_body, strict=strict_fields)
         service = Service(
-            catalogue, limits=limits, width=max_concurrent, queue=max_queue, chunk=prefill or None, kept=keep << 20,
-            strict=strict_fields,
-        )  # fmt: skip
+            catalogue, limits=limits, width=max_concurrent, queue=max_queue, chunk=prefill or None, kept=keep << 20
+        )
         app = app_of(service, keys=keys, origins=cors or (), traces=traces)
         logs.to_stderr()
         lies = catalogue.placement

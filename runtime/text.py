@@ -7,7 +7,6 @@ come. So text that was shown never changes, and token by token gives the same te
 from __future__ import annotations
 
 import codecs
-import copy
 import hashlib
 import json
 import re
@@ -186,14 +185,6 @@ class Tokenizer:
             (one,) = self._backend.encode_batch_fast([text], add_special_tokens=special)
         ids: Sequence[int] = one.ids
         return ids
-
-    @cached_property
-    def literal(self) -> Tokenizer:
-        """The same tokenizer, for which the spelling of a special token is text like any other."""
-        made = copy.copy(self)
-        made._backend = copy.deepcopy(self._backend)
-        made._backend.encode_special_tokens = True
-        return made
 
     def fewest(self, text: str) -> int:
         """A lower bound of the number of a text's tokens, found without encoding it; 0 where the tokenizer allows no bound."""

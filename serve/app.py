@@ -190,7 +190,7 @@ def _service_for(body: _Strict, request: Request) -> Service:
             values, why = REFUSED[last]
             but = f", except as {json.dumps(values[0])}" if values else ""
             raise Refusal(400, f"`{place}` is not supported{but}: {why}", param=place, code="unsupported_field")
-        if service.strict:
+        if service.limits.strict:
             known = kind.model_fields.keys() | (ALIASES.keys() if issubclass(kind, Common) else set())
             near = difflib.get_close_matches(last, known, 1)
             hint = f" (try: did you mean {near[0]}?)" if near else ""
@@ -324,7 +324,7 @@ WORDS = {
     "string_pattern_mismatch": "must be a name: letters, digits, and . _ : -",
     "too_short": "must not be empty",
     "too_long": "must have {max_length} items or less",
-    "literal_error": "must be {expected}",
+    "literal_error": "must be {expected}, and is {input!r:.40}",
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
 }
 """The message for a wrong value, by pydantic's name of the error."""
@@ -335,9 +335,7 @@ def plain(error: Mapping[str, Any]) -> str:
     words, known = WORDS.get(error["type"]), error.get("ctx") or {}
     if words is None or error["type"] == "too_long" and "max_length" not in known:
         return str(error["msg"])
-    given = error["input"]
-    but = f", and is {given[:40]!r}" if error["type"] == "literal_error" and isinstance(given, str) else ""
-    return words.format(**known) + but
+    return words.format(**known, input=error["input"])
 
 
 _TYPES = re.compile(r"body|bool|int|float|str|none|.*[\[\]-].*|[A-Z]\w*")

@@ -28,6 +28,7 @@ from decgraph.serve.wire import (
     CompletionRequest,
     DetokenizeRequest,
     Message,
+    StreamOptions,
     TokenizeRequest,
     Tool,
     ToolChoice,
@@ -43,13 +44,15 @@ LIKELY = 1 << 20
 @dataclass(frozen=True)
 class Limits:
     """What one request may ask for. tokens: new tokens of one answer. context: tokens of a prompt and its answer (None: what
-    the model reads). answers: `n` times the number of prompts. body: bytes of a body. seconds: in which a body must arrive."""
+    the model reads). answers: `n` times the number of prompts. body: bytes of a body. seconds: in which a body must arrive.
+    strict: no fields that are unknown."""
 
     tokens: int = 4096
     context: int | None = None
     answers: int = 64
     body: int = 4 << 20
     seconds: float = 60.0
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -387,7 +390,7 @@ def _shown(body: CompletionRequest | ChatRequest, session: Session, prompts: Seq
     if isinstance(body, CompletionRequest) and body.echo:
         texts = _several(body)
         echo = [t if isinstance(t, str) else decoded(session, ids, special) for t, ids in zip(texts, prompts, strict=True)]
-    options = body.stream_options
+    options = body.stream_options or StreamOptions()
     return Shown(
         logprobs=top is not None,
         top=_top(top, session),
@@ -398,9 +401,8 @@ def _shown(body: CompletionRequest | ChatRequest, session: Session, prompts: Seq
         special=special,
         ids=bool(body.return_token_ids),
         stops=frozenset(body.stop_token_ids or ()),
-        usage=options is not None
-        and bool(options.continuous_usage_stats if options.include_usage is None else options.include_usage),
-        always=options is not None and bool(options.continuous_usage_stats),
+        usage=bool(options.continuous_usage_stats if options.include_usage is None else options.include_usage),
+        always=bool(options.continuous_usage_stats),
     )
 
 
@@ -539,9 +541,8 @@ def tokenized(body: TokenizeRequest, catalogue: Catalogue, limits: Limits) -> di
         check_length([text], "prompt", session, limits)
         special = body.add_special_tokens if body.add_special_tokens is not None else body.add_special
         bare = not (body.prompt is not None if special is None else special)
-        tokenizer = session.tokenizer if body.parse_special is not False else session.tokenizer.literal
         try:
-            ids = list((tokenizer.encode_part if bare else tokenizer.encode)(text))
+            ids = list((session.tokenizer.encode_part if bare else session.tokenizer.encode)(text))
         except DecError as error:
             raise Refusal(400, words_of(error), param="prompt") from None
     named = [session.tokenizer.spelled(t) for t in ids] if body.return_token_strs else None

@@ -16,7 +16,7 @@ from decgraph.serve.answers import Answer, AnswerWriter, PartGrowth, event, told
 from decgraph.serve.generation import Generation
 from decgraph.serve.refusals import Refusal
 from decgraph.serve.tools import AnswerPart
-from decgraph.serve.wire import ChatRequest, Common, Name, Object, Part, Text, ToolFunction, Top, _Strict
+from decgraph.serve.wire import ChatRequest, Common, FunctionName, Name, Object, Part, Text, ToolFunction, Top, _Strict
 
 
 class ConversationItem(BaseModel):
@@ -38,12 +38,10 @@ class FlatTool(ToolFunction):
     type: Literal["function"]
 
 
-class FlatChoice(BaseModel):
+class FlatChoice(FunctionName):
     """The function that an answer must call."""
 
-    model_config = ConfigDict(strict=True)
     type: Literal["function"]
-    name: Name
 
 
 class TextFormat(_Strict):

@@ -122,8 +122,7 @@ class Exchange:
 
 
 class Service:
-    """A server's state: catalogue, worker, metrics. `start` and `stop` belong to the event loop that serves. strict: whether
-    unknown fields are refused."""
+    """A server's state: catalogue, worker, metrics. `start` and `stop` belong to the event loop that serves."""
 
     def __init__(
         self,
@@ -134,13 +133,12 @@ class Service:
         queue: int = QUEUE,
         chunk: int | None = 256,
         kept: int = 1 << 30,
-        strict: bool = False,
     ) -> None:
         self.catalogue, self.limits = catalogue, limits or Limits()
         self.metrics, self.prefixes = Metrics(), PrefixCopies(kept)
         self.worker = Worker(self._from_the_thread, width=width, queue=queue, chunk=chunk, prefixes=self.prefixes)
         self.open: set[Exchange] = set()
-        self.strict, self.draining = strict, False
+        self.draining = False
         self.began = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._templates = threading.Thread(target=self._read_templates, name="decgraph templates", daemon=True)

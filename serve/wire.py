@@ -74,6 +74,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     **dict.fromkeys(("bad_words", "logits_processors", "documents", "allowed_token_ids"), (([],), "not supported")),
     **dict.fromkeys(("chat_template", "mm_processor_kwargs", "cache_salt", "kv_transfer_params", "vllm_xargs", "lora"),
                     (([], {}), "it is set where the server is started, or not at all")),
+    "parse_special": ((True,), "a text has special tokens where it spells them"),
     "truncate_prompt_tokens": ((-1,), "a prompt is read whole, or refused"),
     "spaces_between_special_tokens": ((True, False), ""),
     "include_reasoning": ((True,), "an answer is shown whole"),
@@ -372,7 +373,6 @@ class TokenizeRequest(_Strict):
     return_token_strs: bool | None = None
     # llama.cpp's
     add_special: bool | None = None
-    parse_special: bool | None = None
     with_pieces: bool | None = None
 
 
