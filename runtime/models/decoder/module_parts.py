@@ -149,7 +149,7 @@ def base_of(module: PreTrainedModel) -> PreTrainedModel:
     """The part of a language model that gives last states. Raises DecError for a module without one."""
     base: nn.Module | None = module.base_model
     if base is module:  # a class with another prefix than its part has (Mllama's text model)
-        base = next((part for part in module.children() if hasattr(part, "get_input_embeddings")), None)
+        base = next((part for part in nn.Module.children(module) if hasattr(part, "get_input_embeddings")), None)
     if base is None:
         raise DecError(f"{type(module).__name__} is not supported: it has no model inside that gives its last states")
     return cast("PreTrainedModel", base)
