@@ -147,9 +147,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_ctrl_c_exports(tmp_path: 
 
     from lab.shipped import loop
 
-    def run(
-        work: str, *, stop: int | None = None, resume: bool = False
-    ) -> tuple[loop.TrainingOutcome, Any]:
+    def run(work: str, *, stop: int | None = None, resume: bool = False) -> tuple[loop.TrainingOutcome, Any]:
         torch.manual_seed(3)
         model, exported = torch.nn.Linear(6, 4), list[dict[str, torch.Tensor]]()
 
@@ -187,7 +185,7 @@ def test_changed_rows_are_noticed(tmp_path: Path) -> None:
         RowStore(tmp_path, {"seed": 2})
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ("drafter", "medusa", "eagle", "exit"))
 def test_drafter_and_heads_are_trained(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shipped formats come out; a second run takes the pool as it is. A few files of the library are text enough."""
@@ -208,10 +206,9 @@ def test_drafter_and_heads_are_trained(name: str, tmp_path: Path, monkeypatch: p
     first = train(1)
     parts = sorted((tmp_path / "work").rglob("part-*"))
     stamps = [part.stat().st_mtime_ns for part in parts]
-    again = train(1)
+    again = train(3)
     assert [part.stat().st_mtime_ns for part in parts] == stamps and parts
-    assert (first.steps, first.loss) == (again.steps, again.loss)
-    assert train(5).loss < first.loss
+    assert again.steps == 3 and again.loss < first.loss
     loader = AutoModelForCausalLM if name == "drafter" else AutoModel
     shapes = [{n: p.shape for n, p in loader.from_pretrained(f).named_parameters()} for f in (tmp_path / name, zoo.path(name))]
     assert shapes[0] == shapes[1]
