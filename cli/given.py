@@ -31,10 +31,10 @@ def grammar(regex: str | None, json_schema: Path | None, lark: Path | None) -> G
     several = [name for name, value in options.items() if value is not None]
     if len(several) > 1:
         raise DecError(f"{' and '.join(several)} do not go together", hint="one grammar a run")
+    if several:
+        extras.check("models", what="grammars and regular expressions need")
     if regex is not None:
         return Grammar.regex(regex)
-    if json_schema is not None or lark is not None:
-        extras.check("models", "grammars", what="JSON schemas and Lark grammars need")
     if json_schema is not None:
         return Grammar.read(json_schema, "json_schema")
     return Grammar.read(lark, "lark") if lark is not None else None

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,12 +18,14 @@ from decgraph.cli import completion, options, output, threads
 from decgraph.cli.clock import brief, timing
 from decgraph.cli.options import option
 from decgraph.runtime import progress
+from decgraph.runtime.prompt_files import digest
 from decgraph.runtime.session import check_params
 from decgraph.runtime.trace import ended_text
 
 if TYPE_CHECKING:
     from decgraph.scale.decoder import Decoder
     from decgraph.scale.output import JsonLinesOutput
+    from decgraph.scale.rows import PromptLine
 
 settings = options.LENIENT
 NAMED = "A name that `decgraph list` prints, or a .dec file."
@@ -58,6 +61,7 @@ def command(
     if ray:
         extras.check("models", "ray")
     threads.few()  # Ray gives its workers as many as their CPUs
+    from decgraph.cli.profiled import contents_of
     from decgraph.scale import local, on_ray, rows
     from decgraph.scale.decoder import Decoder
     from decgraph.scale.output import JsonLinesOutput
@@ -81,16 +85,19 @@ def command(
         backend=models.backend, device=placed.device, dtype=placed.dtype, **fields,
     )  # fmt: skip
     found = rows.read(prompts)
-    output.check_writable(out, ".jsonl", ".ndjson", ".json", what="JSON of a record a line")
+    output.check_writable(out, ".jsonl", ".ndjson", ".json", what="JSON of a record a line", but=prompts)
     decided = {"algorithm": chosen.ir(), "models": folders, "parameters": {n: str(v) for n, v in params.items()},
                "chat template": [talk.chat, talk.system], "functions": sorted(models.extern or ())}  # fmt: skip
+    decided |= {f"content of {name}": found for name, found in contents_of(folders).items()}
+    decided |= {f"content of {one}": digest(Path(one.rpartition(":")[0]).read_bytes()) for one in models.extern or ()}
     decided |= {name: str(value) for name, value in fields.items()} | placed.settled()
     with (
         JsonLinesOutput(out, decided, resume=resume or retry_errors, retry=retry_errors) as results,
         progress.shown("map:", quiet=shown.quiet) as heard,
     ):
+        results.check_prompts(found)
         todo = [row for row in found if not results.has(row.id)]
-        done = _Told(results, len(todo), heard, context.obj)
+        done = _Told(results, todo, heard, context.obj)
         try:
             for row in todo:
                 if row.prompt is None:
@@ -119,14 +126,17 @@ def command(
 class _Told:
     """Writes records as they come, shows the progress, and prints a summary. started: when the command started."""
 
-    def __init__(self, results: JsonLinesOutput, total: int, heard: progress.Told, started: float) -> None:
+    def __init__(self, results: JsonLinesOutput, todo: Sequence[PromptLine], heard: progress.Told, started: float) -> None:
         self.results, self.rows, self.tokens, self.errors = results, 0, 0, 0
         self.draft_errors: dict[str, int] = {}
         self.interrupted = False
-        self.total, self.heard, self.started = total, heard, started
+        self.total, self.heard, self.started = len(todo), heard, started
+        self.by_id = {row.id: row for row in todo}
 
     def tell(self, record: dict[str, Any]) -> None:
-        if not self.results.write(record):
+        from decgraph.scale.rows import prompt_digest
+
+        if not self.results.write({**record, "prompt_digest": prompt_digest(self.by_id[record["id"]])}):
             return
         self.rows += 1
         for error, count in record.get("draft_errors", {}).items():

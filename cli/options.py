@@ -156,7 +156,9 @@ class AlgorithmOptions(Models):
 class RequestOptions:
     """How it is decoded."""
 
-    max_tokens: MaxTokens = 64
+    max_tokens: Annotated[
+        int | None, option("--max-tokens", "-n", help="Most new tokens. Default: the model's own limit, else 64.")
+    ] = None
     temperature: Temperature = None
     top_k: Annotated[int | None, option("--top-k", help="Keep the k likeliest tokens.")] = None
     top_p: Annotated[float | None, option("--top-p", help="Keep the likeliest tokens whose probabilities add up to p.")] = None
@@ -175,9 +177,8 @@ class RequestOptions:
         from decgraph.runtime.refused import refuse_unread, unread
         from decgraph.runtime.request import Request as Checked
 
-        written = ("max_tokens", "regex", "json_schema", "grammar")
-        out = {name: value for name, value in vars(self).items() if name not in written and value is not None}
-        out |= {"max_tokens": self.max_tokens, "stop": tuple(self.stop or ()), **more}
+        grammars = ("regex", "json_schema", "grammar")
+        out = {name: value for name, value in vars(self).items() if name not in grammars and value is not None} | more
         refuse_unread(chosen.function, Checked((0,), **out), unread(chosen.function))
         allow = given.grammar(self.regex, self.json_schema, self.grammar)
         return out if allow is None else {**out, "allow": allow}

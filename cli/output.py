@@ -30,14 +30,17 @@ def emit_json(value: Any) -> None:
     print(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def check_writable(path: Path | None, *endings: str, what: str = "JSON", instead: str = "") -> None:
+def check_writable(path: Path | None, *endings: str, what: str = "JSON", instead: str = "", but: Path | None = None) -> None:
     """To be called before what takes seconds or minutes. Raises DecError for a file that could not be written, and for a name
     that ends as files of another format do. endings: of the format that is written, which is called `what`; a name without an
-    ending fits all. instead: how the format that the name asks for is written, where it can be."""
+    ending fits all. instead: how the format that the name asks for is written, where it can be. but: a file that is read, and
+    is no hint."""
     if path is None:
         return
     if endings and path.suffix and path.suffix.lower() not in endings:
-        hint = f"{path.with_suffix(endings[0])}{'; ' * bool(instead)}{instead}"
+        named = path.with_suffix(endings[0])
+        named = path.with_name(path.name + endings[0]) if named == but or named.exists() else named
+        hint = f"{named}{'; ' * bool(instead)}{instead}"
         raise DecError(f"{path} does not end as {what} does, which is written there", hint=hint)
     if path.is_dir() or not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
         raise DecError(f"cannot write {path}", hint="a file in a folder that is there")

@@ -93,7 +93,7 @@ def command(
     fields = request_options.fields(chosen, logprobs=logprobs)
     session = open_session(chosen, folders, params, externs, models.backend, plan, compile, placed=placed)
     session.load_seconds = time.perf_counter() - context.obj  # since the command began
-    fields["bans"] = given.tokens(ban or (), "--ban", session.tokenizer)
+    fields |= {"bans": given.tokens(ban, "--ban", session.tokenizer)} if ban else {}
     if applied is not None:
         heat = {**defaults(session), **fields}["temperature"]
         applied.warn(chosen, session, folders, heat, batch if prompts is not None else 1)

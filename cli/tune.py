@@ -61,7 +61,7 @@ def command(
         )
     if not LEAST_SECONDS <= seconds < float("inf"):
         raise decgraph.DecError(f"--seconds is {seconds:g}; at least {LEAST_SECONDS:g} is needed to measure anything")
-    if request_options.max_tokens < LEAST_TOKENS:
+    if request_options.max_tokens is not None and request_options.max_tokens < LEAST_TOKENS:
         raise decgraph.DecError(
             f"--max-tokens is {request_options.max_tokens}; at least {LEAST_TOKENS} are needed to measure anything"
         )

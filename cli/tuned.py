@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.cli.tuning import TuningJob
-from decgraph.runtime.request import DEFAULT_TEMPERATURE
+from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
 from decgraph.runtime.trace import ended_text
 from decgraph.runtime.tune import facts
 from decgraph.runtime.tune.profile import Profile
@@ -162,7 +162,7 @@ def profile(job: TuningJob, outcome: TuningOutcome) -> Profile:
     }
     request: dict[str, Any] = {
         "temperature": float(job.fields.get("temperature", DEFAULT_TEMPERATURE)),
-        "max_new": int(job.fields["max_tokens"]),
+        "max_new": int(job.fields.get("max_tokens", Request.max_tokens)),
         **({"batch": job.batch} if job.batch > 1 else {}),
         **{name: job.fields[name] for name in ("top_k", "top_p") if name in job.fields},
         "prompts": len(job.lines),

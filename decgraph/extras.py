@@ -17,10 +17,9 @@ REPOSITORY = "https://github.com/decgraph/decgraph"
 MODELS = ("torch", "transformers", "tokenizers", "safetensors", "triton", "huggingface_hub")
 """What the extra `models` brings; a base install does without."""
 PACKAGES = {
-    "models": ("torch", "transformers", "tokenizers", "safetensors"),  # and triton, for Linux alone
+    "models": ("torch", "transformers", "tokenizers", "safetensors", "llguidance"),  # and triton, for Linux alone
     "gguf": ("gguf", "accelerate"),
     "evals": ("lm_eval",),
-    "grammars": ("llguidance",),
     "serve": ("fastapi", "pydantic", "uvicorn", "prometheus_client"),
     "peers": ("xllamacpp", "ctranslate2", "openvino_genai", "gguf"),
     "plots": ("matplotlib",),

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
-from decgraph.hf.processors import name_of
-from decgraph.hf.prompts import PaddedPrompt
+from decgraph.runtime.processors import PaddedPrompt, name_of
 
 if TYPE_CHECKING:
     import torch

@@ -13,8 +13,7 @@ from decgraph import zoo
 from decgraph.errors import DecError
 from decgraph.hf import modules, settings
 from decgraph.hf.criteria import Criterion, RowCriterion, Stops, stops_of
-from decgraph.hf.processors import BatchReading, Processor, refuse_change, refuse_state, shaping_of, watched
-from decgraph.hf.prompts import PaddedPrompt, assembled, check_embeddings, check_model_arguments, rows_of
+from decgraph.hf.prompts import assembled, check_embeddings, check_model_arguments, rows_of
 from decgraph.hf.scores import logits_of, scores_of
 from decgraph.passes.plan import Plan
 from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamValue, TokenizerLike
@@ -23,6 +22,15 @@ from decgraph.runtime.keywords import keywords_of
 from decgraph.runtime.models.interface import shortest_context
 from decgraph.runtime.models.modules import width_of
 from decgraph.runtime.models.sharing import making
+from decgraph.runtime.processors import (
+    BatchReading,
+    PaddedPrompt,
+    Processor,
+    refuse_change,
+    refuse_state,
+    shaping_of,
+    watched,
+)
 from decgraph.runtime.refused import adjusts
 from decgraph.runtime.session import Result
 from decgraph.runtime.sources import home_of, main_parameter
@@ -197,7 +205,7 @@ class CustomGenerate:
             if streamer is not None and len(rows) > 1:
                 raise DecError(f"a streamer shows one sequence, this call has {len(rows)}", hint="give it one prompt")
             if logits_processor is None and stopping_criteria is None:
-                logits_processor, stopping_criteria = settings.prepared(generation_config, input_ids.shape[1])
+                logits_processor, stopping_criteria = settings.prepared(generation_config, input_ids)
             with modules.evaluating([model, *self.binder.given.values()]):
                 new = self._decode(
                     model,

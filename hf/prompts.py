@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
+from decgraph.runtime.processors import PaddedPrompt
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
-
-
-@dataclass(frozen=True)
-class PaddedPrompt:
-    """One sequence of the batch: what it is padded with on the left, and its prompt. `pads + prompt` is the row as given."""
-
-    index: int
-    pads: tuple[int, ...]
-    prompt: tuple[int, ...]
 
 
 def rows_of(input_ids: Tensor, attention_mask: Tensor | None) -> list[PaddedPrompt]:

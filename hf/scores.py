@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from decgraph.hf.prompts import PaddedPrompt
+from decgraph.runtime.processors import PaddedPrompt
 
 if TYPE_CHECKING:
     from torch import Tensor

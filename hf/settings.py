@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from decgraph.errors import DecError
+from decgraph.runtime.defaults import MODES
+from decgraph.runtime.processors import listed
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
 
 _DIFFERENT = "decgraph.hf decodes with its algorithm, not with beams or another mode"
 
 # setting -> (the values that mean "off", what to do about it)
 _REFUSED: dict[str, tuple[tuple[float | None, ...], str]] = {
-    "num_beams": ((None, 1), f"num_beams=1; {_DIFFERENT}. decgraph.hf('beam_patience') is a beam search"),
-    "num_beam_groups": ((None, 1), f"leave it out; {_DIFFERENT}"),
-    "penalty_alpha": ((None, 0, 0.0), f"leave it out; {_DIFFERENT}"),
-    "dola_layers": ((None,), f"leave it out; {_DIFFERENT}"),
-    "constraints": ((None,), f"leave it out; {_DIFFERENT}"),
-    "force_words_ids": ((None,), f"leave it out; {_DIFFERENT}"),
+    **{name: (off, f"leave it out; {_DIFFERENT}") for name, off in MODES.items()},
+    "num_beams": (MODES["num_beams"], f"num_beams=1; {_DIFFERENT}. decgraph.hf('beam_patience') is a beam search"),
     "prompt_lookup_num_tokens": ((None,), "decgraph.hf('prompt_lookup', k=...) is that algorithm"),
     "assistant_early_exit": ((None,), "an algorithm with target.exit(n) is that: decgraph.hf('kangaroo', ...)"),
     "use_mtp": ((None, False), "leave it out; what drafts is the algorithm's affair"),
@@ -79,7 +78,7 @@ def eos_of(config: GenerationConfig) -> list[int]:
     return [int(t) for t in (found if isinstance(found, list | tuple) else [found])]
 
 
-def prepared(config: GenerationConfig, length: int) -> tuple[list[LogitsProcessor], list[StoppingCriteria]]:
+def prepared(config: GenerationConfig, input_ids: Tensor) -> tuple[list[LogitsProcessor], list[StoppingCriteria]]:
     """Processors and criteria of a configuration, for a call that does not come through `generate`.
 
     Masked models have no `generate`, so `decgraph.hf(...)` can be called by itself. It applies the commonest settings
@@ -90,26 +89,9 @@ def prepared(config: GenerationConfig, length: int) -> tuple[list[LogitsProcesso
     for name, value in config.to_diff_dict().items():
         if name not in _ALONE and value not in (None, False) and not name.startswith("_"):
             raise DecError(f"{name} is not supported where decgraph.hf is called without generate", hint="leave it out")
-    processors: list[LogitsProcessor] = []
-    ends = eos_of(config)
-    if config.repetition_penalty not in (None, 1.0):
-        processors.append(hf.RepetitionPenaltyLogitsProcessor(config.repetition_penalty))
-    least = max(config.min_new_tokens or 0, (config.min_length or 0) - length)
-    if ends and least > 0:
-        processors.append(hf.MinNewTokensLengthLogitsProcessor(length, least, ends))
-    if config.suppress_tokens:
-        processors.append(hf.SuppressTokensLogitsProcessor(config.suppress_tokens))
-    if config.do_sample:
-        if config.temperature not in (None, 1.0):
-            processors.append(hf.TemperatureLogitsWarper(config.temperature))
-        if config.top_k:
-            processors.append(hf.TopKLogitsWarper(config.top_k))
-        if config.top_p is not None and config.top_p < 1.0:
-            processors.append(hf.TopPLogitsWarper(config.top_p))
-        if config.min_p is not None:
-            processors.append(hf.MinPLogitsWarper(config.min_p))
+    length, ends = input_ids.shape[1], eos_of(config)
     most = length + config.max_new_tokens if config.max_new_tokens is not None else config.max_length
     criteria: list[StoppingCriteria] = [hf.MaxLengthCriteria(most if most is not None else length + 20)]
     if ends:
         criteria.append(hf.EosTokenCriteria(ends))
-    return processors, criteria
+    return listed(config, input_ids, ends), criteria

@@ -1,9 +1,10 @@
 """Measure a server under load: answers beside `decgraph.run`'s, tokens a second, and the time to a first token.
 
-Three parts, each on a `decgraph serve` of its own. `stress`: many streaming clients of OpenAI's, of whom some go away in the
+Four parts, each on a `decgraph serve` of its own. `stress`: many streaming clients of OpenAI's, of whom some go away in the
 middle, on the shipped models with several algorithms; every finished answer is compared with `decgraph.run` for the same seed,
 and every broken-off one must begin it. `throughput`: tokens a second of one client and of many. `first-token`: the time to the
-first token of short prompts while a long one is computed, with and without chunks. The openai package is needed.
+first token of short prompts while a long one is computed, with and without chunks. `grammars`: the time of a request for two
+tokens while grammars of others are read and followed. The openai package is needed.
 """
 
 from __future__ import annotations
@@ -253,6 +254,39 @@ async def first_tokens(process: Process, words: int, repeats: int) -> tuple[list
     return alone, beside
 
 
+def heavy() -> dict[str, dict[str, Any]]:
+    """Grammars that take long, each by a name and as fields of a request; `{turn}` makes every one a new one."""
+    keys = {f"property {n}": {"type": "string", "maxLength": 40} for n in range(5000)}
+    schema = {"type": "object", "properties": keys, "required": list(keys), "additionalProperties": False}
+    return {
+        "an answer without a grammar": {},
+        "a regex bomb": {"regex": "(((((a|{turn}){1,100}){1,100}){1,100}){1,100})"},
+        "1,000 choices": {"choice": [f"{{turn}} word {n}" for n in range(1000)]},
+        "a schema of 60,000 tokens": {"json_schema": {"title": "{turn}", **schema}},
+    }
+
+
+async def beside_grammars(process: Process, fields: dict[str, Any], repeats: int) -> tuple[list[float], list[float]]:
+    """Seconds of requests for two tokens, alone and beside a grammar that is new each time."""
+    import httpx
+
+    async def ask(**fields: Any) -> float:
+        began = time.perf_counter()
+        await client.post(f"{process.url}/completions", json={"model": "decgraph", "prompt": "def", "max_tokens": 2, **fields})
+        return time.perf_counter() - began
+
+    alone, beside = [], []
+    async with httpx.AsyncClient(timeout=600) as client:
+        for turn in range(repeats):
+            alone += [await ask() for _ in range(5)]
+            mine = json.loads(json.dumps(fields).replace("{turn}", f"turn {turn}"))
+            reading = asyncio.ensure_future(ask(**{"max_tokens": 30, **mine}))
+            while not reading.done():
+                beside.append(await ask())
+            await reading
+    return alone, beside
+
+
 def stressed(seconds: float, count: int, seeds: int) -> Tally:
     """The stress, with its figures printed."""
     answers, offered = answers_of(seeds), [word for name in ALGORITHMS for word in ("-a", name)]
@@ -267,7 +301,7 @@ def stressed(seconds: float, count: int, seeds: int) -> Tally:
 
 
 def command(
-    only: Annotated[Literal["stress", "throughput", "first-token"] | None, Option(help="One part.")] = None,
+    only: Annotated[Literal["stress", "throughput", "first-token", "grammars"] | None, Option(help="One part.")] = None,
     seconds: float = 120,
     count: Annotated[int, Option("--clients")] = 32,
     seeds: Annotated[int, Option(help="How many of each prompt and algorithm of the stress.")] = 2,
@@ -292,5 +326,13 @@ def command(
             alone, beside = asyncio.run(first_tokens(process, prompt, 3))
         print(f"first token with --prefill {chunk}: alone {statistics.median(alone):.2f} s, beside a prompt of")
         print(f"  {prompt} tokens {statistics.median(beside):.2f} s (most {max(beside):.2f})", flush=True)
+    if only in (None, "grammars"):
+        with server("-a", "autoregressive") as process:
+            asyncio.run(beside_grammars(process, {}, 2))
+            for name, fields in heavy().items():
+                alone, beside = asyncio.run(beside_grammars(process, fields, 5))
+                few, mean, most = statistics.mean(alone), statistics.mean(beside), max(beside)
+                print(f"two tokens beside {name}: {mean:.3f} s (most {most:.3f}, {len(beside)} of them); alone")
+                print(f"  {few:.3f} (most {max(alone):.3f}): {mean / few:.2f} times", flush=True)
     print(f"load {os.getloadavg()[0]:.1f}")
     raise Exit(wrong)

@@ -11,6 +11,9 @@ import numpy as np
 
 from decgraph.errors import DecError
 
+MASKS = 256
+"""Most masks that an automaton keeps: those of a vocabulary of 150,000 tokens take 40 MB."""
+
 
 @dataclass(frozen=True)
 class Automaton:
@@ -24,8 +27,10 @@ class Automaton:
     next: tuple[tuple[int, ...], ...]
     accepting: frozenset[int]
     start: int = 0
+    source: str = field(default="", repr=False, compare=False)
+    """The grammar's text, where it was made of one."""
     masks: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """bool[size] by (state, size): the allowed tokens, which backends compute on first use."""
+    """bool[size] by (state, size): what `mask` answered last."""
     tables: dict[int, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
     """int16[states, size] by size: the transitions as steps on a device read them. The masks also have the state -1, which
     follows a forbidden text."""
@@ -81,6 +86,17 @@ class Automaton:
         if state in self.live:
             return self.allowed(state)
         return frozenset(range(len(self.next[0]))) if self.start in self.live else frozenset()
+
+    def mask(self, state: int, size: int) -> np.ndarray:
+        """bool[size]: the permitted tokens. Not to be written to."""
+        if (state, size) not in self.masks:
+            if len(self.masks) >= MASKS:
+                self.masks.clear()
+            self.masks[state, size] = self._mask(state, size)
+        return self.masks[state, size]
+
+    def _mask(self, state: int, size: int) -> np.ndarray:
+        return np.isin(np.arange(size), list(self.permitted(state)))
 
     def __call__(self, generated: tuple[int, ...]) -> frozenset[int]:
         """The tokens permitted after the generated tokens: an automaton is itself a request's `allow`."""

@@ -8,7 +8,7 @@ from typing import Protocol
 from decgraph.ir.values import Function
 from decgraph.runtime.arguments import Tokenizing
 from decgraph.runtime.models.interface import Model
-from decgraph.runtime.request import Request, RequestFields
+from decgraph.runtime.request import Request
 from decgraph.runtime.result import Result
 from decgraph.runtime.trace import Event
 
@@ -16,8 +16,8 @@ from decgraph.runtime.trace import Event
 class BoundProgram(Protocol):
     """A program that is bound to models."""
 
-    defaults: RequestFields | None
-    """Defaults of the requests' sampling fields; None: the first model's generation settings."""
+    generation: Mapping[str, object] | None
+    """The generation settings that requests have their defaults from; None: the first model's."""
 
     @property
     def function(self) -> Function: ...

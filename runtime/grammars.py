@@ -1,15 +1,19 @@
 """A caller's grammars: what a text must look like, as a regular expression, a JSON schema or a Lark grammar.
 
-A grammar describes characters; a model's tokenizer turns it into an automaton over tokens. Regular expressions become tables
-(runtime/regular.py); llguidance parses JSON schemas and Lark grammars as the text grows.
+A grammar describes characters, and a model's tokens are bytes: llguidance follows the bytes of every token, as the text grows,
+so that a character of several tokens can be written. No step is forced: a text may be spelled in any of its tokens.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
+import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
@@ -17,21 +21,35 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import numpy as np
 
 from decgraph import extras
-from decgraph.errors import DecError
-from decgraph.ir.memo import memo_of
+from decgraph.errors import ConstraintError, DecError
 from decgraph.runtime.automaton import Automaton
+from decgraph.runtime.text import Detokenizer
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher
+    from llguidance import LLMatcher, LLTokenizer
 
-    from decgraph.runtime.text import Detokenizer, Tokenizer
-
+    from decgraph.runtime.text import Tokenizer
 
 _KEPT = 64  # automata in the cache: a server's clients bring any number of schemas
 MOST_ITEMS = 50_000
 """The most continuations that a parser follows at once; a schema with 1,000 optional properties has 4,000."""
-_parsing = threading.RLock()
-"""Guards llguidance's parsers: sessions in several threads may share one, and it refuses a second caller."""
+LIMITS = {
+    "max_items_in_row": MOST_ITEMS,
+    "step_max_items": 10 * MOST_ITEMS,
+    "step_lexer_fuel": 100_000,
+    "max_lexer_states": 100_000,
+    "verbose_errors": False,
+}
+"""What a grammar may cost, in llguidance's words: some 0.03 s of a step, and 200 MB. Its other limits are its own."""
+PARSERS = 256
+"""Most parsers that an automaton keeps, one for each of its last states."""
+MULTIPLES = 20_000
+"""The largest least common multiple of a schema's `multipleOf`: llguidance has a state for every remainder."""
+STATES = 4096
+"""Most states of a table; an expression with more is refused."""
+_WHOLE = "\U0010fffe"  # no character of any text
+BLANKS = r"[ ]?|\n[ ]{0,16}"
+"""Blanks between the parts of JSON: one, or a line end and an indentation. A small model would write them forever."""
 KINDS = ("regex", "json_schema", "lark")
 
 
@@ -60,7 +78,7 @@ class Grammar:
         text = schema if isinstance(schema, str) else json.dumps(schema)
         try:
             json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DecError(f"the JSON schema is not JSON: {error}") from None
         return Grammar("json_schema", text)
 
@@ -85,131 +103,186 @@ class Grammar:
             return Grammar.json_schema(text)
         return Grammar(kind, text.strip("\n") if kind == "regex" else text)
 
+    @staticmethod
+    def choice(texts: Iterable[str]) -> Grammar:
+        """One of several texts."""
+        return Grammar("lark", "start: TEXT\nTEXT: " + " | ".join(json.dumps(text, ensure_ascii=False) for text in texts))
+
     def check(self) -> None:
         """Raises DecError for what is no grammar of its kind; needs no tokenizer, as `over` does."""
-        letters = [bytes([b]) for b in range(256)]
-        if self.kind == "regex":
-            from decgraph.runtime.regular import automaton_of
+        matcher(self, Detokenizer(tuple(bytes([b]) for b in range(256))), 256)
 
-            automaton_of(self.text, letters, (), len(letters))
-        else:
-            matcher(self, letters, (), len(letters))
-
-    def over(self, tokenizer: Tokenizer | Detokenizing | None, eos: Collection[int], size: int) -> Automaton:
+    def over(self, tokenizer: Tokenizer | Detokenizing | None, eos: Collection[int], size: int) -> Parsed:
         """The automaton over a vocabulary of `size` tokens. Raises DecError without a tokenizer, and for a wrong grammar."""
-        if tokenizer is None:
-            raise DecError(
-                "a grammar speaks of text, and these models have no tokenizer",
-                hint="hand over a table of tokens: decgraph.runtime.automaton.Automaton",
-            )
-        return _over(self, tokenizer.detokenizer, frozenset(eos), size)
+        return _over(self, _detokenizer_of(tokenizer), frozenset(eos), size)
+
+    def table(self, tokenizer: Tokenizer | Detokenizing | None, eos: Collection[int], size: int) -> Automaton:
+        """The same with all its states in a table. Raises DecError also for what is no regular expression, or has too many."""
+        return _table(self, _detokenizer_of(tokenizer), frozenset(eos), size)
+
+    def schema(self) -> str:
+        """The JSON schema with a bound on blanks, where it says nothing of them itself."""
+        schema = json.loads(self.text)
+        own = schema.get("x-guidance", {}) if isinstance(schema, dict) else None
+        if isinstance(own, dict) and "whitespace_flexible" not in own:
+            schema = {**schema, "x-guidance": {"whitespace_pattern": BLANKS, **own}}
+        return json.dumps(schema)
+
+    def written(self) -> str:
+        """The grammar in llguidance's dialect of Lark."""
+        from llguidance import regex_to_lark
+
+        if self.kind == "regex":
+            text = f"start: TEXT\nTEXT: /{regex_to_lark(self.text, use_ascii='')}/" if self.text else 'start: ""'
+        elif self.kind == "json_schema":
+            text = f"start: %json {self.schema()}"
+        else:
+            text = self.text
+        steps = [float(number) for number in re.findall(r'"multipleOf"\s*:\s*([\d.eE+-]+)', text)]
+        if any(step > MULTIPLES for step in steps) or math.lcm(*(Fraction(repr(step)).numerator for step in steps)) > MULTIPLES:
+            raise DecError(f"`multipleOf` goes up to {MULTIPLES}, also where several go together", hint="leave it out")
+        return text + '\n%llguidance {"no_forcing": true}\n'
+
+
+def _detokenizer_of(tokenizer: Tokenizer | Detokenizing | None) -> Detokenizer:
+    if tokenizer is None:
+        raise DecError(
+            "a grammar speaks of text, and these models have no tokenizer",
+            hint="hand over a table of tokens: decgraph.runtime.automaton.Automaton",
+        )
+    return tokenizer.detokenizer
 
 
 @lru_cache(_KEPT)  # which keeps the detokenizer: its identity stands for its vocabulary
-def _over(grammar: Grammar, detokenizer: Detokenizer, eos: frozenset[int], size: int) -> Automaton:
-    made: OfText
-    if grammar.kind == "regex":
-        from decgraph.runtime.regular import automaton_of
-
-        table = automaton_of(grammar.text, detokenizer.pieces, eos, size)
-        made = OfText(table.next, table.accepting)
-    else:
-        made = Parsed(matcher(grammar, detokenizer.pieces, eos, size), eos, size)
-    memo_of(made).once("source", lambda: grammar.text)
-    return made
+def _over(grammar: Grammar, detokenizer: Detokenizer, eos: frozenset[int], size: int) -> Parsed:
+    return Parsed(matcher(grammar, detokenizer, size), eos, size, grammar.text)
 
 
-class OfText(Automaton):
-    """A grammar's automaton. After a text that it forbids it allows everything: no draft there is ever accepted, but rules over
-    whole trees read the target's distributions below it.
-    """
+@lru_cache(_KEPT)
+def _table(grammar: Grammar, detokenizer: Detokenizer, eos: frozenset[int], size: int) -> Automaton:
+    if grammar.kind != "regex":
+        raise DecError(
+            "this program needs a table of an automaton's states, and a parsed grammar has none",
+            hint="a regular expression has one",
+        )
+    matcher(grammar, detokenizer, size)  # for its words about what is no regular expression
+    try:
+        from outlines_core import Index, Vocabulary
+    except ImportError:
+        raise extras.needed("models", first="outlines_core", what="tables of regular expressions need") from None
+    ids = {_WHOLE.encode(): [size]}  # follows a whole text: outlines_core loses tokens that go on from one
+    for token, piece in enumerate(detokenizer.pieces[:size]):
+        if piece and token not in eos:
+            ids.setdefault(piece, []).append(token)
+    try:
+        index = Index(f"(?:{grammar.text}){_WHOLE}", Vocabulary(size + 1, ids))
+    except ValueError as error:
+        raise DecError(f"the regular expression has no table of states: {error}", hint="leave out ^ and $") from None
+    steps, last = index.get_transitions(), index.get_final_states()
+    place = {state: n for n, state in enumerate(dict.fromkeys([index.get_initial_state(), *steps, *last]))}
+    if len(place) >= STATES:
+        raise DecError(f"the regular expression needs more than {STATES} states")
+    rows, ends = np.full((len(place) + 1, size), -1), [token for token in eos if token < size]
+    for state, after in steps.items():
+        known = [token for token in after if token < size]
+        rows[place[state], known] = [place[after[token]] for token in known]
+    whole = [*(place[state] for state, after in steps.items() if after.get(size) in last), len(place)]
+    rows[np.ix_(whole, ends)] = len(place)
+    return Automaton(tuple(map(tuple, rows.tolist())), frozenset(whole), source=grammar.text)
 
-    @property
-    def source(self) -> str:
-        """The grammar's text."""
-        return str(memo_of(self).get("source") or "")
+
+@lru_cache(8)
+def _vocabulary(detokenizer: Detokenizer, size: int) -> LLTokenizer:
+    """The tokens as llguidance reads them; the last one is an end of its own, for vocabularies that have none."""
+    import llguidance as ll
+
+    class Tokens:
+        def __init__(self) -> None:
+            known = [*detokenizer.pieces[:size], *[b""] * (size - len(detokenizer.pieces))]
+            self.tokens = [p or b"\xff[%d]" % t for t, p in enumerate(known)] + [b"\xff[end]"]
+            self.special_token_ids = [t for t, p in enumerate(known) if not p] + [size]
+            self.eos_token_id, self.bos_token_id = size, None
+
+        def __call__(self, text: bytes | str) -> list[int]:
+            return []  # no text is forced, so none is tokenized
+
+    return ll.LLTokenizer(ll.TokenizerWrapper(Tokens()), n_vocab=size + 1)
+
+
+def matcher(grammar: Grammar, detokenizer: Detokenizer, size: int) -> LLMatcher:
+    """llguidance's parser of a grammar over a tokenizer's first `size` tokens. Raises DecError where llguidance is not
+    installed, and for a grammar that it refuses."""
+    try:
+        import llguidance as ll
+    except ImportError:
+        raise extras.needed("models", first="llguidance", what="grammars and regular expressions need") from None
+    name = {"regex": "regular expression", "json_schema": "JSON schema", "lark": "grammar"}[grammar.kind]
+    read = ll.LLMatcher.grammar_from_lark(grammar.written())
+    found = ll.LLMatcher(_vocabulary(detokenizer, size), read, log_level=0, limits=ll.LLParserLimits(**LIMITS))
+    failed(found, f"the {name} cannot be read")
+    found.compute_bitmask()
+    failed(found, f"the {name} cannot be followed")
+    return found
+
+
+_NOISE = re.compile(
+    r"^at \d+\(\d+\): |invalid regex .*? \(in regex\): |failed to compile JSON schema: |^.*\nerror: | in regex /.*", re.S
+)
+"""What llguidance writes around its reasons: places in the grammar that was made of the caller's, and the pattern itself."""
+
+
+def failed(parser: LLMatcher, what: str) -> None:
+    """Raises ConstraintError where a parser has failed, for good: from then on it would allow nothing, or everything. The words
+    are llguidance's, without the grammar, which is the caller's and may be long."""
+    if not parser.is_error():
+        return
+    said = re.split(r"<state>|<non-verbose/>|\n   1 \||\n\n|: +\(", str(parser.get_error()))[0]
+    while (shorter := _NOISE.sub("", said).strip()) != said:
+        said = shorter
+    if said.startswith(("NoExtension", "Unsatisfiable")):
+        said = "no text fits it" + (f": {why}" if (why := said.partition(": ")[2]) else "")
+    said = " ".join(said.split())
+    simpler = re.search("max is|too many|limit|fuel|too large|too big|too complex", said, re.I)
+    raise ConstraintError(f"{what}: {said[:200]}", hint="a simpler grammar" if simpler else "")
+
+
+class Parsed(Automaton):
+    """An automaton whose states are the parser's after each text, found when they are first reached. State 0 is the start.
+    After a text that it forbids it allows everything, as `permitted` does."""
+
+    _parsers: dict[int, LLMatcher]
+    _came: list[tuple[int, int]]
+    _after: dict[tuple[int, int], int]
+    _eos: frozenset[int]
+    _size: int
+    _lock: threading.RLock
+    """Guards the parsers: they are copies of one, which sessions in several threads may share, and llguidance refuses a second
+    caller."""
+
+    def __init__(
+        self, start: LLMatcher, eos: Iterable[int], size: int, source: str, lock: threading.RLock | None = None
+    ) -> None:
+        put = object.__setattr__
+        put(self, "start", 0)
+        put(self, "accepting", frozenset())
+        put(self, "masks", {})
+        put(self, "source", source)
+        put(self, "_lock", lock or threading.RLock())
+        put(self, "_parsers", {0: start})
+        put(self, "_came", [(0, -1)])
+        put(self, "_after", {})
+        put(self, "_eos", frozenset(eos))
+        put(self, "_size", size)
+
+    def anew(self) -> Parsed:
+        """A copy that knows the start alone, for a text of its own: its states live as long as it does."""
+        return Parsed(self._parsers[0], self._eos, self._size, self.source, self._lock)
 
     def __hash__(self) -> int:
         return id(self)
 
     def __eq__(self, other: object) -> bool:
         return self is other
-
-    def allowed(self, state: int) -> frozenset[int]:
-        return super().allowed(state) if state >= 0 else frozenset(range(len(self.next[0])))
-
-
-def matcher(grammar: Grammar, pieces: Sequence[bytes], eos: Collection[int], size: int) -> LLMatcher:
-    """llguidance's parser of a grammar over tokens with these bytes. Raises DecError where llguidance is not installed, and for
-    a grammar that it refuses."""
-    try:
-        import llguidance as ll
-    except ImportError:
-        raise extras.needed("grammars", first="llguidance", what="JSON schemas and Lark grammars need") from None
-
-    class GrammarTokens:
-        """The vocabulary as llguidance reads it; the last token is an end of its own, for vocabularies that have none."""
-
-        def __init__(self) -> None:
-            known = [pieces[t] if t < len(pieces) else b"" for t in range(size)]
-            self.tokens = [p or b"\xff[%d]" % t for t, p in enumerate(known)] + [b"\xff[end]"]
-            self.special_token_ids = [t for t, p in enumerate(known) if not p] + [size]
-            self.eos_token_id, self.bos_token_id = size, None
-            self.longest = max(map(len, known), default=1)
-            self.ids = {p: t for t, p in reversed(list(enumerate(known))) if p}
-
-        def __call__(self, text: bytes | str) -> list[int]:
-            data = text.encode() if isinstance(text, str) else text
-            out, i = [], 0
-            while i < len(data):
-                n = next((n for n in range(self.longest, 0, -1) if data[i : i + n] in self.ids), 0)
-                if not n:
-                    raise ValueError(f"no token begins {data[i : i + 8]!r}")
-                out.append(self.ids[data[i : i + n]])
-                i += n
-            return out
-
-    vocabulary = ll.LLTokenizer(ll.TokenizerWrapper(GrammarTokens()), n_vocab=size + 1)
-    read = ll.LLMatcher.grammar_from_lark if grammar.kind == "lark" else ll.LLMatcher.grammar_from_json_schema
-    limits = ll.LLParserLimits(max_items_in_row=MOST_ITEMS, step_max_items=10 * MOST_ITEMS)
-    found = ll.LLMatcher(vocabulary, read(grammar.text), log_level=0, limits=limits)
-    failed(found, f"the {grammar.kind.replace('_', ' ')} cannot be read")
-    found.compute_bitmask()
-    failed(found, f"the {grammar.kind.replace('_', ' ')} cannot be followed")
-    return found
-
-
-def failed(parser: LLMatcher, what: str) -> None:
-    """Raises DecError where a parser has failed, for good: from then on it would allow nothing, or everything."""
-    if parser.is_error():
-        said = str(parser.get_error()).split("<state>")[0].strip()
-        said = "no text fits it" if said.startswith("NoExtension") else said
-        raise DecError(f"{what}: {' '.join(said.split())}", hint="a simpler grammar" if "max is" in said else "")
-
-
-class Parsed(OfText):
-    """An automaton whose states are the parser's after each text, found when they are first reached. State 0 is the start."""
-
-    _parsers: list[LLMatcher | None]
-    _after: dict[tuple[int, int], int]
-    _eos: frozenset[int]
-    _size: int
-
-    def __init__(self, start: LLMatcher | None, eos: Iterable[int], size: int) -> None:
-        put = object.__setattr__
-        put(self, "start", 0)
-        put(self, "accepting", frozenset())
-        put(self, "masks", {})
-        put(self, "_parsers", [start])
-        put(self, "_after", {})
-        put(self, "_eos", frozenset(eos))
-        put(self, "_size", size)
-
-    def anew(self) -> Parsed:
-        """A copy that knows the start alone: the states that are found live as long as their automaton."""
-        made = Parsed(self._parsers[0], self._eos, self._size)
-        memo_of(made).once("source", lambda: self.source)
-        return made
 
     def __getattr__(self, name: str) -> NoReturn:
         if name == "next":
@@ -222,45 +295,66 @@ class Parsed(OfText):
     def step(self, state: int, token: int) -> int:
         if state < 0:
             return -1
-        with _parsing:
+        with self._lock:
             if (state, token) not in self._after:
                 self._after[state, token] = self._stepped(state, int(token))
             return self._after[state, token]
 
+    def _parser(self, state: int) -> LLMatcher | None:
+        """The parser in a state, None after an end token. The last ones are kept, and others made again."""
+        at, path = state, []
+        while at not in self._parsers:
+            at, token = self._came[at]
+            path.append(token)
+        if path and path[0] in self._eos:
+            return None
+        parser = self._parsers[at]
+        if path:
+            parser = parser.deep_copy()
+            parser.consume_tokens(path[::-1])
+            self._keep(state, parser)
+        return parser
+
+    def _keep(self, state: int, parser: LLMatcher) -> None:
+        if len(self._parsers) >= PARSERS:
+            del self._parsers[next(itertools.islice(self._parsers, 1, None))]
+        self._parsers[state] = parser
+
     def _stepped(self, state: int, token: int) -> int:
-        parser = self._parsers[state]
+        parser = self._parser(state)
         if token in self._eos:  # only end tokens follow an end token
             if parser is not None and not parser.is_accepting():
                 return -1
-            self._parsers.append(None)
-            return len(self._parsers) - 1
-        if parser is None or not 0 <= token < self._size or parser.is_stopped():
+        elif parser is None or not 0 <= token < self._size or parser.is_stopped():
             return -1
-        after = parser.deep_copy()
-        taken = after.try_consume_tokens([token])
-        failed(after, "the grammar cannot be followed any further")
-        if not taken:
-            return -1
-        self._parsers.append(after)
-        return len(self._parsers) - 1
+        else:
+            parser = parser.deep_copy()
+            taken = parser.try_consume_tokens([token])
+            failed(parser, "the grammar cannot be followed any further")
+            if not taken:
+                return -1
+            self._keep(len(self._came), parser)
+        self._came.append((state, token))
+        return len(self._came) - 1
 
     def allowed(self, state: int) -> frozenset[int]:
-        if state < 0:
-            return frozenset(range(self._size))
-        parser = self._parsers[state]
-        if parser is None:
-            return self._eos
-        with _parsing:
-            ends = self._eos if parser.is_accepting() else frozenset()
-            if parser.is_stopped():
-                return ends
-            mask = parser.compute_bitmask()
-            failed(parser, "the grammar cannot be followed any further")
-        bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
-        return frozenset(np.flatnonzero(bits[: self._size]).tolist()) - self._eos | ends
+        return frozenset(np.flatnonzero(self.mask(state, self._size)).tolist())
 
-    def permitted(self, state: int) -> frozenset[int]:
-        return self.allowed(state)
+    permitted = allowed
+
+    def _mask(self, state: int, size: int) -> np.ndarray:
+        mask = np.full(size, state < 0)
+        if state >= 0:
+            ends = [token for token in self._eos if token < size]
+            with self._lock:
+                parser = self._parser(state)
+                if parser is not None and not parser.is_stopped():
+                    bits = np.frombuffer(parser.compute_bitmask(), np.uint8)
+                    failed(parser, "the grammar cannot be followed any further")
+                    known = np.unpackbits(bits, bitorder="little")[: min(size, self._size)]
+                    mask[: len(known)] = known
+                mask[ends] = parser is None or parser.is_accepting()
+        return mask
 
 
 def complete(automaton: Automaton, base: int) -> Callable[[tuple[int, ...]], bool]:

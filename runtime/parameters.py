@@ -18,7 +18,7 @@ from decgraph.ir.ops.limits import WIDEST
 from decgraph.ir.types import Type
 from decgraph.ir.values import Param
 from decgraph.runtime.automaton import Automaton
-from decgraph.runtime.grammars import Grammar, OfText
+from decgraph.runtime.grammars import Grammar
 
 if TYPE_CHECKING:
     from decgraph.runtime.arguments import ParamValue
@@ -114,10 +114,8 @@ def written(value: object) -> str:
         return value.name or written(value.paths())
     if isinstance(value, Grammar):
         return value.text
-    if isinstance(value, OfText):
-        return str(value.source)
     if isinstance(value, Automaton):
-        return json.dumps({"next": value.next, "accepting": sorted(value.accepting), "start": value.start})
+        return value.source or json.dumps({"next": value.next, "accepting": sorted(value.accepting), "start": value.start})
     if isinstance(value, set | frozenset):
         return written(sorted(value))
     if isinstance(value, np.ndarray | list | tuple):
@@ -136,7 +134,7 @@ def shown(value: object, most: int = SHOWN) -> str:
     >>> shown(frozenset({3, 1})), shown(Automaton(((1, -1), (1, 0)), frozenset({1})))
     ('[1, 3]', 'automaton of 2 states (0: 0>1; 1: 0>1 1>0; ends in 1)')
     """
-    if isinstance(value, Automaton):
+    if isinstance(value, Automaton) and not value.source:
         rows = (" ".join(f"{x}>{s}" for x, s in enumerate(row) if s >= 0) for row in value.next)
         leads = "; ".join(f"{i}: {row or 'nothing'}" for i, row in enumerate(rows))
         start = f"starts in {value.start}; " if value.start else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, Unpack, cast
 
 import numpy as np
@@ -11,8 +11,8 @@ from decgraph.errors import DecError
 from decgraph.runtime import chat
 from decgraph.runtime.arguments import Prompt
 from decgraph.runtime.bound import BoundProgram
-from decgraph.runtime.defaults import defaults
-from decgraph.runtime.grammars import Grammar, complete
+from decgraph.runtime.defaults import completed
+from decgraph.runtime.grammars import Grammar, Parsed, complete
 from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.models.folders import ends, without_tokenizer
 from decgraph.runtime.models.interface import folder_of
@@ -38,8 +38,9 @@ def request_for(session: BoundProgram, prompt: Prompt, **fields: Unpack[RequestF
         tokens = _ids(prompt)
     if "eos" not in fields:
         fields["eos"] = end_of_text(session)
-    fields = {**defaults(session), **renamed(fields)}
+    fields = renamed(fields)
     check_keywords("a request", fields, Request.__dataclass_fields__)
+    fields = completed(session, fields, tokens)
     if isinstance(grammar := fields.get("allow"), Grammar):
         _constrain(session, grammar, fields, len(tokens))
     return Request(prompt=tuple(tokens), **cast("dict[str, Any]", fields))  # a request reads its fields in any form
@@ -78,10 +79,14 @@ def _constrain(session: BoundProgram, grammar: Grammar, fields: RequestFields, b
     automaton allows no further one. Raises DecError for a masked model's session."""
     check_grammar(session)
     eos = Request((0,), eos=cast("frozenset[int]", fields.get("eos", ()))).eos
-    automaton = grammar.over(session.tokenizer, eos, next(iter(session.models.values())).vocab.size)
-    fields["allow"] = automaton
+    fields["allow"] = automaton = automaton_of(session, grammar, eos).anew()
     if not eos:
         fields["until"] = (*fields.get("until", ()), complete(automaton, base))
+
+
+def automaton_of(session: BoundProgram, grammar: Grammar, eos: Collection[int]) -> Parsed:
+    """A grammar as an automaton over the session's tokens, which all its requests share: they go on with copies."""
+    return grammar.over(session.tokenizer, eos, next(iter(session.models.values())).vocab.size)
 
 
 def end_of_text(session: BoundProgram) -> frozenset[int]:

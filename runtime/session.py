@@ -164,13 +164,16 @@ class Session:
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
         check_externs(module, self.function.name, self.externs)
         self.shared: dict[tuple[str, str], object] = {}
-        self.defaults: RequestFields | None = None
-        """Defaults of the requests' sampling fields; None: the first model's generation settings."""
+        self.generation: Mapping[str, object] | None = None
+        """The generation settings that requests have their defaults from; None: the first model's."""
         self.load_seconds = 0.0
         """How long making the session took, for its results to report; set by the caller that measured it."""
+        asked = {what for f in module.functions.values() for op in f.body.walk() for what in (op.opcode, op.attrs.get("what"))}
+        table = not asked.isdisjoint(("relax", "live", "weights", "states"))
         for name, value in self.params.items():
             if isinstance(value, Grammar):
-                self.params[name] = value.over(tokenizer, end_of_text(self), next(iter(self.models.values())).vocab.size)
+                size = next(iter(self.models.values())).vocab.size
+                self.params[name] = (value.table if table else value.over)(tokenizer, end_of_text(self), size)
 
     @property
     def placement(self) -> Placement:

@@ -151,14 +151,19 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
-        """The number of tokens, added ones included."""
-        return int(self._backend.get_vocab_size(with_added_tokens=True))
+        """The greatest id and one, added tokens included: ids may have gaps, which are tokens without a text."""
+        return self._identity[1]
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """A name for the vocabulary: equal for tokenizers with the same tokens under the same ids."""
+        return self._identity[0]
+
+    @cached_property
+    def _identity(self) -> tuple[str, int]:
         entries = sorted(self._backend.get_vocab(with_added_tokens=True).items(), key=lambda e: (e[1], e[0]))
-        return "tokens-" + hashlib.sha256(repr(entries).encode()).hexdigest()[:12]
+        digest = "tokens-" + hashlib.sha256(repr(entries).encode()).hexdigest()[:12]
+        return digest, entries[-1][1] + 1 if entries else 0
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The token ids of a text, with those that the tokenizer's template adds (a beginning-of-text token). Raises DecError

@@ -7,14 +7,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from decgraph.errors import DecError
 from decgraph.runtime.json_lines import unbroken
-from decgraph.scale.rows import Id, key_of
+from decgraph.scale.rows import Id, PromptLine, key_of, prompt_digest
 
 SYNC_SECONDS = 1.0
 """What is written reaches the disk at least this often."""
@@ -32,6 +32,7 @@ class JsonLinesOutput:
 
     def __init__(self, file: Path, settings: Mapping[str, Any], *, resume: bool = False, retry: bool = False) -> None:
         self.file, self.done, self.errors = file, set[str](), set[str]()
+        self._prompts: dict[str, str] = {}
         beside = file.with_name(f"{file.name}.settings")
         if file.exists() and not file.is_file():
             raise DecError(
@@ -65,6 +66,15 @@ class JsonLinesOutput:
     def failed(self, id: Id) -> bool:
         """Whether a row's record has an error."""
         return key_of(id) in self.errors
+
+    def check_prompts(self, rows: Iterable[PromptLine]) -> None:
+        """Raises DecError where a row's record is of another prompt than the row has now; one with an error is of none."""
+        done = (row for row in rows if self.has(row.id) and not self.failed(row.id))
+        other = [key_of(row.id) for row in done if self._prompts.get(key_of(row.id)) != prompt_digest(row)]
+        if other:
+            rest = f" and {len(other) - 1} more" if len(other) > 1 else ""
+            raise DecError(f"{self.file} has the result of another prompt for the row {other[0]}{rest}",
+                           hint="the prompts as they were, in their order where they have no ids; or another file")  # fmt: skip
 
     def write(self, record: Mapping[str, Any]) -> bool:
         """Append the record of a row, unless its id has one; whether it was appended."""
@@ -117,6 +127,7 @@ class JsonLinesOutput:
 
     def _known(self, record: Mapping[str, Any]) -> None:
         self.done.add(key_of(record["id"]))
+        self._prompts[key_of(record["id"])] = record.get("prompt_digest", "")
         if record.get("error") is not None:
             self.errors.add(key_of(record["id"]))
 
@@ -132,7 +143,7 @@ class JsonLinesOutput:
         fresh = file.with_name(f"{file.name}.fresh")
         self._handle.seek(0)
         with fresh.open("wb") as out:
-            out.writelines(line for line in self._handle if json.loads(line).get("error") is None)
+            out.writelines(line for line in self._handle if line.strip() and json.loads(line).get("error") is None)
             out.flush()
             os.fsync(out.fileno())
         shutil.copymode(file, fresh)
@@ -152,7 +163,8 @@ class JsonLinesOutput:
                 self._handle.truncate(whole)
                 break
             try:
-                self._known(json.loads(line))
+                if line.strip():
+                    self._known(json.loads(line))
             except (ValueError, TypeError, KeyError):
                 raise DecError(f"{self.file}:{number} is no record of `decgraph map`", hint="another file") from None
             whole += len(line)

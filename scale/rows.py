@@ -12,7 +12,7 @@ from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.runtime import prompt_files
-from decgraph.runtime.prompt_files import Text
+from decgraph.runtime.prompt_files import Text, digest
 
 Id = int | str
 """What a row is called: an integer in 0..2**64 - 1, or a text that is not empty."""
@@ -42,6 +42,12 @@ def noise_key(id: Id) -> int:
 def key_of(id: Id) -> str:
     """An id as a text that tells 5 from "5"."""
     return json.dumps(id)
+
+
+def prompt_digest(row: PromptLine) -> str:
+    """A row's prompt in a word; "" for a row that has none."""
+    said = row.prompt
+    return "" if said is None else digest(json.dumps([said.text, said.messages, said.ids], sort_keys=True).encode())[:16]
 
 
 def read(file: Path) -> list[PromptLine]:

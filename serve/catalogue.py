@@ -53,11 +53,12 @@ class Catalogue:
         self.name = name or (Path(main).name if main is not None else "decgraph")
         self._given, self._main, self._drafter = dict(models or {}), main, drafter
         self._asked = Placement.of(device, dtype)
-        self._defaults = None if generation == "auto" else sampling({}, "")
+        self._generation: Mapping[str, object] | None = None if generation == "auto" else {}
         if generation not in ("auto", "none"):
             if not (Path(generation) / "generation_config.json").is_file():
                 raise DecError(f"{generation} has no generation_config.json", hint="--generation-config auto, none or a folder")
-            self._defaults = sampling(of_folder(Path(generation)), generation)
+            self._generation = of_folder(Path(generation))
+            sampling(self._generation, generation)
         self.algorithms: dict[str, Algorithm] = {}
         self.sessions: dict[str, Session] = {}
         self._own: OrderedDict[tuple[str, str], Session] = OrderedDict()
@@ -127,7 +128,7 @@ class Catalogue:
             self._own[key] = Session(
                 one.optimised(known), base.models, values, machine=base.machine, tokenizer=base.tokenizer, batch=base.batch
             )
-            self._own[key].defaults = self._defaults
+            self._own[key].generation = self._generation
             while len(self._own) > SESSIONS:
                 self._own.popitem(last=False)
         self._own.move_to_end(key)
@@ -142,7 +143,7 @@ class Catalogue:
                 given[name] = folder
         given |= {name: f for name, f in self._given.items() if "." in name and concerns(one.function, name)}
         session = one.session(given, backend=backend, device=self._asked.device, dtype=self._asked.dtype, **dict(params))
-        session.defaults = self._defaults
+        session.generation = self._generation
         defaults(session)  # unreadable settings are an error before the first request
         batching(session.machine)
         return session

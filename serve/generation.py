@@ -4,7 +4,6 @@ refused here, before it takes a place in the queue."""
 from __future__ import annotations
 
 import json
-import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +12,9 @@ from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.runtime import chat
-from decgraph.runtime.grammars import Grammar, Parsed, complete
-from decgraph.runtime.prompts import check_grammar, end_of_text, no_tokenizer, request_for
+from decgraph.runtime.defaults import generation, limit
+from decgraph.runtime.grammars import Grammar
+from decgraph.runtime.prompts import automaton_of, check_grammar, end_of_text, no_tokenizer, request_for
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.session import Session
 from decgraph.runtime.text import Tokenizer
@@ -97,6 +97,8 @@ class Generation:
     shown: Shown
     tools: Tools | None = None
     priority: int = 0
+    grammar: str | None = None
+    """The client's field that the answers' grammar stands in."""
     format: Format = HERMES
     thinking: str = ""
 
@@ -126,8 +128,37 @@ def session_of(
     return session
 
 
-def read_request(body: CompletionRequest | ChatRequest, catalogue: Catalogue, limits: Limits) -> Generation:
-    """Raises `Refusal` for what cannot be computed. Tokenizes texts and compiles grammars: not for the event loop."""
+def wants_grammar(body: CompletionRequest | ChatRequest) -> bool:
+    """Whether a body asks for a grammar, which takes long to compile: by its fields alone."""
+    format = body.response_format
+    forced = isinstance(body, ChatRequest) and body.tool_choice not in (None, "none", "auto")
+    return forced or body.structured_outputs is not None or format is not None and format.type != "text"
+
+
+def compiled(body: CompletionRequest | ChatRequest, catalogue: Catalogue) -> tuple[str, Grammar] | None:
+    """The grammar of a body and its field; its automaton is ready when `read_request` asks for it. Raises `Refusal` for one
+    that cannot be read. Takes up to seconds, mostly without the interpreter's lock: for a thread that none waits for."""
+    session = session_of(catalogue, body.model, body.algorithm)  # the client's parameters change no vocabulary
+    found = _grammars(body, session, _tools(body, session) if isinstance(body, ChatRequest) else None)
+    if not found:
+        return None
+    param, make = found[0]
+    if len(found) > 1:
+        said = f"`{param}` and `{found[1][0]}` do not go together: an answer has one grammar"
+        raise Refusal(400, said, param=found[1][0])
+    try:
+        check_grammar(session)
+        grammar = make()
+        automaton_of(session, grammar, _ends(body, session))
+    except (DecError, ValueError, RecursionError) as error:
+        raise Refusal(400, words_of(error), param=param) from None
+    return param, grammar
+
+
+def read_request(
+    body: CompletionRequest | ChatRequest, catalogue: Catalogue, limits: Limits, grammar: tuple[str, Grammar] | None = None
+) -> Generation:
+    """Raises `Refusal` for what cannot be computed. Tokenizes texts: not for the event loop. grammar: the body's, compiled."""
     session = session_of(catalogue, body.model, body.algorithm, body.params)
     if body.stream_options is not None and not body.stream:
         raise Refusal(400, "`stream_options` goes with `stream`: true", param="stream_options")
@@ -141,7 +172,8 @@ def read_request(body: CompletionRequest | ChatRequest, catalogue: Catalogue, li
     if n * len(prompts) > limits.answers:
         raise Refusal(400, f"{n * len(prompts)} answers are asked for, and at most {limits.answers} are given", param="n")
     shown = _shown(body, session, prompts)
-    fields = _fields(body, session, tools)
+    fields = _fields(body, session)
+    bound, fields["allow"] = grammar or (None, None)
     if shown.logprobs:
         fields["logprobs"] = shown.top
     if shown.prompt or shown.logprobs and (shown.echo or shown.scored):
@@ -152,7 +184,7 @@ def read_request(body: CompletionRequest | ChatRequest, catalogue: Catalogue, li
         fields["max_tokens"] = _limit(body, len(prompt), session, limits)
         for number in range(n):
             made.append(_request(session, prompt, {**fields, "seed": seed, "request_id": number}))
-    plain = Generation(body.model, False, session, made, n, bool(body.stream), shown, tools, body.priority or 0)
+    plain = Generation(body.model, False, session, made, n, bool(body.stream), shown, tools, body.priority or 0, bound)
     if not isinstance(body, ChatRequest):
         return plain
     thinking = _thinking(body, session, prompts[0], fields)
@@ -174,10 +206,6 @@ def _thinking(body: ChatRequest, session: Session, prompt: Sequence[int], fields
 def _request(session: Session, prompt: Sequence[int], fields: RequestFields) -> Request:
     try:
         request = request_for(session, prompt, **fields)
-        if isinstance(request.allow, Parsed):  # the states that this answer comes to go with it
-            allow = request.allow.anew()
-            until = (complete(allow, len(prompt)),) if request.until else ()
-            request = replace(request, allow=allow, until=until)
         session._check(request)
     except DecError as error:
         raise Refusal(400, words_of(error), param=_param(str(error), fields)) from None
@@ -385,6 +413,8 @@ def _limit(body: Common, prompt: int, session: Session, limits: Limits) -> int:
             param="messages" if isinstance(body, ChatRequest) else "prompt",
             code="context_length_exceeded",
         )
+    if wished is None:
+        wished = limit(generation(session), prompt)
     if wished is None and isinstance(body, CompletionRequest):
         wished = COMPLETION_TOKENS
     if wished is None or wished < 0:
@@ -407,7 +437,7 @@ SAMPLING: dict[str, Callable[[Any], RequestFields]] = {
 """What the fields of a client are as fields of a request, in this order."""
 
 
-def _fields(body: Common, session: Session, tools: Tools | None) -> RequestFields:
+def _fields(body: Common, session: Session) -> RequestFields:
     """The sampling settings; what the client leaves out is the model's default (`runtime/defaults.py`)."""
     fields: RequestFields = {}
     for name, read in SAMPLING.items():
@@ -416,19 +446,13 @@ def _fields(body: Common, session: Session, tools: Tools | None) -> RequestField
     if body.min_tokens and body.stop:
         raise Refusal(400, "`min_tokens` forbids tokens that end a text, and does not go with `stop`", param="min_tokens")
     if body.ignore_eos or body.stop_token_ids:
-        fields["eos"] = {*(() if body.ignore_eos else end_of_text(session)), *(body.stop_token_ids or ())}
-    if found := _grammars(body, session, tools):
-        param, make = found[0]
-        if len(found) > 1:
-            raise Refusal(
-                400, f"`{found[0][0]}` and `{found[1][0]}` do not go together: an answer has one grammar", param=found[1][0]
-            )
-        try:
-            check_grammar(session)
-            fields["allow"] = make()
-        except (DecError, ValueError, RecursionError) as error:
-            raise Refusal(400, words_of(error), param=param) from None
+        fields["eos"] = _ends(body, session)
     return fields
+
+
+def _ends(body: Common, session: Session) -> frozenset[int]:
+    """The tokens that end a text."""
+    return frozenset(() if body.ignore_eos else end_of_text(session)) | set(body.stop_token_ids or ())
 
 
 def _bias(given: dict[str, float]) -> dict[int, float]:
@@ -447,7 +471,7 @@ def _grammars(body: Common, session: Session, tools: Tools | None) -> list[tuple
         special = {text: token for token, text in session.tokenizer.detokenizer.special.items()}  # type: ignore[union-attr]
         return Grammar.lark(grammar_of(tools.format, tools.tools, parallel=tools.several, special=special, answer=answer))
 
-    answered = lambda grammar: grammar if tools is None else called(grammar.text)  # the answer, or calls instead of it
+    answered = lambda grammar: grammar if tools is None else called(grammar.schema())  # the answer, or calls instead of it
     if wanted is not None and wanted.type != "text" and not (tools is not None and tools.forced):
         schema = wanted.schema_ or {"type": "object"}
         if wanted.type == "json_schema":
@@ -460,7 +484,7 @@ def _grammars(body: Common, session: Session, tools: Tools | None) -> list[tuple
     kinds: dict[str, Callable[[Any], Grammar]] = {
         "json_": lambda schema: Grammar.json_schema(_with(schema, tight)),
         "regex": Grammar.regex,
-        "choice": lambda texts: Grammar.regex("|".join(map(re.escape, texts))),
+        "choice": Grammar.choice,
         "grammar": _lark,
         "json_object": lambda _: Grammar.json_schema({"type": "object", **tight}),
     }

@@ -47,3 +47,8 @@ def words_of(error: BaseException) -> str:
     """An error's message, without our prefix and the layout for a terminal."""
     text = str(error).removeprefix("error: ") if isinstance(error, DecError) else f"{type(error).__name__}: {error}"
     return " ".join(_TRY.sub(r" (try: \1)", text).split())
+
+
+def bare(words: str) -> str:
+    """An error's words of a run without the place in the program and the number of the request."""
+    return re.sub(r"^(\S+:\d+:\d+: )?(request \S+: )?", "", words)

@@ -12,12 +12,15 @@ from decgraph.errors import ConstraintError
 from decgraph.runtime.models.engine.kept import caching_engine
 from decgraph.serve.answers import Answer, AnswerWriter, PartGrowth
 from decgraph.serve.catalogue import Catalogue
-from decgraph.serve.generation import Generation, Limits, detokenized, read_request, tokenized
+from decgraph.serve.generation import Generation, Limits, compiled, detokenized, read_request, tokenized, wants_grammar
 from decgraph.serve.metrics import Metrics
 from decgraph.serve.prefixes import PrefixCopies
-from decgraph.serve.refusals import Refusal, words_of
+from decgraph.serve.refusals import Refusal, bare, words_of
 from decgraph.serve.wire import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from decgraph.serve.worker import QUEUE, WIDTH, Full, Job, ServerStopped, Told, Worker
+
+COMPILING = 30
+"""Seconds after which a request whose grammar is not compiled is refused."""
 
 
 class Exchange:
@@ -73,8 +76,10 @@ class Exchange:
                 answer.result, left = told.result, left - 1
                 if told.result.error is not None:
                     error = told.result.error
-                    status = 503 if isinstance(error, ServerStopped) else 400 if isinstance(error, ConstraintError) else 500
-                    raise Refusal(status, words_of(error))
+                    if isinstance(error, ConstraintError):
+                        # The place in the program is none of the client's.
+                        raise Refusal(400, bare(words_of(error)), param=self.generation.grammar)
+                    raise Refusal(503 if isinstance(error, ServerStopped) else 500, words_of(error))
             news = answer.grow(told)
             if news or told.result is not None:
                 yield answer, news
@@ -129,6 +134,7 @@ class Service:
         self.began = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader = ThreadPoolExecutor(1, "decgraph requests")
+        self._grammars = ThreadPoolExecutor(2, "decgraph grammars")
         kv = {"engines": self.engine_bytes, "prefixes": lambda: self.prefixes.bytes}
         self.metrics.watch(lambda: len(self.worker.waiting), lambda: len(self.worker.running), kv)
 
@@ -141,12 +147,20 @@ class Service:
         """End what is left with an error."""
         self.draining = True
         self.worker.stop()
-        self._reader.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._reader, self._grammars):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     async def read(self, body: CompletionRequest | ChatRequest) -> Generation:
         """The generation that a body requests. Raises `Refusal`."""
         assert self._loop is not None
-        return await self._loop.run_in_executor(self._reader, read_request, body, self.catalogue, self.limits)
+        grammar = None
+        if wants_grammar(body):
+            compiling = self._loop.run_in_executor(self._grammars, compiled, body, self.catalogue)
+            try:
+                grammar = await asyncio.wait_for(compiling, COMPILING)
+            except TimeoutError:
+                raise Refusal(400, f"the grammar was not read in {COMPILING} seconds: a simpler one may be") from None
+        return await self._loop.run_in_executor(self._reader, read_request, body, self.catalogue, self.limits, grammar)
 
     async def tokenized(self, body: TokenizeRequest) -> dict[str, Any]:
         """The answer to a request for token ids. Raises `Refusal`."""

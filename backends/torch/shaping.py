@@ -124,17 +124,12 @@ def usable(logits: Tensor, rows: ScoredRows) -> Tensor:
 
 
 def _allowed(allow: Allow, texts: Prefixes, row: int, size: int) -> np.ndarray:
-    """bool[size]: the tokens that a request allows after the text before a row. An automaton's are cached by state."""
+    """bool[size]: the tokens that a request allows after the text before a row."""
     if not isinstance(allow, Automaton):
         out = np.zeros(size, bool)
         out[_ids(allow(texts(row)[texts.text.base :]), size)] = True
         return out
-    masks: dict[tuple[int, int], np.ndarray] = allow.masks
-    key = (texts.state(allow, row), size)
-    if key not in masks:
-        masks[key] = np.zeros(size, bool)
-        masks[key][_ids(allow.permitted(key[0]), size)] = True
-    return masks[key]
+    return allow.mask(texts.state(allow, row), size)
 
 
 def adjusted(logits: Tensor, rows: ScoredRows) -> Tensor:

@@ -78,7 +78,7 @@ def _states(allow: object, vocab: int) -> int:
     if not isinstance(allow, Automaton):
         raise NotSteppable("`allow` is a function of the caller")
     if isinstance(allow, Parsed):
-        raise NotSteppable("a JSON schema or a Lark grammar is parsed on the host as the text grows")
+        raise NotSteppable("a grammar is parsed on the host as the text grows")
     size = 2 * _rounded(allow.states, 16) * vocab
     if size > MOST_TABLE or allow.states > 2**14:
         raise NotSteppable(f"the grammar's automaton has {allow.states} states, a table of {size / 2**20:,.0f} MiB")

@@ -128,7 +128,7 @@ def restored(kind: str, config: Mapping[str, object], weights: Weights) -> PreTr
     )
     with torch.device("meta"):
         module = getattr(transformers, f"{family}ForCausalLM")(made)
-    if made.tie_word_embeddings or "lm_head.weight" not in named:
+    if made.tie_word_embeddings and (kind == "LLaDAModelLM" or "lm_head.weight" not in named):  # LLaDA's code reads no other
         named["lm_head.weight"] = named.get("model.embed_tokens.weight", torch.empty(0))
     _check_names(kind, named, module)
     module.load_state_dict(named, assign=True)

@@ -9,11 +9,13 @@ import platform
 import sys
 from pathlib import Path
 
+from decgraph.runtime.models.folders import adapted_from
 from decgraph.runtime.placement import Placement
 
 WEIGHTS = (".safetensors", ".gguf")
-SETTINGS = ("config.json", "generation_config.json", "tokenizer.json")
-SAMPLE = 1 << 16
+SETTINGS = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+            "adapter_config.json")  # fmt: skip
+SAMPLE, SAMPLES = 1 << 16, 1 << 12
 
 
 def processor() -> str:
@@ -50,13 +52,15 @@ def of_placement(placed: Placement) -> dict[str, object]:
 
 
 def fingerprint(folder: Path) -> str:
-    """A model folder's content: its settings, and of the weights the sizes, the tables of tensors and a sample of the bytes.
+    """A model folder's content: its settings, and its weights, and those of the model that an adapter adds to.
 
-    A sample, since weights are many gigabytes: training again or another quantisation changes every part of them.
+    Of files of more than 256 MB the size and 4096 samples of 64 kB, evenly apart: training again or another quantisation
+    changes every part of a matrix, and to read a hundred gigabytes takes minutes.
     """
     made = hashlib.sha256()
     try:
-        inside = [folder] if folder.is_file() else folder.iterdir()
+        base = adapted_from(folder)
+        inside = [folder] if folder.is_file() else [*folder.iterdir(), *(base.iterdir() if base is not None else ())]
         files = sorted(p for p in inside if p.name in SETTINGS or p.suffix in WEIGHTS)
         for path in files:
             size = path.stat().st_size
@@ -65,8 +69,8 @@ def fingerprint(folder: Path) -> str:
                 if path.name in SETTINGS:
                     made.update(file.read())
                     continue
-                for place in (0, size // 3, 2 * size // 3, max(0, size - SAMPLE)):
-                    file.seek(place)
+                for number in range(SAMPLES):
+                    file.seek(max(number * SAMPLE, number * (size - SAMPLE) // (SAMPLES - 1)))
                     made.update(file.read(SAMPLE))
     except OSError:
         return ""

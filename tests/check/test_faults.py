@@ -102,9 +102,7 @@ def test_a_fault_outside_of_a_world_is_its_programs_line(monkeypatch: pytest.Mon
     monkeypatch.setattr(report, "probed", failing)
     found = decgraph.parse(PLAIN).check(models=1, mutants=False, derive=False)
     assert (
-        found.verdict == "undecided"
-        and "only plain numbers are folded" in found.faults[0]
-        and "report.py" in found.faults[0]
+        found.verdict == "undecided" and "only plain numbers are folded" in found.faults[0] and "report.py" in found.faults[0]
     )
     assert found.reasons[0].startswith("a fault of decgraph itself")
 

@@ -268,3 +268,38 @@ def test_ray_that_is_not_installed_is_said(
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(asked(prompts, tmp_path / "o.jsonl", "--ray")) == 1
     assert "[ray]'" in capsys.readouterr().err
+
+
+def test_what_was_changed_between_a_run_and_its_resume_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Weights of the same size in the same folder; a row before the others, which have no ids; a blank line is nothing."""
+    import torch
+    from lib.models.hf_models import llama
+
+    module, folder, out = llama(1), tmp_path / "model", tmp_path / "o.jsonl"
+    module.save_pretrained(folder)
+    rows = [json.dumps({"ids": [n + 3, 9, 27]}) for n in range(4)]
+    prompts = tmp_path / "p.jsonl"
+
+    def decode(lines: list[str], *more: str) -> tuple[int, str]:
+        prompts.write_text("\n".join(lines), encoding="utf-8")
+        code = main(["map", str(prompts), "-a", "autoregressive", "-m", str(folder), "-o", str(out), "-n", "3", "-q", *more])
+        return code, capsys.readouterr().err
+
+    assert decode(rows)[0] == 0
+    out.write_text("\n".join(["", *out.read_text().splitlines()[:2], ""]))
+    code, said = decode([rows[3], *rows], "--resume")
+    assert code == 1 and "another prompt for the row 0 and 1 more" in said
+    assert decode(rows, "--resume")[0] == 0 and len(records_of(out)) == 4
+    with torch.no_grad():
+        module.lm_head.weight[7] *= -1
+    module.save_pretrained(folder)
+    code, said = decode(rows, "--resume")
+    assert code == 1 and "another content of target" in said
+    assert main(["map", str(prompts), "-a", "autoregressive", "-o", str(tmp_path / "p.out")]) == 1
+    assert str(prompts) not in capsys.readouterr().err
+
+
+def records_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line]

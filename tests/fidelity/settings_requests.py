@@ -16,9 +16,8 @@ from fidelity.watched import run
 from lib.lazily import transformers
 
 from decgraph import stdlib
-from decgraph.hf.processors import BatchReading, shaping_of
-from decgraph.hf.prompts import PaddedPrompt
 from decgraph.runtime.automaton import Automaton
+from decgraph.runtime.processors import BatchReading, PaddedPrompt, shaping_of
 
 SIZE = 32
 THEIRS = {

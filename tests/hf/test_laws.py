@@ -20,9 +20,9 @@ from quick import examples
 
 import decgraph
 from decgraph.backends.torch.rows import Rows
-from decgraph.hf.processors import BatchReading, shaping_of
 from decgraph.hf.prompts import rows_of
 from decgraph.runtime.models.interface import Scores
+from decgraph.runtime.processors import BatchReading, shaping_of
 from decgraph.runtime.request import Request
 from decgraph.runtime.shaping import shaped_probs
 

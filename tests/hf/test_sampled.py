@@ -13,9 +13,9 @@ from lib.lazily import transformers as hf
 from lib.models.hf_models import MASK, PROMPT, RAGGED, V
 
 import decgraph
-from decgraph.hf.processors import BatchReading, shaping_of
 from decgraph.hf.prompts import rows_of
 from decgraph.runtime.models.interface import Scores
+from decgraph.runtime.processors import BatchReading, shaping_of
 from decgraph.runtime.request import Request
 from decgraph.runtime.shaping import shaped_probs
 

@@ -233,3 +233,16 @@ def test_statistics_of_a_run() -> None:
     assert stats.tokens_per_call == 4 / 3 and stats.stopped == "limit" and stats.calls == {"drafter": 2, "target": 3}
     assert (stats.unmasked, stats.remasked) == (1, 1)
     assert Stats.of([]) == Stats() and Stats().tokens_per_call == 0 and Stats().acceptance == ()
+
+
+def test_ids_with_a_gap_reach_the_greatest(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer as Library
+    from tokenizers import decoders, models, pre_tokenizers
+
+    letters = {letter: n for n, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    library = Library(models.BPE({**letters, "ab": 300}, [("a", "b")]))
+    library.pre_tokenizer, library.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path)
+    assert tokenizer.size == 301 and len(tokenizer.detokenizer.pieces) == 301
+    assert tokenizer.encode("ab") == (300,) and tokenizer.decode([299, 300]) == "ab"

@@ -213,7 +213,7 @@ def test_texts_and_token_ids(http: httpx.Client, catalogue: Any) -> None:
     [
         ({}, {}),
         ({"temperature": 0.6, "top_p": 0.9}, {"top_p": 0.9}),  # greedy without do_sample
-        ({"do_sample": True}, {"temperature": 1}),
+        ({"do_sample": True}, {"temperature": 1, "top_k": 50}),
         ({"do_sample": True, "temperature": 0.7, "top_k": 5, "top_p": 0.9}, {"temperature": 0.7, "top_k": 5, "top_p": 0.9}),
         ({"repetition_penalty": 1.5}, {"repetition_penalty": 1.5}),
     ],

@@ -126,6 +126,69 @@ def test_threads_go_on_while_a_long_text_is_encoded(catalogue: Catalogue) -> Non
     assert tokens[:14] == tokenizer.encode("def main(): return 5\n" * 2)[:14]
 
 
+def test_others_go_on_while_a_grammar_is_compiled(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that take for ever, so that no thread of theirs is free: a request without a grammar is answered meanwhile."""
+    release, begun = threading.Event(), threading.Semaphore(0)
+
+    def compiling(*_: Any) -> None:
+        begun.release()
+        release.wait(SECONDS)
+
+    monkeypatch.setattr("decgraph.serve.generation.automaton_of", compiling)
+    with served(catalogue) as running:
+        url = f"{running.url}/v1/completions"
+        post = lambda **more: httpx.post(url, json={**GOOD, **more}, timeout=SECONDS)
+        waiting = [threading.Thread(target=post, kwargs={"regex": "a" * n}) for n in (1, 2)]
+        try:
+            for thread in waiting:
+                thread.start()
+                assert begun.acquire(timeout=SECONDS)
+            assert post().status_code == 200
+        finally:
+            release.set()
+            ended("the requests with a grammar", *waiting)
+
+
+CYCLE = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "type": "object", "properties": {"x": {"$ref": "#/$defs/a"}}, "required": ["x"]}
+UNFIT: dict[str, dict[str, Any]] = {
+    "a circle": {"guided_json": CYCLE},
+    "a circle as a format": {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": CYCLE}}},
+    "one below": {"guided_json": {"type": "array", "items": CYCLE, "minItems": 1}},
+    "no value": {"guided_json": {"type": "object", "properties": {"x": {"enum": []}}, "required": ["x"]}},
+    "too long": {"guided_json": {"type": "string", "pattern": "^a{5}$", "maxLength": 2}},
+    "multiples": {"guided_json": {"type": "integer", "multipleOf": 99999999}},
+    "repetitions": {"regex": "((((a{1,100}){1,100}){1,100}){1,100})"},
+    "no character": {"regex": "[a&&b]"},
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_grammar_that_fails_is_the_clients_mistake(server: Any, name: str, stream: bool) -> None:
+    """At once, or where the answer has come to."""
+    body = {**GOOD, "max_tokens": 60, "stream": stream, **UNFIT[name]}
+    answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=SECONDS)
+    if answer.status_code == 200:
+        assert stream
+        error = json.loads(answer.text.split("data: ")[-1])["error"]
+    else:
+        assert answer.status_code == 400, answer.text
+        error = answer.json()["error"]
+    assert error["type"] == "invalid_request_error" and error["param"] and len(error["message"]) < 250, error
+    assert ".dec" not in error["message"] and "request " not in error["message"]
+
+
+def test_long_choices_and_characters_of_several_tokens(server: Any) -> None:
+    """Greedy and drawn, with the algorithms that draft."""
+    choices = ["été", "naïve", "日本", "🙂", *(f"label {n} {'x' * 60}" for n in range(100))]
+    for algorithm in ("speculative", "autoregressive", "prompt_lookup"):
+        body = {**GOOD, "model": f"target:{algorithm}", "max_tokens": 90, "choice": choices, "n": 4, "temperature": 1}
+        answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=SECONDS)
+        assert answer.status_code == 200 and {one["text"] for one in answer.json()["choices"]} <= {*choices}, answer.text
+        only = {**body, "choice": ["日本"], "n": 1}
+        assert httpx.post(f"{server.url}/v1/completions", json=only, timeout=SECONDS).json()["choices"][0]["text"] == "日本"
+
+
 def test_a_body_that_does_not_arrive(catalogue: Catalogue) -> None:
     head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     with served(catalogue, limits=Limits(seconds=1.0)) as running:

@@ -80,7 +80,7 @@ WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
         ({"logit_bias": 3}, "`logit_bias` must be an object"),
         ({"logit_bias": {"x": 1}}, "`logit_bias` maps token ids to amounts, and 'x' is no token id"),
         ({"logit_bias": {"9" * 5000: 1}}, "is no token id"),
-        ({"regex": "(" * 3000}, "nested too deeply"),
+        ({"regex": "(" * 3000}, "the regular expression cannot be read: unclosed group"),
         ({"temprature": 1}, "unrecognised field: temprature (try: did you mean temperature?)"),
         ({"params": {"gama": 3}}, "(try: did you mean gamma?)"),
     ],

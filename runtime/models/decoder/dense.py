@@ -108,7 +108,7 @@ def granite_swa(c: Settings) -> Entry:
 
 @family("hyperclovax")
 def hyperclovax(c: Settings) -> Entry:
-    names = {"attn_out": "layers.{i}.post_norm1", "mlp_out": "layers.{i}.post_norm2"}
+    names = {"attn_out": "layers.{i}.post_norm1", "mlp_out": "layers.{i}.post_norm2"} if c.get("use_post_norm") else {}
     s = llama(c, embed_scale=c.embedding_multiplier, residual=c.residual_multiplier, logit_scale=c.logits_scaling)
     return replace(s, scale=c.get("attention_multiplier", s.head**-0.5)), {**LLAMA, **names}
 

@@ -6,12 +6,13 @@ tests/lib/models/architecture_table.py, by which it is compared with its module.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from decgraph.runtime.models.decoder import dense as dense  # their entries are in `FAMILIES`
 from decgraph.runtime.models.decoder import mixtures as mixtures
 from decgraph.runtime.models.decoder.llama import FAMILIES as FAMILIES
 from decgraph.runtime.models.decoder.llama import Entry
-from decgraph.runtime.models.decoder.settings import Settings
+from decgraph.runtime.models.decoder.settings import Settings, declared
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder, reading_settings
 
 STATES = "recurrent layers keep states"
@@ -35,6 +36,8 @@ WITHOUT = {
     ),
 }  # fmt: skip
 """Families that have no entry, and why: they run as transformers' own modules."""
+UNDECLARED = {"head_norms": ("q", "k"), "router_bias": ("router_bias",)}
+"""By parts of `settings.OPTIONAL` the names of tensors that a model without them has none for."""
 
 
 def shape_of(config: Mapping[str, object]) -> Entry:
@@ -47,7 +50,9 @@ def shape_of(config: Mapping[str, object]) -> Entry:
         raise UnknownToDecoder("setting is_causal = False")
     settings = Settings(config)
     with reading_settings():
-        entry = FAMILIES[kind](settings)
+        shape, names = FAMILIES[kind](settings)
+        has = declared(settings)
     for name in settings.unread():
         raise UnknownToDecoder(f"setting {name} = {config[name]!r}")
-    return entry
+    left = {key for part, keys in UNDECLARED.items() if part not in has for key in keys}
+    return replace(shape, biased=has), {key: name for key, name in names.items() if key not in left}

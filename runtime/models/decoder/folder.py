@@ -19,8 +19,8 @@ from decgraph.runtime.models.decoder.shape import Shape, UnknownToDecoder, readi
 from decgraph.runtime.models.decoder.weights import canonical
 from decgraph.runtime.native.decoder import native
 
-OUTPUTS = ("lm_head", "embed_out", "output_projection")
-"""What families call the output matrix. It stands beside the base model, whose names have a prefix."""
+OUTPUTS = {"gpt_neox": "embed_out", "gpt_neox_japanese": "embed_out", "biogpt": "output_projection"}
+"""What families call the output matrix, the others `lm_head`. It stands beside the base model, whose names have a prefix."""
 UNREAD = re.compile(r"rotary_emb\.inv_freq$|rotary\.inv_freq$|\.attn\.(masked_)?bias$|\.attention\.(masked_)?bias$")
 """Tensors of older files that are computed anew."""
 EXPERTS = {
@@ -102,17 +102,24 @@ def net_of_folder(
     source = source or FolderSource(folder, dtype, device)
     source.begin(names["embed"])
     names = dict(names)
-    output = next((name for name in OUTPUTS if source.take(f"/{name}.weight") is not None), None)
-    if shape.tied:
-        names["out"] = "/"  # the embedding, whatever the file has beside it
-    elif output is None:
-        raise UnknownToDecoder("there is no output matrix")
+    output = OUTPUTS.get(str(config.get("model_type")), "lm_head")
+    own = source.take(f"/{output}.weight") is not None
+    if own and not (shape.tied and _same(source, names["embed"], f"/{output}.weight")):
+        names["out"] = f"/{output}"  # whatever the config says: as transformers has it, numbers of its own are not tied
+    elif shape.tied:
+        names["out"] = "/"
     else:
-        names["out"] = f"/{output}"
+        raise UnknownToDecoder("there is no output matrix")
     with torch.no_grad(), reading_settings():
         weights, products = canonical(shape, names, source)
         check_shapes(shape, weights, products, config)
         return Net(native(TransformerDecoder(shape, weights, products, frequencies(shape, device))), config)
+
+
+def _same(source: FolderSource, *names: str) -> bool:
+    """Whether two tensors are the same numbers."""
+    one, other = map(source.take, names)
+    return one is not None and other is not None and torch.equal(one, other)
 
 
 def check_shapes(

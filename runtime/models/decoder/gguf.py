@@ -78,6 +78,7 @@ def net_of_file(
             pairs="kept" if ARCHITECTURES[file.architecture].neighbours else shape.pairs,
             offset=0.0,  # is in the file's norms already
             tied=bool(config["tie_word_embeddings"]),
+            biased=None,  # the file's tensors say it
         )
         own = {key: name if key in WHOLE else f"blk.{{i}}.{name}" for key, name in NAMES.items()}
         names = {key: own[key] for key in (*theirs, "out") if key in own}

@@ -185,7 +185,10 @@ def of_module(base: PreTrainedModel) -> TransformerDecoder:
             )
         if not kind.__module__.startswith(_OURS):
             raise UnknownToDecoder(f"{kind.__qualname__} is no class of transformers' models")
-    shape, names = shape_of(base.config.get_text_config().to_dict())
+    config = base.config.get_text_config().to_dict()
+    if all(type(p) is nn.Parameter and p.is_floating_point() for p in base.parameters()):
+        config.pop("quantization_config", None)  # of the file that it was read from: it has plain numbers now
+    shape, names = shape_of(config)
     weights, products = canonical(shape, names, ModuleSource(base, owned=not borrows(base)))
     if len({t.device for t in weights.values()}) != 1:
         raise UnknownToDecoder("it lies on several devices")

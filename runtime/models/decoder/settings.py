@@ -11,9 +11,11 @@ from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 DEFAULTS: dict[str, dict[object, str]] = {
     "activation": {"gelu": "falcon"},
     "activation_function": {"gelu_new": "codegen gpt2 gptj", "gelu_pytorch_tanh": "gpt_bigcode", "relu": "opt"},
+    "attention_bias": {True: "glm glm4 gpt_neox gpt_oss jais2 seed_oss"},
     "attention_multiplier": {1.0: "granite granite_swa granitemoe granitemoeshared"},
     "attn_logit_softcapping": {50.0: "gemma2 vaultgemma"},
     "dim_model_base": {256: "minicpm3"},
+    "enable_bias": {True: "opt"},
     "embedding_multiplier": {1.0: "granite granite_swa granitemoe granitemoeshared hyperclovax"},
     "expert_selection_fn": {"softmax": "cohere2_moe"},
     "final_logit_softcapping": {30.0: "gemma2 vaultgemma", 15.0: "nanochat"},
@@ -36,6 +38,7 @@ DEFAULTS: dict[str, dict[object, str]] = {
     "logit_scale": {0.0625: "cohere cohere2 cohere2_moe"},
     "logits_scaling": {1.0: "granite granite_swa granitemoe granitemoeshared hyperclovax"},
     "max_window_layers": {28: "qwen2 qwen2_moe qwen3", 62: "dots1"},
+    "mlp_bias": {True: "jais2"},
     "moe_routed_scaling_factor": {1.0: "laguna"},
     "multi_query": {True: "falcon gpt_bigcode"},
     "n_group": {8: "axk1 deepseek_v3", 1: "dots1 exaone_moe glm4_moe glm4_moe_lite solar_open"},
@@ -58,6 +61,8 @@ DEFAULTS: dict[str, dict[object, str]] = {
     "parallel_attn": {True: "falcon"},
     "partial_rotary_factor": {1.0: "phi3", 0.5: "glm glm4 glm4_moe nemotron persimmon phi", 0.25: "stablelm"},
     "prefix_dense_sliding_window_pattern": {1: "cohere2_moe"},
+    "qk_layernorm": {True: "persimmon"},
+    "qkv_bias": {True: "qwen2_moe"},
     "query_pre_attn_scalar": {256: "gemma2 gemma3_text vaultgemma"},
     "residual_multiplier": {1.0: "granite granite_swa granitemoe granitemoeshared hyperclovax"},
     "rms_norm_eps": {
@@ -106,6 +111,7 @@ DEFAULTS: dict[str, dict[object, str]] = {
     },
     "topk_group": {4: "axk1 deepseek_v3", 1: "dots1 exaone_moe glm4_moe glm4_moe_lite solar_open"},
     "topk_method": {"greedy": "deepseek_v2"},
+    "use_bias": {True: "starcoder2"},
     "use_parallel_residual": {True: "gpt_neox"},
 }
 """By setting, the families of each default; tests/runtime/models/test_families.py compares them with transformers' classes."""
@@ -135,6 +141,62 @@ def defaults(family: str) -> dict[str, object]:
     """The defaults of a family's settings."""
     found = {name: value for name, by in DEFAULTS.items() for value, families in by.items() if family in families.split()}
     return found | ({"rope_parameters": ROPES[family]} if family in ROPES else {})
+
+
+_MLP = "up down shared_up shared_down"
+OPTIONAL: dict[str, dict[str, str]] = {
+    "": {
+        "qkv o up down": "biogpt gpt2 gpt_bigcode persimmon phi",
+        "qkv": "qwen2",
+        "up down": "codegen gpt_neox gptj",
+        "out": "codegen gptj phi",
+        "router experts_up experts_down": "gpt_oss",
+        "norms": "biogpt codegen falcon gpt2 gpt_bigcode gpt_neox gpt_neox_japanese gptj jais2 nemotron opt persimmon phi "
+        "phimoe stablelm starcoder2",
+        "head_norms": "afmoe apertus dots1 exaone4 exaone_moe flex_olmo gemma3_text hunyuan_v1_dense hunyuan_v1_moe hy_v3 "
+        "laguna minimax_m2 nanochat olmo2 olmo3 olmoe qwen3 qwen3_moe",
+        "router_bias": "afmoe axk1 deepseek_v3 dots1 ernie4_5_moe exaone_moe glm4_moe glm4_moe_lite hy_v3 laguna minimax_m2 "
+        "solar_open",
+    },
+    "attention_bias": {
+        "qkv o": "afmoe apertus arcee bitnet cohere cohere2 cohere2_moe diffllama dots1 eurobert flex_olmo gemma gemma2 "
+        "gemma3_text gpt_neox gpt_oss granite granite_swa granitemoe granitemoeshared hunyuan_v1_dense hunyuan_v1_moe hy_v3 "
+        "hyperclovax jais2 laguna llama modernbert nanochat nemotron olmo olmo2 olmo3 olmoe phimoe qwen3 qwen3_moe smollm3 "
+        "vaultgemma",
+        "qkv": "glm glm4 glm4_moe helium seed_oss solar_open",
+        "o q_down kv_down": "axk1 deepseek_v2 deepseek_v3 glm4_moe_lite minicpm3 youtu",
+    },
+    "attention_out_bias": {"o": "seed_oss"},
+    "bias": {"o up down": "internlm3", "qkv o up down": "falcon"},
+    "enable_bias": {"qkv o up down": "opt"},
+    "lm_head_bias": {"out": "phimoe"},
+    "mlp_bias": {
+        _MLP: "arcee deepseek_v2 eurobert granite granite_swa helium hy_v3 hyperclovax jais2 llama minicpm3 modernbert "
+        "nemotron seed_oss smollm3",
+    },
+    "norm_bias": {"norms": "modernbert"},
+    "qk_layernorm": {"head_norms": "persimmon phi stablelm"},
+    "qkv_bias": {"qkv": "internlm3 qwen2_moe"},
+    "use_bias": {"qkv o " + _MLP: "ernie4_5 ernie4_5_moe starcoder2", "out": "ernie4_5_moe"},
+    "use_qk_norm": {"head_norms": "cohere glm4_moe"},
+    "use_qkv_bias": {"qkv": "stablelm"},
+}
+"""What not every family has, by the setting that says so ("": none has to): products with a bias, norms with one, norms of
+queries and keys, a bias of the router's choice. A folder's tensor that is not declared here is not read, as transformers leaves
+it out; test_declared.py compares with transformers' modules."""
+
+
+def declared(c: Settings) -> frozenset[str]:
+    """The parts of `OPTIONAL` that a config's family has with these settings."""
+    family = str(c.get("model_type"))
+    return frozenset(
+        part
+        for setting, parts in OPTIONAL.items()
+        if not setting or c.get(setting)
+        for names, families in parts.items()
+        if family in families.split()
+        for part in names.split()
+    )
 
 
 SILENT = """

@@ -89,7 +89,7 @@ class Shape:
     keys). stretch: queries grow with their positions p, by 1 + stretch[0] log(1 + p // stretch[1]). backward: heads are rotated
     the other way. gate: what becomes of the gate of an attention's outputs. latent: DeepSeek's attention, (rank of keys and
     values, sizes of a head's part that is not rotated, of the rotated one, and of values). tied: the output matrix is the
-    embedding."""
+    embedding. biased: the products that have a bias, and "norms" where they do; None: those for which there is one."""
 
     width: int
     heads: int
@@ -128,3 +128,4 @@ class Shape:
     tied: bool = False
     paired: Literal["", "plain", "normed"] = ""
     bare: bool = False
+    biased: frozenset[str] | None = None

@@ -116,6 +116,17 @@ def canonical(shape: Shape, names: Names, source: TensorSource[Taken]) -> tuple[
         if found is not None:
             weights[to] = found.reals() if isinstance(found, QuantizedBlocks) else found.detach()
 
+    def biased(part: str, name: str) -> bool:
+        """Whether a bias is read: what a config does not declare is left, for `rest`, and what it declares is there."""
+        if shape.biased is not None and part in shape.biased and source.take(name) is None:
+            raise UnknownToDecoder(f"there is no {name}")
+        return shape.biased is None or part in shape.biased
+
+    def norm(to: str, name: str) -> None:
+        vector(to, name + ".weight")
+        if to in weights and biased("norms", name + ".bias"):
+            vector(to + ".b", name + ".bias")
+
     def matrix(to: str, *from_: str, bias: str | None = None) -> bool:
         found = [source.take(f"{name}.weight") for name in from_]
         if all(f is None for f in found):
@@ -123,7 +134,9 @@ def canonical(shape: Shape, names: Names, source: TensorSource[Taken]) -> tuple[
         parts = [f for f in found if f is not None]
         if len(parts) < len(from_):
             raise UnknownToDecoder(f"{to} has no {from_[found.index(None)]}")
-        biases = [source.take(f"{name}.bias") if bias is None else source.take(bias) for name in from_]
+        key = to.rsplit(".", 1)[-1]
+        at = [f"{name}.bias" for name in from_] if bias is None else [bias]
+        biases = [source.take(name) if bias or biased(key, name) else None for name in at]
         if transposed and any(isinstance(p, QuantizedBlocks) for p in parts):
             raise UnknownToDecoder(f"{to} is transposed, and stands in blocks")
         whole = [p.t() for p in parts] if transposed else source.joined(parts)  # type: ignore[union-attr]  # no blocks
@@ -149,8 +162,7 @@ def canonical(shape: Shape, names: Names, source: TensorSource[Taken]) -> tuple[
                 vector(key, names[key])
     for key in ("norm", "embed_norm"):
         if key in names:
-            vector(key, names[key] + ".weight")
-            vector(key + ".b", names[key] + ".bias")
+            norm(key, names[key])
     if "out" in names:
         if not matrix("out", names["out"]):
             products["out"] = products["embed"] if "embed" in products else Product(weights["embed"])
@@ -158,8 +170,7 @@ def canonical(shape: Shape, names: Names, source: TensorSource[Taken]) -> tuple[
         at, here = f"{i}.", {key: name.format(i=i) for key, name in names.items()}
         for key in NORMS:
             if key in here:
-                vector(at + key, here[key] + ".weight")
-                vector(at + key + ".b", here[key] + ".bias")
+                norm(at + key, here[key])
                 _per_head(at + key, here[key], source, weights)
         for key in VECTORS:
             if key in here:
@@ -179,10 +190,12 @@ def canonical(shape: Shape, names: Names, source: TensorSource[Taken]) -> tuple[
             for key in ("router", "shared_gate"):
                 if key in here:
                     vector(at + key, here[key] + ".weight")
-                    vector(at + key + ".b", here[key] + ".bias")
+                    if biased(key, here[key] + ".bias"):
+                        vector(at + key + ".b", here[key] + ".bias")
             for key in ("experts_up", "experts_down"):
                 vector(at + key, here[key])
-                vector(at + key + ".b", here[key] + "_bias")
+                if biased(key, here[key] + "_bias"):
+                    vector(at + key + ".b", here[key] + "_bias")
                 if layer.experts.columns and at + key in weights:
                     weights[at + key] = weights[at + key].transpose(1, 2)
     if shape.offset:

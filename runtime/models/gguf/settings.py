@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import log
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole
@@ -30,7 +31,7 @@ _KEYS = {
 }  # fmt: skip
 """Settings of all architectures, after the architecture's name, and a config's name of each."""
 INSTEAD = "the folder that the file was made from is read by transformers too"
-_SILENT = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout", "attention.causal", "rope.scaling.attn_factor")
+_SILENT = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout")
 """Settings that say nothing that the tensors or the others do not."""
 _CAPS = {"attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping"}
 _WINDOW = {"attention.sliding_window": "sliding_window"}
@@ -108,6 +109,8 @@ def config_of(file: GgufFile) -> dict[str, object]:
     config |= known.more(config)
     if given.pop("attention.value_length", config["head_dim"]) != config["head_dim"]:
         raise DecError(f"{file.path} has values of another size than keys, which is not read from GGUF")
+    if given.pop("attention.causal", True) is not True:
+        raise DecError(f"{file.path} is of a model that is not causal ({name}.attention.causal)", hint=INSTEAD)
     for key in set(given) - set(_SILENT):
         if given[key]:
             raise DecError(f"{file.path} has the setting {name}.{key}, which is not known here", hint=INSTEAD)
@@ -139,7 +142,14 @@ def _rotary(file: GgufFile, config: dict[str, object], given: dict[str, Value]) 
         raise DecError(f"{file.path} has {count!r} for rope.dimension_count, of heads of {head}", hint=INSTEAD)
     if count != head:
         config["partial_rotary_factor"] = count / head
-    kind, factor = given.pop("rope.scaling.type", "none"), given.pop("rope.scaling.factor", None)
+    factor = given.pop("rope.scaling.factor", None)
+    kind = given.pop("rope.scaling.type", "linear" if factor else "none")  # as llama.cpp has it
     original = given.pop("rope.scaling.original_context_length", None)
+    if given.get("rope.scaling.attn_factor") == 1.0:
+        del given["rope.scaling.attn_factor"]
+    own: dict[str, object] = {}
+    if kind == "yarn" and "rope.scaling.attn_factor" in given:  # of another kind it is refused, as what is not known
+        scale = _number(file, "rope.scaling.attn_factor", given.pop("rope.scaling.attn_factor"))
+        own["attention_factor"] = scale * (0.1 * log(max(1.0, _number(file, "rope.scaling.factor", factor or 1.0))) + 1.0)
     if kind != "none":
-        config["rope_scaling"] = {"rope_type": kind, "factor": factor, "original_max_position_embeddings": original}
+        config["rope_scaling"] = {"rope_type": kind, "factor": factor, "original_max_position_embeddings": original} | own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 from decgraph.errors import DecError
@@ -16,16 +17,24 @@ _WORDS = (
 )
 
 
-def _split(digits: str) -> Part:
-    """Words, and so many digits at a time."""
-    words = {"type": "Split", "pattern": {"Regex": _WORDS.format(digits=digits)}, "behavior": "Isolated", "invert": False}
-    return {"type": "Sequence", "pretokenizers": [words, {**_LEVEL, "use_regex": False}]}
+def _splits(*patterns: str) -> Part:
+    """By each pattern in turn, what it matches apart from what it does not."""
+    steps = [{"type": "Split", "pattern": {"Regex": one}, "behavior": "Isolated", "invert": False} for one in patterns]
+    return {"type": "Sequence", "pretokenizers": [*steps, {**_LEVEL, "use_regex": False}]}
 
 
+_DEFAULT = _splits(
+    r"[\p{P}\$\+<=>\^~\|]+",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)",
+    r"\p{N}+",
+    "[0-9][0-9][0-9]",
+)
+"""llama.cpp's, for files that name no way, or "default"."""
 _SINGLE = {"type": "Sequence", "pretokenizers": [_DIGITS, _LEVEL]}
-_LLAMA3, _QWEN = _split("{1,3}"), _split("")
+_LLAMA3, _QWEN = (_splits(_WORDS.format(digits=digits)) for digits in ("{1,3}", ""))  # so many digits at a time
 PRE_TOKENIZERS = {
-    **dict.fromkeys(("", "default", "gpt-2", "phi-2", "olmo", "mpt", "jais"), _LEVEL),
+    **dict.fromkeys(("", "default"), _DEFAULT),
+    **dict.fromkeys(("gpt-2", "phi-2", "olmo", "mpt", "jais"), _LEVEL),
     **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell"), _SINGLE),
     **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "smaug-bpe", "dbrx"), _LLAMA3),
     **dict.fromkeys(("qwen2", "stablelm2", "deepseek-r1-qwen", "hunyuan"), _QWEN),
@@ -121,6 +130,13 @@ def _byte_level(file: GgufFile, tokens: list[str]) -> Part:
     if pre not in PRE_TOKENIZERS:
         known = ", ".join(name for name in PRE_TOKENIZERS if name)
         raise DecError(f"{file.path} splits texts as {pre!r}, which is not known here", hint=f"known: {known}; {_INSTEAD}")
+    if not pre:
+        warnings.warn(
+            f"{file.path} does not say how texts are split (tokenizer.ggml.pre), as files of old converters do not: they are "
+            "split as llama.cpp's default is, which may not be the model's; a newer conversion says it",
+            UserWarning,
+            stacklevel=2,
+        )
     vocabulary = {token: n for n, token in enumerate(tokens)}
     listed = merges if isinstance(merges, list | memoryview) else [merges]
     pairs = [one.split(" ", 1) if isinstance(one, str) else [] for one in listed]

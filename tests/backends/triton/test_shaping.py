@@ -18,7 +18,6 @@ from decgraph.backends.triton.shaping import LaneSettings, RowPlace, covers, nee
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import ConstraintError
 from decgraph.runtime.automaton import Automaton
-from decgraph.runtime.grammars import OfText
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.request import Factor, Request
 from decgraph.runtime.shaping import adjusted, forbidden, raw_probs, shaped_probs
@@ -42,10 +41,8 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 tokens = st.integers(0, V - 1)
 states = st.integers(-1, 2)
 tables = st.lists(st.lists(states, min_size=V, max_size=V), min_size=3, max_size=3)
-kinds: st.SearchStrategy[Any] = st.sampled_from([Automaton, OfText])
 grammars = st.builds(
-    lambda kind, rows, ends: kind(tuple(map(tuple, rows)), frozenset(ends)),
-    kinds,
+    lambda rows, ends: Automaton(tuple(map(tuple, rows)), frozenset(ends)),
     tables,
     st.sets(st.integers(0, 2), min_size=1),
 )

@@ -1,5 +1,6 @@
 """GGUF files as models, against the same files made float32 by the gguf package in modules of transformers."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 import decgraph
 import decgraph.runtime.native.formats
 from decgraph.cli.main import main
+from decgraph.errors import DecError
 from decgraph.runtime.models.hf import load_causal
 from decgraph.runtime.native.products import BlockProduct
 from decgraph.runtime.placement import Placement
@@ -156,3 +158,29 @@ def test_the_commands_take_a_file(file: Path, capsys: pytest.CaptureFixture[str]
     assert "in the form that it has" in " ".join(capsys.readouterr().err.split())
     assert main(["run", "speculative", "-m", str(file), "-p", "def"]) == 1
     assert "no shipped model goes with the `target` that was given" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("scaling", "same"),
+    [
+        ({"type": "yarn", "factor": 4.0, "original_context_length": 64, "attn_factor": 0.5},
+         {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
+          "attention_factor": 0.5 * (0.1 * math.log(4) + 1)}),
+        ({"factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+    ],
+    ids=["a factor of attention", "no type"],
+)  # fmt: skip
+def test_rope_scaling_is_as_llama_cpp_has_it(scaling: dict[str, Any], same: dict[str, Any], tmp_path: Path) -> None:
+    module = written.module_of("llama", tie_word_embeddings=True)
+    settings = {f"rope.scaling.{key}": value for key, value in scaling.items()}
+    path = written.write(tmp_path / "a.gguf", "llama", module, **settings)
+    config = module.config
+    config.rope_parameters = {**config.rope_parameters, **same}
+    agree(path, written.dequantised(path, config))
+
+
+@pytest.mark.parametrize(("key", "value"), [("rope.scaling.attn_factor", 0.5), ("attention.causal", False)])
+def test_what_is_not_done_is_refused_by_name(key: str, value: object, tmp_path: Path) -> None:
+    path = written.write(tmp_path / "a.gguf", "llama", written.module_of("llama"), **{key: value})
+    with pytest.raises(DecError, match=key):
+        load_causal(path)

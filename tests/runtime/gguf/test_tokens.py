@@ -121,4 +121,14 @@ def test_a_file_without_a_tokenizer_takes_ids(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_splits_of_texts_differ() -> None:
-    assert len({json.dumps(split) for split in PRE_TOKENIZERS.values()}) == 4
+    assert len({json.dumps(split) for split in PRE_TOKENIZERS.values()}) == 5
+
+
+def test_a_file_that_does_not_say_how_texts_are_split_is_warned_of(tmp_path: Path) -> None:
+    """Then they are split as llama.cpp's default has it: three digits at a time, signs apart."""
+    module = written.module_of("llama", tie_word_embeddings=True)
+    path = written.write(tmp_path / "a.gguf", "llama", module, vocabulary=lambda out: bytes_of(out, ""))
+    with pytest.warns(UserWarning, match=r"tokenizer\.ggml\.pre"):
+        tokenizer = Tokenizer(path)
+    words = tokenizer.backend.pre_tokenizer.pre_tokenize_str("it's 12345 a+=b")
+    assert [word for word, _ in words] == ["it", "'", "s", "\u0120", "123", "45", "\u0120a", "+=", "b"]

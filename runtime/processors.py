@@ -7,25 +7,36 @@ processors themselves, in their order, on float32 scores and on the row as trans
 The hook comes before the fields, so nothing is reordered.
 
 A processor that keeps state between calls is never put into a hook, because speculation scores many continuations in no
-fixed order (`hf/state.py` detects this for processors that transformers does not have).
+fixed order (`processor_state.py` detects this for processors that transformers does not have).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.hf.prompts import PaddedPrompt
-from decgraph.hf.state import changed, print_of
+from decgraph.runtime.processor_state import changed, print_of
 
 if TYPE_CHECKING:
     import torch
+    from transformers import GenerationConfig
 
 Processor = Any  # a LogitsProcessor, or any callable (input_ids, scores) -> scores
+
+
+@dataclass(frozen=True)
+class PaddedPrompt:
+    """One sequence of the batch: what it is padded with on the left, and its prompt. `pads + prompt` is the row as given."""
+
+    index: int
+    pads: tuple[int, ...]
+    prompt: tuple[int, ...]
 
 
 @dataclass
@@ -369,9 +380,58 @@ def _for_row(p: Processor, reading: BatchReading, row: PaddedPrompt) -> Processo
 
 
 def _with(p: Processor, **attributes: Any) -> Processor:
-    import copy
-
     made = copy.copy(p)
     for name, value in attributes.items():
         setattr(made, name, value)
     return made
+
+
+def listed(config: GenerationConfig, ids: torch.Tensor, eos: Collection[int], width: int = 0) -> list[Processor]:
+    """The processors that transformers' `generate` makes of a configuration for prompts int64[B, T], in its order. width: how
+    many scores the model returns. Raises what transformers raises."""
+    import torch
+    from transformers import GenerationMixin
+
+    config = copy.copy(config)
+    config._eos_token_tensor = torch.tensor(sorted(eos), device=ids.device) if eos else None
+    asker: Any = SimpleNamespace(_merge_criteria_processor_list=lambda own, more: own)
+    asker.config = SimpleNamespace(is_encoder_decoder=False, get_text_config=lambda: SimpleNamespace(vocab_size=width))
+    return list(
+        GenerationMixin._get_logits_processor(asker, config, ids.shape[1], ids, device=str(ids.device), model_kwargs={})
+    )
+
+
+def of_settings(
+    settings: Mapping[str, object],
+    prompt: Sequence[int],
+    *,
+    eos: Collection[int],
+    size: int,
+    width: int,
+    limit: int,
+    place: str,
+) -> Shaping:
+    """The shaping of a prompt's row by generation settings, from the processors that transformers' own `generate` makes of
+    them. size, width: see `BatchReading`. limit: the most new tokens. place: names the settings in errors. Raises DecError for
+    settings that transformers does not take, and for processors that cannot be asked out of order."""
+    import torch
+    import transformers as hf
+
+    ids, width = torch.tensor([list(prompt)]), max(size, width)
+    known = hf.GenerationConfig().to_dict().keys() - {"transformers_version"}
+    try:
+        config = hf.GenerationConfig(**{name: value for name, value in settings.items() if name in known})
+        config.update(**config._get_default_generation_params(), defaults_only=True, allow_custom_entries=True)
+        config.max_length = len(prompt) + limit
+        made = listed(config, ids, eos, width)
+    except Exception as error:  # whatever transformers says of a value that it does not take
+        said = (str(error).strip().splitlines() or [""])[0]
+        raise DecError(
+            f"{place} cannot be used: {type(error).__name__}: {said}", hint="correct them, or take them out"
+        ) from error
+    row = PaddedPrompt(0, (), tuple(prompt))
+    reading = BatchReading(
+        greedy=not config.do_sample, length=len(prompt), copies=1, eos=frozenset(eos), width=width, size=size, device=ids.device
+    )
+    refuse_state(made, reading, row)
+    return shaping_of(made, reading, row)
