@@ -52,7 +52,6 @@ COMMANDS = {
     "run speculative --prompt hi -n 4 --backend torch": True,
     "serve --port 0 --model target": True,
     "trace speculative --prompt hi --show": True,
-    "train medusa --model target --data OUT/mine.dec --steps 1 --out OUT/heads": True,
     "tune speculative --prompts OUT/mine.dec --seconds 1 --out OUT/p.toml": True,
     "zoo list": False,
 }
