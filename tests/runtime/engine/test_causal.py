@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -158,6 +159,23 @@ def test_sequences_leave_holes_that_are_closed(of: Any, engine: Any) -> None:
     before = engine.counted.computed
     check(of, calls, engine.compute(calls))
     assert engine.counted.computed - before == 4
+
+
+def test_what_a_sequence_drafted_moves_with_it_into_a_hole(of: Any, engine: Any) -> None:
+    """Also where a sequence that came late has the lowest place: nothing is moved onto rows that are still to be moved."""
+    tree: tuple[list[int], list[int], list[int]] = ([1, 2, 3, 4], [-1, 0, 0, 2], [0, 1, 2, 3])
+    calls = [ForwardCall(n, [n + 1] * (n + 3), (), *tree, [0, 1, 2, 3]) for n in range(5)]
+    check(of, calls, engine.compute(calls))
+    engine.close(0)
+    late = ForwardCall("late", [7, 8, 9, 9], (), *tree, [0, 1, 2, 3])
+    check(of, [late], engine.compute([late]))
+    engine.close(1)
+    left, before = [*calls[2:], late], engine.counted.computed
+    further = [
+        replace(c, tokens=[*tree[0], 5], parents=[*tree[1], 1], uids=[*tree[2], 4], rows=[0, 1, 2, 3, 4]) for c in left
+    ]
+    check(of, further, engine.compute(further))
+    assert engine.counted.computed - before == len(left)
 
 
 def test_rows_past_the_vocabulary_are_cut(of: Any) -> None:

@@ -215,6 +215,16 @@ def test_eagle_reads_the_targets_features_and_then_its_own(form: str, eagle: HFF
         engine.close(n)
 
 
+def test_eagle_asked_for_the_same_nodes_with_and_without_the_feature_of_the_end(eagle: HFFeatures) -> None:
+    """What the head computed below its own guess of that feature is none of what it computes below the target's."""
+    engine, context = engine_of(eagle), [3, 4, 5, 6]
+    for length in (3, 4, 4, 3):
+        calls = [
+            ForwardCall(0, context, (), [7, 8], [-1, 0], [0, 1], [-1, 0, 1], given=Remembered(eagle.target, context, length))
+        ]
+        check(eagle, calls, engine.compute(calls), given=eagle.target.memory(tuple(context[:length])))
+
+
 def test_eagle_asked_for_what_is_unusual(eagle: HFFeatures) -> None:
     engine = engine_of(eagle)
     check(eagle, calls := [ForwardCall(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1])], engine.compute(calls))
