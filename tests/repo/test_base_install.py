@@ -132,7 +132,7 @@ MORE = {
     "serve --port 0": "models,serve",
     "map OUT/mine.dec -a speculative -o OUT/rows.jsonl --ray": "models,ray",
     "bench speculative --quick --plot OUT/plots": "models,plots",
-    "run speculative --prompt hi --json-schema OUT/mine.dec": "models,grammars",
+    "run speculative --prompt hi --json-schema OUT/mine.dec": "models",
     "zoo fetch smollm2": "models,gguf",
     "lsp": "editor",
 }
