@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from decgraph.runtime.json_lines import unbroken
 from decgraph.runtime.logprobs import Logprobs
 from decgraph.runtime.result import Result
-from decgraph.runtime.text import Tokenizer
 from decgraph.serve.generation import Generation
 from decgraph.serve.texts import GrowingText, TextPiece
 from decgraph.serve.tools import AnswerPart, Reader, content_of
@@ -267,7 +266,8 @@ class AnswerWriter:
         new = sum(a.counted if sent else len(a.tokens) for a in answers)
         read = self.generation.prompt_tokens
         firsts = range(0, len(answers), self.generation.n)
-        thoughts = sum(_tokens(a.reasoning, a) for a in answers if a.result is not None)
+        length = self.generation.session.tokenizer.encode_part  # type: ignore[union-attr]  # read_request refuses sessions without
+        thoughts = sum(len(length(a.reasoning)) for a in answers if a.result is not None and a.reasoning)
         reused = sum(max(a.job.reused for a in answers[first : first + self.generation.n]) for first in firsts)
         return {
             "prompt_tokens": read,
@@ -323,12 +323,6 @@ class AnswerWriter:
 def _call(part: AnswerPart) -> dict[str, Any]:
     """A call as OpenAI's clients read it."""
     return {"id": f"call_{part.id}", "type": "function", "function": {"name": part.name, "arguments": part.text}}
-
-
-def _tokens(text: str, answer: Answer) -> int:
-    """How many tokens a part of an answer has."""
-    tokenizer = answer.job.session.tokenizer
-    return len(tokenizer.encode_part(text)) if text and isinstance(tokenizer, Tokenizer) else 0
 
 
 def event(data: dict[str, Any] | str) -> bytes:
