@@ -48,6 +48,7 @@ _SMALL: dict[str, int] = {
     "max_window_layers": 8,
 }  # fmt: skip
 """Sizes of a small model by their names; what a config has at less, or does not have, stays."""
+_MOST = 10**7  # weights of a small copy, which is drawn in a tenth of a second
 _WINDOWS = re.compile(r"window(_size)?$|chunk_size$|local_attention$|attention_span$|block_size$|index_topk$")
 """Names of settings that say how many tokens a layer looks back, or reads at a time."""
 _FORGOTTEN = ("dtype", "torch_dtype", "auto_map", "architectures", "_name_or_path", "transformers_version", "use_cache")
@@ -149,8 +150,9 @@ def small_copy(base: PreTrainedModel) -> PreTrainedModel:
     text = base.config.get_text_config()
     own = (m for m in base.modules() if isinstance(m, transformers.PreTrainedModel) and m.config is text)
     kind, made = type(next(own, base)), copy.deepcopy(text)
-    for name, value in small(text.to_dict()).items():
-        if value is not None and type(value) in (int, list) and getattr(made, name, value) != value:
+    before = text.to_dict()
+    for name, value in small(before).items():
+        if type(value) in (int, list) and before[name] != value:
             setattr(made, name, value)
     for name in _TOKENS:
         setattr(made, name, None if getattr(made, name, None) is None else 0)
@@ -158,6 +160,9 @@ def small_copy(base: PreTrainedModel) -> PreTrainedModel:
         made._attn_implementation_internal = "eager"
     with quiet(), torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad():
         torch.manual_seed(0)
+        with torch.device("meta"):
+            if sum(weight.numel() for weight in kind(made).parameters()) > _MOST:
+                raise ValueError("parts of it have sizes of their own")
         copied = cast("PreTrainedModel", kind(made)).float().eval().requires_grad_(False)
         for weight in copied.parameters():
             if weight.dim() > 1:
