@@ -135,7 +135,7 @@ def test_others_go_on_while_a_grammar_is_compiled(catalogue: Catalogue, monkeypa
     with served(catalogue) as running:
         url = f"{running.url}/v1/completions"
         post = lambda **more: httpx.post(url, json={**GOOD, **more}, timeout=SECONDS)
-        waiting = [threading.Thread(target=post, kwargs={"regex": "a" * n}) for n in (1, 2)]
+        waiting = [threading.Thread(target=post, kwargs={"regex": "a" * n}, daemon=True) for n in (1, 2)]
         try:
             for thread in waiting:
                 thread.start()
