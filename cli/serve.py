@@ -54,6 +54,7 @@ def command(
     prefill: Annotated[int, option("--prefill", min=0, help="Prompt tokens between other forwards; 0: whole.")] = 256,
     keep: Annotated[int, option("--keep", min=0, help="MiB of keys and values kept for later prompts.")] = 1024,
     patience: Annotated[float, option("--patience", min=0, help="Seconds to end running requests after SIGTERM.")] = 30.0,
+    strict_fields: Annotated[bool, option("--strict-fields", help="Refuse unknown fields instead of ignoring them.")] = False,
     backend: options.Backend = None,
     quiet: Annotated[bool, option("--quiet", "-q", help="The address alone.")] = False,
     json: Annotated[bool, option("--json", help="Print where it listens as JSON.")] = False,
@@ -119,7 +120,8 @@ def command(
             dtype=placed.dtype,
             generation=generation_config,
         )
-        limits = Limits(tokens=max_tokens, context=max_context, answers=max_concurrent + max_queue, body=max_body)
+        most = max_concurrent + max_queue
+        limits = Limits(tokens=max_tokens, context=max_context, answers=most, body=max_body, strict=strict_fields)
         service = Service(
             catalogue, limits=limits, width=max_concurrent, queue=max_queue, chunk=prefill or None, kept=keep << 20
         )

@@ -11,7 +11,7 @@ GROUPS = {
     "Run": ("list", "run", "repl", "map", "trace"),
     "Measure": ("bench", "tune", "profile", "compile"),
     "Serve and export": ("serve", "export"),
-    "Models": ("zoo", "train", "convert"),
+    "Models": ("zoo", "convert"),
 }
 FIRST_LINE = re.compile(r'"""decgraph (?P<verb>\w+): (?P<help>.*?)(?:""")?\s*$')
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -13,8 +13,9 @@ from decgraph import zoo
 from decgraph.errors import DecError
 from decgraph.hf import modules, settings
 from decgraph.hf.criteria import Criterion, RowCriterion, Stops, stops_of
-from decgraph.hf.prompts import assembled, check_embeddings, check_model_arguments, rows_of
-from decgraph.hf.scores import logits_of, scores_of
+from decgraph.hf.prompts import assembled, check_embeddings, check_holes, check_model_arguments, rows_of
+from decgraph.hf.scores import cache_of, logits_of, scores_of
+from decgraph.ir.memo import memo_of
 from decgraph.passes.plan import Plan
 from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamValue, TokenizerLike
 from decgraph.runtime.binding import text_side
@@ -160,8 +161,6 @@ class CustomGenerate:
             raise DecError(f"batch is {batch}; it must be at least 1")
         self.batch, self.plan, self.reuse_prefix = batch, plan, reuse_prefix
         self.last: list[Result] = []
-        self._session: tuple[weakref.ref[PreTrainedModel], int, Session] | None = None
-        """Of the latest module: its reference, its vocabulary's size, and the session."""
 
     def __repr__(self) -> str:
         return f"<decgraph.hf {self.algorithm!r} on {self.backend or 'the backend of its models'}>"
@@ -180,7 +179,7 @@ class CustomGenerate:
     ) -> Tensor | GenerateDecoderOnlyOutput:
         """Decode a batch: what `generate` calls once its inputs, processors and criteria are prepared.
 
-        input_ids: int64[B, T], padded on the left where `attention_mask` [B, T] is 0. Returns int64[B, T + n], prompt
+        input_ids: int64[B, T], without the tokens where `attention_mask` [B, T] is 0. Returns int64[B, T + n], prompt
         included and filled up with the pad token, or a GenerateDecoderOnlyOutput with `sequences` where the
         configuration asks for a dict. `seed` can also be given to generate: `model.generate(..., seed=1)`.
 
@@ -200,7 +199,9 @@ class CustomGenerate:
                 raise DecError("there is no generation_config", hint="model.generate(..., custom_generate=decgraph.hf(...))")
             settings.refuse(generation_config, model)
             check_embeddings(model, input_ids, model_kwargs.pop("inputs_embeds", None))
-            rows = rows_of(input_ids, model_kwargs.pop("attention_mask", None))
+            mask = model_kwargs.pop("attention_mask", None)
+            rows = rows_of(input_ids, mask)
+            check_holes(model, rows, logits_processor)
             check_model_arguments(model_kwargs, rows)
             if streamer is not None and len(rows) > 1:
                 raise DecError(f"a streamer shows one sequence, this call has {len(rows)}", hint="give it one prompt")
@@ -224,7 +225,10 @@ class CustomGenerate:
         if getattr(generation_config, "return_dict_in_generate", False):
             from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-            more = {}
+            more: dict[str, Any] = {}
+            if getattr(generation_config, "use_cache", True):
+                with modules.evaluating([model]):
+                    more["past_key_values"] = cache_of(model, sequences, mask)
             if _asks(generation_config, "output_scores", "output_logits"):
                 with modules.evaluating([model]):
                     logits = logits_of(model, rows, new)
@@ -332,7 +336,10 @@ class CustomGenerate:
         """The session of a module, which itself makes its models again when the module has changed (`Session.run`)."""
         width = width_of(model)
         with making:
-            if self._session is None or self._session[0]() is not model or self._session[1] != width:
+            # The model keeps the session, which refers to it: so both go when nobody else has the model.
+            kept: MutableMapping[CustomGenerate, tuple[int, Session]]
+            kept = memo_of(model).once("sessions", weakref.WeakKeyDictionary)
+            if self not in kept or kept[self][0] != width:
                 text = text_side(self.tokenizer) or tokenizer_of(home_of(model)) if self.algorithm.module.externs else None
                 session = self.algorithm.session(
                     self.binder(model),
@@ -342,8 +349,8 @@ class CustomGenerate:
                     plan=self.plan,
                     **self.params,
                 )
-                self._session = weakref.ref(model), width, session
-            return self._session[2]
+                kept[self] = width, session
+            return kept[self][1]
 
 
 def _run(

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
 
 def rows_of(input_ids: Tensor, attention_mask: Tensor | None) -> list[PaddedPrompt]:
-    """The rows of int64[B, T] token ids, split where the mask [B, T] (None: all ones) becomes one.
+    """The rows of int64[B, T] token ids, divided by the mask [B, T] (None: all ones).
 
-    Raises DecError for ids or a mask of another shape, for padding on the right or in the middle, for an empty row and for no
-    row.
+    Raises DecError for ids or a mask of another shape, for a row whose last token is masked, for an empty row and for no row.
     """
     if input_ids.dim() != 2 or input_ids.is_floating_point():
         raise DecError(
@@ -26,19 +25,43 @@ def rows_of(input_ids: Tensor, attention_mask: Tensor | None) -> list[PaddedProm
         )
     if not len(input_ids):
         raise DecError("the batch is empty", hint="give input_ids of one prompt at least")
+    if attention_mask is not None and tuple(attention_mask.shape) != tuple(input_ids.shape):
+        raise DecError(f"attention_mask is {list(attention_mask.shape)}, but input_ids {list(input_ids.shape)}")
     ids = input_ids.tolist()
-    if attention_mask is None:
-        firsts = [0] * len(ids)
-    else:
-        if tuple(attention_mask.shape) != tuple(input_ids.shape):
-            raise DecError(f"attention_mask is {list(attention_mask.shape)}, but input_ids {list(input_ids.shape)}")
-        firsts = [_first(mask, row) for row, mask in enumerate(attention_mask.bool().tolist())]
-    for row, first in enumerate(firsts):
-        if first >= len(ids[row]):
-            raise DecError(f"row {row} of the batch has no token", hint="a prompt needs one at least")
-    return [
-        PaddedPrompt(i, tuple(row[:first]), tuple(row[first:])) for i, (row, first) in enumerate(zip(ids, firsts, strict=True))
-    ]
+    masks = [[True] * len(row) for row in ids] if attention_mask is None else attention_mask.bool().tolist()
+    return [_row(n, row, mask) for n, (row, mask) in enumerate(zip(ids, masks, strict=True))]
+
+
+def _row(index: int, ids: Sequence[int], mask: Sequence[bool]) -> PaddedPrompt:
+    if True not in mask:
+        raise DecError(f"row {index} of the batch has no token", hint="a prompt needs one at least")
+    if not mask[-1]:
+        raise DecError(
+            f"row {index} of the batch is padded on the right: its next token would be read off one that is masked",
+            hint="pad on the left: tokenizer.padding_side = 'left'",
+        )
+    pads, prompt = (tuple(t for t, seen in zip(ids, mask, strict=True) if seen is which) for which in (False, True))
+    return PaddedPrompt(index, pads, prompt, tuple(place for place, seen in enumerate(mask) if seen))
+
+
+def check_holes(model: PreTrainedModel, rows: Sequence[PaddedPrompt], processors: Sequence[object] | None) -> None:
+    """Raises DecError for tokens that are masked between others where they still count for something: windows of attention
+    count them, recurrent layers and logits processors read them. Elsewhere such a prompt is the one without them."""
+    from decgraph.runtime.models.decoder.compared import windows
+    from decgraph.runtime.models.decoder.states import is_recurrent
+
+    row = next((row for row in rows if row.holes), None)
+    if row is None:
+        return
+    counted = (
+        "windows" if windows(model.config.get_text_config().to_dict()) else "recurrent layers" if is_recurrent(model) else ""
+    )
+    if counted or processors:
+        why = f"and the model has {counted}, which count them" if counted else "and logits processors read them"
+        raise DecError(
+            f"row {row.index} of the batch is padded in the middle, {why}",
+            hint="leave the masked tokens out, or pad on the left: tokenizer.padding_side = 'left'",
+        )
 
 
 def check_embeddings(model: PreTrainedModel, input_ids: Tensor, embeddings: Tensor | None) -> None:
@@ -57,15 +80,6 @@ def check_embeddings(model: PreTrainedModel, input_ids: Tensor, embeddings: Tens
             "inputs_embeds are not the embeddings of input_ids, and decgraph decodes from tokens: the rest would be lost",
             hint="leave inputs_embeds out, or use generate without custom_generate",
         )
-
-
-def _first(mask: Sequence[bool], row: int) -> int:
-    """Where a row begins."""
-    first = mask.index(True) if True in mask else len(mask)
-    if not all(mask[first:]):
-        where = "on the right" if True not in mask[mask.index(False, first) :] else "in the middle"
-        raise DecError(f"row {row} of the batch is padded {where}", hint="pad on the left: tokenizer.padding_side = 'left'")
-    return first
 
 
 def check_model_arguments(given: Mapping[str, Any], rows: Sequence[PaddedPrompt]) -> None:
@@ -110,7 +124,7 @@ def _check_positions(positions: Tensor, rows: Sequence[PaddedPrompt]) -> None:
     planes = positions.tolist() if positions.dim() == 3 else [positions.tolist()]  # Qwen-VL: text, time, height, width
     for row, given in ((row, plane) for row in rows for plane in planes):
         here = given[row.index if len(given) > 1 else 0]
-        if here[len(row.pads) :] != list(range(len(row.prompt))):
+        if [here[place] for place in row.places] != list(range(len(row.prompt))):
             raise DecError("position_ids do not count each prompt from 0", hint="leave position_ids out")
 
 

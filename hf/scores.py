@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,22 @@ def logits_of(model: PreTrainedModel, rows: Sequence[PaddedPrompt], new: Sequenc
                 logits = model(input_ids=path, use_cache=False, logits_to_keep=len(tokens)).logits[0]
                 made[: len(tokens), row.index] = logits[-len(tokens) :].float()
     return tuple(made)
+
+
+def cache_of(model: PreTrainedModel, sequences: Tensor, mask: Tensor | None) -> object:
+    """transformers' cache of all tokens but the last of each sequence int64[B, T + n], from which a caller goes on as after its
+    own `generate`: one more forward. mask: of the prompts, [B, T]. None for a model that returns none."""
+    import torch
+
+    read = sequences[:, :-1]
+    seen = torch.ones_like(read)
+    if mask is not None:
+        seen[:, : mask.shape[1]] = mask[:, : read.shape[1]]
+    given = {"attention_mask": seen, "position_ids": (seen.cumsum(-1) - 1).clamp_min(0), "logits_to_keep": 1}
+    known = inspect.signature(type(model).forward).parameters
+    with torch.no_grad():
+        out = model(input_ids=read, use_cache=True, **{name: value for name, value in given.items() if name in known})
+    return getattr(out, "past_key_values", None)
 
 
 def scores_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeGuard
@@ -12,6 +13,9 @@ from decgraph.runtime.models.gguf.tokens import templates_of
 from decgraph.runtime.text import Tokenizer, whole
 
 Messages = Sequence[Mapping[str, object]]
+
+_READING = threading.Lock()
+"""transformers cannot be imported by two threads at once."""
 
 
 class TemplateTokenizer(Protocol):
@@ -87,8 +91,9 @@ def _templates(tokenizer: object) -> TemplateTokenizer:
         raise DecError("messages need a tokenizer with a chat template, and these models have none", hint="tokenizer=FOLDER")
     source = tokenizer
     if isinstance(tokenizer, Tokenizer):
-        if tokenizer.source is None:
-            tokenizer.source = _read(tokenizer.path)
+        with _READING:
+            if tokenizer.source is None:
+                tokenizer.source = _read(tokenizer.path)
         source = tokenizer.source
     if not _has_template(source):
         raise DecError(

@@ -196,7 +196,7 @@ def _vocabulary(detokenizer: Detokenizer, size: int) -> LLTokenizer:
     """The tokens as llguidance reads them; the last one is an end of its own, for vocabularies that have none."""
     import llguidance as ll
 
-    class Tokens:
+    class PieceList:
         def __init__(self) -> None:
             known = [*detokenizer.pieces[:size], *[b""] * (size - len(detokenizer.pieces))]
             self.tokens = [p or b"\xff[%d]" % t for t, p in enumerate(known)] + [b"\xff[end]"]
@@ -206,7 +206,7 @@ def _vocabulary(detokenizer: Detokenizer, size: int) -> LLTokenizer:
         def __call__(self, text: bytes | str) -> list[int]:
             return []  # no text is forced, so none is tokenized
 
-    return ll.LLTokenizer(ll.TokenizerWrapper(Tokens()), n_vocab=size + 1)
+    return ll.LLTokenizer(ll.TokenizerWrapper(PieceList()), n_vocab=size + 1)
 
 
 def matcher(grammar: Grammar, detokenizer: Detokenizer, size: int) -> LLMatcher:

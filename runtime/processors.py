@@ -32,11 +32,18 @@ Processor = Any  # a LogitsProcessor, or any callable (input_ids, scores) -> sco
 
 @dataclass(frozen=True)
 class PaddedPrompt:
-    """One sequence of the batch: what it is padded with on the left, and its prompt. `pads + prompt` is the row as given."""
+    """One sequence of the batch: the tokens that are masked, its prompt, and the places of the prompt's tokens. `pads + prompt`
+    is the row as given, but where tokens between those of the prompt are masked (`holes`)."""
 
     index: int
     pads: tuple[int, ...]
     prompt: tuple[int, ...]
+    places: tuple[int, ...] = ()
+
+    @property
+    def holes(self) -> bool:
+        """Whether tokens between those of the prompt are masked."""
+        return bool(self.places) and self.places[-1] - self.places[0] >= len(self.places)
 
 
 @dataclass

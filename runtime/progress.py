@@ -74,7 +74,7 @@ def _lines(name: str) -> Iterator[Told]:
 
 
 def line(name: str, what: str, done: float, of: float, seconds: float) -> str:
-    """How far it is, in a line: `train: step 40, 33% after 20 s, about 40 s left`. Of less than a fiftieth nothing is
+    """How far it is, in a line: `tune: step 40, 33% after 20 s, about 40 s left`. Of less than a fiftieth nothing is
     told. seconds: since it began."""
     head = f"{name.rstrip(':')}: {what}".rstrip(": ")
     if not of or done / of < 0.02:

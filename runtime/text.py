@@ -40,6 +40,10 @@ class Detokenizer:
     pieces: tuple[bytes, ...]
     special: Mapping[int, str] = field(default_factory=dict)
 
+    def data(self, token: int) -> bytes:
+        """What a token adds."""
+        return bytes(self.pieces[token]) if token < len(self.pieces) else b""
+
     def start(self) -> Pending:
         """The state before any token."""
         return b""

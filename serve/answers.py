@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 from decgraph.runtime.json_lines import unbroken
 from decgraph.runtime.logprobs import Logprobs
 from decgraph.runtime.result import Result
-from decgraph.runtime.text import Tokenizer
 from decgraph.serve.generation import Generation
 from decgraph.serve.texts import GrowingText, TextPiece
 from decgraph.serve.tools import AnswerPart, Reader, content_of
-from decgraph.serve.worker import Job, Told
+from decgraph.serve.worker import CANCELLED, Job, Told
 from decgraph.version import __version__
 
-FINISHED = {"limit": "length", "context": "length"}
-"""`finish_reason` by why a run ended; "stop" for all other reasons."""
+FINISHED = {"limit": "length", "context": "length", CANCELLED: CANCELLED, "error": "error"}
+"""`finish_reason` by why a run ended; "stop" for all other reasons. No client reads the last two, but the log has them."""
 
 
 class PartGrowth(NamedTuple):
@@ -54,11 +53,16 @@ class Answer:
             )
         self.parts = self.reader.parts if self.reader is not None else [AnswerPart("content", "")]
         self.result: Result | None = None
+        self.begun = False  # whether a stream has its first event
+        self.written: list[int] = []  # the tokens that its text so far is made of
+        self.counted = 0  # how many of them are in the events of a stream
         self._shown: list[int] = []  # how much of each part
 
     def grow(self, told: Told) -> list[PartGrowth]:
         """News: what may be shown now. Log-probabilities are read when a run has ended, so with them an answer is one piece."""
-        text = "" if self.generation.shown.scored else self.text.feed(told.tokens)
+        new = () if self.generation.shown.scored else told.tokens
+        self.written += new
+        text = self.text.feed(new)
         if told.result is not None:
             self.result = told.result
             text += self.text.finish()
@@ -156,11 +160,14 @@ class AnswerWriter:
         choices = [{**self._whole_choice(answer), **self._more(answer)} for answer in answers]
         body = {**self._head(self.kind), "choices": choices, "usage": self.usage(answers)}
         if self.generation.chat:  # where vLLM has them
-            body |= {name: choices[0].pop(name) for name in ("prompt_logprobs", "prompt_token_ids") if name in choices[0]}
+            for name in ("prompt_logprobs", "prompt_token_ids"):
+                body[name] = [choice.pop(name) for choice in choices][0]
         return {**body, "decgraph": [told(a) for a in answers]}
 
     def _whole_choice(self, answer: Answer) -> dict[str, Any]:
         made: dict[str, Any] = {"index": answer.place, "logprobs": self.logprobs(answer), "finish_reason": answer.finish_reason}
+        ids = (list(answer.job.request.prompt), list(answer.tokens)) if self.shown.ids else (None, None)
+        made |= zip(("prompt_token_ids", "token_ids"), ids, strict=True)
         if self.generation.chat:
             content = None if answer.calls and not answer.content else answer.content
             more: dict[str, Any] = {"reasoning_content": answer.reasoning} if answer.reasoning else {}
@@ -171,12 +178,10 @@ class AnswerWriter:
 
     def _more(self, answer: Answer) -> dict[str, Any]:
         """The fields that vLLM's server adds to an answer on request."""
-        made: dict[str, Any] = {"stop_reason": answer.stop_reason}
+        made: dict[str, Any] = {"stop_reason": answer.stop_reason, "prompt_logprobs": None}
         if self.shown.prompt:
             assert answer.result is not None and answer.result.prompt_logprobs is not None
             made["prompt_logprobs"] = [None, *self._ranked(answer, answer.result.prompt_logprobs)]
-        if self.shown.ids:
-            made |= {"prompt_token_ids": list(answer.job.request.prompt), "token_ids": list(answer.tokens)}
         return made
 
     def _ranked(self, answer: Answer, known: Logprobs) -> list[dict[str, Any]]:
@@ -195,7 +200,8 @@ class AnswerWriter:
     def _chunk(self, answers: Sequence[Answer], *choices: dict[str, Any], usage: bool = False, **more: Any) -> bytes:
         """An event with choices."""
         head = self._head("chat.completion.chunk" if self.generation.chat else "text_completion")
-        told = {"usage": self.usage(answers) if usage or self.shown.always else None} if self.shown.usage else {}
+        known = self.usage(answers, sent=not usage) if usage or self.shown.always else None
+        told = {"usage": known} if self.shown.usage else {}
         return event({**head, "choices": list(choices), **told, **more})
 
     def _choice(self, answer: Answer, text: str | None = None, **delta: Any) -> dict[str, Any]:
@@ -205,30 +211,45 @@ class AnswerWriter:
         return {**made, "text": text or ""}
 
     def opening(self, answers: Sequence[Answer]) -> Iterator[bytes]:
-        """The events before any new token: roles, and the prompts where they are to be repeated."""
-        for answer in answers:
-            if self.generation.chat:
-                yield self._chunk(answers, self._choice(answer, "", role="assistant"))
-            elif answer.echo and not self.shown.logprobs:
-                yield self._chunk(answers, self._choice(answer, answer.echo))
+        """The events before any news. A chat has none: whoever measures takes the first event that has a choice for the first
+        token, as vLLM and llama.cpp send the role with it."""
+        yield from ()
 
     def grown(self, answers: Sequence[Answer], answer: Answer, news: Sequence[PartGrowth]) -> Iterator[bytes]:
         """The events of an answer that grew, or ended."""
+        if not answer.begun:
+            answer.begun = True
+            ids: Any = {"prompt_token_ids": list(answer.job.request.prompt)} if self.shown.ids else {}
+            echo = "" if self.shown.logprobs else answer.echo
+            if self.generation.chat:
+                yield self._chunk(answers, self._choice(answer, "", role="assistant"), **ids)
+            elif ids or echo:
+                yield self._chunk(answers, {**self._choice(answer, echo), **ids})
+        choices = self._grown(answer, news)
+        if choices and self.shown.ids:
+            choices[0]["token_ids"] = answer.written[answer.counted :]
+        answer.counted = len(answer.written) if choices else answer.counted
+        for choice in choices:
+            yield self._chunk(answers, choice)
+
+    def _grown(self, answer: Answer, news: Sequence[PartGrowth]) -> list[dict[str, Any]]:
+        """The choices of these events."""
         logprobs = self.logprobs(answer)
         text = "".join(one.text for one in news if one.part.kind == "content")
         text = answer.echo + text if self.shown.logprobs else text
+        choices = []
         if thoughts := "".join(one.text for one in news if one.part.kind == "reasoning"):
-            yield self._chunk(answers, self._choice(answer, reasoning_content=thoughts))
+            choices.append(self._choice(answer, reasoning_content=thoughts))
         if text or logprobs is not None:
-            yield self._chunk(answers, {**self._choice(answer, text), "logprobs": logprobs})
+            choices.append({**self._choice(answer, text), "logprobs": logprobs})
         for one in news:
             if one.part.kind == "call":
                 call = _call(one.part) if one.first else {"function": {"arguments": one.text}}
                 index = sum(part.kind == "call" for part in answer.parts[: one.number])
-                yield self._chunk(answers, self._choice(answer, tool_calls=[{"index": index, **call}]))
+                choices.append(self._choice(answer, tool_calls=[{"index": index, **call}]))
         if answer.result is not None:
-            last = {**self._choice(answer), "finish_reason": answer.finish_reason, **self._more(answer)}
-            yield self._chunk(answers, last)
+            choices.append({**self._choice(answer), "finish_reason": answer.finish_reason, **self._more(answer)})
+        return choices
 
     def closing(self, answers: Sequence[Answer]) -> Iterator[bytes]:
         """The events after the last token: the numbers of tokens if requested, and the end."""
@@ -240,12 +261,13 @@ class AnswerWriter:
         """The event of an error."""
         return event(body)
 
-    def usage(self, answers: Sequence[Answer]) -> dict[str, Any]:
-        """How many tokens were read and written."""
-        new = sum(len(a.tokens) if a.result is not None else a.job.sent for a in answers)
+    def usage(self, answers: Sequence[Answer], *, sent: bool = False) -> dict[str, Any]:
+        """How many tokens were read and written; of a stream, those that were sent."""
+        new = sum(a.counted if sent else len(a.tokens) for a in answers)
         read = self.generation.prompt_tokens
         firsts = range(0, len(answers), self.generation.n)
-        thoughts = sum(_tokens(a.reasoning, a) for a in answers if a.result is not None)
+        length = self.generation.session.tokenizer.encode_part  # type: ignore[union-attr]  # read_request refuses sessions without
+        thoughts = sum(len(length(a.reasoning)) for a in answers if a.result is not None and a.reasoning)
         reused = sum(max(a.job.reused for a in answers[first : first + self.generation.n]) for first in firsts)
         return {
             "prompt_tokens": read,
@@ -269,29 +291,29 @@ class AnswerWriter:
         if self.shown.echo:
             before = answer.of_prompt()
             rows, offsets = [*before, *rows], [*(piece.at for piece, _, _ in before), *offsets]
-        best_of = lambda best: None if best is None else {self._spelled(answer, t): _finite(v) for t, v in best.items()}
+
+        def best_of(token: int, value: float | None, best: dict[int, float] | None) -> dict[str, float] | None:
+            known = {} if value is None or best is None else {**best, token: value}  # with the one that is there
+            return {self._spelled(answer, t): _finite(v) for t, v in known.items()} or None
+
         return {
             "tokens": [self._spelled(answer, piece.token) for piece, _, _ in rows],
             "token_logprobs": [None if value is None else _finite(value) for _, value, _ in rows],
-            "top_logprobs": [best_of(best) for _, _, best in rows] if self.shown.top else None,
+            "top_logprobs": [best_of(piece.token, value, best) for piece, value, best in rows],
             "text_offset": offsets,
         }
 
     def _entry(self, answer: Answer, piece: TextPiece, value: float | None, best: dict[int, float] | None) -> dict[str, Any]:
         def entry(token: int, value: float) -> dict[str, Any]:
-            data = self._bytes(answer, token)
+            data = answer.text.detokenizer.data(token)
             return {"token": data.decode("utf-8", "replace"), "logprob": _finite(value), "bytes": list(data)}
 
         assert value is not None and best is not None
         return {**entry(piece.token, value), "top_logprobs": [entry(t, v) for t, v in best.items()]}
 
-    def _bytes(self, answer: Answer, token: int) -> bytes:
-        pieces = answer.job.session.tokenizer.detokenizer.pieces  # type: ignore[union-attr]  # read_request refuses sessions without
-        return bytes(pieces[token]) if token < len(pieces) else b""
-
     def _spelled(self, answer: Answer, token: int) -> str:
         """A token as a key: bytes that are no characters by themselves are written out, for keys must differ."""
-        data = self._bytes(answer, token)
+        data = answer.text.detokenizer.data(token)
         try:
             return data.decode() or f"token_id:{token}"
         except UnicodeDecodeError:
@@ -301,12 +323,6 @@ class AnswerWriter:
 def _call(part: AnswerPart) -> dict[str, Any]:
     """A call as OpenAI's clients read it."""
     return {"id": f"call_{part.id}", "type": "function", "function": {"name": part.name, "arguments": part.text}}
-
-
-def _tokens(text: str, answer: Answer) -> int:
-    """How many tokens a part of an answer has."""
-    tokenizer = answer.job.session.tokenizer
-    return len(tokenizer.encode_part(text)) if text and isinstance(tokenizer, Tokenizer) else 0
 
 
 def event(data: dict[str, Any] | str) -> bytes:
@@ -335,8 +351,9 @@ def told(answer: Answer) -> dict[str, Any]:
         "drafted": stats.drafted,
         "accepted": sum(stats.accepted),
         **({"ended_drafts": stats.ended_drafts, "draft_errors": stats.draft_errors} if stats.draft_errors else {}),
+        "reading_seconds": round(job.received - job.arrived, 4),
         "queued_seconds": round(max(0.0, job.started - job.received), 4),
-        "first_token_seconds": round(job.first - job.received, 4) if job.first else None,
+        "first_token_seconds": round(job.first - job.arrived, 4) if job.first else None,
         "decoding_seconds": round(decoding, 4),
         "tokens_per_second": round((job.sent - job.opened) / decoding, 2) if decoding > 0 else None,
     }

@@ -7,9 +7,9 @@ import difflib
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -20,10 +20,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
 from decgraph.serve.answers import AnswerWriter
-from decgraph.serve.generation import window
+from decgraph.serve.generation import detokenized, tokenized, window
 from decgraph.serve.guard import Guard
 from decgraph.serve.logs import LOG
-from decgraph.serve.refusals import Refusal, body_of
+from decgraph.serve.refusals import Refusal
 from decgraph.serve.responses import ResponsesRequest, ResponseWriter, chat_of
 from decgraph.serve.service import Exchange, Service
 from decgraph.serve.traces import Traces
@@ -31,10 +31,13 @@ from decgraph.serve.wire import (
     ALIASES,
     REFUSED,
     ChatRequest,
+    Common,
     CompletionRequest,
     DetokenizeRequest,
     ErrorAnswer,
     TokenizeRequest,
+    _Strict,
+    unknown_fields,
 )
 from decgraph.version import __version__
 
@@ -57,9 +60,12 @@ STREAM: dict[str, Any] = {
 }
 STREAMED = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
 """Headers of a stream: proxies are to pass each event on as it comes. nginx buffers them by default."""
+SILENCE = 15.0
+"""Seconds without news after which a stream has a comment, so that nobody between takes it for dead."""
 LOCAL = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
 """The origins of pages that come from this machine."""
 router = APIRouter()
+T = TypeVar("T")
 
 
 def service_of(request: Request) -> Service:
@@ -116,13 +122,15 @@ ASKED: dict[int | str, dict[str, Any]] = {status: ERRORS[status] for status in (
 @router.post("/tokenize", responses=ASKED)
 async def tokenize(body: TokenizeRequest, request: Request) -> dict[str, Any]:
     """The token ids of a text, or of a conversation by the chat template."""
-    return await service_of(request).tokenized(body)
+    service = _service_for(body, request)
+    return await service.aside(tokenized, body, service.catalogue, service.limits)
 
 
 @router.post("/detokenize", responses=ASKED)
 async def detokenize(body: DetokenizeRequest, request: Request) -> dict[str, Any]:
     """The text of token ids."""
-    return await service_of(request).detokenized(body)
+    service = _service_for(body, request)
+    return await service.aside(detokenized, body, service.catalogue)
 
 
 @router.get("/version")
@@ -146,9 +154,10 @@ async def health() -> dict[str, str]:
 
 @router.get("/ready", responses={503: ERRORS[503]})
 async def ready(request: Request) -> dict[str, str]:
-    """Whether new work is taken."""
-    if service_of(request).draining:
-        raise Refusal(503, "the server is shutting down")
+    """Whether new work is taken, and waits for nothing that only the first one waits for."""
+    service = service_of(request)
+    if service.draining or not service.ready:
+        raise Refusal(503, "the server is shutting down" if service.draining else "the server is warming up")
     return {"status": "ready"}
 
 
@@ -160,27 +169,35 @@ async def metrics(request: Request) -> Response:
 
 
 async def _answered(body: CompletionRequest | ChatRequest | ResponsesRequest, request: Request) -> Response:
-    service = service_of(request)
+    service = _service_for(body, request)
     generation = await service.read(chat_of(body) if isinstance(body, ResponsesRequest) else body)
     writer = ResponseWriter(generation, body) if isinstance(body, ResponsesRequest) else AnswerWriter(generation)
-    exchange = Exchange(service, generation, writer)
+    exchange = Exchange(service, generation, writer, request.state.arrived)
+    exchange.begin()  # a full queue is a status, not an event
     if generation.stream:
-        await exchange.__aenter__()  # a full queue is a status, not an event
         return _Stream(exchange, request.state.told)
-    async with exchange:
-        whole = asyncio.ensure_future(_whole(exchange))
-        gone = asyncio.ensure_future(_gone(request.receive))
-        try:
-            await asyncio.wait({whole, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if whole.done():
-                return JSONResponse(whole.result())
-            exchange.disconnected = True
-            return Response(status_code=499)  # the client has gone
-        finally:
-            whole.cancel()
-            gone.cancel()
-            await exchange.close()
-            request.state.told.update(exchange.told())
+    whole = await _unless_gone(exchange, _whole(exchange), request.receive, request.state.told)
+    return Response(status_code=499) if whole is None else JSONResponse(whole)
+
+
+def _service_for(body: _Strict, request: Request) -> Service:
+    """The service of a request. Unknown fields of its body are ignored, and named in the log; raises `Refusal` for those that
+    would change the answer, and with --strict-fields for all."""
+    service, ignored = service_of(request), []
+    for place, kind in unknown_fields(body):
+        last = place.rpartition(".")[2]
+        if last in REFUSED:
+            values, why = REFUSED[last]
+            but = f", except as {json.dumps(values[0])}" if values else ""
+            raise Refusal(400, f"`{place}` is not supported{but}: {why}", param=place, code="unsupported_field")
+        if service.limits.strict:
+            known = kind.model_fields.keys() | (ALIASES.keys() if issubclass(kind, Common) else set())
+            near = difflib.get_close_matches(last, known, 1)
+            hint = f" (try: did you mean {near[0]}?)" if near else ""
+            raise Refusal(400, f"unrecognised field: {place}{hint}", param=place, code="unknown_field")
+        ignored.append(place[:64])
+    request.state.told.update({"ignored_fields": ignored[:16]} if ignored else {})
+    return service
 
 
 async def _whole(exchange: Exchange) -> dict[str, Any]:
@@ -189,10 +206,23 @@ async def _whole(exchange: Exchange) -> dict[str, Any]:
     return exchange.writer.whole(exchange.answers)
 
 
-async def _gone(receive: Receive) -> None:
-    """Returns when the client has closed the connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def _unless_gone(exchange: Exchange, work: Coroutine[Any, Any, T], receive: Receive, told: dict[str, Any]) -> T | None:
+    """What a coroutine returns, or None when the client goes away before. The exchange is left, and the log told."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        exchange.disconnected = not tasks[0].done()
+        return None if exchange.disconnected else tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await exchange.close()
+        told.update(exchange.told())
 
 
 class _Stream(StreamingResponse):
@@ -204,19 +234,7 @@ class _Stream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The response."""
-        written = asyncio.ensure_future(self.stream_response(send))
-        gone = asyncio.ensure_future(_gone(receive))
-        try:
-            await asyncio.wait({written, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if written.done():
-                written.result()
-            else:
-                self.exchange.disconnected = True
-        finally:
-            for task in (written, gone):
-                task.cancel()
-            await self.exchange.close()
-            self.told.update(self.exchange.told())
+        await _unless_gone(self.exchange, self.stream_response(send), receive, self.told)
 
 
 async def _events(exchange: Exchange) -> AsyncIterator[bytes]:
@@ -225,8 +243,8 @@ async def _events(exchange: Exchange) -> AsyncIterator[bytes]:
     for data in writer.opening(answers):
         yield data
     try:
-        async for answer, news in exchange.heard():
-            for data in writer.grown(answers, answer, news):
+        async for heard in exchange.heard(SILENCE):
+            for data in writer.grown(answers, *heard) if heard else (b": waiting\n\n",):
                 yield data
     except Refusal as refusal:
         yield writer.failed(refusal.body())
@@ -236,7 +254,9 @@ async def _events(exchange: Exchange) -> AsyncIterator[bytes]:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
+    """The answer of a refusal, which the log tells too."""
     assert isinstance(error, Refusal)
+    request.state.told.update(error.logged())
     return JSONResponse(error.body(), error.status, headers=error.headers)
 
 
@@ -249,28 +269,33 @@ async def _http(request: Request, error: Exception) -> Response:
         404: f"there is no {request.url.path} here",
         405: f"{request.method} does not go with {request.url.path}",
     }
-    body = body_of(error.status_code, message.get(error.status_code, str(error.detail)))
-    return JSONResponse(body, error.status_code, headers=dict(error.headers or {}))
+    said = message.get(error.status_code, str(error.detail))
+    return await _refused(request, Refusal(error.status_code, said, headers=dict(error.headers or {})))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
     """A body that is no JSON, or not of the shape."""
     assert isinstance(error, RequestValidationError)
+    return await _refused(request, _wrong(error, request.headers.get("content-type", "")))
+
+
+def _wrong(error: RequestValidationError, content: str) -> Refusal:
     found = error.errors()
     first = found[0]
     place = fields(first["loc"])
     if first["type"] == "json_invalid":
-        return JSONResponse(body_of(400, "the body is not JSON"), 400)
+        return Refusal(400, "the body is not JSON")
     if not place and first["type"] == "missing":
-        return JSONResponse(body_of(400, "the body is empty"), 400)
-    if not place and "json" not in request.headers.get("content-type", ""):
-        return JSONResponse(body_of(400, "the body is not read: send it with the header `Content-Type: application/json`"), 400)
-    if first["type"] == "extra_forbidden":
-        return JSONResponse(_unknown(place, body if isinstance(body := error.body, dict) else {}), 400)
+        return Refusal(400, "the body is empty")
+    if not place and "json" not in content:
+        return Refusal(400, "the body is not read: send it with the header `Content-Type: application/json`")
     # For a field of several types, the message is that of the type that fits furthest, or of all that fit equally far.
     of_field = [one for one in found if fields(one["loc"])[:1] == place[:1]]
     most = max(len(fields(one["loc"])) for one in of_field)
     furthest = [one for one in of_field if len(fields(one["loc"])) == most]
+    # A type that is not supported, or half a character, explains what else does not fit.
+    furthest.sort(key=lambda one: one["type"] not in ("literal_error", "string_unicode"))
+    furthest = furthest[:1] if furthest[0]["type"] == "string_unicode" else furthest
     place = fields(furthest[0]["loc"])
     said = " or ".join(dict.fromkeys(plain(one) for one in furthest if fields(one["loc"]) == place))
     sent = error.body if isinstance(error.body, dict) else {}
@@ -278,20 +303,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
         names = [alias for alias, to in ALIASES.items() if to == tuple(place[: len(to)]) and alias in sent]
         place = [*names[:1], *place[len(ALIASES[names[0]]) :]] if names else place
     message = f"`{'.'.join(place)}` {said}" if place else said
-    return JSONResponse(body_of(400, message, place[0] if place else None), 400)
-
-
-def _unknown(place: Sequence[str], body: Mapping[str, Any]) -> dict[str, Any]:
-    """The message for a field that is unknown or not supported."""
-    name, last = ".".join(place), place[-1]
-    if last in REFUSED:
-        values, why = REFUSED[last]
-        but = f", except as {json.dumps(values[0])}" if values else ""
-        return body_of(400, f"`{name}` is not supported{but}: {why}", name, "unsupported_field")
-    known = {field for one in (CompletionRequest, ChatRequest, ResponsesRequest) for field in one.model_fields} | ALIASES.keys()
-    near = difflib.get_close_matches(last, known, 1)
-    hint = f" (try: did you mean {near[0]}?)" if near else ""
-    return body_of(400, f"unrecognised field: {name}{hint}", name, "unknown_field")
+    return Refusal(400, message, param=place[0] if place else None)
 
 
 WORDS = {
@@ -306,12 +318,13 @@ WORDS = {
     "greater_than_equal": "must be {ge} or more",
     "less_than_equal": "must be {le} or less",
     "less_than": "must be below {lt}",
+    "string_unicode": "has half of a surrogate pair, which is no character",
     "string_too_short": "must not be empty",
     "string_too_long": "must have {max_length} characters or less",
     "string_pattern_mismatch": "must be a name: letters, digits, and . _ : -",
     "too_short": "must not be empty",
     "too_long": "must have {max_length} items or less",
-    "literal_error": "must be {expected}",
+    "literal_error": "must be {expected}, and is {input!r:.40}",
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
 }
 """The message for a wrong value, by pydantic's name of the error."""
@@ -322,7 +335,7 @@ def plain(error: Mapping[str, Any]) -> str:
     words, known = WORDS.get(error["type"]), error.get("ctx") or {}
     if words is None or error["type"] == "too_long" and "max_length" not in known:
         return str(error["msg"])
-    return words.format(**known)
+    return words.format(**known, input=error["input"])
 
 
 _TYPES = re.compile(r"body|bool|int|float|str|none|.*[\[\]-].*|[A-Z]\w*")

@@ -15,9 +15,9 @@ from decgraph.runtime import chat
 from decgraph.runtime.defaults import generation, limit
 from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.prompts import automaton_of, check_grammar, end_of_text, no_tokenizer, request_for
-from decgraph.runtime.request import Request, RequestFields
+from decgraph.runtime.request import LEAST, Request, RequestFields
 from decgraph.runtime.session import Session
-from decgraph.runtime.text import Tokenizer
+from decgraph.runtime.text import Detokenizer, Tokenizer
 from decgraph.serve.catalogue import Catalogue, UnknownName
 from decgraph.serve.refusals import Refusal, words_of
 from decgraph.serve.texts import GrowingText
@@ -28,6 +28,7 @@ from decgraph.serve.wire import (
     CompletionRequest,
     DetokenizeRequest,
     Message,
+    StreamOptions,
     TokenizeRequest,
     Tool,
     ToolChoice,
@@ -36,17 +37,22 @@ from decgraph.serve.wire import (
 COMPLETION_TOKENS = 16
 """New tokens of a completion without a number, as OpenAI's."""
 
+LIKELY = 1 << 20
+"""Most log-probabilities of one answer and its prompt."""
+
 
 @dataclass(frozen=True)
 class Limits:
     """What one request may ask for. tokens: new tokens of one answer. context: tokens of a prompt and its answer (None: what
-    the model reads). answers: `n` times the number of prompts. body: bytes of a body. seconds: in which a body must arrive."""
+    the model reads). answers: `n` times the number of prompts. body: bytes of a body. seconds: in which a body must arrive.
+    strict: no fields that are unknown."""
 
     tokens: int = 4096
     context: int | None = None
     answers: int = 64
     body: int = 4 << 20
     seconds: float = 60.0
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,11 +119,11 @@ class Generation:
 
 
 def session_of(
-    catalogue: Catalogue, model: str, algorithm: str | None = None, params: Mapping[str, Any] | None = None
+    catalogue: Catalogue, model: str | None, algorithm: str | None = None, params: Mapping[str, Any] | None = None
 ) -> Session:
-    """The session of a model by its name. Raises `Refusal` for an unknown one, and one without a tokenizer."""
+    """The session of a model by its name; None: the one served. Raises `Refusal` for an unknown one, or no tokenizer."""
     try:
-        session = catalogue.session(model, algorithm, params)
+        session = catalogue.session(model or catalogue.name, algorithm, params)
     except UnknownName as error:
         raise Refusal(404, words_of(error), param="model", code="model_not_found") from None
     except DecError as error:
@@ -177,14 +183,19 @@ def read_request(
     if shown.logprobs:
         fields["logprobs"] = shown.top
     if shown.prompt or shown.logprobs and (shown.echo or shown.scored):
-        fields["prompt_logprobs"] = max(body.prompt_logprobs or 0, shown.top)
-    seed = body.seed if body.seed is not None and body.seed >= 0 else secrets.randbits(31)
+        fields["prompt_logprobs"] = max(_top(body.prompt_logprobs, session), shown.top)
+    # Any seed but -1 is one of its own: a run's are not negative.
+    seed = body.seed % 2**64 if body.seed not in (None, -1) else secrets.randbits(31)
     made = []
     for prompt in prompts:
         fields["max_tokens"] = _limit(body, len(prompt), session, limits)
+        likely = n * (shown.top * fields["max_tokens"] + (fields.get("prompt_logprobs") or 0) * len(prompt))
+        if likely > LIKELY:
+            raise Refusal(400, f"{likely} log-probabilities are asked for, and at most {LIKELY} are given", param="logprobs")
         for number in range(n):
             made.append(_request(session, prompt, {**fields, "seed": seed, "request_id": number}))
-    plain = Generation(body.model, False, session, made, n, bool(body.stream), shown, tools, body.priority or 0, bound)
+    name = body.model or catalogue.name
+    plain = Generation(name, False, session, made, n, bool(body.stream), shown, tools, body.priority or 0, bound)
     if not isinstance(body, ChatRequest):
         return plain
     thinking = _thinking(body, session, prompts[0], fields)
@@ -379,10 +390,10 @@ def _shown(body: CompletionRequest | ChatRequest, session: Session, prompts: Seq
     if isinstance(body, CompletionRequest) and body.echo:
         texts = _several(body)
         echo = [t if isinstance(t, str) else decoded(session, ids, special) for t, ids in zip(texts, prompts, strict=True)]
-    options = body.stream_options
+    options = body.stream_options or StreamOptions()
     return Shown(
         logprobs=top is not None,
-        top=top or 0,
+        top=_top(top, session),
         prompt=body.prompt_logprobs is not None,
         echo=echo,
         scored=body.max_tokens == 0,
@@ -390,9 +401,14 @@ def _shown(body: CompletionRequest | ChatRequest, session: Session, prompts: Seq
         special=special,
         ids=bool(body.return_token_ids),
         stops=frozenset(body.stop_token_ids or ()),
-        usage=options is not None and bool(options.include_usage or options.continuous_usage_stats),
-        always=options is not None and bool(options.continuous_usage_stats),
+        usage=bool(options.continuous_usage_stats if options.include_usage is None else options.include_usage),
+        always=bool(options.continuous_usage_stats),
     )
+
+
+def _top(wanted: int | None, session: Session) -> int:
+    """How many likeliest tokens stand beside each; -1 is the vocabulary."""
+    return next(iter(session.models.values())).vocab.size if wanted == -1 else wanted or 0
 
 
 def decoded(session: Session, tokens: Iterable[int], special: bool) -> str:
@@ -423,7 +439,7 @@ def _limit(body: Common, prompt: int, session: Session, limits: Limits) -> int:
 
 
 SAMPLING: dict[str, Callable[[Any], RequestFields]] = {
-    "temperature": lambda value: {"temperature": value},
+    "temperature": lambda value: {"temperature": value if value >= LEAST else 0},  # so low it is greedy
     "top_p": lambda value: {"top_p": value if value < 1 else None} if value else {"temperature": 0},  # 0: the likeliest alone
     "top_k": lambda value: {"top_k": value if value > 0 else None},
     "min_p": lambda value: {"min_p": value or None},
@@ -514,7 +530,7 @@ def _lark(text: str) -> Grammar:
 
 def tokenized(body: TokenizeRequest, catalogue: Catalogue, limits: Limits) -> dict[str, Any]:
     """The token ids of a text or a conversation, in vLLM's words and in llama.cpp's (`content`). Raises `Refusal`."""
-    session = session_of(catalogue, body.model or catalogue.name)
+    session = session_of(catalogue, body.model)
     assert isinstance(session.tokenizer, Tokenizer)
     text = body.prompt if body.prompt is not None else body.content
     if (text is None) == (body.messages is None):
@@ -523,18 +539,29 @@ def tokenized(body: TokenizeRequest, catalogue: Catalogue, limits: Limits) -> di
         ids = list(conversation(body, session))
     else:
         check_length([text], "prompt", session, limits)
-        bare = body.add_special_tokens is False or body.prompt is None and not body.add_special_tokens
+        special = body.add_special_tokens if body.add_special_tokens is not None else body.add_special
+        bare = not (body.prompt is not None if special is None else special)
         try:
             ids = list((session.tokenizer.encode_part if bare else session.tokenizer.encode)(text))
         except DecError as error:
             raise Refusal(400, words_of(error), param="prompt") from None
-    named = {"token_strs": [session.tokenizer.spelled(t) for t in ids]} if body.return_token_strs else {}
-    return {"count": len(ids), "max_model_len": window(session, limits), "tokens": ids, **named}
+    named = [session.tokenizer.spelled(t) for t in ids] if body.return_token_strs else None
+    tokens = [{"id": t, "piece": _piece(session.tokenizer.detokenizer, t)} for t in ids] if body.with_pieces else ids
+    return {"count": len(ids), "max_model_len": window(session, limits), "tokens": tokens, "token_strs": named}
+
+
+def _piece(detokenizer: Detokenizer, token: int) -> str | list[int]:
+    """A token's text, or its bytes where these are no characters."""
+    data = detokenizer.special.get(token, "").encode() or detokenizer.data(token)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return list(data)
 
 
 def detokenized(body: DetokenizeRequest, catalogue: Catalogue) -> dict[str, Any]:
     """The text of token ids, special ones as they are spelled, in vLLM's words and in llama.cpp's. Raises `Refusal`."""
-    session = session_of(catalogue, body.model or catalogue.name)
+    session = session_of(catalogue, body.model)
     size = next(iter(session.models.values())).vocab.size
     if wrong := [token for token in body.tokens if token >= size]:
         raise Refusal(400, f"`tokens` has {wrong[0]}, and token ids are below {size}", param="tokens")

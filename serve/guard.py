@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,14 +22,17 @@ from decgraph.serve.traces import Traces
 ROUTES = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/v1/responses", "/tokenize", "/detokenize", "/version",
           "/health", "/ready", "/metrics", "/openapi.json", "/docs")  # fmt: skip
 
+_BASES = re.compile(r"/*(?:v1/+)*((?:chat/)?completions|responses|models(?:/.+?)?)/*")
+"""Paths that clients make of a base URL without `/v1`, with it twice, or with a slash too many."""
+
 GUARDED = ("/v1", "/tokenize", "/detokenize")
 """What the routes begin with that an API key guards, and that are refused while the server shuts down."""
 
 
 class Guard:
-    """ASGI middleware. keys: of which the header `Authorization: Bearer ...` must hold one for `GUARDED` routes; none: it need
-    not. body: the most bytes of a body. seconds: in which it must arrive. draining: whether new work is refused. traces: where
-    spans of requests go."""
+    """ASGI middleware. keys: of which `Authorization: Bearer ...` or `X-Api-Key` must hold one for `GUARDED` routes; none: it
+    need not. body: the most bytes of a body. seconds: in which it must arrive. draining: whether new work is refused. traces:
+    where spans of requests go."""
 
     def __init__(
         self,
@@ -48,14 +52,17 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id, began, read, status = f"req_{secrets.token_hex(8)}", time.perf_counter(), 0, 0
-        told: dict[str, object] = {}
-        scope.setdefault("state", {})["told"] = told
-        method = scope["method"]
-        if method == "HEAD":  # uvicorn, which has its own scope, leaves the body out
-            scope = {**scope, "method": "GET"}
+        began, read, status = time.perf_counter(), 0, 0
+        told: dict[str, Any] = {}
+        scope.setdefault("state", {}).update(told=told, arrived=began)
+        method, root = scope["method"], scope.get("root_path", "")
         headers = {name.lower(): value for name, value in scope["headers"]}
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        theirs = headers.get(b"x-request-id", b"").decode("latin-1")
+        request_id = theirs if re.fullmatch(r"[!-~]{1,128}", theirs) else f"req_{secrets.token_hex(8)}"
+        path = scope["path"].removeprefix(root)
+        if found := _BASES.fullmatch(path):
+            path = f"/v1/{found[1]}"
+        scope = {**scope, "path": root + path, "method": "GET" if method == "HEAD" else method}  # uvicorn leaves the body out
         route = path if path in ROUTES else "other"
         span = self.traces.begin(route, headers) if self.traces is not None and method == "POST" else None
 
@@ -87,6 +94,7 @@ class Guard:
                 self._check(path, headers)
             await self.app(scope, hear, say)
         except Refusal as refusal:
+            told |= refusal.logged()
             await _answer(refusal, say)
         except Exception as error:
             LOG.exception("a request failed", extra={"fields": {"request_id": request_id}})
@@ -99,7 +107,7 @@ class Guard:
             self.metrics.requests.labels(route, str(status)).inc()
             if span is not None and self.traces is not None:
                 self.traces.end(span, told, status, request_id)
-            if route.startswith(GUARDED) or status >= 500:
+            if route.startswith(GUARDED) or status >= 500 and route != "/ready":  # which is asked again and again
                 fields = {
                     "request_id": request_id,
                     "method": method,
@@ -115,8 +123,9 @@ class Guard:
             return
         if self.keys:
             scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-            fits = [hmac.compare_digest(given.strip(), key) for key in self.keys]  # all, whichever fits
-            if scheme.lower() != b"bearer" or not any(fits):
+            given = given.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
+            fits = [hmac.compare_digest(given, key) for key in self.keys]  # all, whichever fits
+            if not any(fits):
                 raise Refusal(
                     401, "the API key is missing or wrong", code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"}
                 )

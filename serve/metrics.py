@@ -41,7 +41,7 @@ class Metrics:
         self.running = Gauge("decgraph_running", "Answers in flight.", **own)
         self.kv_bytes = Gauge("decgraph_kv_bytes", "Bytes of keys and values, by where: engines or prefixes.", ["where"], **own)
         self.first = Histogram(
-            "decgraph_time_to_first_token_seconds", "From the request to its first token.", by, buckets=FIRST, **own
+            "decgraph_time_to_first_token_seconds", "From a request's arrival to its first token.", by, buckets=FIRST, **own
         )
         self.gaps = Histogram("decgraph_inter_token_seconds", "Between tokens of one answer.", by, buckets=GAPS, **own)
         self._sums: dict[str, list[int]] = {}
@@ -51,7 +51,7 @@ class Metrics:
         job, name = news.job, news.job.algorithm
         if news.tokens:
             if news.gap is None:
-                self.first.labels(name).observe(job.first - job.received)
+                self.first.labels(name).observe(job.first - job.arrived)
             else:
                 for _ in news.tokens:
                     self.gaps.labels(name).observe(news.gap)

@@ -33,14 +33,15 @@ class Refusal(Exception):
 
     def body(self) -> dict[str, Any]:
         """The JSON body."""
-        return body_of(self.status, str(self), self.param, self.code)
+        # A lone surrogate of the client's is no UTF-8, and the answer must be.
+        message, kind = str(self).encode("utf-8", "replace").decode(), KINDS.get(self.status, "server_error")
+        return {"error": {"message": message, "type": kind, "param": self.param, "code": self.code}}
 
-
-def body_of(status: int, message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
-    """The JSON body of an error."""
-    # A lone surrogate of the client's is no UTF-8, and the answer must be.
-    message = message.encode("utf-8", "replace").decode()
-    return {"error": {"message": message, "type": KINDS.get(status, "server_error"), "param": param, "code": code}}
+    def logged(self) -> dict[str, str | None]:
+        """What the log says of it: the reason without what it quotes of the client's."""
+        quoted = self.param not in ("model", "algorithm")
+        said = re.sub(r"""(?<!\w)('[^']*'|"[^"]*")""", "'...'", str(self)) if quoted else str(self)
+        return {"refused": said.split(": ")[0][:200], "param": self.param, "code": self.code}
 
 
 def words_of(error: BaseException) -> str:

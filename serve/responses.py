@@ -16,7 +16,7 @@ from decgraph.serve.answers import Answer, AnswerWriter, PartGrowth, event, told
 from decgraph.serve.generation import Generation
 from decgraph.serve.refusals import Refusal
 from decgraph.serve.tools import AnswerPart
-from decgraph.serve.wire import ChatRequest, Common, Name, Object, Part, Text, ToolFunction, _Strict
+from decgraph.serve.wire import ChatRequest, Common, FunctionName, Name, Object, Part, Text, ToolFunction, Top, _Strict
 
 
 class ConversationItem(BaseModel):
@@ -38,12 +38,10 @@ class FlatTool(ToolFunction):
     type: Literal["function"]
 
 
-class FlatChoice(BaseModel):
+class FlatChoice(FunctionName):
     """The function that an answer must call."""
 
-    model_config = ConfigDict(strict=True)
     type: Literal["function"]
-    name: Name
 
 
 class TextFormat(_Strict):
@@ -79,7 +77,7 @@ class ResponsesRequest(Common):
     tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
-    top_logprobs: int | None = Field(None, ge=0, le=20)
+    top_logprobs: Top | None = None
     chat_template_kwargs: Object | None = None
 
 

@@ -4,41 +4,46 @@ that went away are cancelled."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
-from decgraph.errors import ConstraintError
+from decgraph.errors import ConstraintError, DecError
+from decgraph.runtime import chat
 from decgraph.runtime.models.engine.kept import caching_engine
 from decgraph.serve.answers import Answer, AnswerWriter, PartGrowth
 from decgraph.serve.catalogue import Catalogue
-from decgraph.serve.generation import Generation, Limits, compiled, detokenized, read_request, tokenized, wants_grammar
+from decgraph.serve.generation import Generation, Limits, compiled, read_request, wants_grammar
 from decgraph.serve.metrics import Metrics
 from decgraph.serve.prefixes import PrefixCopies
 from decgraph.serve.refusals import Refusal, bare, words_of
-from decgraph.serve.wire import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from decgraph.serve.wire import ChatRequest, CompletionRequest
 from decgraph.serve.worker import QUEUE, WIDTH, Full, Job, ServerStopped, Told, Worker
 
+T = TypeVar("T")
 COMPILING = 30
 """Seconds after which a request whose grammar is not compiled is refused."""
 
 
 class Exchange:
-    """The answers to one client's request. Leaving the `async with` cancels what has not ended. writer: how they are written.
-    disconnected: the client went away before the end."""
+    """The answers to one client's request. `close` cancels what has not ended. writer: how they are written.
+    arrived: when the request did (`time.perf_counter`). disconnected: the client went away before the end."""
 
-    def __init__(self, service: Service, generation: Generation, writer: AnswerWriter) -> None:
+    def __init__(self, service: Service, generation: Generation, writer: AnswerWriter, arrived: float) -> None:
         self.service, self.generation = service, generation
         self.writer = writer
         self.jobs = [
-            Job(generation.session, request, owner=self, place=place, priority=generation.priority)
+            Job(generation.session, request, owner=self, place=place, arrived=arrived, priority=generation.priority)
             for place, request in enumerate(generation.requests)
         ]
         self.answers = [Answer(generation, job) for job in self.jobs]
         self.news: asyncio.Queue[Told] = asyncio.Queue()
         self.disconnected = False
 
-    async def __aenter__(self) -> Exchange:
+    def begin(self) -> None:
+        """Queue its jobs. Raises `Refusal` where they have no room."""
         try:
             self.service.worker.submit(self.jobs)
         except Full:
@@ -47,10 +52,6 @@ class Exchange:
         except ServerStopped as error:
             raise Refusal(503, words_of(error), headers={"Retry-After": "5"}) from None
         self.service.open.add(self)
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Cancel what has not ended, and wait until it has, so that its tokens are counted."""
@@ -64,13 +65,19 @@ class Exchange:
 
     def hear(self, told: Told) -> None:
         """Take news of one of its jobs."""
+        self.service.metrics.told(told)
         self.news.put_nowait(told)
 
-    async def heard(self) -> AsyncIterator[tuple[Answer, list[PartGrowth]]]:
-        """Every answer that grew, and by what, until all have ended. Raises `Refusal` for the first one that fails."""
+    async def heard(self, patience: float | None = None) -> AsyncIterator[tuple[Answer, list[PartGrowth]] | None]:
+        """Every answer that grew, and by what, until all have ended; None after so many seconds without news. Raises `Refusal`
+        for the first one that fails."""
         left = len(self.answers)
         while left:
-            told = await self.news.get()
+            try:
+                told = await asyncio.wait_for(self.news.get(), patience)
+            except TimeoutError:
+                yield None
+                continue
             answer = self.answers[told.job.place]
             if told.result is not None:
                 answer.result, left = told.result, left - 1
@@ -87,7 +94,7 @@ class Exchange:
     def told(self) -> dict[str, Any]:
         """Its line in the log."""
         ended = [a.result for a in self.answers if a.result is not None]
-        first = [job.first - job.received for job in self.jobs if job.first]
+        first = [job.first - job.arrived for job in self.jobs if job.first]
         reasons = sorted({result.reason for result in ended})
         seconds = sum(job.last - job.first for job in self.jobs if job.first)
         request = self.jobs[0].request
@@ -107,6 +114,7 @@ class Exchange:
             "drafted": sum(result.stats.drafted for result in ended),
             "accepted": sum(sum(result.stats.accepted) for result in ended),
             "ended_drafts": sum(result.stats.ended_drafts for result in ended),
+            "reading_seconds": round(self.jobs[0].received - self.jobs[0].arrived, 4),
             "queued_seconds": round(max(max(0.0, job.started - job.received) for job in self.jobs), 4),
             "first_token_seconds": round(min(first), 4) if first else None,
             "tokens_per_second": round(sum(j.sent - j.opened for j in self.jobs) / seconds, 2) if seconds > 0 else None,
@@ -133,6 +141,7 @@ class Service:
         self.draining = False
         self.began = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._templates = threading.Thread(target=self._read_templates, name="decgraph templates", daemon=True)
         self._reader = ThreadPoolExecutor(1, "decgraph requests")
         self._grammars = ThreadPoolExecutor(2, "decgraph grammars")
         kv = {"engines": self.engine_bytes, "prefixes": lambda: self.prefixes.bytes}
@@ -141,7 +150,19 @@ class Service:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to work for this event loop."""
         self._loop = loop
-        self.worker.start()
+        self._templates.start()
+        self.worker.start(self.catalogue.sessions.values())
+
+    @property
+    def ready(self) -> bool:
+        """Whether the first client waits no longer than the next ones: templates are read, and every algorithm has run."""
+        return not self.worker.cold and not self._templates.is_alive()
+
+    def _read_templates(self) -> None:
+        """Use the chat templates once: what reads them takes seconds to import."""
+        for tokenizer in {session.tokenizer for session in self.catalogue.sessions.values()}:
+            with contextlib.suppress(DecError):  # none, or one that wants other messages
+                chat.tokens_of(tokenizer, [{"role": "user", "content": "Hi"}])
 
     def stop(self) -> None:
         """End what is left with an error."""
@@ -160,17 +181,11 @@ class Service:
                 grammar = await asyncio.wait_for(compiling, COMPILING)
             except TimeoutError:
                 raise Refusal(400, f"the grammar was not read in {COMPILING} seconds: a simpler one may be") from None
-        return await self._loop.run_in_executor(self._reader, read_request, body, self.catalogue, self.limits, grammar)
+        return await self.aside(read_request, body, self.catalogue, self.limits, grammar)
 
-    async def tokenized(self, body: TokenizeRequest) -> dict[str, Any]:
-        """The answer to a request for token ids. Raises `Refusal`."""
-        assert self._loop is not None
-        return await self._loop.run_in_executor(self._reader, tokenized, body, self.catalogue, self.limits)
-
-    async def detokenized(self, body: DetokenizeRequest) -> dict[str, Any]:
-        """The answer to a request for the text of token ids. Raises `Refusal`."""
-        assert self._loop is not None
-        return await self._loop.run_in_executor(self._reader, detokenized, body, self.catalogue)
+    async def aside(self, work: Callable[..., T], *given: Any) -> T:
+        """What a function returns that reads texts, which one thread does, for the event loop has to go on."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work, *given)
 
     def patience(self) -> int:
         """Seconds after which a client that was refused may try again: more of them, the longer the queue."""
@@ -193,5 +208,4 @@ class Service:
 
     def _spread(self, news: list[Told]) -> None:
         for told in news:
-            self.metrics.told(told)
             told.job.owner.hear(told)

@@ -2,8 +2,8 @@
 
 What becomes of a field stands in one table each: `ALIASES` are other names of a field, `IGNORED` are fields that cannot change
 an answer here, `REFUSED` are fields that may ask for what is done anyway and else say why they are refused; the fields of the
-classes below are honoured. A field that is null is as if it were not there, and all others are refused by name. Of a message,
-which is often what another server answered, fields that say nothing to a chat template are ignored.
+classes below are honoured. A field that is null is as if it were not there, and all others are unknown: see `unknown_fields`.
+Of a message, which is often what another server answered, fields that say nothing to a chat template are ignored.
 
 A body may be megabytes long and wrong everywhere. Each mistake is reported once: an error for every item, or for every type
 that an item might have had, takes many times as long as the body itself, and the event loop waits meanwhile.
@@ -11,13 +11,13 @@ that an item might have had, takes many times as long as the body itself, and th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-Seed = Annotated[int, Field(ge=-1, lt=2**63)]
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
 Text = Annotated[str, Field(max_length=4_000_000)]
 Token = Annotated[int, Field(ge=0, lt=2**31)]
 Tokens = Annotated[list[Token], Field(min_length=1, fail_fast=True)]
@@ -25,10 +25,11 @@ Stop = Annotated[str, Field(min_length=1, max_length=256)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 Count = Annotated[int, Field(ge=-2, le=2**31)]
 """A number of tokens; below 0 is as many as fit."""
+Top = Annotated[int, Field(ge=-1, le=20)]
+"""How many likeliest tokens; -1 is all."""
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Object = dict[str, Any]
 PROMPT = "must be a text, token ids, or a list of either"
-Param = Annotated[bool | int | float, Field(description="A number or a truth value.")]
 
 
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -73,6 +74,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     **dict.fromkeys(("bad_words", "logits_processors", "documents", "allowed_token_ids"), (([],), "not supported")),
     **dict.fromkeys(("chat_template", "mm_processor_kwargs", "cache_salt", "kv_transfer_params", "vllm_xargs", "lora"),
                     (([], {}), "it is set where the server is started, or not at all")),
+    "parse_special": ((True,), "a text has special tokens where it spells them"),
     "truncate_prompt_tokens": ((-1,), "a prompt is read whole, or refused"),
     "spaces_between_special_tokens": ((True, False), ""),
     "include_reasoning": ((True,), "an answer is shown whole"),
@@ -81,19 +83,37 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
 """Fields that are not supported: the values that ask for what is done anyway, and why others are refused."""
 
 
+def _whole(given: Any) -> Any:
+    """Whole numbers with a point, alone or in a list, as integers: JSON knows no difference."""
+    if isinstance(given, list):
+        return [_whole(one) for one in given] if given and isinstance(given[0], float | list) else given
+    return int(given) if isinstance(given, float) and given.is_integer() and abs(given) < 2**64 else given
+
+
+Param = Annotated[bool | int | float, Field(description="A number or a truth value."), BeforeValidator(_whole)]
+
+
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
-    def _first_unknown(cls, given: Any) -> Any:
-        """Of the fields that are unknown and want something, the first alone."""
+    def _without_idle(cls, given: Any) -> Any:
+        """The fields that want something."""
         if not isinstance(given, dict):
             return given
         known = {field.alias or name for name, field in cls.model_fields.items()}
         idle = lambda name, value: value is None or name in IGNORED or value in REFUSED.get(name, ((), ""))[0]
-        unknown = next((name for name, value in given.items() if name not in known and not idle(name, value)), None)
-        return {name: value for name, value in given.items() if name in known or name == unknown}
+        return {name: _whole(value) for name, value in given.items() if name in known or not idle(name, value)}
+
+
+def unknown_fields(body: _Strict, place: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    """The fields of a body that no class has: where each stands, and the class that lacks it."""
+    for name in body.model_extra or ():
+        yield place + name, type(body)
+    for name, field in type(body).model_fields.items():
+        if isinstance(inner := getattr(body, name), _Strict):
+            yield from unknown_fields(inner, f"{place}{field.alias or name}.")
 
 
 class StreamOptions(_Strict):
@@ -148,12 +168,12 @@ def _at_most(most: int) -> Callable[[Any], Any]:
 class Common(_Strict):
     """The fields that all routes take."""
 
-    model: str = Field(max_length=256)
+    model: str | None = Field(None, max_length=256)
     n: int | None = Field(None, ge=1, le=128)
     best_of: int | None = Field(None, ge=1, le=128)
     max_tokens: Count | None = None
     min_tokens: int | None = Field(None, ge=0, le=2**31)
-    temperature: float | None = Field(None, ge=0, le=2)
+    temperature: float | None = Field(None, ge=0)
     top_p: float | None = Field(None, ge=0, le=1)
     top_k: int | None = Field(None, ge=-1, lt=2**31)
     min_p: float | None = Field(None, ge=0, le=1)
@@ -168,7 +188,7 @@ class Common(_Strict):
     skip_special_tokens: bool | None = None
     add_special_tokens: bool | None = None
     return_token_ids: bool | None = None
-    prompt_logprobs: int | None = Field(None, ge=0, le=20)
+    prompt_logprobs: Top | None = None
     priority: int | None = Field(None, ge=-(2**31), lt=2**31)
     seed: Seed | None = None
     stream: bool | None = None
@@ -223,7 +243,7 @@ class CompletionRequest(Common):
     """The body of POST /v1/completions."""
 
     prompt: Prompt
-    logprobs: int | None = Field(None, ge=0, le=20)
+    logprobs: Top | None = None
     echo: bool | None = None
 
 
@@ -270,7 +290,7 @@ class Message(BaseModel):
     """A message of a chat. Clients send back what a server answered, with whatever fields that has."""
 
     model_config = ConfigDict(strict=True)
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: str = Field(min_length=1, max_length=64)
     content: Text | Annotated[list[Part], Field(fail_fast=True)] | None = None
     refusal: Text | None = None
     reasoning_content: Text | None = None
@@ -327,7 +347,7 @@ class ChatRequest(Common):
 
     messages: list[Message] = Field(min_length=1, max_length=4096, fail_fast=True)
     logprobs: bool | None = None
-    top_logprobs: int | None = Field(None, ge=0, le=20)
+    top_logprobs: Top | None = None
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
@@ -351,6 +371,9 @@ class TokenizeRequest(_Strict):
     continue_final_message: bool | None = None
     chat_template_kwargs: Annotated[Object | None, BeforeValidator(_at_most(64))] = None
     return_token_strs: bool | None = None
+    # llama.cpp's
+    add_special: bool | None = None
+    with_pieces: bool | None = None
 
 
 class DetokenizeRequest(_Strict):

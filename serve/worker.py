@@ -5,17 +5,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from decgraph.errors import DecError, InternalError
 from decgraph.runtime.backend import Backend
+from decgraph.runtime.prompts import Prompt, request_for
 from decgraph.runtime.request import Request
 from decgraph.runtime.result import Result
 from decgraph.runtime.session import Begun, Session
@@ -58,6 +60,8 @@ class Job:
     request: Request
     owner: JobOwner
     place: int
+    arrived: float
+    """When its request did (`time.perf_counter`), which then had to be read."""
     number: int = field(default_factory=lambda: next(_NUMBERS))
     received: float = field(default_factory=time.perf_counter)
     began: Begun | None = None
@@ -107,6 +111,8 @@ class Worker:
     ) -> None:
         self.tell, self.width, self.queue, self.chunk = tell, width, queue, chunk
         self.prefixes = prefixes if prefixes is not None else PrefixCopies(0)
+        self.cold = 0
+        """How many runs of `start`'s own have not ended."""
         self.waiting: deque[Job] = deque()
         self.running: dict[int, Job] = {}
         self._change = threading.Condition()
@@ -115,9 +121,18 @@ class Worker:
         self._news: list[Told] = []
         self._thread = threading.Thread(target=self._work, name="decgraph engines", daemon=True)
 
-    def start(self) -> None:
-        """Begin to work."""
+    def start(self, warm: Iterable[Session] = ()) -> None:
+        """Begin to work. warm: sessions that run once, so that no client waits for what a first run loads and compiles."""
+        for session in warm:
+            prompt: Prompt = (0,) * 24 if session.tokenizer is None else "Hello there. " * 6
+            with contextlib.suppress(DecError):  # a client is told
+                self.waiting.append(Job(session, request_for(session, prompt, max_tokens=6), self, 0, time.perf_counter()))
+        self.cold = len(self.waiting)
         self._thread.start()
+
+    def hear(self, told: Told, /) -> None:
+        """Take news of these runs."""
+        self.cold -= told.result is not None
 
     def __len__(self) -> int:
         """How many jobs wait or run."""
@@ -128,7 +143,7 @@ class Worker:
         with self._change:
             if self._stopping:
                 raise ServerStopped("the server is shutting down")
-            room = self.width - len(self.running) + self.queue - len(self.waiting)
+            room = self.width + self.queue - sum(job.owner is not self for job in (*self.running.values(), *self.waiting))
             if len(jobs) > room:
                 raise Full
             self.waiting = deque(sorted([*self.waiting, *jobs], key=lambda job: job.priority))
@@ -217,8 +232,8 @@ class Worker:
     def _ended(self, number: int, machine: TorchMachine, problem: BaseException | None) -> None:
         job = self.running[number]
         assert job.began is not None
-        self.prefixes.detach(machine, keep=problem is None)
-        job.reused = max(job.reused, machine.reused)
+        self.prefixes.detach(machine, keep=problem is None and job.owner is not self)
+        job.reused = min(max(job.reused, machine.reused), len(job.request.prompt) - 1)  # the last one is computed anew
         result = job.session.ended(job.began, problem)
         self._leave(job)
         self._news.append(self._told(job, result.tokens, result))

@@ -19,8 +19,8 @@ import torch
 from torch.nn import functional as F
 from typer import Argument, Option
 
-from decgraph.zoo import loop, path
-from lab.shipped import cards, data, pool, tasks
+from decgraph.zoo import path
+from lab.shipped import cards, data, loop, pool, tasks
 from lab.shipped.target import windows
 
 PROMPT, CONTINUE = 64, 128

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from decgraph.zoo import loop
-from lab.shipped import data, models
+from lab.shipped import data, loop, models
 
 ROWS, CODE_ROWS, GROUPS = 70, 4, 3
 # Sums are the hardest to learn and the cheapest to show, so they come more often.

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from decgraph.zoo import loop
-from lab.shipped import data
+from lab.shipped import data, loop
 
 
 def architecture(*, width: int = 256, layers: int = 6, heads: int = 4, inner: int = 704) -> dict[str, Any]:

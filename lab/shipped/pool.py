@@ -12,10 +12,8 @@ from typing import Any
 
 import torch
 
-from decgraph.zoo import loop
-from decgraph.zoo.training import teacher
-from decgraph.zoo.training.store import StoredRow, TokenStore
-from lab.shipped import data, target
+from lab.shipped import data, loop, target, teacher
+from lab.shipped.store import Rows, RowStore
 
 ROW = 192
 PROMPT = 48
@@ -64,21 +62,20 @@ def rows(
 
 def obtain(
     model: Any, target_folder: Path, work: Path, layers: tuple[int, ...], *, written: int, plain: int, seed: int
-) -> list[StoredRow]:
+) -> Rows:
     """The pool with the target's states, made once for these weights, layers and sizes, and stored in `work`."""
     from transformers import AutoModelForCausalLM
 
     origin = {"model": teacher.weights_digest(target_folder), "layers": list(layers), "seed": seed}
     name = f"pool-{'-'.join(map(str, layers))}-{written}-{plain}-{seed}"
-    store = TokenStore(work / name, {**origin, "written": written, "plain": plain})
-    if not store.done:
+    store = RowStore(work / name, {**origin, "written": written, "plain": plain})
+    if len(store) < written + plain:
         # For one token at a time on a CPU, plain attention in bfloat16 is twice as fast as the fused kernel.
         writer = AutoModelForCausalLM.from_pretrained(
             target_folder, dtype=torch.bfloat16, attn_implementation="eager", trust_remote_code=False
         ).eval()
         tokenizer = data.load_tokenizer(target_folder)
         ids = rows(writer, tokenizer, written=written, plain=plain, seed=seed)[len(store) :]
-        for text in teacher.view(model, [(row, 0) for row in ids.tolist()], layers):
-            store.add(text)
-        store.flush(done=True)
-    return store.texts()
+        for part in teacher.view(model, ids, layers):
+            store.add(part)
+    return store.rows()

@@ -8,8 +8,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from decgraph.zoo import loop
-from lab.shipped import data, models
+from lab.shipped import data, loop, models
 
 TASK_LINES = 60_000
 # (tokens per row, rows of code, rows of task lines); the long rows come last, to teach far positions.

@@ -33,8 +33,7 @@ def command(
     import torch
     from transformers.utils import logging
 
-    from decgraph.zoo import loop
-    from lab.shipped import data, heads, masked, target
+    from lab.shipped import data, heads, loop, masked, target
 
     logging.disable_progress_bar()  # the runs show their own
     torch.set_num_threads(threads)

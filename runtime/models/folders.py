@@ -67,8 +67,9 @@ def read(path: str | Path, kind: str, check: Callable[[Path, str], object] = lam
         _check_composed(at, config)
     named = next(iter(_classes(config)), None) or str(config.get("model_type"))
     check(at, named)
-    dtype, size = _dtype(config, _check_weights(at)), whole(config, "vocab_size", 0)
-    return Folder(at, at.name, config, named, composed, dtype, size, context_of(config))
+    text = {**mapping(config, "text_config"), **config}  # Fuyu is a causal model by its class, and has two configs
+    dtype, size = _dtype(config, _check_weights(at)), whole(text, "vocab_size", 0)
+    return Folder(at, at.name, config, named, composed, dtype, size, context_of(text))
 
 
 def _classes(config: Mapping[str, object]) -> list[str]:
@@ -82,7 +83,8 @@ def _is_causal(config: Mapping[str, object]) -> bool:
     if "medusa_num_heads" in config:  # Medusa v1.0 puts its heads into the target's folder, under a class of its own
         return True
     names = _classes(config)
-    return any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names) if names else "text_config" not in config
+    ends = ("ForCausalLM", "LMHeadModel", "WithLMHead", "GenerationDecoder")
+    return any(name.endswith(ends) for name in names) if names else "text_config" not in config
 
 
 def _check_composed(at: Path, config: Mapping[str, object]) -> None:

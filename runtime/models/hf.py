@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import mapping, whole
@@ -76,7 +76,7 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
         try:
             module = pretrained(transformers.AutoModelForCausalLM, folder, None, placed)
             net = net_of_module(module, folder.name, entry=differs is None)
-        except (DecError, TypeError) as refused:  # TypeError: a forward that takes no keyword arguments but its own
+        except DecError as refused:
             return _live(folder, vocab, refused, placed)
         if differs is not None:
             assert net.base is not None, "it is made of a module"
@@ -103,7 +103,7 @@ def _text_half(folder: Folder, vocab: Vocab, placed: Placement, reuse: bool) -> 
                 module = transformers.AutoModelForCausalLM.from_config(text, trust_remote_code=False)
             module.model, module.lm_head = inner, output
         net = net_of_module(module, folder.name)
-    except (DecError, TypeError) as refused:
+    except DecError as refused:
         _LOG.info("%s runs with its images' layers: %s", folder.name, refused)
         return None
     context = context_of(net.config)
@@ -178,7 +178,7 @@ def _no_blocks(path: Path, placed: Placement, why: str) -> DecError:
 
 
 def _live(
-    folder: Folder, vocab: Vocab, refused: Exception, placed: Placement, loader: str = "AutoModelForCausalLM"
+    folder: Folder, vocab: Vocab, refused: DecError, placed: Placement, loader: str = "AutoModelForCausalLM"
 ) -> LiveModel:
     """The model as transformers runs it. Raises DecError, from `refused`, where the engine cannot run it either."""
     import transformers
@@ -191,7 +191,7 @@ def _live(
     module = pretrained(getattr(transformers, loader), folder, "eager" if capped else None, placed)
     model = from_module(module.requires_grad_(False), name=folder.name, vocab=vocab)
     model.family = str(folder.path)
-    model.unreached = refused if isinstance(refused, DecError) else DecError(f"{type(module).__name__}: {refused}")
+    model.unreached = refused
     try:
         engine_of(model)
     except DecError as error:
@@ -256,7 +256,7 @@ def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str |
     and for tensors that are missing: the library leaves them random."""
     try:
         with quiet():
-            made, loading = auto.from_pretrained(
+            made, loading = _class(auto, folder).from_pretrained(
                 folder.path,
                 dtype=placed.precision(folder.dtype),
                 attn_implementation=attention,
@@ -276,6 +276,17 @@ def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str |
         if "trust_remote_code" in said:
             said = "its class is code in the folder (auto_map in config.json), which is never run"
         raise DecError(f"{folder.path} could not be loaded: {said}", hint=_instead(folder, error)) from error
+
+
+def _class(auto: type[_BaseAutoModelClass], folder: Folder) -> type[_BaseAutoModelClass | PreTrainedModel]:
+    """What loads a folder: the class that its config.json names, where transformers has it and its automatic class does not
+    know the config (BertGenerationDecoder, the text halves of Emu3 and Mistral 4)."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder.path, local_files_only=True, trust_remote_code=False)
+    named = getattr(transformers, folder.named, None)
+    known = type(config) in auto._model_mapping or named is None or not hasattr(named, "from_pretrained")
+    return auto if known else cast("type[PreTrainedModel]", named)
 
 
 class _Loaded(TypedDict):

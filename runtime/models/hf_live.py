@@ -73,6 +73,12 @@ def _is_causal(module: nn.Module) -> TypeGuard[PreTrainedModel]:
     return getattr(module, "config", None) is not None and output() is not None
 
 
+def context_in(config: object) -> int | None:
+    """The most positions that a model reads, by its configuration, or None."""
+    limit = getattr(config, "max_position_embeddings", None)
+    return int(limit) if limit is not None and limit > 0 else None  # XLNet's is -1
+
+
 def from_module(module: nn.Module, *, name: str, vocab: Vocab | None = None) -> LiveModel:
     """A live `AutoModelForCausalLM` (any: gpt2, gpt_neox, opt, phi3, gemma3, ...) as a model. The module is put in
     evaluation mode and otherwise left as it is. Without `vocab` the tokens are the ids of its output matrix.
@@ -86,11 +92,10 @@ def from_module(module: nn.Module, *, name: str, vocab: Vocab | None = None) -> 
     if getattr(config, "is_encoder_decoder", False):
         raise DecError(f"{name!r} is an encoder and a decoder, not a causal language model")
     module.eval()
-    limit = getattr(text, "max_position_embeddings", None)
     return LiveModel(
         module,
         name=name,
         vocab=vocab or Vocab("ids", int(text.vocab_size)),
-        context=None if limit is None else int(limit),
+        context=context_in(text),
         family=f"{name}@{id(module)}",
     )

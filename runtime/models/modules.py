@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from torch import nn
 
-    from decgraph.runtime.models.decoder.net import Net
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.watch import Watch
 
@@ -68,7 +67,7 @@ def live(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) ->
 
 
 def _live(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings, width: int) -> Model:
-    from decgraph.runtime.models.watch import HOOKS, Watch
+    from decgraph.runtime.models.watch import Watch, hooks_of
 
     asked, module = module, wrapper_of(module)
     if any(p.is_inference() for p in module.parameters()):
@@ -76,7 +75,7 @@ def _live(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings, w
             f"the weights of {type(module).__name__} were created in torch.inference_mode, which other code cannot use",
             hint="load the model outside of it; generate may be called inside",
         )
-    if any(vars(module)[name] for name in HOOKS):
+    if hooks_of(module):
         raise DecError(
             f"{type(module).__name__} has forward hooks of its own, which would be called with the scores of all drafts",
             hint="remove them, or register them on the parts that they are for",
@@ -164,35 +163,13 @@ def _grads_kept(module: Module) -> Iterator[None]:
 def _by_layers(module: Module, name: str, vocab: Vocab) -> Model:
     from decgraph.runtime.models.decoder.make import net_of_module
     from decgraph.runtime.models.hf_causal import HFCausal
+    from decgraph.runtime.models.hf_live import context_in
     from decgraph.runtime.models.watch import shadow
 
     if getattr(module.config, "is_encoder_decoder", False):
         raise DecError(f"{type(module).__name__} is an encoder-decoder model; decgraph decodes decoder-only and masked models")
     family, net = f"{name}#{id(module)}", net_of_module(shadow(module))
-    _check_scores(module, net)
-    return HFCausal(net, reuse=True, name=name, vocab=vocab, context=_context(module.config), family=family)
-
-
-def _check_scores(module: Module, net: Net) -> None:
-    """Raises DecError unless a net gives the module's own scores: a class or an object may have a `forward` that does more."""
-    import torch
-
-    from decgraph.runtime.models.watch import shadow
-
-    ids = torch.arange(1, 5, device=net.decoder.device) % len(net.decoder.embedding)
-    with torch.no_grad():
-        theirs = shadow(module)(input_ids=ids[None], use_cache=False).logits[0].double()
-        ours = net.scores(ids, causal=True)
-    limit = 2e-3 if net.decoder.embedding.dtype in (torch.float32, torch.float64) else 0.1
-    if theirs.shape != ours.shape or not float((theirs - ours).abs().max()) <= limit * float(
-        theirs.abs().max().clamp_min(1e-6)
-    ):
-        raise DecError(f"{type(module).__name__}'s scores are more than its output matrix makes of its layers' last states")
-
-
-def _context(config: object) -> int | None:
-    limit = getattr(config, "max_position_embeddings", None)
-    return None if limit is None else int(limit)
+    return HFCausal(net, reuse=True, name=name, vocab=vocab, context=context_in(module.config), family=family)
 
 
 def heads_of(module: Module, target: HFCausal) -> Model:

@@ -36,6 +36,7 @@ from decgraph.errors import DecError
 
 M = TypeVar("M", bound=nn.Module)
 
+_CAPTURING = "transformers.utils.output_capturing"
 HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 _GLOBAL_HOOKS = (modules._global_forward_pre_hooks, modules._global_forward_hooks)
 _PLACES = 65521  # a prime: rows or columns that change places are other words, modulo it
@@ -79,7 +80,7 @@ class Watch:
         self._seen: set[int] = set()
         self._parts = list(module.modules())
         self._types = list(map(type, self._parts))
-        self._hooked = any(map(runs_others, self._parts[1:])) or bool(_hooks_of(module))
+        self._hooked = any(map(runs_others, self._parts[1:])) or bool(hooks_of(module))
         for part in self._parts:
             self._walk(vars(part), 0)
         self._globals: list[tuple[dict[str, object], str]] = []
@@ -171,14 +172,17 @@ def tensors_of(module: nn.Module) -> list[Tensor]:
     return found.tensors
 
 
-def _hooks_of(module: nn.Module) -> list[object]:
-    return [hook for name in HOOKS for hook in vars(module)[name].values()]
+def hooks_of(module: nn.Module) -> list[object]:
+    """The hooks of a module's forward, but those that transformers leaves after a forward that returned hidden states or
+    attentions: they do nothing in other forwards."""
+    found = (hook for name in HOOKS for hook in vars(module)[name].values())
+    return [hook for hook in found if getattr(hook, "__module__", "") != _CAPTURING]
 
 
 def runs_others(module: nn.Module, ours: Callable[[object], bool] = lambda hook: False) -> bool:
     """Whether a module, its parts aside, runs code that somebody put there: a hook of its forward that is not `ours`, or a
     `forward` of the object's own."""
-    return "forward" in vars(module) or not all(map(ours, _hooks_of(module)))
+    return "forward" in vars(module) or not all(map(ours, hooks_of(module)))
 
 
 def global_hooks() -> bool:
@@ -270,7 +274,8 @@ def shadow(module: M) -> M:
         ) from error
     for theirs, ours in zip(module.modules(), made.modules(), strict=True):
         for name in HOOKS:
-            setattr(ours, name, OrderedDict((key, _Hook(hook, theirs)) for key, hook in vars(theirs)[name].items()))
+            hooks = [(key, hook) for key, hook in vars(theirs)[name].items() if hook in hooks_of(theirs)]
+            setattr(ours, name, OrderedDict((key, _Hook(hook, theirs)) for key, hook in hooks))
         ours.training = False
         setattr(ours, _MARK, True)
     return made

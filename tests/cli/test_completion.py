@@ -87,7 +87,6 @@ def test_zsh_and_fish_are_told_with_help() -> None:
         ("decgraph run speculative --dtype b", ["bfloat16"]),
         ("decgraph list --family he", ["heads"]),
         ("decgraph map x.jsonl -a eagle2 --bu", ["--budget"]),
-        ("decgraph train ea", ["eagle"]),
     ],
 )
 def test_values_are_offered(line: str, offers: list[str]) -> None:

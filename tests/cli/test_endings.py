@@ -27,7 +27,6 @@ WRONG: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "worker": (("export", "sglang", "prompt_lookup", "-o", "x.dec"), ("Python", "x.py")),
     "repository": (("export", "hf", "speculative", "-o", "x.py"), ("a folder",)),
     "heads": (("convert", ".", "-o", "x.safetensors"), ("a folder",)),
-    "trained": (("train", "eagle", "--model", "target", "--out", "x.pt"), ("a folder",)),
     "table as csv": (("bench", "speculative", "-o", "x.csv"), ("--format table", "--format csv")),
     "csv as tex": (("bench", "speculative", "--format", "csv", "-o", "x.tex"), ("--format csv", "--format latex")),
     "table as picture": (("bench", "speculative", "-o", "x.png"), ("--format table", "--plot FOLDER")),

@@ -18,7 +18,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def test_a_line_says_how_much_is_left() -> None:
-    assert progress.line("train:", "step 40", 1, 3, 20) == "train: step 40, 33% after 20 s, about 40 s left"
+    assert progress.line("tune:", "step 40", 1, 3, 20) == "tune: step 40, 33% after 20 s, about 40 s left"
     assert progress.line("map:", "", 90, 100, 900) == "map, 90% after 15 min, about 2 min left"
     assert progress.line("check x:", "worlds", 0, 0, 7) == "check x: worlds, 7 s so far"
     assert progress.line("tune:", "reading", 0.001, 60, 1) == "tune: reading, 1 s so far"  # too little to tell by
@@ -32,11 +32,11 @@ def test_lines_come_while_nobody_tells_anything(monkeypatch: pytest.MonkeyPatch,
         seen.extend(capsys.readouterr().err.splitlines())
         return len(seen)
 
-    with progress.shown("train: text") as told:
+    with progress.shown("tune: text") as told:
         told("12 tokens", 1, 2)
         until("three lines are there", lambda: lines() >= 3)
-    assert all("train: text: 12 tokens, 50%" in line for line in seen[1:])
-    with progress.shown("train", quiet=True) as told:
+    assert all("tune: text: 12 tokens, 50%" in line for line in seen[1:])
+    with progress.shown("tune", quiet=True) as told:
         told("x", 1, 2)
         time.sleep(0.05)
     assert capsys.readouterr().err == ""

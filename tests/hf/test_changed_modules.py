@@ -323,5 +323,5 @@ def test_nothing_is_made_again_where_nothing_changed() -> None:
     for use in (lambda: None, lambda: right(m), m.train, m.eval, lambda: m(input_ids=PROMPT, labels=PROMPT).loss.backward()):
         use()
         m.generate(input_ids=PROMPT, custom_generate=door, **GREEDY)
-        models.append(door._session[2].models["target"])
+        models.append(door._session_for(m).models["target"])
     assert all(model is models[0] for model in models)

@@ -66,8 +66,7 @@ def test_a_prefix_is_reused(target: Any, name: str) -> None:
         made = target.generate(prompt, max_new_tokens=6, do_sample=False, custom_generate=door, pad_token_id=0)
         assert torch.equal(made, target.generate(prompt, max_new_tokens=6, do_sample=False, pad_token_id=0)), step
         prompt = torch.cat((made, torch.tensor([[5 + step, 9]])), dim=1)
-    assert door._session is not None
-    engine = engine_of(door._session[2].models["target"])
+    engine = engine_of(door._session_for(target).models["target"])
     if name == "autoregressive":
         assert engine.counted.computed == prompt.shape[1] - 3  # the last token of the last run, and what was added after it
     with torch.no_grad():

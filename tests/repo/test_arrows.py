@@ -185,7 +185,7 @@ def test_the_check_sees_wrong_imports(file: str, line: str, word: str) -> None:
     ("file", "line"),
     [
         ("runtime/models/hf.py", "import torch"),
-        ("zoo/train.py", "import torch, rich.progress"),
+        ("zoo/modeling.py", "import torch, rich.progress"),
         ("dsl/x.py", "def f():\n    import torch"),
         ("dsl/x.py", "if TYPE_CHECKING:\n    import torch"),
         ("dsl/x.py", "from .source import Source\nfrom ..ir import types\nimport decgraph.errors"),

@@ -52,7 +52,6 @@ COMMANDS = {
     "run speculative --prompt hi -n 4 --backend torch": True,
     "serve --port 0 --model target": True,
     "trace speculative --prompt hi --show": True,
-    "train medusa --model target --data OUT/mine.dec --steps 1 --out OUT/heads": True,
     "tune speculative --prompts OUT/mine.dec --seconds 1 --out OUT/p.toml": True,
     "zoo list": False,
 }
@@ -132,7 +131,7 @@ MORE = {
     "serve --port 0": "models,serve",
     "map OUT/mine.dec -a speculative -o OUT/rows.jsonl --ray": "models,ray",
     "bench speculative --quick --plot OUT/plots": "models,plots",
-    "run speculative --prompt hi --json-schema OUT/mine.dec": "models,grammars",
+    "run speculative --prompt hi --json-schema OUT/mine.dec": "models",
     "zoo fetch smollm2": "models,gguf",
     "lsp": "editor",
 }

@@ -13,9 +13,6 @@ its form on each backend."""
 
 SAME = {
     "Algorithm": "the definition in a text, and what the facade makes of it",
-    "Eagle": "a head, and the student that is trained to be one",
-    "Eagle3": "a head, and the student that is trained to be one",
-    "Medusa": "a head, and the student that is trained to be one",
     "Automaton": "what ops ask of one, and the class that is one",
     "Model": "what ops ask of one, and the class that is one",
     "Memory": "what ops ask of one, its form on the device, and the class that is one",

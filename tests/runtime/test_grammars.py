@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import regex
 from fidelity.entry import recording
@@ -288,3 +289,31 @@ def test_a_grammar_is_refused_where_it_would_not_bind(name: str) -> None:
     with pytest.raises(DecError, match="does not decide the positions of a canvas from left to right") as error:
         decgraph.run(name, "copy 12 =", max_tokens=8, allow=decgraph.Grammar.regex("[0-9]+"))
     assert "dingo" in str(error.value)
+
+
+@pytest.mark.quick("speculative")
+@pytest.mark.parametrize("name", ["autoregressive", "prompt_lookup", "speculative"])
+def test_draws_are_the_targets_own_among_the_tokens_that_lead_to_a_choice(name: str) -> None:
+    """Every character here is several tokens. A token is allowed where the bytes so far and its own begin a choice, which needs
+    no automaton; the chance of each is that of the target's own scores among the allowed ones."""
+    choices = [text.encode() for text in ("été", "日本", "🙂🙃", "ночь")]
+    models = {"target": "target", "drafter": "drafter"} if name == "speculative" else {"target": "target"}
+    session = decgraph.load(name).session(models)
+    pieces, prompt = session.tokenizer.detokenizer.pieces, tuple(session.tokenizer.encode("x = '"))
+    seen = set()
+    for seed in range(10):
+        allow = Grammar.choice([text.decode() for text in choices])
+        result = session.run(prompt, allow=allow, max_tokens=24, temperature=1, seed=seed, logprobs=0, shaped=True)
+        assert result.text.encode() in choices, result.error
+        written = b""
+        for n, token in enumerate(result.tokens):
+            if written in choices:  # the end of the text, which nothing else may follow
+                break
+            scores = session.models["target"].eval([prompt + result.tokens[:n]])[0].to_float().logits
+            leads = [bool(piece) and any(text.startswith(written + piece) for text in choices) for piece in pieces]
+            own = np.where(leads[: len(scores)], scores, -np.inf)
+            wanted = own[token] - own.max() - np.log(np.exp(own - own.max()).sum())
+            assert abs(result.logprobs.tokens[n] - wanted) < 1e-5
+            written += pieces[token]
+        seen.add(written)
+    assert len(seen) > 1

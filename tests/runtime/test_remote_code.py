@@ -42,16 +42,9 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     return at, marker
 
 
-def trained(at: Path) -> object:
-    from decgraph.zoo.training.teacher import load
-
-    return load(at)
-
-
 DOORS: dict[str, Callable[[Path], object]] = {
     "a causal model": lambda at: decgraph.run("autoregressive", IDS, {"target": at}, max_tokens=2),
     "a masked model": lambda at: decgraph.run("fast_dllm", IDS, {"model": at, "model.mask_token": 3}, max_tokens=2),
-    "training": trained,
 }
 
 
@@ -63,15 +56,14 @@ def test_a_models_code_is_refused(door: str, hostile: tuple[Path, Path]) -> None
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("door", ["run", "train"])
-def test_a_tokenizers_code_is_not_run(door: str, hostile: tuple[Path, Path]) -> None:
+def test_a_tokenizers_code_is_not_run(hostile: tuple[Path, Path]) -> None:
     at, marker = hostile
     merge(at / "config.json", model_type="llama", architectures=["LlamaForCausalLM"], auto_map={})
     named = {"AutoTokenizer": ["tokenizer_x.X", "tokenizer_x.X"]}
     merge(at / "tokenizer_config.json", auto_map=named, tokenizer_class="X")
     (at / "chat_template.jinja").write_text("{{ messages[0].content }}", encoding="utf-8")
     try:
-        decgraph.run("autoregressive", CHAT, {"target": at}, max_tokens=2) if door == "run" else trained(at)
+        decgraph.run("autoregressive", CHAT, {"target": at}, max_tokens=2)
     except DecError as refused:
         assert "tokenizer" in str(refused)
     assert not marker.exists()

@@ -230,7 +230,6 @@ DOORS: dict[str, Callable[[Path], object]] = {
     "a head": lambda at: decgraph.load("eagle2").session(target=zoo("target"), head=at),
     "a model inside generate": lambda at: decgraph.hf("speculative", drafter=at)._session_for(model_of(zoo("target"))),
     "a benchmark": lambda at: read_for_a_benchmark(at),
-    "training": lambda at: load_for_training(at),
 }
 
 
@@ -249,12 +248,6 @@ def read_for_a_benchmark(at: Path) -> object:
     from decgraph.runtime.placement import Placement
 
     return loaded(str(at), None, {}, Placement("cpu", "float32"), eos=True)
-
-
-def load_for_training(at: Path) -> object:
-    from decgraph.zoo.training.teacher import load
-
-    return load(at)
 
 
 @pytest.mark.budget(8)

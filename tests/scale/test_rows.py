@@ -79,9 +79,8 @@ def test_what_is_sent_is_what_arrives(write: Write, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".txt", ".jsonl"])
 def test_all_readers_of_prompts_end_lines_at_line_feeds_alone(suffix: str, tmp_path: Path) -> None:
-    """`map`, `run --prompts` and `train`: U+2028 and the like may stand within a prompt."""
+    """`map` and `run --prompts`: U+2028 and the like may stand within a prompt."""
     from decgraph.runtime import prompt_files
-    from decgraph.zoo.training.texts import read_prompts
 
     texts = ["a\u2028b\x85c\u2029", "d"]
     file = tmp_path / f"prompts{suffix}"
@@ -89,4 +88,3 @@ def test_all_readers_of_prompts_end_lines_at_line_feeds_alone(suffix: str, tmp_p
     file.write_bytes("\r\n".join(lines).encode())
     assert [row.prompt and row.prompt.text for row in read(file)] == texts
     assert [text.text for text in prompt_files.read(file).texts] == texts
-    assert read_prompts(file) == texts

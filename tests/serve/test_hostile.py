@@ -56,9 +56,6 @@ def test_a_body_that_is_wrong_everywhere_is_told_once(kind: Any, name: str) -> N
             kind.model_validate({**good, field: HOSTILE[name]})
         except ValidationError as wrong:
             assert wrong.error_count() < 10, (field, wrong.errors()[:4])
-    with pytest.raises(ValidationError) as told:
-        kind.model_validate(good | {f"f{i}": 1 for i in range(MANY)})
-    assert [e["loc"] for e in told.value.errors() if e["type"] == "extra_forbidden"] == [("f0",)]
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,12 @@ def check_error(answer: httpx.Response, status: int) -> dict[str, Any]:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
-    "temperature": ({"temperature": 3}, "temperature"),
+    "temperature": ({"temperature": -0.5}, "temperature"),
+    "no whole number": ({"max_tokens": 4.5}, "max_tokens"),
     "temperature_text": ({"temperature": "hot"}, "temperature"),
     "n": ({"n": 0}, "n"),
     "too_many": ({"n": 128}, "n"),
     "limit": ({"max_tokens": -3}, "max_tokens"),
-    "unknown": ({"temprature": 1}, "temprature"),
     "stop": ({"stop": ""}, "stop"),
     "empty": ({"prompt": ""}, "prompt"),
     "no_prompts": ({"prompt": []}, "prompt"),
@@ -44,7 +44,9 @@ WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
     "negative_id": ({"prompt": [-1]}, "prompt"),
     "bias": ({"logit_bias": {"x": 1}}, "logit_bias"),
     "bias_token": ({"logit_bias": {"999999": 1}}, "logit_bias"),
-    "seed": ({"seed": -2}, "seed"),
+    "seed": ({"seed": 2**64}, "seed"),
+    "likeliest": ({"logprobs": -2}, "logprobs"),
+    "all of many": ({"prompt": [5] * 900, "prompt_logprobs": -1, "n": 2, "best_of": 2}, "logprobs"),
     "alias": ({"repeat_penalty": "x"}, "repeat_penalty"),
     "two names": ({"n_predict": 3, "max_tokens": 4}, None),
     "two grammars": ({"regex": "a", "choice": ["a"]}, None),
@@ -62,7 +64,6 @@ WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
     "format": ({"response_format": {"type": "xml"}}, "response_format"),
     "no_schema": ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
     "bad_schema": ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "x"}}}}, None),
-    "nearly greedy": ({"temperature": 1e-300}, None),
     "tiny penalty": ({"repetition_penalty": 5e-324}, "repetition_penalty"),
     "endless schema": (
         {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}}}, None),
@@ -81,7 +82,7 @@ WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
         ({"logit_bias": {"x": 1}}, "`logit_bias` maps token ids to amounts, and 'x' is no token id"),
         ({"logit_bias": {"9" * 5000: 1}}, "is no token id"),
         ({"regex": "(" * 3000}, "the regular expression cannot be read: unclosed group"),
-        ({"temprature": 1}, "unrecognised field: temprature (try: did you mean temperature?)"),
+        ({"response_format": {"type": "xml"}}, "'json_schema', and is 'xml'"),
         ({"params": {"gama": 3}}, "(try: did you mean gamma?)"),
     ],
 )

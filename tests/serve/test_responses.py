@@ -95,7 +95,6 @@ def test_a_format(api: Any) -> None:
         ({"tools": [{"type": "web_search"}]}, "tools"),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "f"}}, "tool_choice"),
         ({"n": 2}, "n"),
-        ({"inputs": "x"}, "inputs"),
     ],
 )
 def test_what_is_refused_is_named(api: Any, fields: dict[str, Any], param: str) -> None:

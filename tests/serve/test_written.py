@@ -74,7 +74,7 @@ def test_a_forced_call_that_is_cut(api: Any) -> None:
 @pytest.mark.parametrize("name", [one.name for one in FORMATS if one.style not in ("tags", "python")])
 def test_a_format_beside_tools_is_a_grammar_of_either(name: str) -> None:
     format = next(one for one in FORMATS if one.name == name)
-    pieces = [bytes([n]) for n in range(256)]
+    letters = Detokenizer(tuple(bytes([n]) for n in range(256)))
     lark = grammar_of(format, [Tool.model_validate(WEATHER)], parallel=True, special={}, answer=json.dumps(DOG))
     key, value = format.keys
     call = json.dumps({key: "weather", value: {"city": "Oslo", "days": 2}})
@@ -83,9 +83,9 @@ def test_a_format_beside_tools_is_a_grammar_of_either(name: str) -> None:
     else:
         call = format.begin + (f"[{call}]" if format.style == "list" else call)
     for text in ('{"name": "Bingo"}', format.open + call + format.end + format.close):
-        parser = matcher(Grammar.lark(lark), pieces, (), 256)
+        parser = matcher(Grammar.lark(lark), letters, 256)
         assert parser.try_consume_tokens(list(text.encode())) == len(text.encode()) and parser.is_accepting(), text
-    assert matcher(Grammar.lark(lark), pieces, (), 256).try_consume_tokens(list(b"Hello")) == 0
+    assert matcher(Grammar.lark(lark), letters, 256).try_consume_tokens(list(b"Hello")) == 0
 
 
 def test_tools_with_a_format(api: Any) -> None:

@@ -333,6 +333,24 @@ def gpt_bigcode(c: Settings) -> Entry:
         k: v for k, v in names.items() if k != "transposed"}  # fmt: skip
 
 
+@family("gpt_neo")
+def gpt_neo(c: Settings) -> Entry:
+    a, x = "h.{i}.attn.attention.", "h.{i}."
+    given = c.get("attention_types", [[["global", "local"], c.num_layers // 2]])
+    kinds = [kind for cycle, times in given for _ in range(times) for kind in cycle]
+    if len(kinds) != c.num_layers or set(kinds) - {"global", "local"} or c.get("attention_layers", kinds) != kinds:
+        raise UnknownToDecoder(f"setting attention_types = {given!r}")
+    window = c.get("window_size", 256)
+    return Shape(
+        width=c.hidden_size, heads=c.num_heads, kv_heads=c.num_heads, head=c.hidden_size // c.num_heads,
+        layers=tuple(Layer(window if kind == "local" else None, rope=None) for kind in kinds), vocabulary=c.vocab_size,
+        norm="layer", eps=c.layer_norm_epsilon, activation=c.activation_function, gated=False, scale=1.0,
+        tied=bool(c.get("tie_word_embeddings"))), {
+        "embed": "wte.weight", "positions": "wpe.weight", "norm": "ln_f", "attn_in": x + "ln_1", "mlp_in": x + "ln_2",
+        "wq": a + "q_proj", "wk": a + "k_proj", "wv": a + "v_proj", "o": a + "out_proj", "up": x + "mlp.c_fc",
+        "down": x + "mlp.c_proj"}  # fmt: skip
+
+
 @family("gptj")
 def gptj(c: Settings) -> Entry:
     x, s = "h.{i}.", gpt2(c)[0]

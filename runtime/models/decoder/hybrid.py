@@ -200,9 +200,10 @@ class HybridDecoder(ModuleDecoder):
         tape.works = Works([Work(None, [], 0, [], [], parents)])
         return super().run(cells, tape)
 
-    def check_taped(self) -> None:
+    @torch.no_grad()
+    def check_taped(self, count: int = 5) -> None:
         """Raises DecError for a module without a list of layers, and where a tape gives other states than its own forward."""
-        ids = torch.arange(1, 6, device=self.device)[None] % int(self.config.vocab_size)
+        ids = torch.arange(1, count + 1, device=self.device)[None] % int(self.config.vocab_size)
         if len(self.listed) != self.layers or not close(self.causally(ids), self.plain(ids)):
             raise DecError(f"{type(self.base).__name__} is not supported: its layers are more than attention and states")
 
@@ -222,7 +223,7 @@ class HybridDecoder(ModuleDecoder):
         window = seen.windows.get(layer)
         return (FULL, None) if window is None else (SLIDING, int(window))
 
-    def _compare(self, found: _Found) -> None:
+    def _compare(self, found: _Found, committed: int = 2) -> None:
         """Finds out how the recurrent layers continue a state. Then compares a tree below a prompt, and what follows the end of
         its second branch, with the module's own forward of each path."""
         for mixer in self.mixers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.collecting import uncollected
+from decgraph.runtime.models.decoder.compared import probed
 from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.decoder.families import STATES, shape_of
 from decgraph.runtime.models.decoder.hybrid import HybridDecoder
 from decgraph.runtime.models.decoder.layers import frequencies
-from decgraph.runtime.models.decoder.module import ATTENTION, TOLERANCE, ModuleDecoder, attending, gap
-from decgraph.runtime.models.decoder.module_parts import Numbered, layers_of
+from decgraph.runtime.models.decoder.module import TOLERANCE, ModuleDecoder, attending, gap
+from decgraph.runtime.models.decoder.module_parts import Numbered, base_of, layers_of, refusing
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, UnknownToDecoder
@@ -41,7 +42,7 @@ def net_of_module(module: nn.Module, name: str = "", *, entry: bool = True) -> N
     entry (and `entry`), else of the module itself.
 
     Raises DecError for a module that has neither: one whose layers are in no list or do not use the attention of transformers'
-    registry, whose logits are more than scaled or capped, or whose rotary positions change all rows of a cache.
+    registry, whose scores are others than its layers', or whose rotary positions change all rows of a cache.
     """
     module = cast("PreTrainedModel", module)
     boundary, kind = boundary_of(module.config), type(module).__name__
@@ -50,47 +51,39 @@ def net_of_module(module: nn.Module, name: str = "", *, entry: bool = True) -> N
     module.eval()
     if not borrows(module):
         module.requires_grad_(False)
-    base, encoder = cast("PreTrainedModel", module.base_model), kind.endswith("ForMaskedLM")
+    with refusing(name or kind, kind):
+        return _net(module, name or kind, entry=entry, encoder=kind.endswith("ForMaskedLM"))
+
+
+def _net(module: PreTrainedModel, name: str, *, entry: bool, encoder: bool) -> Net:
+    base, kind = base_of(module), type(module).__name__
     out = cast("nn.Module | None", module.get_output_embeddings())
     config = base.config.get_text_config().to_dict()
-    wanted = _own_scores(module) if encoder else None
+    wanted = _own_scores(module, encoder=encoder)
     if encoder:
         _number(base)
-        _start_at_zero(module)
+        _start_at_zero(base)
     recurrent = is_recurrent(module)
-    whole = (HybridDecoder if recurrent else ModuleDecoder)(base, name or kind, encoder=encoder)
-    read: Callable[[Tensor], Tensor] | None = _readout(module) if encoder else None
-    head = getattr(module, "head", None)  # ModernBERT's, between the last state and the output matrix
-    plain = whole.causally if encoder else partial(own_states, base)
-    found = decoder_of(base, plain) if entry and not recurrent else None
-    changed = [
-        n
-        for n in ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
-        if config.get(n) not in (None, 0, 1.0)
-    ]
-    if (
-        found is not None
-        and out is not None
-        and type(out) is nn.Linear
-        and read is None
-        and head is None
-        and not runs_others(out)
-    ):
-        product = Product(out.weight.detach(), biases=(None if out.bias is None else out.bias.detach(),))
+    whole = (HybridDecoder if recurrent else ModuleDecoder)(base, name, encoder=encoder)
+    plain = whole.causally if encoder else whole.plain
+    found = decoder_of(base, plain, encoder=encoder) if entry and not recurrent else None
+    if found is None:
+        whole.check_taped()
+        whole.check_small(taped=True)
+    if recurrent:
+        note(base, ForwardChoice("module", reason=STATES))
+    if out is None or (whole.norm is None and not encoder):
+        raise DecError(f"{kind} is not supported: no final norm or no output matrix was found")
+    read = read_out(module, name)
+    if found is not None and read is out and type(read) is nn.Linear and not runs_others(read):
+        product = Product(read.weight.detach(), biases=(None if read.bias is None else read.bias.detach(),))
         made = Net(found.copied(products={**found.products, "out": product}), config, base=base)
     else:
-        if found is None:
-            whole.check_taped()
-        if recurrent:
-            note(base, ForwardChoice("module", reason=STATES))
-        if out is None or (whole.norm is None and not encoder):
-            raise DecError(f"{kind} is not supported: no final norm or no output matrix was found")
-        if read is None:
-            read = read_out(module, name or kind) if changed else out if head is None else nn.Sequential(head, out)
         whole._plain = None if encoder else whole.causally
         made = Net(whole if found is None else found, config, base=base, read=read)
-    if wanted is not None:
-        _check_scores(made, wanted, kind)
+    ids = _sample(len(made.decoder.embedding), made.decoder.device)
+    if not _close(made.scores(ids, causal=not encoder), wanted, made.decoder.embedding.dtype):
+        raise DecError(f"{kind} is not supported: its scores are more than its output matrix makes of its layers' last states")
     return made
 
 
@@ -98,29 +91,43 @@ def net_of_live(module: nn.Module, name: str) -> Net:
     """The net of a causal module of which nothing is wanted but its distributions. Raises DecError, by name, for one that
     cannot be run on masks, positions and caches from outside."""
     module = cast("PreTrainedModel", module)
-    base = cast("PreTrainedModel", module.base_model)
-    recurrent = is_recurrent(module)
-    whole = (HybridDecoder if recurrent else ModuleDecoder)(base, name).probed()
-    head = read_out(module, name)
-    if recurrent:
-        note(base, ForwardChoice("module", reason=STATES))
-    found = None if recurrent else decoder_of(base, whole.plain)
-    used = whole if found is None or found.caches != whole.caches else found
-    return Net(used, base.config.get_text_config().to_dict(), base=base, read=head)
+    with refusing(name, type(module).__name__):
+        base = base_of(module)
+        recurrent = is_recurrent(module)
+        whole = (HybridDecoder if recurrent else ModuleDecoder)(base, name)
+        read = read_out(module, name)
+        if recurrent:
+            note(base, ForwardChoice("module", reason=STATES))
+        found = None if recurrent else decoder_of(base, whole.plain)
+        try:
+            used = whole.probed() if found is None or found.caches != whole.caches else found
+        except DecError:
+            if found is None:
+                raise
+            used = found  # the decoder needs no more of a module than its weights
+        head = output_of(read) if isinstance(read, nn.Module) else read
+        mine, wanted = head(whole.plain(_PAIR.to(whole.device))[0]), _own_scores(module, ids=_PAIR)
+        if not _close(mine, wanted, mine.dtype):
+            raise DecError(
+                f"{name!r} is not supported: {type(module).__name__}'s logits are more than its output matrix makes of its "
+                "last states"
+            )
+        return Net(used, base.config.get_text_config().to_dict(), base=base, read=head)
 
 
 def read_out(module: PreTrainedModel, name: str) -> Callable[[Tensor], Tensor]:
-    """A function from last states [n, width] to logits [n, V]: the module's output matrix, its scaling and its soft cap.
-
-    Raises DecError if the result differs from the module's own logits.
-    """
+    """From last states [n, width] to logits [n, V]: the module's output matrix, or a part of it that holds more, with its
+    scaling and its soft cap. Raises DecError for a module without an output matrix."""
     config, matrix = module.config.get_text_config(), cast("nn.Module | None", module.get_output_embeddings())
     if matrix is None:
         raise DecError(f"{name!r} is not supported: {type(module).__name__} has no output matrix")
-    output = output_of(matrix)
+    whole = _readout(module, matrix)
     scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
     scale *= float(getattr(config, "lm_head_multiplier", None) or 1.0)
     cap = getattr(config, "final_logit_softcapping", None)
+    if scale == 1.0 and cap is None:
+        return whole
+    output = output_of(whole)
 
     def head(states: Tensor) -> Tensor:
         logits = output(states)
@@ -130,37 +137,26 @@ def read_out(module: PreTrainedModel, name: str) -> Callable[[Tensor], Tensor]:
             logits = torch.tanh(logits / cap) * cap
         return logits
 
-    with torch.no_grad():
-        ids = torch.tensor([[0, 1]], device=cast("nn.Linear", matrix).weight.device)
-        last = module.base_model(input_ids=ids, use_cache=False).last_hidden_state
-        mine, theirs = head(last).double(), module(input_ids=ids, use_cache=False).logits.double()
-    if not float((mine - theirs).abs().max()) <= 1e-2 * float(theirs.abs().max().clamp_min(1e-6)):
-        raise DecError(
-            f"{name!r} is not supported: {type(module).__name__}'s logits are more than its output matrix makes of its "
-            "last states"
-        )
     head.weight = matrix.weight  # type: ignore[attr-defined]
     return head
 
 
-def own_states(base: PreTrainedModel, ids: Tensor) -> Tensor:
-    """A base module's own last states [1, n, width] of tokens int64[1, n]."""
-    config = base.config.get_text_config()
-    attention = config._attn_implementation
-    with attending(config, None, "eager" if attention == ATTENTION else attention):
-        last: Tensor = base(input_ids=ids, use_cache=False).last_hidden_state
-    return last
-
-
-def decoder_of(base: PreTrainedModel, plain: Callable[[Tensor], Tensor]) -> TransformerDecoder | None:
+def decoder_of(base: PreTrainedModel, plain: Callable[[Tensor], Tensor], *, encoder: bool = False) -> TransformerDecoder | None:
     """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None
     where the module has something that the decoder does not know. Then the module runs as it is, and `forwards.py` and the
     log say why. The module's joined matrices become views of shared storage, with the same values, unless they are a caller's
     (watch.py)."""
+
+    def small(one: PreTrainedModel) -> None:
+        module = ModuleDecoder(one, encoder=encoder)
+        different(of_module(one), module.causally if encoder else module.plain)
+
     try:
         with uncollected(), torch.no_grad():
             made = of_module(base)
             different(made, plain)
+            if said := probed(base, f"decoder {encoder}", small):
+                raise UnknownToDecoder(said)
     except UnknownToDecoder as unknown:
         reason = str(unknown)
     except Exception as error:  # a config's or a module's that is not what its family's are
@@ -232,7 +228,8 @@ def caches(decoder: TransformerDecoder, batch: int, rows: int) -> tuple[list[Ten
 # Encoders of transformers: where BERT and its like have their layers, positions and output.
 
 _SAMPLE = 6  # positions of the forward that is compared
-_CLOSE = 2e-4  # of the largest logit: rounding of float32
+_PAIR = torch.tensor([[0, 1]])
+_CLOSE = 2e-3  # of the largest logit: rounding of float32
 _HALF = 0.1  # root mean squares, of 16 bits: rounding adds up over layers; another computation is off by about 1
 
 
@@ -244,9 +241,9 @@ def _number(base: nn.Module) -> None:
                 cast("Numbered", part).layer_idx = index
 
 
-def _start_at_zero(module: PreTrainedModel) -> None:
+def _start_at_zero(base: PreTrainedModel) -> None:
     """Drops the rows of a position table that no position has: RoBERTa counts from its padding's id + 1."""
-    embeddings = getattr(module.base_model, "embeddings", None)
+    embeddings = getattr(base, "embeddings", None)
     table, pad = (getattr(embeddings, name, None) for name in ("position_embeddings", "padding_idx"))
     if (
         not isinstance(table, nn.Embedding)
@@ -259,17 +256,15 @@ def _start_at_zero(module: PreTrainedModel) -> None:
     made = nn.Embedding(rows.shape[0], rows.shape[1], _weight=rows)
     made.weight.requires_grad_(False)
     embeddings.position_embeddings = made  # type: ignore[union-attr]  # it has a table of them
-    module.config.max_position_embeddings = len(rows)
+    base.config.max_position_embeddings = len(rows)
 
 
-def _readout(module: nn.Module) -> nn.Module | None:
-    """The module from last hidden states to logits, where there is more than an output matrix; None where there is not."""
-    for name in ("cls", "predictions"):
-        if isinstance(found := getattr(module, name, None), nn.Module):
-            return found
-    head = getattr(module, "lm_head", None)
-    if isinstance(head, nn.Module) and not isinstance(head, nn.Linear):
-        return head
+def _readout(module: nn.Module, matrix: nn.Module) -> nn.Module:
+    """The module from last hidden states to logits: the output matrix, or a head that holds it or stands before it."""
+    for name in ("cls", "predictions", "head", "lm_head"):
+        found = getattr(module, name, None)
+        if isinstance(found, nn.Module) and found is not matrix:
+            return found if any(part is matrix for part in found.modules()) else nn.Sequential(found, matrix)
     for names in (
         ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
         ("generator_predictions", "generator_lm_head"),
@@ -277,7 +272,7 @@ def _readout(module: nn.Module) -> nn.Module | None:
         parts = [part for name in names if isinstance(part := getattr(module, name, None), nn.Module)]
         if len(parts) == len(names):
             return nn.Sequential(*parts)
-    return None
+    return matrix
 
 
 def _sample(size: int, device: torch.device) -> Tensor:
@@ -286,21 +281,20 @@ def _sample(size: int, device: torch.device) -> Tensor:
 
 
 @torch.no_grad()
-def _own_scores(module: PreTrainedModel) -> Tensor:
-    """float64[n, vocabulary]: the scores of the sample by the module's own forward, with the library's attention."""
+def _own_scores(module: PreTrainedModel, *, encoder: bool = False, ids: Tensor | None = None) -> Tensor:
+    """float64[n, vocabulary]: the scores of tokens int64[1, n], or the sample, by the module's own forward; an encoder's with
+    the library's attention."""
     table = cast("nn.Embedding", module.get_input_embeddings()).weight
-    with attending(module.config, None, "eager"):
-        scores: Tensor = module(input_ids=_sample(len(table), table.device)[None]).logits[0]
+    read = _sample(len(table), table.device)[None] if ids is None else ids.to(table.device)
+    with attending(module.config, None, "eager") if encoder else nullcontext():
+        scores: Tensor = module(input_ids=read, **({} if encoder else {"use_cache": False})).logits[0]
     return scores.double()
 
 
-def _check_scores(net: Net, wanted: Tensor, kind: str) -> None:
-    """Raises DecError unless a net gives these scores float64[n, vocabulary] of the sample."""
-    off = net.scores(_sample(len(net.decoder.embedding), net.decoder.device), causal=False) - wanted
-    gap = float(off.abs().max())
-    if net.decoder.embedding.dtype.itemsize < 4:
-        close = bool(off.square().mean().sqrt() <= _HALF * wanted.square().mean().sqrt())
-    else:
-        close = gap <= _CLOSE * max(1.0, float(wanted.abs().max()))
-    if not close:
-        raise DecError(f"{kind} is not supported: its scores are not those of its layers, off by {gap:.1e}")
+def _close(mine: Tensor, wanted: Tensor, dtype: torch.dtype) -> bool:
+    """Whether scores [n, vocabulary] differ by no more than rounding."""
+    if mine.shape != wanted.shape:
+        return False
+    if dtype.itemsize < 4:
+        return bool((mine.double() - wanted).square().mean().sqrt() <= _HALF * wanted.square().mean().sqrt())
+    return gap(mine, wanted) <= _CLOSE

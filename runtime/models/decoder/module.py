@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, Cache
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.decoder.compared import probed
 from decgraph.runtime.models.decoder.decoder import DecoderPart, LayeredForward
 from decgraph.runtime.models.decoder.module_parts import (
     Entering,
@@ -27,6 +28,7 @@ from decgraph.runtime.models.decoder.module_parts import (
     layers_of,
     part_of,
     reading,
+    refusing,
     with_layers,
     with_top,
 )
@@ -51,6 +53,7 @@ _NO_POSITIONS = {"bloom", "mpt"}  # attention biases by distance, computed from 
 _NORMS = ("norm", "final_norm", "norm_f", "final_layernorm", "embedding_norm")  # LFM2's last one norms no embeddings
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}
 """How far two forwards may be from each other, over the largest number; else 1e-1."""
+_LONG = 12  # tokens, more than the windows of a small copy are (compared.py)
 
 
 def _attention(
@@ -295,7 +298,9 @@ class ModuleDecoder(LayeredForward):
         """The module's own last states [1, n, width] of one path's tokens int64[1, n], without a cache."""
         if self._plain is not None:
             return self._plain(ids)
-        last: Tensor = self.base(input_ids=ids, use_cache=False).last_hidden_state
+        attention = self.config._attn_implementation
+        with attending(self.config, None, "eager" if attention == ATTENTION else attention):
+            last: Tensor = self.base(input_ids=ids, use_cache=False).last_hidden_state
         return last
 
     def causally(self, ids: Tensor) -> Tensor:
@@ -396,22 +401,19 @@ class ModuleDecoder(LayeredForward):
         return last
 
     @torch.no_grad()
-    def check_taped(self) -> None:
-        """Raises DecError for a module whose layers do not use the attention of the registry."""
-        at = self.device
-        tape = Tape(torch.zeros(1, dtype=torch.long, device=at), torch.ones(1, 1, dtype=torch.bool, device=at))
-        try:
-            self.run(torch.zeros(1, dtype=torch.long, device=at), tape)
-        except DecError:
-            raise
-        except Exception as error:  # the module's own code, called in a way that it may not support
-            kind = type(self.base).__name__
-            why = f"it cannot be run on positions ({type(error).__name__}: {error})"
-            raise DecError(f"{kind} is not supported: {why}") from error
+    def check_taped(self, count: int = 1) -> None:
+        """Raises DecError for a module whose layers do not use the attention of the registry, and for one whose states of so
+        many tokens differ from its own forward's."""
+        ids = torch.arange(1, count + 1, device=self.device)[None] % int(self.config.vocab_size)
+        seen = torch.ones(count, count, dtype=torch.bool, device=self.device)
+        tape = Tape(torch.arange(count, device=self.device), seen if self.encoder else seen.tril())
+        mine = self.run(ids[0], tape)[None]
         if set(tape.keys) != set(range(self.layers)) or set(tape.states) != set(tape.keys):
             raise DecError(
                 f"{type(self.base).__name__} is not supported: its layers do not use the attention of transformers' registry"
             )
+        if count > 1 and not gap(mine, self.plain(ids)) <= TOLERANCE.get(mine.dtype, 0.1):
+            raise DecError(f"{type(self.base).__name__} is not supported: its layers look at other tokens than they say")
 
     @torch.no_grad()
     def __call__(
@@ -491,11 +493,13 @@ class ModuleDecoder(LayeredForward):
     def _found(self) -> _Found:
         if self._known is None:
             self._refuse_by_name()
-            with torch.no_grad():
-                self._known = self._probed()
+            with torch.no_grad(), refusing(self.name, type(self.base).__name__):
+                found = self._known = self._probed()
                 try:
                     if not self.encoder:
-                        self._compare(self._known)
+                        self._compare(found)
+                        if self.base is self.whole:
+                            self.check_small(taped=False)
                 except BaseException:
                     self._known = None
                     raise
@@ -516,20 +520,13 @@ class ModuleDecoder(LayeredForward):
 
     def _probed(self) -> _Found:
         """Runs two tokens without a cache and notes the arguments of every layer's attention."""
-        dtype, device, kind = next(self.base.parameters()).dtype, self.device, type(self.base).__name__
+        dtype, device = next(self.base.parameters()).dtype, self.device
         masks = {kind: torch.zeros(1, 1, 2, 2, dtype=dtype, device=device) for kind in self._types}
         seen = ShapeProbe(reuses=not self.encoder)
         hooks = _listen(self.base, seen)
         try:
             with attending(self.config, seen):
                 out = self._probe(torch.zeros(1, 2, dtype=torch.long, device=device), masks, seen)
-        except DecError as error:
-            raise DecError(f"{self.name!r} is not supported: {error.diagnostics[0]}") from error
-        except Exception as error:  # the module's own code, called in a way that it may not support
-            raise DecError(
-                f"{self.name!r} is not supported: {kind} cannot be run on a mask, positions and a cache given from outside "
-                f"({type(error).__name__}: {error})"
-            ) from error
         finally:
             for hook in hooks:
                 hook.remove()
@@ -566,39 +563,42 @@ class ModuleDecoder(LayeredForward):
         if mask is not None and kind is None:
             raise DecError(f"{self.name!r} is not supported: {name} changes the mask it is given")
         kind = kind or (types[layer] if types else self._types[0])
-        if window is not None and (kind != SLIDING or int(window) != int(stated or 0)):
+        # A layer with a full mask may have the attribute and not use it; check_small finds one that does.
+        if window is not None and kind == SLIDING and int(window) != int(stated or 0):
             raise DecError(f"{self.name!r} is not supported: layer {layer} has a window of {window} but a {kind} mask")
         if window is None and kind == SLIDING and layer in seen.windows and seen.windows_passed:
             raise DecError(f"{self.name!r} is not supported: layer {layer} has no window but a {kind} mask")
         return kind, int(stated) if kind == SLIDING and stated is not None else None
 
-    def _compare(self, found: _Found) -> None:
-        """Compares two siblings below two cached tokens with the module's own forward over each path."""
-        dev, size = self.device, int(self.config.vocab_size)
+    def _compare(self, found: _Found, committed: int = 2) -> None:
+        """Compares some tokens, read in two parts, and two siblings below them with the module's own forward over each path."""
+        dev, size, rows = self.device, int(self.config.vocab_size), committed + 4
         window = next((w for w in found.windows if w is not None), None)
-        tokens = [1 % size, 2 % size, 3 % size, 5 % size]
-        keys = [torch.zeros(1, h, 6, k, dtype=found.dtype, device=dev) for h, k, _ in found.caches]
-        values = [torch.zeros(1, h, 6, v, dtype=found.dtype, device=dev) for h, _, v in found.caches]
+        tokens = [(7 * n + 1) % size for n in range(committed + 2)]
+        keys = [torch.zeros(1, h, rows, k, dtype=found.dtype, device=dev) for h, k, _ in found.caches]
+        values = [torch.zeros(1, h, rows, v, dtype=found.dtype, device=dev) for h, _, v in found.caches]
         got: list[Tensor] = []
-        for places, positions, sees in (
-            ([0, 1], [0, 1], [[0], [0, 1]]),
-            ([2, 3], [2, 2], [[0, 1, 2], [0, 1, 3]]),
-        ):
-            full, near = torch.zeros(1, 1, 2, 6, dtype=torch.bool), torch.zeros(1, 1, 2, 6, dtype=torch.bool)
-            for row, seen in enumerate(sees):
+        for places in (range(committed - 2), range(max(committed - 2, 0), committed), range(committed, committed + 2)):
+            if not places:
+                continue
+            full = torch.zeros(1, 1, len(places), rows, dtype=torch.bool)
+            near, positions = full.clone(), [min(place, committed) for place in places]
+            for row, place in enumerate(places):
+                seen = [*range(positions[row]), place]
                 full[0, 0, row, seen] = True
-                near[0, 0, row, [p for p in seen if window is None or positions[row] - min(p, 2) < window]] = True
-            ids = torch.tensor([[tokens[c] for c in places]], device=dev)
-            at = torch.tensor([positions], device=dev)
-            masks: dict[str | int, Tensor | None] = {FULL: full.to(dev), SLIDING: near.to(dev)}
-            out = self(ids, at, torch.tensor([places], device=dev), keys, values, masks)
+                near[0, 0, row, [p for p in seen if window is None or positions[row] - min(p, committed) < window]] = True
+            ids, at, write = (
+                torch.tensor([one], device=dev) for one in (tokens[slice(places[0], places[-1] + 1)], positions, places)
+            )
+            out = self(ids, at, write, keys, values, {FULL: full.to(dev), SLIDING: near.to(dev)})
             got += list((out[0] if self.part.taps else out)[0])
-        for path, mine in ((tokens[:3], got[2]), ([*tokens[:2], tokens[3]], got[3])):
-            theirs = self.plain(torch.tensor([path], device=dev))[0, -1]
+        for last in (committed, committed + 1):
+            path = [*tokens[:committed], tokens[last]]
+            theirs = self.plain(torch.tensor([path], device=dev))[0]
             if not bool(torch.isfinite(theirs).all()):
                 raise DecError(f"{self.name!r} gave logits that are not numbers, for the tokens {path}",
                                hint="its weights hold NaN or infinity")  # fmt: skip
-            off = gap(mine, theirs)
+            off = gap(torch.stack([*got[:committed], got[last]]), theirs)
             if not off <= TOLERANCE.get(found.dtype, 0.1):
                 capped = getattr(self.config, "attn_logit_softcapping", None)
                 raise DecError(
@@ -606,6 +606,22 @@ class ModuleDecoder(LayeredForward):
                     f"without one by {off:.1e}; it seems to use the order of tokens beside their positions",
                     hint="attn_implementation='eager', if its own attention leaves out the soft caps" if capped else "",
                 )
+
+    def check_small(self, *, taped: bool) -> None:
+        """Raises DecError where a small copy of the module, by the attention of a tape or over caches, differs from its own
+        forward over a text that is longer than its windows."""
+
+        def check(small: PreTrainedModel) -> None:
+            made = type(self)(small, self.name, encoder=self.encoder)
+            with torch.no_grad():
+                if taped:
+                    made.check_taped(_LONG)
+                else:
+                    made._known = made._probed()
+                    made._compare(made._known, _LONG)
+
+        if said := probed(self.base, f"{type(self).__name__} {taped}", check):
+            raise DecError(said)
 
 
 def _same_rows(mask: Tensor, given: Tensor) -> bool:

@@ -8,13 +8,18 @@ code runs for the other one.
 from __future__ import annotations
 
 import copy
-from typing import Protocol, cast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.parts import LayerUse
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class Numbered(Protocol):
@@ -124,6 +129,30 @@ class Nothing(nn.Module):
 
 _LISTS = (("layers",), ("encoder", "layer"), ("transformer", "layer"), ("encoder", "layers"))
 """Where models have their layers: decoders and newer encoders, BERT and its like, DistilBERT."""
+
+
+@contextmanager
+def refusing(name: str, kind: str) -> Iterator[None]:
+    """Inside, what a module's own code raises where it is called in a way that it does not support is a DecError."""
+    try:
+        yield
+    except DecError:
+        raise
+    except Exception as error:
+        raise DecError(
+            f"{name!r} is not supported: {kind} cannot be run on a mask, positions and a cache given from outside",
+            hint="generate without custom_generate",
+        ) from error
+
+
+def base_of(module: PreTrainedModel) -> PreTrainedModel:
+    """The part of a language model that gives last states. Raises DecError for a module without one."""
+    base: nn.Module | None = module.base_model
+    if base is module:  # a class with another prefix than its part has (Mllama's text model)
+        base = next((part for part in nn.Module.children(module) if hasattr(part, "get_input_embeddings")), None)
+    if base is None:
+        raise DecError(f"{type(module).__name__} is not supported: it has no model inside that gives its last states")
+    return cast("PreTrainedModel", base)
 
 
 def layer_list(base: nn.Module) -> list[nn.Module]:

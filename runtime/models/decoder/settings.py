@@ -10,7 +10,7 @@ from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 
 DEFAULTS: dict[str, dict[object, str]] = {
     "activation": {"gelu": "falcon"},
-    "activation_function": {"gelu_new": "codegen gpt2 gptj", "gelu_pytorch_tanh": "gpt_bigcode", "relu": "opt"},
+    "activation_function": {"gelu_new": "codegen gpt2 gpt_neo gptj", "gelu_pytorch_tanh": "gpt_bigcode", "relu": "opt"},
     "attention_bias": {True: "glm glm4 gpt_neox gpt_oss jais2 seed_oss"},
     "attention_multiplier": {1.0: "granite granite_swa granitemoe granitemoeshared"},
     "attn_logit_softcapping": {50.0: "gemma2 vaultgemma"},
@@ -34,7 +34,7 @@ DEFAULTS: dict[str, dict[object, str]] = {
         "xielu": "apertus",
     },
     "layer_norm_eps": {1e-05: "cohere cohere2 cohere2_moe gpt_neox gpt_neox_japanese jais2 persimmon phi stablelm"},
-    "layer_norm_epsilon": {1e-05: "codegen falcon gpt2 gpt_bigcode gptj"},
+    "layer_norm_epsilon": {1e-05: "codegen falcon gpt2 gpt_bigcode gpt_neo gptj"},
     "logit_scale": {0.0625: "cohere cohere2 cohere2_moe"},
     "logits_scaling": {1.0: "granite granite_swa granitemoe granitemoeshared hyperclovax"},
     "max_window_layers": {28: "qwen2 qwen2_moe qwen3", 62: "dots1"},
@@ -107,7 +107,7 @@ DEFAULTS: dict[str, dict[object, str]] = {
     "swiglu_limit": {7.0: "gpt_oss"},
     "tie_word_embeddings": {
         True: "biogpt cohere cohere2 cohere2_moe ernie4_5 ernie4_5_moe falcon gemma gemma2 gemma3_text gpt2 gpt_bigcode "
-        "gpt_neox_japanese granite_swa minicpm3 opt smollm3 starcoder2 vaultgemma youtu",
+        "gpt_neo gpt_neox_japanese granite_swa minicpm3 opt smollm3 starcoder2 vaultgemma youtu",
     },
     "topk_group": {4: "axk1 deepseek_v3", 1: "dots1 exaone_moe glm4_moe glm4_moe_lite solar_open"},
     "topk_method": {"greedy": "deepseek_v2"},
@@ -148,11 +148,12 @@ OPTIONAL: dict[str, dict[str, str]] = {
     "": {
         "qkv o up down": "biogpt gpt2 gpt_bigcode persimmon phi",
         "qkv": "qwen2",
+        "o up down": "gpt_neo",
         "up down": "codegen gpt_neox gptj",
         "out": "codegen gptj phi",
         "router experts_up experts_down": "gpt_oss",
-        "norms": "biogpt codegen falcon gpt2 gpt_bigcode gpt_neox gpt_neox_japanese gptj jais2 nemotron opt persimmon phi "
-        "phimoe stablelm starcoder2",
+        "norms": "biogpt codegen falcon gpt2 gpt_bigcode gpt_neo gpt_neox gpt_neox_japanese gptj jais2 nemotron opt persimmon "
+        "phi phimoe stablelm starcoder2",
         "head_norms": "afmoe apertus dots1 exaone4 exaone_moe flex_olmo gemma3_text hunyuan_v1_dense hunyuan_v1_moe hy_v3 "
         "laguna minimax_m2 nanochat olmo2 olmo3 olmoe qwen3 qwen3_moe",
         "router_bias": "afmoe axk1 deepseek_v3 dots1 ernie4_5_moe exaone_moe glm4_moe glm4_moe_lite hy_v3 laguna minimax_m2 "
@@ -209,6 +210,7 @@ SILENT = """
     attention_dropout attn_pdrop embd_pdrop resid_pdrop dropout hidden_dropout activation_dropout layerdrop hidden_dropout_prob
     attention_probs_dropout_prob classifier_dropout classifier_pooling residual_dropout summary_first_dropout embedding_dropout
     ffn_dropout
+    embed_dropout type_vocab_size batch_norm_eps is_training n_group
     summary_type summary_use_proj summary_activation summary_proj_to_labels
     initializer_range init_std embedding_initializer_range lambda_std_dev initializer_factor
     router_aux_loss_coef router_z_loss_coef aux_loss_alpha seq_aux output_router_logits router_jitter_noise input_jitter_noise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
+from decgraph.runtime.models.decoder.module_parts import base_of
 from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Engine
@@ -51,7 +52,7 @@ def _lengths_engine(model: LiveModel, boundary: Boundary) -> LengthsEngine:
         fixed.module = at_length(model.module, boundary, past)
         made = fresh_engine(fixed)
         if (found := forward_of(fixed)) is not None:  # told of the model, not of the module with fixed frequencies
-            note(cast("PreTrainedModel", model.module).base_model, found)
+            note(base_of(cast("PreTrainedModel", model.module)), found)
         return made
 
     return LengthsEngine(make, boundary.length)

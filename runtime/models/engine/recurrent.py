@@ -45,7 +45,9 @@ def recurrent_engine(model: LiveModel) -> Engine:
         return made
     except DecError as error:
         refused = str(error.diagnostics[0])
-    base = cast("PreTrainedModel", model.module).base_model
+    from decgraph.runtime.models.decoder.module_parts import base_of
+
+    base = base_of(cast("PreTrainedModel", model.module))
     try:
         gap = _gap(model)
     except Exception as error:  # the library's own code: without a state that can be copied, whole texts are computed

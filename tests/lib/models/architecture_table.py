@@ -82,6 +82,10 @@ ROWS: dict[str, Row] = {
                                "layers that attend to other layers' keys and values", "module"),
     "vaultgemma": Row("vaultgemma", {**H, **WINDOW, "query_pre_attn_scalar": 8}, "soft caps, sliding windows"),
     "gpt2": Row("gpt2", GPT, "learned positions, matrices stored transposed"),
+    "gpt_neo": Row("gpt_neo", {"vocab_size": 97, "hidden_size": 32, "num_layers": 4, "num_heads": 4, "window_size": 4,
+                               "attention_types": [[["global", "local"], 2]], "max_position_embeddings": 128,
+                               "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},
+                   "learned positions, sliding windows, scores that are not scaled"),
     "gpt_bigcode": Row("gpt_bigcode", GPT, "learned positions, one head of keys and values"),
     "gpt_neox": Row("gpt_neox", T, "partial rotary, parallel branches"),
     "opt": Row("opt", {**T, "ffn_dim": 48, "word_embed_proj_dim": 32}, "learned positions, biases"),
@@ -94,7 +98,7 @@ ROWS: dict[str, Row] = {
                          "max_position_embeddings": 128, "pad_token_id": 0}, "sinusoidal positions", "module"),
     "gpt_neox_japanese": Row("gpt_neox_japanese", T, "parallel branches, a bias after attention"),
     "diffllama": Row("diffllama", T, "difference of two attentions"),
-    "doge": Row("doge", T, "mask that depends on the states", "module"),
+    "doge": Row("doge", T, "mask that depends on the states", "refused", "differs from itself"),
     "mixtral": Row("mixtral", {**T, **E}, "mixture of experts"),
     "qwen2_moe": Row("qwen2_moe", {**T, **E, "shared_expert_intermediate_size": 24}, "mixture with a shared expert"),
     "qwen3_moe": Row("qwen3_moe", {**H, **E}, "mixture of experts"),
@@ -217,6 +221,8 @@ A causal model of transformers runs in one of two ways. By the *decoder*: decgra
 (`runtime/models/decoder`), in which an entry of a few lines says how a family differs from Llama. It is used where every
 tensor of the model and every setting of its config has a meaning in the entry, and the states of some tokens are found equal
 to the module's. *As a module*: transformers' own code runs, which takes longer for few tokens and gives the same ones.
+Either is first compared on a small random model of the same class and switches, whose windows are shorter than the text; the
+verdict is kept in the user's cache. What differs is refused.
 `decgraph run --json`, `Result.forwards` and `decgraph compile ALGORITHM --emit cost --model target=FOLDER` say which way a
 model runs and why. `decgraph zoo verify FOLDER` compares the decoder with the installed transformers on a small random model
 of the folder's family and switches; after a difference folders of that shape run as a module.

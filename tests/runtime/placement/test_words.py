@@ -27,7 +27,6 @@ VERBS = {
     "tune": ["tune", "speculative", "--prompts", "PROMPTS"],
     "trace": ["trace", "autoregressive", "-p", "a"],
     "profile": ["profile", "autoregressive", "-p", "a"],
-    "train": ["train", "drafter", "--model", "target", "--self", "--out", "OUT", "--steps", "1"],
     "convert": ["convert", "HEAD", "--target", "target"],
 }
 

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from decgraph.runtime import progress
-from decgraph.zoo.optim import Optimizer
+from lab.shipped.optim import Optimizer
 
 LossOf = Callable[[int, float], Iterator[torch.Tensor]]
 
