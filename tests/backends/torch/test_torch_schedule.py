@@ -147,7 +147,7 @@ def test_drafts_that_fail_half_way_in_a_batch_are_those_of_each_run_alone(
     monkeypatch.setattr(drafter, "compute", failing)
     got: dict[int, Any] = {}
     schedule = Schedule(lambda n, machine, error: got.update({n: error or machine.committed_tokens()}))
-    asked = [{"max_tokens": 10, "temperature": 1, "seed": n} for n in range(2)]
+    asked = [{"max_tokens": 10, "temperature": 2, "seed": n} for n in range(2)]
     for n, fields in enumerate(asked):
         schedule.join(n, machine_of(session, TEXT, **fields))
     while schedule.advance():
