@@ -47,7 +47,8 @@ def decoder_of_layers(module: DraftLayers) -> TransformerDecoder | None:
         names = {key: name for key, name in names.items() if key not in ("embed", "norm")}
         first = module.layers[0]
         count = len(module.layers)
-        shape = replace(shape, layers=shape.layers[:count], bare=getattr(first, "mlp", None) is None)
+        # A module's tensors are what it computes with: biases need no setting that declares them.
+        shape = replace(shape, layers=shape.layers[:count], bare=getattr(first, "mlp", None) is None, biased=None)
         if isinstance(first, PairLayer):
             shape, names["feature_in"] = replace(shape, paired="normed" if first.after else "plain"), "layers.{i}.hidden_norm"
         with torch.no_grad():
