@@ -58,7 +58,7 @@ def words_of(identifier: str, parameters: Iterable[Any]) -> set[str]:
 
 def wanted(mark: Any) -> tuple[Any, ...]:
     """The words, and tuples of words, that a mark names."""
-    return (*mark.args, *mark.kwargs.get("but", ()))
+    return tuple(w if isinstance(w, tuple) else str(w) for w in (*mark.args, *mark.kwargs.get("but", ())))
 
 
 def slow_cases(items: Sequence[Any]) -> tuple[list[Any], dict[str, str]]:

@@ -69,6 +69,31 @@ def test_a_roll_is_the_loop(name: str, fields: dict[str, Any], sessions: dict[st
         assert [_plain(e) for e in mine.events] == [_plain(e) for e in theirs.events]
 
 
+LATER = """
+algorithm later(target: causal, drafter: causal):
+    while not done:
+        draft t:
+            for i in 2..5:
+                x ~ drafter(t.leaves)
+                grow x
+        verify t by rejection against target(t)
+        commit t.accepted
+"""
+
+
+def test_a_roll_that_begins_later_has_the_noise_of_its_iterations(
+    sessions: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = sessions["speculative"]
+    session = decgraph.parse(LATER).session(first.models, backend="torch", tokenizer=first.tokenizer)
+    requests = [request_for(session, "import os", max_tokens=12, temperature=1, seed=n) for n in range(2)]
+    rolled = [session.run(r) for r in requests]
+    assert all(r.stats.drafted > 0 for r in rolled)
+    monkeypatch.setattr(Engines, "for_loops", lambda *_: None)
+    looped = [session.run(r) for r in requests]
+    assert [(r.tokens, r.stats) for r in rolled] == [(r.tokens, r.stats) for r in looped]
+
+
 def _plain(event: Any) -> Any:
     """An event without the cells of a call, which a roll does not make an ask for."""
     kept = {k: round(v, 5) if isinstance(v, float) else v for k, v in vars(event).items() if k not in ("cells", "computed")}

@@ -19,6 +19,7 @@ from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.backends.reference.values import SuffixSearch as ReferenceSuffixes
 from decgraph.backends.torch import control_flow, lowering, model_calls
 from decgraph.backends.torch.machine import TorchMachine
+from decgraph.backends.torch.rows import Rows
 from decgraph.backends.torch.stores import Recent
 from decgraph.backends.torch.stores import Suffixes as TorchSuffixes
 from decgraph.ir.table import TABLE
@@ -29,8 +30,10 @@ from decgraph.passes.outline import straight
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
+from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.models.reading import Confidence
 from decgraph.runtime.request import Request
+from decgraph.runtime.shaping import shaped_probs
 
 OPS = sorted(TABLE)
 with suppress(TypeError):  # an op that lacks its lowering fails in tests, not when they are collected
@@ -273,3 +276,12 @@ def test_an_automatons_masks_are_remembered_by_state() -> None:
     first = _allowed(au, alone((0, 1), 0), 0, 3)
     assert first is _allowed(au, alone((1, 0, 0), 0), 0, 3) and first.tolist() == [True, True, False]
     assert _allowed(lambda generated: {2}, alone((0,), 0), 0, 3).tolist() == [False, False, True]
+
+
+def test_a_nucleus_ends_where_its_mass_is_reached_exactly() -> None:
+    scores = np.log(np.array([0.5, 0.25, 0.125, 0.125]))
+    for share, kept in ((0.5, 1), (0.75, 2), (0.875, 3)):
+        request = Request((1,), top_p=share)
+        mine = Rows(torch.from_numpy(scores)[None], request, path=lambda _: (1,)).face("shaped")[0].numpy()
+        assert np.count_nonzero(mine) == kept
+        assert np.array_equal(mine, shaped_probs(Scores(logits=scores), (1,), request))

@@ -8,6 +8,8 @@ import pytest
 from lib.programs.corpus import lowered
 from lib.programs.corpus_runs import RUN, V, in_world
 
+from decgraph.api import parse
+from decgraph.check.worlds import models_for
 from decgraph.errors import DecError
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Module
@@ -57,3 +59,19 @@ def test_program_runs_as_on_the_reference(name: str, passes: bool) -> None:
                 continue
             assert (len(wanted.tokens) > 0) != (function in RETURNED_ONLY)
             assert len(wanted.tokens) <= request.max_tokens and all(0 <= t < V for t in wanted.tokens)
+
+
+COINS = """
+algorithm coins(target: causal):
+    while not done:
+        y = topk(target(ctx).raw, 4)
+        thrown = bernoulli([0.5 for n in 0..4])
+        commit y[count(thrown) % 4]
+"""
+
+
+def test_every_coin_of_a_vector_has_its_own_noise() -> None:
+    algorithm = parse(COINS)
+    models = models_for(algorithm.function, 7, 1)
+    wanted, got = (algorithm.session(models, backend=b).run(Request((1, 2, 3), max_tokens=12)) for b in ("reference", "torch"))
+    assert got.tokens == wanted.tokens and wanted.error is None

@@ -131,6 +131,30 @@ def test_what_one_chunk_raises_ends_its_run_alone(sessions: dict[str, Any], monk
     assert slots(sessions) == 0
 
 
+def test_drafts_that_fail_half_way_in_a_batch_are_those_of_each_run_alone(
+    sessions: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They begin anew, and nothing of the first attempt is left: neither its tokens nor what it did to their noise."""
+    session, drafter = sessions["speculative"], engine_of(sessions["speculative"].models["drafter"])
+    compute, failed = drafter.compute, []
+
+    def failing(calls: Any) -> Any:
+        if not failed and len(calls) > 1 and all(len(c.tokens) == 2 for c in calls):  # for the third token of each
+            failed.append(len(calls))
+            raise RuntimeError("no memory")
+        return compute(calls)
+
+    monkeypatch.setattr(drafter, "compute", failing)
+    got: dict[int, Any] = {}
+    schedule = Schedule(lambda n, machine, error: got.update({n: error or machine.committed_tokens()}))
+    asked = [{"max_tokens": 10, "temperature": 2, "seed": n} for n in range(2)]
+    for n, fields in enumerate(asked):
+        schedule.join(n, machine_of(session, TEXT, **fields))
+    while schedule.advance():
+        pass
+    assert failed == [2] and [got[n] for n in range(2)] == [alone(session, TEXT, **fields) for fields in asked]
+
+
 def test_folds_of_a_batch_see_each_run_alone_where_asked(sessions: dict[str, Any]) -> None:
     """`bass` drafts as far as the best of its batch: apart, each run commits and calls what it does alone."""
     bass = decgraph.load("bass").session(

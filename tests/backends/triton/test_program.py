@@ -74,6 +74,13 @@ def test_ragged_requests_of_all_settings_refill_lanes(name: str) -> None:
         assert (got.mode, got.tokens, got.reason) == ("graph mode", want.tokens, want.reason)
 
 
+def test_a_lane_that_another_request_had_begins_anew() -> None:
+    """Also its iterations, which are part of the noise of drafts."""
+    reference, steps = both("speculative")
+    asked = [Request((1, 2, 3)[: 1 + i % 3], max_tokens=5 + 2 * i, seed=7, request_id=i, temperature=1) for i in range(4)]
+    assert [g.tokens for g in steps.generate(asked, batch=2)] == [reference.run(r).tokens for r in asked]
+
+
 def test_statistics_are_the_reference_s() -> None:
     reference, steps = session("reference", "block_verification"), session("triton", "block_verification")
     for got, want in zip(steps.generate(RAGGED), map(reference.run, RAGGED), strict=True):
@@ -536,11 +543,30 @@ FROM_THE_END = f"""{SEEN}
             commit [seen[-1], last(seen), seen[-2]]
 """
 
+AT_THE_NODE = """
+rule of_the_coin(p: dist, children: draws):
+    for x in children:
+        if bernoulli(0.6):
+            accept x
+    emit argmax(p)
 
-@pytest.mark.parametrize("text", [WITHOUT, TOGETHER, FROM_THE_END], ids=["without", "together", "end"])
+algorithm at_the_node(target: causal):
+    while not done:
+        draft t:
+            repeat 3:
+                grow sample(target(t.leaves), 2)
+        p = target(t)
+        verify t by of_the_coin against p
+        commit t.accepted
+        commit argmin(p[t.accepted].raw)
+"""
+
+
+@pytest.mark.parametrize("text", [WITHOUT, TOGETHER, FROM_THE_END, AT_THE_NODE], ids=["without", "together", "end", "node"])
 def test_what_small_programs_commit(text: str) -> None:
     """The law of the second of several draws is what the first one leaves; of several ends in a commit the first one counts;
-    what is read from the end of a vector is the last of what a lane has."""
+    what is read from the end of a vector is the last of what a lane has; the accepted node is each lane's own, whose walk may
+    end before others'."""
     algorithm = parse(text)
     models = models_for(algorithm.function, 7, 1)
     reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 import torch
 from lib.lazily import transformers
+from lib.models.hf_modules import logits
 
 import decgraph
 from decgraph.errors import DecError
+from decgraph.runtime.models.engine.forward_call import ForwardCall
+from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.hf_live import from_module
 
 BOUNDARY = 32
 SIZES = {
@@ -72,6 +76,18 @@ def test_phi_is_generate_on_both_sides_and_across_the_boundary(name: str, length
     model, ids = phi(), prompt(length)
     more = {"drafter": phi(2)} if name == "speculative" else {}
     assert ours(model, ids, 40, name, **more) == theirs(phi(), ids, 40)
+
+
+def test_rows_of_both_sides_come_in_the_order_in_which_they_are_asked_for() -> None:
+    """A tree whose branches end on both sides of the boundary, and rows of it in another order than its own."""
+    model, context = phi(), prompt(BOUNDARY - 1)[0].tolist()
+    engine = engine_of(from_module(model, name="phi"))
+    tree: tuple[list[int], list[int], list[int]] = ([5, 6, 7, 8, 9], [-1, 0, -1, 1, 2], [0, 1, 2, 3, 4])
+    calls = [ForwardCall(n, context, (), *tree, rows) for n, rows in enumerate(([0, 1, 2, 3, 4], [3, -1, 1, 2, 0]))]
+    for call, rows in zip(calls, engine.compute(calls), strict=True):
+        assert isinstance(rows, torch.Tensor)
+        alone = torch.cat([logits(model, [path]) for path in call.paths()])
+        assert torch.allclose(rows, alone, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("backend", ["torch", "reference"])

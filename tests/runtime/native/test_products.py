@@ -107,6 +107,17 @@ def test_float32_of_any_size(threads, isa):
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize(("form", "dtype"), [("F16", torch.float16), ("BF16", torch.bfloat16)])
+def test_halves_of_any_size(form, dtype, isa):
+    """Also where the numbers of the last rows are no multiple of a vector's."""
+    for outputs, inputs in ((1, 1), (3, 7), (5, 9), (67, 129)):
+        w = torch.randn(outputs, inputs).to(dtype)
+        product = NativeProduct(QuantizedBlocks(unaligned(w.view(torch.uint8).numpy()), form, (outputs, inputs)))
+        for rows in (1, 5):
+            x = torch.randn(rows, inputs)
+            assert off(product(x), x, w.float()) < 1e-6, (outputs, inputs, rows)
+
+
 def test_parts_stand_side_by_side_with_biases_and_sums(isa):
     raw, real = blocks("Q6_K", 10, 256)
     other, there = blocks("Q4_K", 6, 256)
