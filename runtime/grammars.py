@@ -129,7 +129,7 @@ class Grammar:
         return json.dumps(schema)
 
     def written(self) -> str:
-        """The grammar in llguidance's dialect of Lark."""
+        """The grammar in llguidance's dialect of Lark. Raises DecError for multiples that take too long to follow."""
         from llguidance import regex_to_lark
 
         if self.kind == "regex":

@@ -133,7 +133,7 @@ _LISTS = (("layers",), ("encoder", "layer"), ("transformer", "layer"), ("encoder
 
 @contextmanager
 def refusing(name: str, kind: str) -> Iterator[None]:
-    """Inside, what a module's own code raises where it is called in a way that it does not support is a DecError."""
+    """Raises DecError, inside, for what a module's own code raises where it is called in a way that it does not support."""
     try:
         yield
     except DecError:
