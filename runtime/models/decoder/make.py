@@ -18,7 +18,7 @@ from decgraph.runtime.models.decoder.families import STATES, shape_of
 from decgraph.runtime.models.decoder.hybrid import HybridDecoder
 from decgraph.runtime.models.decoder.layers import frequencies
 from decgraph.runtime.models.decoder.module import TOLERANCE, ModuleDecoder, attending, gap
-from decgraph.runtime.models.decoder.module_parts import Numbered, base_of, layers_of, refusing
+from decgraph.runtime.models.decoder.module_parts import base_of, number_attentions, refusing, start_at_zero
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, UnknownToDecoder
@@ -58,11 +58,11 @@ def net_of_module(module: nn.Module, name: str = "", *, entry: bool = True) -> N
 def _net(module: PreTrainedModel, name: str, *, entry: bool, encoder: bool) -> Net:
     base, kind = base_of(module), type(module).__name__
     out = cast("nn.Module | None", module.get_output_embeddings())
-    config = base.config.get_text_config().to_dict()
     wanted = _own_scores(module, encoder=encoder)
     if encoder:
-        _number(base)
-        _start_at_zero(base)
+        number_attentions(base)
+        start_at_zero(base)
+    config = base.config.get_text_config().to_dict()
     recurrent = is_recurrent(module)
     whole = (HybridDecoder if recurrent else ModuleDecoder)(base, name, encoder=encoder)
     plain = whole.causally if encoder else whole.plain
@@ -231,32 +231,6 @@ _SAMPLE = 6  # positions of the forward that is compared
 _PAIR = torch.tensor([[0, 1]])
 _CLOSE = 2e-3  # of the largest logit: rounding of float32
 _HALF = 0.1  # root mean squares, of 16 bits: rounding adds up over layers; another computation is off by about 1
-
-
-def _number(base: nn.Module) -> None:
-    """Numbers attentions that do not have the number of their layer (DistilBERT)."""
-    for index, layer in enumerate(layers_of(base)):
-        for part in layer.modules():
-            if "Attention" in type(part).__name__ and getattr(part, "layer_idx", None) is None:
-                cast("Numbered", part).layer_idx = index
-
-
-def _start_at_zero(base: PreTrainedModel) -> None:
-    """Drops the rows of a position table that no position has: RoBERTa counts from its padding's id + 1."""
-    embeddings = getattr(base, "embeddings", None)
-    table, pad = (getattr(embeddings, name, None) for name in ("position_embeddings", "padding_idx"))
-    if (
-        not isinstance(table, nn.Embedding)
-        or not isinstance(pad, int)
-        or not hasattr(embeddings, "create_position_ids_from_input_ids")
-    ):
-        return
-    first = pad + 1
-    rows = table.weight[first:]
-    made = nn.Embedding(rows.shape[0], rows.shape[1], _weight=rows)
-    made.weight.requires_grad_(False)
-    embeddings.position_embeddings = made  # type: ignore[union-attr]  # it has a table of them
-    base.config.max_position_embeddings = len(rows)
 
 
 def _readout(module: nn.Module, matrix: nn.Module) -> nn.Module:

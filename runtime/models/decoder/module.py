@@ -26,9 +26,11 @@ from decgraph.runtime.models.decoder.module_parts import (
     Numbered,
     OfRank,
     layers_of,
+    number_attentions,
     part_of,
     reading,
     refusing,
+    start_at_zero,
     with_layers,
     with_top,
 )
@@ -400,11 +402,15 @@ class ModuleDecoder(LayeredForward):
         last: Tensor = out.last_hidden_state[0]
         return last
 
+    def _numbers(self, count: int) -> Tensor:
+        """So many tokens int64[1, count]."""
+        return torch.arange(1, count + 1, device=self.device)[None] % int(self.config.vocab_size)
+
     @torch.no_grad()
-    def check_taped(self, count: int = 1) -> None:
+    def check_taped(self, count: int = 1, wanted: Tensor | None = None) -> None:
         """Raises DecError for a module whose layers do not use the attention of the registry, and for one whose states of so
-        many tokens differ from its own forward's."""
-        ids = torch.arange(1, count + 1, device=self.device)[None] % int(self.config.vocab_size)
+        many tokens differ from `wanted` [1, count, width]."""
+        ids = self._numbers(count)
         seen = torch.ones(count, count, dtype=torch.bool, device=self.device)
         tape = Tape(torch.arange(count, device=self.device), seen if self.encoder else seen.tril())
         mine = self.run(ids[0], tape)[None]
@@ -412,7 +418,7 @@ class ModuleDecoder(LayeredForward):
             raise DecError(
                 f"{type(self.base).__name__} is not supported: its layers do not use the attention of transformers' registry"
             )
-        if count > 1 and not gap(mine, self.plain(ids)) <= TOLERANCE.get(mine.dtype, 0.1):
+        if wanted is not None and not gap(mine, wanted) <= TOLERANCE.get(mine.dtype, 0.1):
             raise DecError(f"{type(self.base).__name__} is not supported: its layers look at other tokens than they say")
 
     @torch.no_grad()
@@ -615,7 +621,11 @@ class ModuleDecoder(LayeredForward):
             made = type(self)(small, self.name, encoder=self.encoder)
             with torch.no_grad():
                 if taped:
-                    made.check_taped(_LONG)
+                    wanted = made.plain(made._numbers(_LONG))
+                    if self.encoder:  # its own forward counts positions from elsewhere
+                        number_attentions(small)
+                        start_at_zero(small)
+                    made.check_taped(_LONG, wanted)
                 else:
                     made._known = made._probed()
                     made._compare(made._known, _LONG)

@@ -140,7 +140,8 @@ def refusing(name: str, kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise DecError(
-            f"{name!r} is not supported: {kind} cannot be run on a mask, positions and a cache given from outside",
+            f"{name!r} is not supported: {kind} cannot be run on a mask, positions and a cache given from outside "
+            f"({type(error).__name__}: {error})",
             hint="generate without custom_generate",
         ) from error
 
@@ -212,3 +213,29 @@ def with_top(router: nn.Module, rank: int, name: str) -> nn.Module:
     if not good or bool((out[1][..., 1:] > out[1][..., :-1]).any()):
         raise DecError(f"{name!r} has no expert({rank}): {type(router).__name__} does not give its best experts in order")
     return made
+
+
+def number_attentions(base: nn.Module) -> None:
+    """Numbers attentions that do not have the number of their layer (DistilBERT)."""
+    for index, layer in enumerate(layers_of(base)):
+        for part in layer.modules():
+            if "Attention" in type(part).__name__ and getattr(part, "layer_idx", None) is None:
+                cast("Numbered", part).layer_idx = index
+
+
+def start_at_zero(base: PreTrainedModel) -> None:
+    """Drops the rows of a position table that no position has: RoBERTa counts from its padding's id + 1."""
+    embeddings = getattr(base, "embeddings", None)
+    table, pad = (getattr(embeddings, name, None) for name in ("position_embeddings", "padding_idx"))
+    if (
+        not isinstance(table, nn.Embedding)
+        or not isinstance(pad, int)
+        or not hasattr(embeddings, "create_position_ids_from_input_ids")
+    ):
+        return
+    first = pad + 1
+    rows = table.weight[first:]
+    made = nn.Embedding(rows.shape[0], rows.shape[1], _weight=rows)
+    made.weight.requires_grad_(False)
+    embeddings.position_embeddings = made  # type: ignore[union-attr]  # it has a table of them
+    base.config.max_position_embeddings = len(rows)

@@ -240,12 +240,13 @@ def test_refused_by_name(word: str) -> None:
     assert "'odd'" in str(caught.value)
 
 
-def test_a_window_that_the_attention_does_not_know_of_is_noticed() -> None:
-    """Layers that get the wrong mask give other logits: the check while loading sees what every layer is given."""
-    of = module("gemma3")
-    of.model.layers[0].self_attn.sliding_window = 3
-    with pytest.raises(DecError, match="window of 3"):
-        engine_of(from_module(of, name="odd"))
+def test_a_layer_s_own_word_for_its_window_is_its_attention_s(of: Any) -> None:
+    """A caller changes the attribute of a layer; masks come from the config, and the module's scores are what counts."""
+    odd = module("gemma3")
+    odd.model.layers[0].self_attn.sliding_window = 3
+    calls = [ForwardCall(0, list(range(1, 20)))]
+    (got,) = engine_of(from_module(odd, name="odd")).compute(calls)
+    assert torch.allclose(got, logits(odd, calls[0].paths()), atol=1e-4)
 
 
 def test_weights_on_two_devices_are_refused(of: Any) -> None:
