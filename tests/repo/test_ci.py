@@ -64,7 +64,9 @@ def requirements(mode: str) -> list[str]:
 def test_the_demo_needs_the_models_without_triton() -> None:
     """`.ci/setup` gives each to pip as a word."""
     made = requirements("demo")
-    assert [re.split("[>=<]", line)[0] for line in made] == ["torch", "transformers", "tokenizers", "safetensors"]
+    assert [re.split("[>=<]", line)[0] for line in made] == [
+        *("torch", "transformers", "tokenizers", "safetensors", "llguidance", "outlines_core"),
+    ]
     assert not any(" " in line for line in made)
 
 

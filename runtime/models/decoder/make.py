@@ -91,7 +91,7 @@ def net_of_live(module: nn.Module, name: str) -> Net:
     """The net of a causal module of which nothing is wanted but its distributions. Raises DecError, by name, for one that
     cannot be run on masks, positions and caches from outside."""
     module = cast("PreTrainedModel", module)
-    with refusing(name, type(module).__name__):
+    with torch.no_grad(), refusing(name, type(module).__name__):
         base = base_of(module)
         recurrent = is_recurrent(module)
         whole = (HybridDecoder if recurrent else ModuleDecoder)(base, name)

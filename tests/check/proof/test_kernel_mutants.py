@@ -28,7 +28,7 @@ from decgraph.check.proof.derive import Derivation
 from decgraph.check.proof.kernel import Kernel
 from decgraph.dsl.lower import load_text
 from decgraph.ir import facts
-from decgraph.ir.facts import CellEdit, CellTokens, Memory, Picked, Row, Rows, Token, Tree
+from decgraph.ir.facts import CellEdit, CellTokens, Memory, Picked, Row, Token, Tree
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.ops.canvases import CanvasPut
 from decgraph.ir.text import parse_module, print_module
@@ -151,19 +151,6 @@ def commits_may_depend_on_their_draws(patch: Patch) -> None:
 @mutant("peeked_at")
 def the_output_stream_may_decide(patch: Patch) -> None:
     patch.setattr(Kernel, "output_decides", property(lambda self: False, lambda self, value: None), raising=False)
-
-
-@mutant("nodes_of_another_tree")
-def evidence_of_any_tree(patch: Patch) -> None:
-    accepted = kernel.accepted
-
-    def any_tree(k: Kernel, op: Op) -> Any:
-        tree, evidence = k.of(op.operands[0]), k.of(op.operands[1])
-        if isinstance(tree, Tree) and isinstance(evidence, Rows):
-            k.facts[op.operands[1]] = replace(evidence, tree=tree.tree)
-        return accepted(k, op)
-
-    patch.setattr(kernel, "accepted", any_tree)
 
 
 @mutant("evidence_of_the_drafter")
