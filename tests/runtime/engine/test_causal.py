@@ -171,9 +171,7 @@ def test_what_a_sequence_drafted_moves_with_it_into_a_hole(of: Any, engine: Any)
     check(of, [late], engine.compute([late]))
     engine.close(1)
     left, before = [*calls[2:], late], engine.counted.computed
-    further = [
-        replace(c, tokens=[*tree[0], 5], parents=[*tree[1], 1], uids=[*tree[2], 4], rows=[0, 1, 2, 3, 4]) for c in left
-    ]
+    further = [replace(c, tokens=[*tree[0], 5], parents=[*tree[1], 1], uids=[*tree[2], 4], rows=[0, 1, 2, 3, 4]) for c in left]
     check(of, further, engine.compute(further))
     assert engine.counted.computed - before == len(left)
 
