@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.collecting import uncollected
-from decgraph.runtime.models.decoder.compared import probed
 from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.decoder.families import STATES, shape_of
 from decgraph.runtime.models.decoder.hybrid import HybridDecoder
@@ -22,6 +21,7 @@ from decgraph.runtime.models.decoder.module_parts import base_of, number_attenti
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, UnknownToDecoder
+from decgraph.runtime.models.decoder.small import probed
 from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.decoder.weights import ModuleSource, canonical
 from decgraph.runtime.models.forwards import ForwardChoice, note

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, Cache
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.compared import probed
 from decgraph.runtime.models.decoder.decoder import DecoderPart, LayeredForward
 from decgraph.runtime.models.decoder.module_parts import (
     Entering,
@@ -35,6 +34,7 @@ from decgraph.runtime.models.decoder.module_parts import (
     with_top,
 )
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING
+from decgraph.runtime.models.decoder.small import probed
 from decgraph.runtime.models.decoder.states import Works
 from decgraph.runtime.models.parts import LayerUse
 from decgraph.runtime.models.rounding import rounded
@@ -55,7 +55,7 @@ _NO_POSITIONS = {"bloom", "mpt"}  # attention biases by distance, computed from 
 _NORMS = ("norm", "final_norm", "norm_f", "final_layernorm", "embedding_norm")  # LFM2's last one norms no embeddings
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}
 """How far two forwards may be from each other, over the largest number; else 1e-1."""
-_LONG = 12  # tokens, more than the windows of a small copy are (compared.py)
+_LONG = 12  # tokens, more than the windows of a small copy are (small.py)
 
 
 def _attention(

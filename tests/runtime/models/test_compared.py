@@ -14,7 +14,7 @@ from lib.repository import python
 import decgraph
 from decgraph.cli.main import main
 from decgraph.runtime.models import sharing
-from decgraph.runtime.models.decoder import compared, decoder
+from decgraph.runtime.models.decoder import compared, decoder, small
 from decgraph.runtime.models.decoder.families import FAMILIES
 from decgraph.runtime.models.forwards import ForwardChoice
 from decgraph.runtime.native import decoder as native_decoder
@@ -85,7 +85,7 @@ def test_a_difference_means_the_module(
     assert "as a module: the decoder differs" in " ".join(capsys.readouterr().out.split())
     with pytest.raises(decgraph.DecError, match="has no weights in int8"):
         decgraph.load("autoregressive").session(target=folder, dtype="int8")
-    monkeypatch.setattr(compared, "_version", lambda: "99.0")  # a verdict is of one version
+    monkeypatch.setattr(small, "version", lambda: "99.0")  # a verdict is of one version
     assert ran(folder)[0] == ForwardChoice("decoder")
 
 
@@ -119,6 +119,6 @@ print("transformers" in sys.modules)
 
 def test_lists_by_layer_keep_every_kind() -> None:
     kinds = ["sliding_attention"] * 5 + ["full_attention"]
-    made: Any = compared.small({"num_hidden_layers": 24, "layer_types": kinds * 4})
-    assert len(made["layer_types"]) == made["num_hidden_layers"] == compared.LAYERS
+    made: Any = small.small({"num_hidden_layers": 24, "layer_types": kinds * 4})
+    assert len(made["layer_types"]) == made["num_hidden_layers"] == small.LAYERS
     assert set(made["layer_types"]) == set(kinds)

@@ -14,7 +14,7 @@ from lib.models.hf_models import llama
 
 import decgraph
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder import compared
+from decgraph.runtime.models.decoder import small
 from decgraph.runtime.models.decoder.make import net_of_module
 from decgraph.runtime.models.decoder.module import ModuleDecoder
 
@@ -101,8 +101,8 @@ def test_a_window_that_is_read_with_a_cache_alone_is_seen(cache: Path) -> None:
 
 def test_a_copy_is_compared_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    copied = compared.small_copy
-    monkeypatch.setattr(compared, "small_copy", lambda base: seen.append(base) or copied(base))
+    copied = small.small_copy
+    monkeypatch.setattr(small, "small_copy", lambda base: seen.append(base) or copied(base))
     for _ in range(2):
         ModuleDecoder(llama(1).base_model, "one").probed()
     assert len(seen) == 1
