@@ -66,7 +66,7 @@ def _net(module: PreTrainedModel, name: str, *, entry: bool, encoder: bool) -> N
     recurrent = is_recurrent(module)
     whole = (HybridDecoder if recurrent else ModuleDecoder)(base, name, encoder=encoder)
     plain = whole.causally if encoder else whole.plain
-    found = decoder_of(base, plain, encoder=encoder) if entry and not recurrent else None
+    found = decoder_of(base, plain, encoder) if entry and not recurrent else None
     if found is None:
         whole.check_taped()
         whole.check_small(taped=True)
@@ -141,7 +141,7 @@ def read_out(module: PreTrainedModel, name: str) -> Callable[[Tensor], Tensor]:
     return head
 
 
-def decoder_of(base: PreTrainedModel, plain: Callable[[Tensor], Tensor], *, encoder: bool = False) -> TransformerDecoder | None:
+def decoder_of(base: PreTrainedModel, plain: Callable[[Tensor], Tensor], encoder: bool = False) -> TransformerDecoder | None:
     """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None
     where the module has something that the decoder does not know. Then the module runs as it is, and `forwards.py` and the
     log say why. The module's joined matrices become views of shared storage, with the same values, unless they are a caller's
