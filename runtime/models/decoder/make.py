@@ -72,7 +72,7 @@ def _net(module: PreTrainedModel, name: str, *, entry: bool, encoder: bool) -> N
         whole.check_small(taped=True)
     if recurrent:
         note(base, ForwardChoice("module", reason=STATES))
-    if out is None or (whole.norm is None and not encoder):
+    if out is None or (found is None and whole.norm is None and not encoder):
         raise DecError(f"{kind} is not supported: no final norm or no output matrix was found")
     read = read_out(module, name)
     if found is not None and read is out and type(read) is nn.Linear and not runs_others(read):
