@@ -79,12 +79,12 @@ def server(*options: str) -> Iterator[Process]:
 
 
 def wait_for(url: str) -> None:
-    """Until the server answers."""
+    """Until the server takes work."""
     import httpx
 
     for _ in range(600):
         try:
-            httpx.get(f"{url}/models", timeout=5).raise_for_status()
+            httpx.get(f"{url.removesuffix('/v1')}/ready", timeout=5).raise_for_status()
             return
         except httpx.HTTPError:
             time.sleep(0.1)
