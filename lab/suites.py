@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import atexit
 import base64
-import fnmatch
 import importlib
 import re
 import sys
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import FrameType, ModuleType, SimpleNamespace
 from typing import Annotated, Any
 from unittest.mock import MagicMock
 
@@ -132,6 +131,16 @@ def completions(body: Any) -> Any:
     return found[0] if len(found) == 1 else found
 
 
+def theirs(body: Any) -> Any:
+    """An answer, or an event of a stream, with two habits of llama.cpp's: how versions are named, and null for an empty content."""
+    if isinstance(body, dict) and "choices" in body:
+        body["system_fingerprint"] = "b-" + body["system_fingerprint"]
+        for choice in body["choices"]:
+            if choice.get("delta", {}).get("content") == "":
+                choice["delta"]["content"] = None
+    return body
+
+
 def llama_cpp(folder: Path, servers: Servers) -> None:
     """Puts our servers and the translation into llama.cpp's `utils`, which its tests import."""
     sys.path.insert(0, str(folder))
@@ -147,8 +156,6 @@ def llama_cpp(folder: Path, servers: Servers) -> None:
         room = (self.n_ctx or 1024) // (1 if self.kv_unified else self.n_slots or 1)
         options += ["--max-context", str(min(room, 1024))]
         options += ["--api-key", self.api_key] if self.api_key else []
-        for origin in (self.cors_origins or "").split(","):
-            options += ["--cors", origin] if origin else []
         self.server_port = int(servers.url(*options).rsplit(":", 1)[1])
         self.server_host = "127.0.0.1"
 
@@ -168,15 +175,15 @@ def llama_cpp(folder: Path, servers: Servers) -> None:
     def make_request(self: Any, method: str, path: str, data: Any = None, *rest: Any, **more: Any) -> Any:
         path, data, plain = asked(self, path, data)
         answer = whole(self, method, path, data, *rest, **more)
-        if plain and answer.status_code == 200:
-            answer.body = completions(answer.body)
+        if answer.status_code == 200:
+            answer.body = completions(answer.body) if plain else theirs(answer.body)
         return answer
 
     def make_stream_request(self: Any, method: str, path: str, data: Any = None, *rest: Any, **more: Any) -> Iterator[Any]:
         path, data, plain = asked(self, path, data)
         for event in streamed(self, method, path, data, *rest, **more):
             if not plain:
-                yield event
+                yield theirs(event)
             elif any(choice["text"] or choice["finish_reason"] for choice in event["choices"]):
                 yield completions(event)
 
@@ -217,10 +224,13 @@ def _missing(name: str) -> Any:
     raise AttributeError(name)
 
 
-def vllm(models: Mapping[str, str], servers: Servers) -> None:
-    """Puts our servers, and modules that stand in for vLLM's, where its tests import them. models: by the name of vLLM's."""
+def vllm(files: Sequence[str], servers: Servers) -> None:
+    """Puts our servers, and modules that stand in for vLLM's, where its tests import them. files: whose model is SmolLM2."""
     import openai
     import transformers
+
+    def model_of(test: FrameType) -> str:
+        return servers.folder("smollm2" if Path(test.f_code.co_filename).name in files else "target", None)
 
     class Remote:
         """`tests.utils.RemoteOpenAIServer`, as far as tests use it."""
@@ -230,8 +240,8 @@ def vllm(models: Mapping[str, str], servers: Servers) -> None:
         def __init__(self, model: str, vllm_serve_args: Any, **_: Any) -> None:
             words = list(vllm_serve_args)
             name = words[words.index("--served-model-name") + 1] if "--served-model-name" in words else model
-            limit = ("--max-tokens", "256")  # answers without a limit of their own would take minutes
-            self.url_root = servers.url("--model", servers.folder(models.get(model, "target"), None), "--name", name, *limit)
+            limit = ("--max-tokens", "128", "--max-queue", "256")  # an answer without a limit of its own takes no minutes
+            self.url_root = servers.url("--model", model_of(sys._getframe(1)), "--name", name, *limit)
 
         def __enter__(self) -> Remote:
             return self
@@ -254,7 +264,7 @@ def vllm(models: Mapping[str, str], servers: Servers) -> None:
     utils.__dict__.update(RemoteOpenAIServer=Remote, ROCM_EXTRA_ARGS=[], VLLM_PATH=Path())
 
     def tokenizer(tokenizer_name: str, **_: Any) -> Any:
-        return transformers.AutoTokenizer.from_pretrained(servers.folder(models.get(tokenizer_name, "target"), None))
+        return transformers.AutoTokenizer.from_pretrained(model_of(sys._getframe(1)))
 
     importlib.import_module("vllm.tokenizers").__dict__["get_tokenizer"] = tokenizer
     importlib.import_module("vllm.exceptions").__dict__["VLLMValidationError"] = ValueError
@@ -267,19 +277,15 @@ class Judge:
 
     def __init__(self, suite: Mapping[str, Any], servers: Servers) -> None:
         self.suite, self.servers = suite, servers
-        self.known = [(pattern, entry) for entry in suite["known"] for pattern in entry["tests"]]
+        self.known = [(name, entry) for entry in suite["known"] for name in entry["tests"]]
         self.tally: Counter[str] = Counter()
         self.faults: list[str] = []
         self.before: Counter[str] = Counter()
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         """Tests without a server are of their own classes."""
-        fixtures, leave = set(self.suite.get("fixtures", ())), self.suite.get("leave", ())
-        items[:] = [
-            item
-            for item in items
-            if (not fixtures or fixtures & set(item.fixturenames)) and not any(fnmatch.fnmatch(item.nodeid, f"*{p}*") for p in leave)
-        ]
+        fixtures = set(self.suite["fixtures"])
+        items[:] = [item for item in items if not fixtures or fixtures & set(item.fixturenames)]
 
     def pytest_runtest_logstart(self) -> None:
         self.before = self.servers.statuses()
@@ -289,17 +295,22 @@ class Judge:
             return
         found = self.servers.statuses() - self.before
         if wrong := [status for status in found if status.startswith("5")]:
-            self.faults.append(f"{report.nodeid}: status {wrong[0]}")
-        name = report.nodeid.rsplit("/", 1)[1]
+            self.fault(f"{report.nodeid}: status {wrong[0]}")
+        path, bracket, case = report.nodeid.partition("[")
+        test = path.rsplit("/", 1)[-1].replace(".py::", "::")
         if report.passed:
             self.tally["passed"] += 1
             return
-        kind = next((entry["kind"] for pattern, entry in self.known if fnmatch.fnmatchcase(name, pattern)), "")
+        kind = next((e["kind"] for name, e in self.known if name == test or ("[" in name and (test + bracket + case).startswith(name))), "")
         if not kind or (kind == "refused" and not any(status.startswith("4") for status in found)):
             last = str(report.longrepr).strip().splitlines()
             said = next((line for line in reversed(last) if line.startswith("E ")), last[-1])
-            self.faults.append(f"{report.nodeid}: {said[:300]} {dict(found)}")
+            self.fault(f"{report.nodeid}: {said[:300]} {dict(found)}")
         self.tally[kind or "unknown"] += 1
+
+    def fault(self, said: str) -> None:
+        self.faults.append(said)
+        print(f"\n{said}", file=sys.stderr, flush=True)
 
 
 def table() -> str:
@@ -321,15 +332,13 @@ def command(
     facts, servers = tomllib.loads(FACTS.read_text("utf-8"))[suite], Servers()
     folder = (source / facts["folder"]).resolve()
     if suite == "vllm":
-        vllm(facts["models"], servers)
+        vllm(facts["smollm2"], servers)
     else:
         llama_cpp(folder, servers)
     judge = Judge(facts, servers)
     words = ["-q", "--tb=short", "-p", "no:cacheprovider", "--timeout=300", "--durations=12", "-Wignore", f"--rootdir={folder}", f"--confcutdir={folder / facts['conftest']}", *facts["options"]]
     pytest.main([*words, *(["-k", only] if only else []), *(str(folder / file) for file in facts["files"])], plugins=[judge])
     servers.close()
-    for fault in judge.faults:
-        print(fault, file=sys.stderr)
     print(dict(judge.tally))
     if not only:
         counts = {kind: judge.tally[kind] for kind in ("passed", *KINDS)}
