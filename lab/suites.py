@@ -2,14 +2,13 @@
 
 Nothing of theirs is in the repository: an argument names the folder of an unpacked sdist (llama-cpp-python 0.3.36, vllm 0.33.0),
 whose tests run in place, with servers of ours where they start theirs. lab/suites.toml says which files apply, and which tests
-fail for which documented reason. Every other failure, and every status 5xx, is an error. The texts of llama.cpp's model are not
-compared; its `/completion` is translated. pytest-asyncio and filelock are needed. Writes lab/results/suites.json and the table
-of docs/serve.md.
+fail for which documented reason; every other failure, and every status 5xx, is an error. Translated are llama.cpp's
+`/completion` and its names of models and versions; texts of its model are not compared. pytest-asyncio and filelock are needed.
+Writes lab/results/suites.json and the table of docs/serve.md.
 """
 
 from __future__ import annotations
 
-import atexit
 import base64
 import importlib
 import re
@@ -17,7 +16,7 @@ import sys
 import tempfile
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -33,6 +32,7 @@ from lab.serving import server
 
 FACTS = Path(__file__).with_suffix(".toml")
 KINDS = {"text": "model's text or length", "refused": "refused with a clear 4xx", "difference": "documented differences"}
+COUNTED = re.compile(r'requests_total{route="(.*?)",status="(\d+)"} (\d+)')
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -40,188 +40,161 @@ CHATML = (
 
 
 class Servers:
-    """Servers by their options, a few at a time: each test of llama.cpp's starts one, most of them the same."""
+    """Servers by their options, two at a time: each test of llama.cpp's starts one, most of them the same."""
 
-    def __init__(self, most: int = 2) -> None:
-        self.most, self.found, self.folders = most, dict[tuple[str, ...], tuple[str, ExitStack]](), dict[str, str]()
-        self.seen: Counter[str] = Counter()
+    def __init__(self) -> None:
+        self.running, self.folders = dict[tuple[str, ...], tuple[str, ExitStack]](), dict[str, str]()
+        self.ended: Counter[str] = Counter()
         self.home = tempfile.TemporaryDirectory()
-        atexit.register(self.close)
 
-    def folder(self, model: str, template: str | None) -> str:
+    def folder(self, model: str, template: str = CHATML) -> str:
         """A model's folder; the shipped ones, which are no chat models, get a template."""
         if model == "smollm2":
             return str(zoo.path(model))
-        text = template or CHATML
-        if text not in self.folders:
+        if template not in self.folders:
             made = Path(self.home.name) / str(len(self.folders))
             made.mkdir()
             for file in zoo.path(model).iterdir():
                 (made / file.name).symlink_to(file)
-            (made / "chat_template.jinja").write_text(text, "utf-8")
-            self.folders[text] = str(made)
-        return self.folders[text]
+            (made / "chat_template.jinja").write_text(template, "utf-8")
+            self.folders[template] = str(made)
+        return self.folders[template]
 
     def url(self, *options: str) -> str:
         """Where the server with these options is, without `/v1`."""
-        if options not in self.found:
-            while len(self.found) >= self.most:
-                self.end(next(iter(self.found)))
+        if options not in self.running:
+            self.end(left=1)
             stack = ExitStack()
-            running = stack.enter_context(server("--algorithm", "autoregressive", "--max-concurrent", "4", *options))
-            self.found[options] = running.url.removesuffix("/v1"), stack
-        self.found[options] = self.found.pop(options)  # the last to go
-        return self.found[options][0]
+            started = stack.enter_context(server("--algorithm", "autoregressive", "--max-concurrent", "4", *options))
+            self.running[options] = started.url.removesuffix("/v1"), stack
+        return self.running[options][0]
 
     def statuses(self) -> Counter[str]:
-        """How often the API has answered with each status, on all servers so far."""
-        import httpx
+        """How often each status was answered so far; `/ready` has 503 until it is."""
+        return sum((_statuses(url) for url, _ in self.running.values()), self.ended)
 
-        total = self.seen.copy()
-        for url, _ in self.found.values():
-            for route, status, count in re.findall(r'requests_total{route="(.*?)",status="(\d+)"} (\d+)', httpx.get(url + "/metrics").text):
-                total[status] += int(count) * (route != "/ready")
-        return total
-
-    def end(self, options: tuple[str, ...]) -> None:
-        kept = dict(self.found)
-        self.found = {options: kept.pop(options)}
-        self.seen = self.statuses()
-        self.found.popitem()[1][1].close()
-        self.found = kept
-
-    def close(self) -> None:
-        for options in list(self.found):
-            self.end(options)
-        self.home.cleanup()
+    def end(self, left: int) -> None:
+        """End the oldest, until so many are left."""
+        while len(self.running) > left:
+            url, stack = self.running.pop(next(iter(self.running)))
+            self.ended = self.ended + _statuses(url)
+            stack.close()
 
 
-def without_model(data: Any, plain: bool) -> Any:
-    """llama.cpp's clients name any model; plain: what follows is of `/completion`, in its words."""
+def _statuses(url: str) -> Counter[str]:
+    import httpx
+
+    found: Counter[str] = Counter()
+    for route, status, count in COUNTED.findall(httpx.get(url + "/metrics").text):
+        found[status] += int(count) * (route != "/ready")
+    return found
+
+
+def asked(data: Any, plain: bool) -> Any:
+    """A body of llama.cpp's, whose clients may name any model; plain: of `/completion`, in its words."""
     if not isinstance(data, dict):
         return data
     data = {key: value for key, value in data.items() if key != "model"}
-    if not plain:
-        return data
-    renamed = {"n_predict": "max_tokens", "return_tokens": "return_token_ids", "n_probs": "logprobs"}
-    data = {renamed.get(key, key): value for key, value in data.items() if key != "response_fields"}
-    if isinstance(data.get("logit_bias"), list):
-        data["logit_bias"] = {str(token): bias for token, bias in data["logit_bias"]}
-    prompt = data.get("prompt")
-    text: Callable[[Any], Any] = lambda part: part.get("prompt_string", part) if isinstance(part, dict) and len(part) == 1 else part  # noqa: E731
-    data["prompt"] = [text(part) for part in prompt] if isinstance(prompt, list) else text(prompt)
+    if plain:
+        renamed = {"n_predict": "max_tokens", "return_tokens": "return_token_ids", "n_probs": "logprobs"}
+        data = {renamed.get(key, key): value for key, value in data.items() if key != "response_fields"}
+        if isinstance(data.get("logit_bias"), list):
+            data["logit_bias"] = {str(token): bias for token, bias in data["logit_bias"]}
+        prompt = data.get("prompt")
+        data["prompt"] = [_text(part) for part in prompt] if isinstance(prompt, list) else _text(prompt)
     return data
 
 
-def completions(body: Any) -> Any:
-    """An answer of `/v1/completions`, or an event of its stream, in the words of llama.cpp's `/completion`."""
-    if "choices" not in body:
+def _text(part: Any) -> Any:
+    return part["prompt_string"] if isinstance(part, dict) and set(part) == {"prompt_string"} else part
+
+
+def answered(body: Any, plain: bool) -> Any:
+    """An answer, or an event of a stream, with llama.cpp's name of a version and null for an empty content; plain: in the words
+    of its `/completion`."""
+    if not isinstance(body, dict) or "choices" not in body:
         return body
-    usage = body.get("usage") or {}
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-    read, written = usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)
-    times = {"prompt_n": read - cached, "cache_n": cached, "predicted_n": written}
+    if not plain:
+        for choice in body["choices"]:
+            if choice.get("delta", {}).get("content") == "":
+                choice["delta"]["content"] = None
+        return {**body, "system_fingerprint": "b-" + body["system_fingerprint"]}
+    usage = body.get("usage") or {"prompt_tokens": 0, "completion_tokens": 0}
+    cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+    times = {"prompt_n": usage["prompt_tokens"] - cached, "cache_n": cached, "predicted_n": usage["completion_tokens"]}
     found = []
     for choice in body["choices"]:
         ended = choice["finish_reason"]
         one = {"content": choice["text"], "tokens": choice.get("token_ids") or [], "stop": bool(ended), "truncated": False}
         if ended:
-            one |= {"stop_type": "limit" if ended == "length" else "eos", "has_new_line": "\n" in choice["text"], "timings": times}
+            kind = "limit" if ended == "length" else "eos"
+            one |= {"stop_type": kind, "has_new_line": "\n" in choice["text"], "timings": times}
         found.append(one)
     return found[0] if len(found) == 1 else found
 
 
-def theirs(body: Any) -> Any:
-    """An answer, or an event of a stream, with two habits of llama.cpp's: how versions are named, and null for an empty content."""
-    if isinstance(body, dict) and "choices" in body:
-        body["system_fingerprint"] = "b-" + body["system_fingerprint"]
-        for choice in body["choices"]:
-            if choice.get("delta", {}).get("content") == "":
-                choice["delta"]["content"] = None
-    return body
-
-
 def llama_cpp(folder: Path, servers: Servers) -> None:
-    """Puts our servers and the translation into llama.cpp's `utils`, which its tests import."""
+    """Puts our servers and the translation into llama.cpp's `utils`, which its tests import, and into OpenAI's client."""
+    import openai
+
     sys.path.insert(0, str(folder))
     sys.modules.setdefault("wget", ModuleType("wget"))
     utils = importlib.import_module("utils")
     process, whole, streamed = utils.ServerProcess, utils.ServerProcess.make_request, utils.ServerProcess.make_stream_request
-    utils.match_regex = lambda regex, text: True
-    utils.ServerPreset.load_all = staticmethod(lambda: None)
+    built = openai.OpenAI._build_request
 
     def start(self: Any, timeout_seconds: int = 0) -> None:
-        template = Path(folder, self.chat_template_file).read_text("utf-8") if self.chat_template_file else None
-        options = ["--model", servers.folder("target", template), "--name", (self.model_alias or "decgraph").split(",")[0]]
-        room = (self.n_ctx or 1024) // (1 if self.kv_unified else self.n_slots or 1)
-        options += ["--max-context", str(min(room, 1024))]
+        template = Path(folder, self.chat_template_file).read_text("utf-8") if self.chat_template_file else CHATML
+        room = min((self.n_ctx or 1024) // (1 if self.kv_unified else self.n_slots or 1), 1024)
+        options = ["--model", servers.folder("target", template), "--max-context", str(room)]
+        options += ["--name", (self.model_alias or "decgraph").split(",")[0]]
         options += ["--api-key", self.api_key] if self.api_key else []
-        self.server_port = int(servers.url(*options).rsplit(":", 1)[1])
-        self.server_host = "127.0.0.1"
+        self.server_host, self.server_port = "127.0.0.1", int(servers.url(*options).rsplit(":", 1)[1])
 
-    def asked(self: Any, path: str, data: Any) -> tuple[str, Any, bool]:
+    def told(self: Any, path: str, data: Any) -> tuple[str, Any, bool]:
         plain = path in ("/completion", "/completions")
-        data = without_model(data, plain)
+        data = asked(data, plain)
         if isinstance(data, dict) and ("prompt" in data or "messages" in data):
-            defaults = {"temperature": self.temperature, "seed": self.seed, "max_tokens": self.n_predict}
-            if "n_predict" in data or "max_completion_tokens" in data:
-                del defaults["max_tokens"]
-            data = {**{key: value for key, value in defaults.items() if value is not None}, **data}
+            options = {"temperature": self.temperature, "seed": self.seed, "max_tokens": self.n_predict}
+            data = {key: value for key, value in options.items() if value is not None} | data
             if plain and data.get("stream"):
-                data["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
-                data["return_token_ids"] = True
+                data |= {"stream_options": {"include_usage": True, "continuous_usage_stats": True}, "return_token_ids": True}
         return "/v1/completions" if plain else path, data, plain
 
     def make_request(self: Any, method: str, path: str, data: Any = None, *rest: Any, **more: Any) -> Any:
-        path, data, plain = asked(self, path, data)
+        path, data, plain = told(self, path, data)
         answer = whole(self, method, path, data, *rest, **more)
-        if answer.status_code == 200:
-            answer.body = completions(answer.body) if plain else theirs(answer.body)
+        answer.body = answered(answer.body, plain)
         return answer
 
     def make_stream_request(self: Any, method: str, path: str, data: Any = None, *rest: Any, **more: Any) -> Iterator[Any]:
-        path, data, plain = asked(self, path, data)
+        path, data, plain = told(self, path, data)
         for event in streamed(self, method, path, data, *rest, **more):
-            if not plain:
-                yield theirs(event)
-            elif any(choice["text"] or choice["finish_reason"] for choice in event["choices"]):
-                yield completions(event)
+            if not plain or any(choice["text"] or choice["finish_reason"] for choice in event["choices"]):
+                yield answered(event, plain)
+
+    def without_model(self: Any, options: Any, **more: Any) -> Any:
+        options.json_data = asked(options.json_data, False)
+        return built(self, options, **more)
 
     process.start, process.stop = start, lambda self: utils.server_instances.discard(self)
     process.make_request, process.make_stream_request = make_request, make_stream_request
-    _any_model()
-
-
-def _any_model() -> None:
-    """OpenAI's client in tests of llama.cpp, whose server ignores the model's name: it asks for ours."""
-    import openai
-
-    plain = openai.OpenAI._build_request
-
-    def built(self: Any, options: Any, **more: Any) -> Any:
-        options.json_data = without_model(options.json_data, False)
-        return plain(self, options, **more)
-
-    openai.OpenAI._build_request = built  # type: ignore[method-assign]
+    openai.OpenAI._build_request = without_model  # type: ignore[method-assign]
+    utils.match_regex = lambda regex, text: True
+    utils.ServerPreset.load_all = staticmethod(lambda: None)
 
 
 class Imitated:
-    """Finds `vllm` and what is below: modules whose every name is a stand-in. Tests that need more are of vLLM's own classes."""
+    """Finds `vllm` and what is below: modules whose every name is a stand-in. What needs more tests vLLM's own classes."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         return ModuleSpec(name, self, is_package=True) if name.split(".")[0] == "vllm" else None  # type: ignore[arg-type]
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        made = ModuleType(spec.name)
-        made.__getattr__ = lambda name: MagicMock(name=name) if not name.startswith("__") else _missing(name)  # type: ignore[method-assign]
-        return made
+    def create_module(self, spec: ModuleSpec) -> Any:
+        return MagicMock()
 
-    def exec_module(self, module: ModuleType) -> None:
+    def exec_module(self, module: Any) -> None:
         pass
-
-
-def _missing(name: str) -> Any:
-    raise AttributeError(name)
 
 
 def vllm(files: Sequence[str], servers: Servers) -> None:
@@ -230,18 +203,15 @@ def vllm(files: Sequence[str], servers: Servers) -> None:
     import transformers
 
     def model_of(test: FrameType) -> str:
-        return servers.folder("smollm2" if Path(test.f_code.co_filename).name in files else "target", None)
+        return servers.folder("smollm2" if Path(test.f_code.co_filename).name in files else "target")
 
     class Remote:
         """`tests.utils.RemoteOpenAIServer`, as far as tests use it."""
 
-        DUMMY_API_KEY = "token-abc123"
-
         def __init__(self, model: str, vllm_serve_args: Any, **_: Any) -> None:
-            words = list(vllm_serve_args)
-            name = words[words.index("--served-model-name") + 1] if "--served-model-name" in words else model
-            limit = ("--max-tokens", "128", "--max-queue", "256")  # an answer without a limit of its own takes no minutes
-            self.url_root = servers.url("--model", model_of(sys._getframe(1)), "--name", name, *limit)
+            name = dict(zip(vllm_serve_args, vllm_serve_args[1:], strict=False)).get("--served-model-name", model)
+            limits = ("--max-tokens", "128", "--max-queue", "256")  # an answer without a limit of its own takes no minutes
+            self.url_root = servers.url("--model", model_of(sys._getframe(1)), "--name", name, *limits)
 
         def __enter__(self) -> Remote:
             return self
@@ -252,28 +222,30 @@ def vllm(files: Sequence[str], servers: Servers) -> None:
         def url_for(self, *parts: str) -> str:
             return "/".join([self.url_root, *(part.strip("/") for part in parts)])
 
-        def get_client(self, **more: Any) -> Any:
-            return openai.OpenAI(base_url=self.url_for("v1"), api_key="none", max_retries=0, **more)
+        def get_client(self, kind: Any = openai.OpenAI, **more: Any) -> Any:
+            return kind(base_url=self.url_for("v1"), api_key="none", max_retries=0, **more)
 
         def get_async_client(self, **more: Any) -> Any:
-            return openai.AsyncOpenAI(base_url=self.url_for("v1"), api_key="none", max_retries=0, **more)
+            return self.get_client(openai.AsyncOpenAI, **more)
+
+    def tokenizer(tokenizer_name: str, **_: Any) -> Any:
+        return transformers.AutoTokenizer.from_pretrained(model_of(sys._getframe(1)))
 
     sys.meta_path.insert(0, Imitated())  # type: ignore[arg-type]
     sys.modules["tests.utils"] = utils = ModuleType("tests.utils")
     sys.modules.setdefault("pybase64", base64)
     utils.__dict__.update(RemoteOpenAIServer=Remote, ROCM_EXTRA_ARGS=[], VLLM_PATH=Path())
-
-    def tokenizer(tokenizer_name: str, **_: Any) -> Any:
-        return transformers.AutoTokenizer.from_pretrained(model_of(sys._getframe(1)))
-
-    importlib.import_module("vllm.tokenizers").__dict__["get_tokenizer"] = tokenizer
     size = transformers.AutoConfig.from_pretrained(zoo.path("target")).vocab_size
-    importlib.import_module("vllm.config").__dict__["ModelConfig"] = lambda *_, **__: SimpleNamespace(get_vocab_size=lambda: size)
-    weights = importlib.import_module("vllm.model_executor.model_loader.weight_utils")
-    weights.__dict__["download_weights_from_hf"] = lambda name, **_: name
-    importlib.import_module("vllm.exceptions").__dict__["VLLMValidationError"] = ValueError
-    platform = SimpleNamespace(is_rocm=lambda: False, is_cuda=lambda: False, is_cpu=lambda: True)
-    importlib.import_module("vllm.platforms").__dict__["current_platform"] = platform
+    meant = {
+        "vllm.tokenizers.get_tokenizer": tokenizer,
+        "vllm.config.ModelConfig": lambda *_, **__: SimpleNamespace(get_vocab_size=lambda: size),
+        "vllm.model_executor.model_loader.weight_utils.download_weights_from_hf": lambda name, **_: name,
+        "vllm.exceptions.VLLMValidationError": ValueError,
+        "vllm.platforms.current_platform": SimpleNamespace(is_rocm=lambda: False, is_cuda=lambda: False),
+    }
+    for name, value in meant.items():
+        module, _, attribute = name.rpartition(".")
+        setattr(importlib.import_module(module), attribute, value)
 
 
 class Judge:
@@ -281,16 +253,15 @@ class Judge:
 
     def __init__(self, suite: Mapping[str, Any], servers: Servers) -> None:
         self.suite, self.servers = suite, servers
-        self.known = [(name, entry) for entry in suite["known"] for name in entry["tests"]]
-        self.tally: Counter[str] = Counter()
-        self.faults: list[str] = []
-        self.before: Counter[str] = Counter()
+        self.known = {name: entry["kind"] for entry in suite["known"] for name in entry["tests"]}
+        self.tally, self.before = Counter[str](), Counter[str]()
+        self.faults = 0
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Tests without a server are of their own classes; some are of what is not offered at all, so leave them."""
-        asks = set(self.suite["fixtures"])
+        """Tests without a server are of their own classes; others of what is not offered at all, so `leave`."""
+        asks, leave = set(self.suite["fixtures"]), self.suite["leave"]
         items[:] = [i for i in items if not asks or asks & {*i.fixturenames, *i.function.__code__.co_names}]
-        items[:] = [i for i in items if not any(word in i.nodeid for word in self.suite["leave"])]
+        items[:] = [i for i in items if not any(word in i.nodeid for word in leave)]
 
     def pytest_runtest_logstart(self) -> None:
         self.before = self.servers.statuses()
@@ -299,31 +270,26 @@ class Judge:
         if report.skipped or (report.when != "call" and not report.failed):
             return
         found = self.servers.statuses() - self.before
-        if wrong := [status for status in found if status.startswith("5")]:
-            self.fault(f"{report.nodeid}: status {wrong[0]}")
-        path, bracket, case = report.nodeid.partition("[")
+        path, _, case = report.nodeid.partition("[")
         test = path.rsplit("/", 1)[-1].replace(".py::", "::")
-        if report.passed:
-            self.tally["passed"] += 1
-            return
-        kind = next((e["kind"] for name, e in self.known if name == test or ("[" in name and (test + bracket + case).startswith(name))), "")
-        if not kind or (kind == "refused" and not any(status.startswith("4") for status in found)):
-            last = str(report.longrepr).strip().splitlines()
-            said = next((line for line in reversed(last) if line.startswith("E ")), last[-1])
-            self.fault(f"{report.nodeid}: {said[:300]} {dict(found)}")
-        self.tally[kind or "unknown"] += 1
-
-    def fault(self, said: str) -> None:
-        self.faults.append(said)
-        print(f"\n{said}", file=sys.stderr, flush=True)
+        kinds = (
+            kind for name, kind in self.known.items() if name == test or ("[" in name and f"{test}[{case}".startswith(name))
+        )
+        kind = "passed" if report.passed else next(kinds, "unknown")
+        self.tally[kind] += 1
+        clear = any(status.startswith("4") for status in found) or kind != "refused"
+        if kind == "unknown" or not clear or any(status.startswith("5") for status in found):
+            self.faults += 1
+            said = [line for line in str(report.longrepr).splitlines() if line.startswith("E ")]
+            print(f"\n{kind}: {report.nodeid}: {' '.join(said)[:500]} {dict(found)}", file=sys.stderr, flush=True)
 
 
 def table() -> str:
     """The table of docs/serve.md, from the result file."""
-    rows = ["| suite | applicable | passed | " + " | ".join(KINDS.values()) + " |", "|---" * (3 + len(KINDS)) + "|"]
+    rows = [["suite", "applicable", "passed", *KINDS.values()], ["---"] * (3 + len(KINDS))]
     for name, row in pages.result("suites").items():
-        rows.append("| " + " | ".join([f"{name} ({row['of']})", *(str(row[c]) for c in ("applicable", "passed", *KINDS))]) + " |")
-    return "\n".join(rows) + "\n"
+        rows.append([f"{name} ({row['of']})", *(str(row[column]) for column in ("applicable", "passed", *KINDS))])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def command(
@@ -341,13 +307,15 @@ def command(
     else:
         llama_cpp(folder, servers)
     judge = Judge(facts, servers)
-    words = ["-q", "--tb=short", "-p", "no:cacheprovider", "--timeout=300", "--durations=12", "-Wignore", f"--rootdir={folder}", f"--confcutdir={folder / facts['conftest']}", *facts["options"]]
-    pytest.main([*words, *(["-k", only] if only else []), *(str(folder / file) for file in facts["files"])], plugins=[judge])
-    servers.close()
+    words = ["-q", "--tb=short", "--timeout=300", "--durations=12", "-Wignore", "-pno:cacheprovider", *facts["options"]]
+    words += [f"--rootdir={folder}", f"--confcutdir={folder / facts['conftest']}", *(["-k", only] if only else [])]
+    try:
+        pytest.main([*words, *(str(folder / file) for file in facts["files"])], plugins=[judge])
+    finally:
+        servers.end(left=0)
     print(dict(judge.tally))
     if not only:
-        counts = {kind: judge.tally[kind] for kind in ("passed", *KINDS)}
-        row = {"of": facts["of"], "applicable": judge.tally.total(), **counts}
+        row = {"of": facts["of"], "applicable": judge.tally.total(), **{kind: judge.tally[kind] for kind in ("passed", *KINDS)}}
         pages.keep("suites", {**pages.result("suites"), suite: row})
         page = pages.DOCS / "serve.md"
         page.write_text(pages.filled(page.read_text("utf-8"), {"suites": table}), "utf-8")

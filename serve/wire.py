@@ -71,7 +71,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "suffix": (("",), "the models continue a text, and do not fill in"),
     "modalities": ((["text"],), "the models write texts"),
     **dict.fromkeys(("audio", "image_data", "web_search_options"), (([],), "the models read and write texts")),
-    **dict.fromkeys(("bad_words", "logits_processors", "allowed_token_ids"), (([],), "`logit_bias` or a grammar says which tokens")),
+    **dict.fromkeys(("bad_words", "logits_processors", "allowed_token_ids"), (([],), "say it by `logit_bias` or a grammar")),
     "documents": (([],), "put them into a message"),
     **dict.fromkeys(("chat_template", "mm_processor_kwargs", "cache_salt", "kv_transfer_params", "vllm_xargs", "lora"),
                     (([], {}), "it is set where the server is started, or not at all")),
