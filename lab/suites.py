@@ -1,8 +1,8 @@
 """Run the server tests of llama.cpp and of vLLM, which nobody here wrote, against `decgraph serve`.
 
-Nothing of theirs is in the repository: an argument names the folder of an unpacked sdist (llama-cpp-python 0.3.36, vllm 0.33.0),
-whose tests run in place, with servers of ours where they start theirs. lab/suites.toml says which files apply, and which tests
-fail for which documented reason; every other failure, and every status 5xx, is an error. Translated are llama.cpp's
+Nothing of theirs is in the repository: an argument names the folder of an unpacked sdist (llama-cpp-python, vllm), whose tests
+run in place, with servers of ours where they start theirs. lab/suites.toml has the versions, the files that apply, and which
+tests fail for which documented reason; every other failure, and every status 5xx, is an error. Translated are llama.cpp's
 `/completion` and its names of models and versions; texts of its model are not compared. pytest-asyncio and filelock are needed.
 Writes lab/results/suites.json and the table of docs/serve.md.
 """
@@ -17,7 +17,7 @@ import tempfile
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FrameType, ModuleType, SimpleNamespace
@@ -205,19 +205,14 @@ def vllm(files: Sequence[str], servers: Servers) -> None:
     def model_of(test: FrameType) -> str:
         return servers.folder("smollm2" if Path(test.f_code.co_filename).name in files else "target")
 
-    class Remote:
+    class Remote(nullcontext[Any]):
         """`tests.utils.RemoteOpenAIServer`, as far as tests use it."""
 
         def __init__(self, model: str, vllm_serve_args: Any, **_: Any) -> None:
+            super().__init__(self)
             name = dict(zip(vllm_serve_args, vllm_serve_args[1:], strict=False)).get("--served-model-name", model)
             limits = ("--max-tokens", "128", "--max-queue", "256")  # an answer without a limit of its own takes no minutes
             self.url_root = servers.url("--model", model_of(sys._getframe(1)), "--name", name, *limits)
-
-        def __enter__(self) -> Remote:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
 
         def url_for(self, *parts: str) -> str:
             return "/".join([self.url_root, *(part.strip("/") for part in parts)])
