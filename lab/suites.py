@@ -139,7 +139,7 @@ def llama_cpp(folder: Path, servers: Servers) -> None:
 
     sys.path.insert(0, str(folder))
     sys.modules.setdefault("wget", ModuleType("wget"))
-    utils = importlib.import_module("utils")
+    utils: Any = importlib.import_module("utils")
     process, whole, streamed = utils.ServerProcess, utils.ServerProcess.make_request, utils.ServerProcess.make_stream_request
     built = openai.OpenAI._build_request
 
@@ -179,7 +179,7 @@ def llama_cpp(folder: Path, servers: Servers) -> None:
 
     process.start, process.stop = start, lambda self: utils.server_instances.discard(self)
     process.make_request, process.make_stream_request = make_request, make_stream_request
-    openai.OpenAI._build_request = without_model  # type: ignore[method-assign]
+    openai.OpenAI._build_request = without_model
     utils.match_regex = lambda regex, text: True
     utils.ServerPreset.load_all = staticmethod(lambda: None)
 
@@ -226,7 +226,7 @@ def vllm(files: Sequence[str], servers: Servers) -> None:
     def tokenizer(tokenizer_name: str, **_: Any) -> Any:
         return transformers.AutoTokenizer.from_pretrained(model_of(sys._getframe(1)))
 
-    sys.meta_path.insert(0, Imitated())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Imitated())
     sys.modules["tests.utils"] = utils = ModuleType("tests.utils")
     sys.modules.setdefault("pybase64", base64)
     utils.__dict__.update(RemoteOpenAIServer=Remote, ROCM_EXTRA_ARGS=[], VLLM_PATH=Path())
