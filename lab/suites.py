@@ -179,7 +179,7 @@ def llama_cpp(folder: Path, servers: Servers) -> None:
 
     process.start, process.stop = start, lambda self: utils.server_instances.discard(self)
     process.make_request, process.make_stream_request = make_request, make_stream_request
-    openai.OpenAI._build_request = without_model
+    openai.OpenAI._build_request = without_model  # type: ignore[method-assign]
     utils.match_regex = lambda regex, text: True
     utils.ServerPreset.load_all = staticmethod(lambda: None)
 

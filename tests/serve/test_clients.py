@@ -135,6 +135,7 @@ def test_fields_that_want_nothing_else_are_taken(http: httpx.Client, fields: dic
     [
         ({"typical_p": 0.5}, "`typical_p` is not supported, except as 0: no algorithm has it"),
         ({"functions": [{}]}, "`functions` is not supported, except as []: send `tools` and `tool_choice`"),
+        ({"bad_words": ["x"]}, "`bad_words` is not supported, except as []: say it by `logit_bias` or a grammar"),
         ({"web_search_options": {}}, "`web_search_options` is not supported, except as []: the models read and write texts"),
     ],
 )
