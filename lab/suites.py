@@ -136,6 +136,7 @@ def answered(body: Any, plain: bool) -> Any:
 def llama_cpp(folder: Path, servers: Servers) -> None:
     """Puts our servers and the translation into llama.cpp's `utils`, which its tests import, and into OpenAI's client."""
     import openai
+    import requests
 
     sys.path.insert(0, str(folder))
     sys.modules.setdefault("wget", ModuleType("wget"))
@@ -164,7 +165,7 @@ def llama_cpp(folder: Path, servers: Servers) -> None:
     def make_request(self: Any, method: str, path: str, data: Any = None, *rest: Any, **more: Any) -> Any:
         path, data, plain = told(self, path, data)
         answer = whole(self, method, path, data, *rest, **more)
-        answer.body = answered(answer.body, plain)
+        answer.body, answer.headers = answered(answer.body, plain), requests.structures.CaseInsensitiveDict(answer.headers)
         return answer
 
     def make_stream_request(self: Any, method: str, path: str, data: Any = None, *rest: Any, **more: Any) -> Iterator[Any]:
