@@ -105,6 +105,9 @@ class HFMaskedEngine:
                 self.memo.put(plan.call.sequence, [(key, entry) for key, entry in entries if isinstance(entry, CanvasEntry)])
             except DecError as error:
                 outputs[n] = error
+        for unit in missing.values():  # no earlier: where there was no memory left, the calls are computed again
+            if unit.consumed and unit.given is not None and unit.kept is not None and unit.kept.store is unit.given.store:
+                unit.given.version.undo = None
         return [a for a in outputs if a is not None]
 
     def empty(self, length: int) -> CachedMemory:

@@ -312,10 +312,11 @@ def _store(group: list[Unit], width: int, span: int, where: slice | Tensor, blan
             unit.kept = k.overwritten(_fresh(unit), len(unit.cells), made, slot)
         return made
     block = store.block[:, :, first : first + len(given)]
-    old = None if consumed else saved(block, where)
+    old = saved(block, slice(0) if consumed else where)
     for n, (unit, k) in enumerate(zip(group, given, strict=True)):
         fresh = _fresh(unit)
-        store.overwrite(k.slot, None if old is None or unit.consumed else (fresh, old[:, :, n, :, : len(fresh)]))
+        undo = fresh[:0] if unit.consumed else fresh  # who computes a consumed memory's call again overwrites the same rows
+        store.overwrite(k.slot, (undo, old[:, :, n, :, : len(undo)]))
         unit.kept = k.overwritten(fresh, len(unit.cells), store, k.slot)
     return store if len(given) == store.slots else CanvasStore(block)
 

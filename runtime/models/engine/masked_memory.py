@@ -61,9 +61,9 @@ class CanvasStore:
             self._rows = self.block.flatten(0, 1).unbind(0)
         return self._rows[2 * layer], self._rows[2 * layer + 1]
 
-    def overwrite(self, slot: int, undo: tuple[np.ndarray, Tensor] | None) -> Version:
+    def overwrite(self, slot: int, undo: tuple[np.ndarray, Tensor]) -> Version:
         """A new state of a slot, which the caller writes now. undo: the positions int64[n] to be overwritten and their rows
-        [layers, 2, heads, n, dim], or None."""
+        [layers, 2, heads, n, dim]."""
         old, new = self.newest[slot], Version()
         old.next, old.undo = new, undo
         self.newest[slot], self.handed[slot] = new, 0

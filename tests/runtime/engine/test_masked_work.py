@@ -223,6 +223,38 @@ def test_a_memory_given_up_is_not_saved_and_refused_afterwards(engine: HFMaskedE
     assert again.alive and same_rows(again, one(another(engine), CanvasCall("s", canvas(16), keep=True)).memory)
 
 
+@pytest.mark.parametrize("wide", [False, True], ids=["in one part", "in two"])
+@pytest.mark.parametrize("where", ["__call__", "_logits"])
+def test_what_failed_half_way_can_be_computed_again(
+    engine: HFMaskedEngine, monkeypatch: pytest.MonkeyPatch, where: str, wide: bool
+) -> None:
+    """A batch without room is computed one call after the other, on the memories that the first attempt gave up; also by the
+    forwards before the one that failed."""
+    other, fresh = another(engine), [range(4, 8), range(2, 22) if wide else range(4, 8)]
+    first = [CanvasCall(n, canvas(24, n), keep=True) for n in range(2)]
+    memories, others = ([a.memory for a in e.compute(first)] for e in (engine, other))  # type: ignore[union-attr]
+    calls = [
+        CanvasCall(n, canvas(24, n).roll(1), None, fresh[n], memories[n], fresh[n], keep=True, consumed=True) for n in range(2)
+    ]
+    owner: Any = type(engine.step) if where == "__call__" else HFMaskedEngine
+    inner, left = getattr(owner, where), [wide, None]
+
+    def failing(*given: Any) -> Any:
+        made = inner(*given)
+        if not left.pop(0):
+            raise RuntimeError("no memory")
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, where, failing)
+        with pytest.raises(RuntimeError, match="no memory"):
+            engine.compute(calls)
+    for n, call in enumerate(calls):
+        engine.close(n)
+        got, want = one(engine, call), one(other, replace(call, given=others[n]))
+        assert torch.allclose(got.logits, want.logits, atol=1e-4) and same_rows(got.memory, want.memory)
+
+
 def test_calls_that_differ_in_what_they_see_are_different_calls(engine: HFMaskedEngine) -> None:
     cells, block = canvas(16), [4, 5]
     changed = cells.clone()
