@@ -13,6 +13,7 @@ from lib.models.hf_modules import CONFIGS, logits, module
 
 from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Output
+from decgraph.runtime.models.engine.kept import copied, put_back
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_live import from_module
 from decgraph.runtime.models.interface import Vocab
@@ -174,6 +175,19 @@ def test_what_a_sequence_drafted_moves_with_it_into_a_hole(of: Any, engine: Any)
     further = [replace(c, tokens=[*tree[0], 5], parents=[*tree[1], 1], uids=[*tree[2], 4], rows=[0, 1, 2, 3, 4]) for c in left]
     check(of, further, engine.compute(further))
     assert engine.counted.computed - before == len(left)
+
+
+def test_of_a_saved_sequence_what_is_restored_is_cached_and_no_more(of: Any, engine: Any) -> None:
+    """Also where the new text goes on as the saved one did, past what was restored."""
+    text = [5, 6, 7, 1, 2, 9, 4, 3]
+    engine.compute([ForwardCall("old", text)])
+    rows = copied(engine, "old")
+    engine.close("old")
+    assert rows is not None and put_back(engine, "new", rows, 5)
+    before = engine.counted.computed
+    check(of, calls := [ForwardCall("new", text[:7]), ForwardCall("new", [*text, 8])], engine.compute(calls))
+    assert engine.counted.computed - before == 4
+    assert not put_back(engine, "new", rows, 5), "it has begun"
 
 
 def test_rows_past_the_vocabulary_are_cut(of: Any) -> None:
