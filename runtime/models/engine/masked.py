@@ -101,8 +101,7 @@ class HFMaskedEngine:
             try:
                 new = {key: unit.width for key, unit in zip(plan.keys, plan.units, strict=True) if key in missing}
                 outputs[n] = self._output(plan, known, sum(new.values()))
-                entries = [(key, known[key]) for key in plan.keys]
-                self.memo.put(plan.call.sequence, [(key, entry) for key, entry in entries if isinstance(entry, CanvasEntry)])
+                self.memo.put(plan.call.sequence, [(k, e) for k in plan.keys if isinstance(e := known[k], CanvasEntry)])
             except DecError as error:
                 outputs[n] = error
         for unit in missing.values():  # no earlier: where there was no memory left, the calls are computed again
@@ -255,8 +254,7 @@ class HFMaskedEngine:
             yield part
 
     def _cost(self, unit: batch.Unit) -> int:
-        copied = 0 if unit.consumed or unit.given is None else len(unit.cells)
-        kept = copied + unit.width
+        kept = unit.width + (0 if unit.consumed or unit.given is None else len(unit.cells))
         return unit.width * self._cell_bytes + kept * self.step.blank.nbytes + 8 * len(unit.rows) * self.model.vocab.size
 
     def _computed(self, units: list[batch.Unit]) -> list[CanvasEntry]:

@@ -25,9 +25,9 @@ _SERIAL = count()
 
 class Version:
     """A state of a slot's rows, which memories refer to. next: the state that overwrote it, or None: it is the slot's
-    present one. undo: the positions int64[n] that `next` overwrote and their old rows [layers, 2, heads, n, dim], or
-    None: the state was consumed. last: the last hidden states [positions, width], of a model with a shift
-    (`masked_forward.moved`); never written to."""
+    present one. undo: the positions int64[n] that `next` overwrote and their old rows [layers, 2, heads, n, dim]; none
+    while a call consumes the state, and None once it has. last: the last hidden states [positions, width], of a model with a
+    shift (`masked_forward.moved`); never written to."""
 
     __slots__ = ("last", "next", "serial", "undo")
 
@@ -100,8 +100,8 @@ class CachedMemory:
 
     @property
     def alive(self) -> bool:
-        """Whether the rows can be read: no call consumed them."""
-        return all(version.undo is not None for version in self._overwritten())
+        """Whether all rows can be read: no call consumed them, nor failed while it did."""
+        return all(version.undo is not None and len(version.undo[0]) for version in self._overwritten())
 
     def _overwritten(self) -> Iterator[Version]:
         """The states from this memory's on that were overwritten."""
@@ -112,7 +112,7 @@ class CachedMemory:
 
     def check(self) -> None:
         """Raises InternalError for a memory that a call consumed."""
-        if not self.alive:
+        if any(version.undo is None for version in self._overwritten()):
             raise InternalError(f"a memory of {self.family!r} is read after a call consumed it")
 
     @property

@@ -250,6 +250,7 @@ def test_what_failed_half_way_can_be_computed_again(
         with pytest.raises(RuntimeError, match="no memory"):
             engine.compute(calls)
     for n, call in enumerate(calls):
+        assert same_rows(one(engine, first[n]).memory, others[n]), "remembered, but not its memory: computed"
         engine.close(n)
         got, want = one(engine, call), one(other, replace(call, given=others[n]))
         assert torch.allclose(got.logits, want.logits, atol=1e-4) and same_rows(got.memory, want.memory)
