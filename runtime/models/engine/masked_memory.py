@@ -25,9 +25,9 @@ _SERIAL = count()
 
 class Version:
     """A state of a slot's rows, which memories refer to. next: the state that overwrote it, or None: it is the slot's
-    present one. undo: the positions int64[n] that `next` overwrote and their old rows [layers, 2, heads, n, dim]; none
-    while a call consumes the state, and None once it has. last: the last hidden states [positions, width], of a model with a
-    shift (`masked_forward.moved`); never written to."""
+    present one. undo: the positions int64[n] that `next` overwrote and their old rows [layers, 2, heads, n, dim]; no
+    positions while a call consumes the state, and None once it has. last: the last hidden states [positions, width], of a
+    model with a shift (`masked_forward.moved`); never written to."""
 
     __slots__ = ("last", "next", "serial", "undo")
 
