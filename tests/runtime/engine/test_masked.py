@@ -124,6 +124,7 @@ class Player:
     cells: list[Any] = field(default_factory=list)
     kept: Any = None
     memory: Memory | None = None
+    older: Any = None
     expected: Any = None
 
     def start(self) -> None:
@@ -131,7 +132,7 @@ class Player:
         self.base = self.rng.randint(1, 6)
         prompt = [self.rng.randrange(size) for _ in range(self.base)]
         self.cells = [MASK if c == self.model.mask else c for c in prompt] + [MASK] * self.rng.randint(4, 24)
-        self.kept = self.memory = None
+        self.kept = self.memory = self.older = None
 
     def edit(self) -> None:
         for _ in range(self.rng.randint(0, 3)):
@@ -186,7 +187,7 @@ class Player:
             self.name, self.tensor(cells), soft, fresh, self.kept, rows, keep, consumed=consumed, prompt=self.base
         )
         if call.consumed:
-            self.kept = self.memory = None
+            self.kept = self.memory = self.older = None
         return call
 
     def _candidates(self) -> CanvasCall:
@@ -233,6 +234,9 @@ class Player:
                 self.memory = self.memory.only(some).join(self.memory.without(some))
             case 4:
                 self.kept, self.memory = self.kept.without(fresh), self.memory.without(fresh)
+            case 5 if self.older is not None:
+                kept, memory = self.older
+                self.kept, self.memory = kept.join(self.kept.only(some)), memory.join(self.memory.only(some))
 
     def _soften(self, cells: list[Any]) -> tuple[list[int], torch.Tensor, torch.Tensor]:
         at = sorted(self.rng.sample(range(self.base, len(cells)), self.rng.randint(1, 2)))
@@ -254,6 +258,7 @@ class Player:
         assert (output.memory is None) == (memory is None)
         if memory is not None:
             assert output.memory == memory if exact else same_memory(output.memory, memory)
+            self.older = None if self.memory is None else (self.kept, self.memory)
             self.kept, self.memory = output.memory, memory
 
 
