@@ -299,6 +299,29 @@ def test_models_that_are_not_hugging_face_answer_bit_for_bit(model: Model) -> No
             player.check(output, exact=True)
 
 
+def test_joined_memories_predict_from_the_states_of_the_rows_that_they_have() -> None:
+    """Of a model whose scores stand one position before the one that they are about."""
+    model = masked("llama", shift=True)
+    engine, cells, block = HFMaskedEngine(model), [3, 5, 2, 7, *[MASK] * 8], range(4, 8)
+    tokens = torch.tensor([engine.mask if c is MASK else c for c in cells])
+    changed, new = tokens.clone(), list(cells)
+    changed[4] = new[4] = 9
+    (first,) = engine.compute([CanvasCall("s", tokens, keep=True)])
+    assert isinstance(first, CanvasOutput)
+    (second,) = engine.compute([CanvasCall("s", changed, None, block, first.memory, block, keep=True)])
+    assert isinstance(second, CanvasOutput)
+    before = model.memory(tuple(cells))
+    after = model.memory(tuple(new), list(block), before)
+    for mine, theirs in (
+        (first.memory.join(second.memory.without([4])), before.join(after.without([4]))),
+        (second.memory.join(first.memory.without([4])), after.join(before.without([4]))),
+    ):
+        (got,) = engine.compute([CanvasCall("s", tokens, None, [5], mine, [5])])
+        assert isinstance(got, CanvasOutput)
+        want = reference_rows(model.eval_canvas(tuple(cells), [5], theirs))
+        assert same(want, got.logits.double().numpy())
+
+
 def test_a_canvas_of_one_of_the_last_two_calls_is_remembered() -> None:
     """A program that masks a cell again comes back to the canvas before the last."""
     engine = engine_of(TableModel(4, 1, kind="masked", name="model"))
