@@ -363,11 +363,9 @@ class HFMaskedEngine:
         return replace(entry, rows=rows, block=block, start=0, good=good)
 
     def _memory(self, plan: _Plan, entries: list[CanvasEntry]) -> CachedMemory:
-        call = plan.call
-        length = call.cells.shape[-1]
         if not entries:
-            given = call.given
-            kept = given.join(self.empty(length)) if isinstance(given, CachedMemory) else self.empty(length)
+            given, nothing = plan.call.given, self.empty(plan.call.cells.shape[-1])
+            kept = given.join(nothing) if isinstance(given, CachedMemory) else nothing
         else:
             assert entries[0].kept is not None
             kept = entries[0].kept
