@@ -175,7 +175,6 @@ class Player:
         self._cut(fresh)
         keep = rng.random() < 0.7
         rows = fresh if rng.random() < 0.7 else rng.sample(fresh, rng.randint(0, len(fresh)))
-        consumed = rng.random() < 0.6
         try:
             scores = dict(zip(fresh, self.here.eval_canvas(tuple(cells), fresh, self.memory), strict=True))
         except DecError as refused:  # a shift reads a state that was evicted
@@ -183,12 +182,7 @@ class Player:
             return CanvasCall(self.name, self.tensor(cells), soft, fresh, self.kept, fresh, keep, prompt=self.base)
         memory = self.here.memory(tuple(cells), fresh, self.memory) if keep else None
         self.expected = (reference_rows([scores[i] for i in rows]), memory)
-        call = CanvasCall(
-            self.name, self.tensor(cells), soft, fresh, self.kept, rows, keep, consumed=consumed, prompt=self.base
-        )
-        if call.consumed:
-            self.kept = self.memory = self.older = None
-        return call
+        return CanvasCall(self.name, self.tensor(cells), soft, fresh, self.kept, rows, keep, prompt=self.base)
 
     def _candidates(self) -> CanvasCall:
         rng, length = self.rng, len(self.cells)
