@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from lib.engines.random_loop import run
 from lib.lazily import transformers as t
 from lib.models.hf_models import llama
+from lib.models.hf_modules import logits
 
 import decgraph
 from decgraph.errors import DecError
@@ -164,6 +166,24 @@ def test_a_recurrent_state_is_computed_once(name: str, caplog: pytest.LogCapture
     # Drafts that are rejected leave the text's state as it was
     drafted = decgraph.load("prompt_lookup").run(IDS[0].tolist(), {"target": model}, max_tokens=10)
     assert drafted.tokens == result.tokens and (drafted.stats.drafted > 0 or name == "rwkv")
+
+
+@pytest.mark.quick("mamba")
+@pytest.mark.parametrize("name", ["mamba", "mamba2", "jamba", "qwen3_next", "lfm2"])
+def test_random_asks_give_the_modules_own_logits(name: str) -> None:
+    """Trees grow below any of their nodes, also below those whose state no call has left."""
+    of = module(name)
+    engine: Any = engine_of(from_module(of, name=name))
+    assert isinstance(engine, HybridEngine)
+
+    def output(calls: list[ForwardCall]) -> None:
+        for call, made in zip(calls, engine.compute(calls), strict=True):
+            want = logits(of, call.paths())
+            assert isinstance(made, torch.Tensor) and torch.allclose(made, want, atol=2e-3, rtol=1e-3), (
+                (made - want).abs().max()
+            )
+
+    run(7, 61, 50, 16, output, engine.close)
 
 
 def test_a_conversation_goes_on_from_a_state_that_was_kept() -> None:

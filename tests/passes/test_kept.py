@@ -168,3 +168,23 @@ def test_calls_that_may_not_be_reused_are_not() -> None:
         if op.opcode in ("model.eval", "model.memory") and "given" in op.attrs.get("with", ()):
             assert "reuse" not in op.attrs
     assert kept(made.entry) == []
+
+
+READS_A_MEMORY = """algorithm reads(target: causal, head: features, gamma: int in 1..8 = 2):
+    while not done:
+        m = target.memory(ctx)
+        n = {memory}
+        draft t:
+            repeat gamma:
+                x ~ head(t.leaves, given = n)
+                grow x
+        verify t by rejection against target(t)
+        commit t.accepted
+"""
+
+
+@pytest.mark.parametrize("memory", ["m", "m.without([0])", "target.memory(ctx, given = m.without([0]))"])
+def test_a_head_s_cells_are_kept_where_its_memory_is_all_that_the_target_computed(memory: str) -> None:
+    made = optimise(decgraph.parse(READS_A_MEMORY.format(memory=memory)).module)[0]
+    assert bool(said(made, "head")) == (memory == "m")
+    assert said(made, "target")

@@ -48,6 +48,11 @@ def reads_into_loops(patch: Patch) -> None:
     patch.setattr(merging, "writes", lambda op: frozenset() if op.opcode == "for" else motion.writes(op))
 
 
+def forgets_learning(patch: Patch) -> None:
+    """An index that was read before a commit stands for one read after it, which has learnt what was committed."""
+    patch.setattr(merging, "reads", lambda op: motion.reads(op) - {"learned"})
+
+
 def hoists_reads(patch: Patch) -> None:
     """The context is read once, before the loop that commits."""
     from decgraph.passes import moving
@@ -214,6 +219,7 @@ PLANTED: list[tuple[str, Callable[[Patch], None], str]] = [
     ("simplify", forgets_sites, "twice"),
     ("simplify", reads_across_commits, "steps"),
     ("simplify", reads_into_loops, "reads_in_loop"),
+    ("simplify", forgets_learning, "learns"),
     ("simplify", hoists_reads, "speculative"),
     ("simplify", drops_writes, "beside"),
     ("simplify", takes_the_other_branch, "decided"),

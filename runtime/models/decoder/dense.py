@@ -185,7 +185,8 @@ def starcoder2(c: Settings) -> Entry:
 @family("stablelm")
 def stablelm(c: Settings) -> Entry:
     names = {"q": A + "q_layernorm", "k": A + "k_layernorm"}
-    return llama(c, norm="layer", eps=c.layer_norm_eps, parallel=c.get("use_parallel_residual", False)), {**LLAMA, **names}
+    s = llama(c, norm="layer", eps=c.layer_norm_eps, parallel=c.get("use_parallel_residual", False))
+    return s, {**without(LLAMA, *["mlp_in"] * s.parallel), **names}
 
 
 @family("olmo")
@@ -400,10 +401,11 @@ def falcon(c: Settings) -> Entry:
     s = llama(c, norm="layer", eps=c.layer_norm_epsilon, activation=c.get("activation", "gelu"), gated=False, kv_heads=kv,
               parallel=new or beside, qkv="groups" if new or not many else "")  # fmt: skip
     two = new and c.get("num_ln_in_parallel_attn", 2) == 2
-    return s, {
+    after = "ln_mlp" if two else "post_attention_layernorm"
+    return s, without({
         "embed": "word_embeddings.weight", "norm": "ln_f", "attn_in": x + ("ln_attn" if two else "input_layernorm"),
-        "mlp_in": x + ("ln_mlp" if two else "post_attention_layernorm"), "qkv": x + "self_attention.query_key_value",
-        "o": x + "self_attention.dense", "up": x + "mlp.dense_h_to_4h", "down": x + "mlp.dense_4h_to_h"}  # fmt: skip
+        "mlp_in": x + after if two or not s.parallel else "", "qkv": x + "self_attention.query_key_value",
+        "o": x + "self_attention.dense", "up": x + "mlp.dense_h_to_4h", "down": x + "mlp.dense_4h_to_h"})  # fmt: skip
 
 
 @family("youtu")
@@ -417,7 +419,8 @@ def latent(c: Settings) -> Entry:
               )  # fmt: skip
     names = {"q_down": A + "q_a_proj", "q_up": A + "q_b_proj", "q_latent": A + "q_a_layernorm", "kv_up": A + "kv_b_proj",
              "kv_down": A + "kv_a_proj_with_mqa", "kv_latent": A + "kv_a_layernorm"}  # fmt: skip
-    return s, {**without(LLAMA, "q", "k", "wk", "wv"), **names}
+    direct = ("q_down", "q_up", "q_latent") if c.q_lora_rank is None else ("wq",)
+    return s, without({**LLAMA, **names}, "q", "k", "wk", "wv", *direct)
 
 
 @family("minicpm3")

@@ -36,7 +36,11 @@ WITHOUT = {
     ),
 }  # fmt: skip
 """Families that have no entry, and why: they run as transformers' own modules."""
-UNDECLARED = {"head_norms": ("q", "k"), "router_bias": ("router_bias",)}
+UNDECLARED = {
+    "head_norms": ("q", "k"),
+    "router_bias": ("router_bias",),
+    "shared": ("shared_gate", "shared_gate_proj", "shared_up_proj", "shared_up", "shared_down"),
+}
 """By parts of `settings.OPTIONAL` the names of tensors that a model without them has none for."""
 
 

@@ -209,7 +209,8 @@ def deepseek_v3(c: Settings) -> Entry:
 @family("axk1")
 def axk1(c: Settings) -> Entry:
     s, names = deepseek_v3(c)
-    return s, {**names, "mlp_out": M + "post_mlp_layernorm"}
+    dense = {f"{i}.mlp_out": "" for i, kind in enumerate(c.get("mlp_layer_types") or ()) if kind == "dense"}
+    return s, {**names, "mlp_out": M + "post_mlp_layernorm", **dense}
 
 
 @family("deepseek_v2")

@@ -158,6 +158,8 @@ OPTIONAL: dict[str, dict[str, str]] = {
         "laguna minimax_m2 nanochat olmo2 olmo3 olmoe qwen3 qwen3_moe",
         "router_bias": "afmoe axk1 deepseek_v3 dots1 ernie4_5_moe exaone_moe glm4_moe glm4_moe_lite hy_v3 laguna minimax_m2 "
         "solar_open",
+        "shared": "afmoe axk1 deepseek_v2 deepseek_v3 dots1 exaone_moe glm4_moe glm4_moe_lite hunyuan_v1_moe hy_v3 laguna "
+        "qwen2_moe solar_open",
     },
     "attention_bias": {
         "qkv o": "afmoe apertus arcee bitnet cohere cohere2 cohere2_moe diffllama dots1 eurobert flex_olmo gemma gemma2 "
@@ -175,16 +177,19 @@ OPTIONAL: dict[str, dict[str, str]] = {
         _MLP: "arcee deepseek_v2 eurobert granite granite_swa helium hy_v3 hyperclovax jais2 llama minicpm3 modernbert "
         "nemotron seed_oss smollm3",
     },
+    "moe_num_shared_experts": {"shared": "ernie4_5_moe"},
     "norm_bias": {"norms": "modernbert"},
+    "num_shared_experts": {"shared": "cohere2_moe"},
     "qk_layernorm": {"head_norms": "persimmon phi stablelm"},
     "qkv_bias": {"qkv": "internlm3 qwen2_moe"},
+    "shared_intermediate_size": {"shared": "granitemoeshared"},
     "use_bias": {"qkv o " + _MLP: "ernie4_5 ernie4_5_moe starcoder2", "out": "ernie4_5_moe"},
     "use_qk_norm": {"head_norms": "cohere glm4_moe"},
     "use_qkv_bias": {"qkv": "stablelm"},
 }
 """What not every family has, by the setting that says so ("": none has to): products with a bias, norms with one, norms of
-queries and keys, a bias of the router's choice. A folder's tensor that is not declared here is not read, as transformers leaves
-it out; test_declared.py compares with transformers' modules."""
+queries and keys, a bias of the router's choice, experts that every token takes. A folder's tensor that is not declared here is
+not read, as transformers leaves it out; test_declared.py compares with transformers' modules."""
 
 
 def declared(c: Settings) -> frozenset[str]:

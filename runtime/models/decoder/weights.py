@@ -8,7 +8,7 @@ decoder does not know.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
@@ -175,9 +175,6 @@ def canonical(shape: Shape, names: Names, source: TensorSource[Taken]) -> tuple[
         for key in VECTORS:
             if key in here:
                 vector(at + key, here[key])
-        if layer.difference is not None:
-            q1, k1, q2, k2 = (weights.pop(at + key) for key in VECTORS[-4:])
-            weights[at + "difference"] = (q1 * k1).sum().exp() - (q2 * k2).sum().exp() + layer.difference
         for key in MATRICES:
             if key in here:
                 matrix(at + key, here[key], bias=here.get(key + ".b"))
@@ -196,6 +193,8 @@ def canonical(shape: Shape, names: Names, source: TensorSource[Taken]) -> tuple[
                 vector(at + key, here[key])
                 if biased(key, here[key] + "_bias"):
                     vector(at + key + ".b", here[key] + "_bias")
+                if len(weights.get(at + key, ())) not in (0, layer.experts.count):
+                    raise UnknownToDecoder(f"there are {len(weights[at + key])} of {layer.experts.count} {here[key]}")
                 if layer.experts.columns and at + key in weights:
                     weights[at + key] = weights[at + key].transpose(1, 2)
     if shape.offset:
@@ -205,21 +204,33 @@ def canonical(shape: Shape, names: Names, source: TensorSource[Taken]) -> tuple[
         for key in NORMS:
             weights |= {f"{i}.{key}": some for i in range(len(shape.layers)) if key in names}
         weights |= {key: some for key in ("norm", "embed_norm") if key in names}
-    for i in range(len(shape.layers)):
-        needed = (
-            "attn_in",
-            "o",
-            *(() if shape.parallel or shape.bare else ("mlp_in",)),
-            *(() if f"{i}.router" in weights or shape.bare else ("up", "down")),
-        )
-        for key in needed:
-            if key in names and f"{i}.{key}" not in names and f"{i}.{key}" not in weights and f"{i}.{key}" not in products:
-                raise UnknownToDecoder(f"there is no {names[key].format(i=i)}")
+    for i, layer in enumerate(shape.layers):
+        _check_whole(i, shape, names, {*weights, *products})
+        if layer.difference is not None:
+            q1, k1, q2, k2 = (weights.pop(f"{i}.{key}") for key in VECTORS[-4:])
+            weights[f"{i}.difference"] = (q1 * k1).sum().exp() - (q2 * k2).sum().exp() + layer.difference
     if "norm" in names and "norm" not in weights:
         raise UnknownToDecoder(f"there is no {names['norm']}")
     if source.rest():
         raise UnknownToDecoder(f"nothing reads {', '.join(source.rest()[:3])}")
     return weights, products
+
+
+def _check_whole(i: int, shape: Shape, names: Names, found: Set[str]) -> None:
+    """Raises UnknownToDecoder where layer i lacks a tensor that its family has: transformers would draw one."""
+    sparse = f"{i}.router" in found
+    joined = {part: to for to, parts in JOINED.items() for part in parts}
+    whole = {"norm", "embed_norm", "embed", "positions", "out"}
+    mixture = {"router", "router_bias", "shared_gate", "experts_up", "experts_down", "shared_up", "shared_down"}
+    least = {"attn_in", "o", *(() if shape.bare else ("up", "down")), *(() if shape.bare or shape.parallel else ("mlp_in",))}
+    for key in names:
+        if key in whole or not key.isidentifier() or not names[key] or f"{i}.{key}" in names:
+            continue
+        to = joined.get(key, key)
+        if to in (("up", "down") if sparse else mixture) or f"{i}.{to}" in found:
+            continue
+        if shape.biased is not None or to in least:  # of a head, or a GGUF file, nothing says what else it has
+            raise UnknownToDecoder(f"there is no {names[key].format(i=i)}")
 
 
 def _per_head(to: str, name: str, source: TensorSource[Taken], weights: dict[str, Tensor]) -> None:

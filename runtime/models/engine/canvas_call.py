@@ -59,9 +59,8 @@ class CanvasCall:
     soft: cells that are mixtures: their positions, weights [n, V] of the tokens' embeddings, weights [n] of the
     mask's. fresh: the positions to compute, which attend to each other and to `given`; without `given` or without
     `fresh` all positions are computed. rows: the positions whose scores are wanted, among those computed. keep:
-    whether the call's memory is wanted. consumed: no memory that shares rows with `given` is read after this call,
-    which may therefore overwrite them in place. name: how messages call the request; the sequence, if left out. prompt: how
-    many of the cells are the committed context; only ("prompt+block", n) models depend on it.
+    whether the call's memory is wanted. name: how messages call the request; the sequence, if left out. prompt: how many of
+    the cells are the committed context; only ("prompt+block", n) models depend on it.
 
     Request the scores and the memory in one call: in two they share a forward only while the engine remembers the
     first.
@@ -74,7 +73,6 @@ class CanvasCall:
     given: KeptMemory | None = None  # of the engine that computes the call
     rows: Sequence[int] = ()
     keep: bool = False
-    consumed: bool = False
     name: str = ""
     prompt: int = 0
 

@@ -1,14 +1,13 @@
 """The engine of masked Hugging Face models: canvases of many sequences in one forward, on memories or whole.
 
 Results equal `HFMasked`'s, in the model's own precision. The engine saves work: memories stay on the device and
-are overwritten in place where a call consumes them, canvases of one shape share a forward, equal canvases are
-computed once, and each sequence's last calls are remembered by content.
+are overwritten in place, canvases of one shape share a forward, equal canvases are computed once, and each sequence's
+last calls are remembered by content.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -86,11 +85,10 @@ class HFMaskedEngine:
                     missing[key].keep |= unit.keep
                     continue
                 entry = self.memo.get(key)
-                if entry is None or (plan.call.keep and (entry.kept is None or not entry.kept.alive)):
+                if entry is None or (plan.call.keep and entry.kept is None):
                     missing[key] = unit
                 else:
                     known[key] = entry
-        self._check_consumed(missing, plans, known)
         keys = {id(unit): key for key, unit in missing.items()}
         for part in self._parts(list(missing.values())):
             try:
@@ -101,8 +99,7 @@ class HFMaskedEngine:
             try:
                 new = {key: unit.width for key, unit in zip(plan.keys, plan.units, strict=True) if key in missing}
                 outputs[n] = self._output(plan, known, sum(new.values()))
-                entries = [(key, known[key]) for key in plan.keys]
-                self.memo.put(plan.call.sequence, [(key, entry) for key, entry in entries if isinstance(entry, CanvasEntry)])
+                self.memo.put(plan.call.sequence, [(k, e) for k in plan.keys if isinstance(e := known[k], CanvasEntry)])
             except DecError as error:
                 outputs[n] = error
         return [a for a in outputs if a is not None]
@@ -169,7 +166,6 @@ class HFMaskedEngine:
                 fresh = np.unique(fresh)
         self._check_positions(rows, length)
         if given is not None and fresh is not None:
-            given.check()
             self._check_positions(fresh, length)
             at = fresh.searchsorted(rows)
             if len(rows) and (at.max(initial=0) >= len(fresh) or (fresh[at] != rows).any()):
@@ -197,10 +193,7 @@ class HFMaskedEngine:
             None if given is None or fresh is None else given.key(fresh),
         )
         single = len(canvases) == 1
-        units = [
-            batch.Unit(row, fresh, given, rows, soft, call.keep or single, call.consumed and single, model.family, call.prompt)
-            for row in canvases
-        ]
+        units = [batch.Unit(row, fresh, given, rows, soft, call.keep or single, model.family, call.prompt) for row in canvases]
         if call.keep and not single:
             raise DecError(f"{model.name!r} was asked for one memory of {len(canvases)} candidate canvases")
         return _Plan(call, [(row.tobytes(), *shared) for row in canvases], units, rows)
@@ -217,23 +210,6 @@ class HFMaskedEngine:
     def _check_positions(self, positions: np.ndarray, length: int) -> None:
         if len(positions) and (positions.min() < 0 or positions.max() >= length):
             raise DecError(f"{self.model.name!r} was asked for a position outside 0..{length - 1}")
-
-    def _check_consumed(
-        self, missing: dict[Key, batch.Unit], plans: dict[int, _Plan], known: Mapping[Key, CanvasEntry | DecError]
-    ) -> None:
-        """A memory is consumed only if a single call of this batch uses its rows and no other memory refers to them."""
-        uses: Counter[tuple[int, int]] = Counter()
-        for plan in plans.values():
-            if plan.call.given is not None:
-                assert isinstance(plan.call.given, CachedMemory), "checked in `_plan`"
-                uses[id(plan.call.given.store), plan.call.given.slot] += max(1, len(plan.units))
-            for entry in (known.get(key) for key in plan.keys if plan.call.keep):
-                if isinstance(entry, CanvasEntry) and entry.kept is not None:
-                    uses[id(entry.kept.store), entry.kept.slot] += 1
-        for unit in missing.values():
-            if unit.consumed and unit.given is not None:
-                store, slot = unit.given.store, unit.given.slot
-                unit.consumed = uses[id(store), slot] == 1 and store.handed[slot] <= 1
 
     # -- forwards
 
@@ -252,8 +228,7 @@ class HFMaskedEngine:
             yield part
 
     def _cost(self, unit: batch.Unit) -> int:
-        copied = 0 if unit.consumed or unit.given is None else len(unit.cells)
-        kept = copied + unit.width
+        kept = unit.width + (0 if unit.given is None else len(unit.cells))
         return unit.width * self._cell_bytes + kept * self.step.blank.nbytes + 8 * len(unit.rows) * self.model.vocab.size
 
     def _computed(self, units: list[batch.Unit]) -> list[CanvasEntry]:
@@ -362,17 +337,14 @@ class HFMaskedEngine:
         return replace(entry, rows=rows, block=block, start=0, good=good)
 
     def _memory(self, plan: _Plan, entries: list[CanvasEntry]) -> CachedMemory:
-        call = plan.call
-        length = call.cells.shape[-1]
         if not entries:
-            given = call.given
-            kept = given.join(self.empty(length)) if isinstance(given, CachedMemory) else self.empty(length)
+            given, nothing = plan.call.given, self.empty(plan.call.cells.shape[-1])
+            kept = given.join(nothing) if isinstance(given, CachedMemory) else nothing
         else:
             assert entries[0].kept is not None
             kept = entries[0].kept
             if entries[0].own is not None:
                 batch.keep_states(kept, plan.units[0], entries[0].own)
-        kept.store.handed[kept.slot] += 1
         return kept
 
 

@@ -142,9 +142,8 @@ class CalledStep:
 @dataclass
 class Unit:
     """One canvas to be computed: int64[S] cells; the fresh positions int64[n] in order, or None for all; `given`
-    comes with `fresh`. rows: int64, indices into the fresh positions whose scores are wanted. consumed: `given` is not
-    read after this. prompt: where the canvas begins. Filled in: `start`, its first position in the forward, `padding`, the
-    padding after its own, and `kept`."""
+    comes with `fresh`. rows: int64, indices into the fresh positions whose scores are wanted. prompt: where the
+    canvas begins. Filled in: `start`, its first position in the forward, `padding`, the padding after its own, and `kept`."""
 
     cells: np.ndarray
     fresh: np.ndarray | None
@@ -152,7 +151,6 @@ class Unit:
     rows: np.ndarray
     soft: tuple[np.ndarray, Tensor, Tensor] | None
     keep: bool
-    consumed: bool
     family: str = ""
     prompt: int = 0
     start: int = field(default=0, init=False)
@@ -304,18 +302,17 @@ def _store(group: list[Unit], width: int, span: int, where: slice | Tensor, blan
     given = [u.given for u in group if u.given is not None]
     store, first = given[0].store, given[0].slot
     in_row = all(k.store is store and k.slot == first + n and k.newest for n, k in enumerate(given))
-    consumed = all(u.consumed for u in group)
     # Saving most of the rows costs as much as a copy, and a copy leaves the old value as it is.
-    if not in_row or store.block is None or store.room < span or not (consumed or 2 * width <= store.room):
+    if not in_row or store.block is None or store.room < span or 2 * width > store.room:
         made = gathered(given, max(span, *(k.length for k in given)), like=blank)
         for slot, (unit, k) in enumerate(zip(group, given, strict=True)):
             unit.kept = k.overwritten(_fresh(unit), len(unit.cells), made, slot)
         return made
     block = store.block[:, :, first : first + len(given)]
-    old = None if consumed else saved(block, where)
+    old = saved(block, where)
     for n, (unit, k) in enumerate(zip(group, given, strict=True)):
         fresh = _fresh(unit)
-        store.overwrite(k.slot, None if old is None or unit.consumed else (fresh, old[:, :, n, :, : len(fresh)]))
+        store.overwrite(k.slot, (fresh, old[:, :, n, :, : len(fresh)]))
         unit.kept = k.overwritten(fresh, len(unit.cells), store, k.slot)
     return store if len(given) == store.slots else CanvasStore(block)
 

@@ -18,16 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.errors import DecError, InternalError
+from decgraph.errors import DecError
 
 _SERIAL = count()
 
 
 class Version:
     """A state of a slot's rows, which memories refer to. next: the state that overwrote it, or None: it is the slot's
-    present one. undo: the positions int64[n] that `next` overwrote and their old rows [layers, 2, heads, n, dim], or
-    None: the state was consumed. last: the last hidden states [positions, width], of a model with a shift
-    (`masked_forward.moved`); never written to."""
+    present one. undo: the positions int64[n] that `next` overwrote and their old rows [layers, 2, heads, n, dim]. last: the
+    last hidden states [positions, width], of a model with a shift (`masked_forward.moved`); never written to."""
 
     __slots__ = ("last", "next", "serial", "undo")
 
@@ -40,10 +39,9 @@ class Version:
 
 class CanvasStore:
     """Keys and values of some sequences, `block` [layers, 2, slots, heads, room, dim] with room for positions
-    0..room-1, or None: room for none. By slot: `newest`, its present state, and `handed`, how many memories of that
-    state were returned to callers. nbytes: of one slot."""
+    0..room-1, or None: room for none. newest: by slot its present state. nbytes: of one slot."""
 
-    __slots__ = ("_rows", "block", "handed", "nbytes", "newest", "room", "slots")
+    __slots__ = ("_rows", "block", "nbytes", "newest", "room", "slots")
 
     def __init__(self, block: Tensor | None) -> None:
         self.block = block
@@ -51,7 +49,6 @@ class CanvasStore:
         self.room: int = 0 if block is None else block.shape[4]
         self.nbytes = 0 if block is None else block.nbytes // self.slots
         self.newest = [Version() for _ in range(self.slots)]
-        self.handed = [0] * self.slots
         self._rows: tuple[Tensor, ...] | None = None
 
     def rows(self, layer: int) -> tuple[Tensor, Tensor]:
@@ -61,12 +58,12 @@ class CanvasStore:
             self._rows = self.block.flatten(0, 1).unbind(0)
         return self._rows[2 * layer], self._rows[2 * layer + 1]
 
-    def overwrite(self, slot: int, undo: tuple[np.ndarray, Tensor] | None) -> Version:
+    def overwrite(self, slot: int, undo: tuple[np.ndarray, Tensor]) -> Version:
         """A new state of a slot, which the caller writes now. undo: the positions int64[n] to be overwritten and their rows
-        [layers, 2, heads, n, dim], or None."""
+        [layers, 2, heads, n, dim]."""
         old, new = self.newest[slot], Version()
         old.next, old.undo = new, undo
-        self.newest[slot], self.handed[slot] = new, 0
+        self.newest[slot] = new
         return new
 
 
@@ -98,22 +95,12 @@ class CachedMemory:
         """Whether the store's rows are this memory's."""
         return self.version.next is None
 
-    @property
-    def alive(self) -> bool:
-        """Whether the rows can be read: no call consumed them."""
-        return all(version.undo is not None for version in self._overwritten())
-
     def _overwritten(self) -> Iterator[Version]:
         """The states from this memory's on that were overwritten."""
         version = self.version
         while version.next is not None:
             yield version
             version = version.next
-
-    def check(self) -> None:
-        """Raises InternalError for a memory that a call consumed."""
-        if not self.alive:
-            raise InternalError(f"a memory of {self.family!r} is read after a call consumed it")
 
     @property
     def positions(self) -> np.ndarray:
@@ -187,14 +174,13 @@ class CachedMemory:
         return CachedMemory(self.family, made, 0, cached, parts)
 
     def block(self) -> Tensor:
-        """The rows [layers, 2, heads, room, dim], cached or not. Raises InternalError for a consumed memory."""
+        """The rows [layers, 2, heads, room, dim], cached or not."""
         store, slot = (self.store, self.slot) if self.newest else (gathered([self], self.store.room), 0)
         assert store.block is not None
         return store.block[:, :, slot]
 
     def rows(self, layer: int) -> dict[int, tuple[Tensor, Tensor]]:
         """By position the key and the value row [heads, dim] of a layer, for inspection."""
-        self.check()
         if self.store.block is None:
             return {}
         keys, values = self.block()[layer]
@@ -246,10 +232,8 @@ def gathered(kept: Sequence[CachedMemory], room: int, like: Tensor | None = None
     """A new store with a slot for each memory, in order, and room for positions 0..room-1 (at least each one's cached ones).
 
     Rows that are not cached stay finite, so that a weight of zero hides them. `like`: a block
-    [layers, 2, slots, heads, room, dim] whose shape memories without rows take. Raises InternalError for a consumed memory.
+    [layers, 2, slots, heads, room, dim] whose shape memories without rows take.
     """
-    for k in kept:
-        k.check()
     old = next((k.store.block for k in kept if k.store.block is not None), like)
     if old is None:
         return CanvasStore(None)

@@ -17,7 +17,7 @@ from decgraph import DecError
 from decgraph.backends.indexes import Continuations, Lru
 from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.backends.reference.values import SuffixSearch as ReferenceSuffixes
-from decgraph.backends.torch import control_flow, lowering, model_calls
+from decgraph.backends.torch import control_flow, lowering, model_calls, noise
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.rows import Rows
 from decgraph.backends.torch.stores import Recent
@@ -27,11 +27,13 @@ from decgraph.ir.text import parse_module
 from decgraph.ir.values import Module, Op, Region, Value
 from decgraph.ir.walk import free_values
 from decgraph.passes.outline import straight
+from decgraph.runtime import noise as reference_noise
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.models.reading import Confidence
+from decgraph.runtime.noise import Key
 from decgraph.runtime.request import Request
 from decgraph.runtime.shaping import shaped_probs
 
@@ -285,3 +287,14 @@ def test_a_nucleus_ends_where_its_mass_is_reached_exactly() -> None:
         mine = Rows(torch.from_numpy(scores)[None], request, path=lambda _: (1,)).face("shaped")[0].numpy()
         assert np.count_nonzero(mine) == kept
         assert np.array_equal(mine, shaped_probs(Scores(logits=scores), (1,), request))
+
+
+def test_many_draws_of_large_vocabularies_have_the_noise_of_each_alone() -> None:
+    """It is computed for a few keys at once, as many as fit into the cache of a processor."""
+    size, keys = 20_001, [Key(7, 1, "a", (n,)) for n in range(8)]
+    wanted = np.array([reference_noise.exponentials(key, size) for key in keys])
+    assert np.array_equal(noise.exponentials(keys, size), wanted)
+    q = np.random.default_rng(0).dirichlet(np.full(size, 0.01), len(keys))
+    first = [reference_noise.race_order(reference_noise.race_keys(np.log(row), one), 3) for row, one in zip(q + 1e-300, wanted)]
+    assert np.array_equal(noise.first_arrivals(q + 1e-300, keys, 3), first)
+    assert np.array_equal(noise.races(q + 1e-300, keys), [order[0] for order in first])

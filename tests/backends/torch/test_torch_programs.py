@@ -9,12 +9,15 @@ from lib.programs.corpus import lowered
 from lib.programs.corpus_runs import RUN, V, in_world
 
 from decgraph.api import parse
+from decgraph.backends.registry import machine
 from decgraph.check.worlds import models_for
+from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Module
 from decgraph.passes.manager import optimise
 from decgraph.runtime.request import Request
+from decgraph.runtime.session import Session
 
 REQUESTS = [
     Request(prompt=(0, 1, 2, 0, 1), max_tokens=5, seed=11),
@@ -75,3 +78,29 @@ def test_every_coin_of_a_vector_has_its_own_noise() -> None:
     models = models_for(algorithm.function, 7, 1)
     wanted, got = (algorithm.session(models, backend=b).run(Request((1, 2, 3), max_tokens=12)) for b in ("reference", "torch"))
     assert got.tokens == wanted.tokens and wanted.error is None
+
+
+TWINS = """
+rule last(p: dist, children: draws):
+    if len(children) > 0:
+        accept children[len(children) - 1]
+    y ~ p as output
+    emit y
+
+algorithm twins(target: causal):
+    while not done:
+        draft t:
+            grow point(0) at root
+            grow point(0) at root
+            grow point(1) at t.leaves[1]
+        verify t by last against target(t)
+        commit t.accepted
+"""
+
+
+def test_of_siblings_with_equal_tokens_the_one_that_was_accepted_is_followed() -> None:
+    """They are grown one after the other, and only below the second is another node."""
+    module, request = load_text(TWINS, "twins.dec", check_labels=False), Request((1, 2, 3), max_tokens=12)
+    models = models_for(module.entry, 7, 1)
+    wanted, got = (Session(module, models, machine=machine(b)).run(request) for b in ("reference", "torch"))
+    assert got.tokens == wanted.tokens and wanted.tokens[:2] == (0, 1)

@@ -110,6 +110,20 @@ def test_two_long_prompts_take_turns(sessions: dict[str, Any]) -> None:
     schedule.close()
 
 
+def test_prompts_of_one_round_are_no_longer_than_a_chunk_together(sessions: dict[str, Any]) -> None:
+    """Three, of which a chunk has room for two: the third's is computed with the next round's."""
+    session = sessions["autoregressive"]
+    machines = [machine_of(session, TEXT, max_tokens=3, seed=n) for n in range(3)]
+    long = len(machines[0].tokens)
+    schedule, known = Schedule(lambda *_: None, chunk=2 * long + 1), engine_of(session.models["target"])._slots
+    for number, machine in enumerate(machines):
+        schedule.join(number, machine)
+    for begun in (2, 3):
+        schedule.advance()
+        assert sum(m.engines.sequence in known for m in machines) == begun and schedule.prefilled == 0
+    schedule.close()
+
+
 def test_what_one_chunk_raises_ends_its_run_alone(sessions: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     session = sessions["autoregressive"]
     engine, told = engine_of(session.models["target"]), {}

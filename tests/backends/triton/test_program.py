@@ -585,6 +585,9 @@ def test_a_distribution_without_a_token_is_an_error_where_nothing_is_drawn() -> 
     got, want = steps.run(request, keep_events=False), reference.run(request)
     assert "leave no token" in str(want.error) and (got.tokens, got.reason) == (want.tokens, want.reason)
     assert "leave no token" in str(got.error)
+    free = Request((1, 2, 3), max_tokens=6)  # its lane is the one that was given up
+    got, want = steps.run(free, keep_events=False), reference.run(free)
+    assert (got.mode, got.tokens, want.error) == ("graph mode", want.tokens, None)
 
 
 @pytest.mark.parametrize("text", [HOLES, REMEMBERS], ids=["nodes", "states"])

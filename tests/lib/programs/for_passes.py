@@ -137,6 +137,13 @@ algorithm siblings(target: causal):
         unmask c[fresh] where entropy(p[fresh]) >= 0 with x
     commit c
 """,
+    "learns": """algorithm learns(target: causal):
+    state past: suffixes(2) per sequence = prompt
+    while not done:
+        y = topk(target(ctx).raw, 4)
+        commit y[past.matched(ctx)]
+        commit y[1 + past.matched(ctx)]
+""",
     "reads_in_loop": """algorithm reads_in_loop(target: causal):
     state n: int per sequence = 0
     while not done:

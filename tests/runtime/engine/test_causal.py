@@ -12,7 +12,9 @@ from lib.lazily import decoder_module
 from lib.models.hf_modules import CONFIGS, logits, module
 
 from decgraph.runtime.models.decoder.decoder import TransformerDecoder
+from decgraph.runtime.models.engine import causal
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Output
+from decgraph.runtime.models.engine.kept import copied, put_back
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_live import from_module
 from decgraph.runtime.models.interface import Vocab
@@ -174,6 +176,33 @@ def test_what_a_sequence_drafted_moves_with_it_into_a_hole(of: Any, engine: Any)
     further = [replace(c, tokens=[*tree[0], 5], parents=[*tree[1], 1], uids=[*tree[2], 4], rows=[0, 1, 2, 3, 4]) for c in left]
     check(of, further, engine.compute(further))
     assert engine.counted.computed - before == len(left)
+
+
+def test_of_a_saved_sequence_what_is_restored_is_cached_and_no_more(of: Any, engine: Any) -> None:
+    """Also where the new text goes on as the saved one did, past what was restored."""
+    text = [5, 6, 7, 1, 2, 9, 4, 3]
+    engine.compute([ForwardCall("old", text)])
+    rows = copied(engine, "old")
+    engine.close("old")
+    assert rows is not None and put_back(engine, "new", rows, 5)
+    before = engine.counted.computed
+    check(of, calls := [ForwardCall("new", text[:7]), ForwardCall("new", [*text, 8])], engine.compute(calls))
+    assert engine.counted.computed - before == 4
+    assert not put_back(engine, "new", rows, 5), "it has begun"
+
+
+def test_drafts_that_no_call_names_any_more_are_dropped(of: Any, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where more of them than `TAIL` are cached: the rows of those that are named again move together, and stay right."""
+    monkeypatch.setattr(causal, "TAIL", 6)
+    context, kept = [5, 6, 7], ([1, 3, 4], [-1, 0, 1], [0, 2, 3])
+    calls = [ForwardCall(0, context, (), [1, 2, 3, 4], [-1, 0, 0, 2], [0, 1, 2, 3], [0, 1, 2, 3])]
+    check(of, calls, engine.compute(calls))
+    for n in range(1, 5):
+        tokens, parents, uids = [*kept[0], n, n + 1, n], [*kept[1], 2, 1, -1], [*kept[2], 10 * n, 10 * n + 1, 10 * n + 2]
+        calls = [ForwardCall(0, context, (), tokens, parents, uids, [-1, 0, 1, 2, 3, 4, 5])]
+        check(of, calls, engine.compute(calls))
+        assert len(engine._slots[0].uids) <= 6 + 3
+    assert engine.counted.computed == 7 + 4 * 3 and engine.counted.moved > 0
 
 
 def test_rows_past_the_vocabulary_are_cut(of: Any) -> None:

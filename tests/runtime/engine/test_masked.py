@@ -124,6 +124,7 @@ class Player:
     cells: list[Any] = field(default_factory=list)
     kept: Any = None
     memory: Memory | None = None
+    older: Any = None
     expected: Any = None
 
     def start(self) -> None:
@@ -131,7 +132,7 @@ class Player:
         self.base = self.rng.randint(1, 6)
         prompt = [self.rng.randrange(size) for _ in range(self.base)]
         self.cells = [MASK if c == self.model.mask else c for c in prompt] + [MASK] * self.rng.randint(4, 24)
-        self.kept = self.memory = None
+        self.kept = self.memory = self.older = None
 
     def edit(self) -> None:
         for _ in range(self.rng.randint(0, 3)):
@@ -174,7 +175,6 @@ class Player:
         self._cut(fresh)
         keep = rng.random() < 0.7
         rows = fresh if rng.random() < 0.7 else rng.sample(fresh, rng.randint(0, len(fresh)))
-        consumed = rng.random() < 0.6
         try:
             scores = dict(zip(fresh, self.here.eval_canvas(tuple(cells), fresh, self.memory), strict=True))
         except DecError as refused:  # a shift reads a state that was evicted
@@ -182,12 +182,7 @@ class Player:
             return CanvasCall(self.name, self.tensor(cells), soft, fresh, self.kept, fresh, keep, prompt=self.base)
         memory = self.here.memory(tuple(cells), fresh, self.memory) if keep else None
         self.expected = (reference_rows([scores[i] for i in rows]), memory)
-        call = CanvasCall(
-            self.name, self.tensor(cells), soft, fresh, self.kept, rows, keep, consumed=consumed, prompt=self.base
-        )
-        if call.consumed:
-            self.kept = self.memory = None
-        return call
+        return CanvasCall(self.name, self.tensor(cells), soft, fresh, self.kept, rows, keep, prompt=self.base)
 
     def _candidates(self) -> CanvasCall:
         rng, length = self.rng, len(self.cells)
@@ -233,6 +228,9 @@ class Player:
                 self.memory = self.memory.only(some).join(self.memory.without(some))
             case 4:
                 self.kept, self.memory = self.kept.without(fresh), self.memory.without(fresh)
+            case 5 if self.older is not None:
+                kept, memory = self.older
+                self.kept, self.memory = kept.join(self.kept.only(some)), memory.join(self.memory.only(some))
 
     def _soften(self, cells: list[Any]) -> tuple[list[int], torch.Tensor, torch.Tensor]:
         at = sorted(self.rng.sample(range(self.base, len(cells)), self.rng.randint(1, 2)))
@@ -254,6 +252,7 @@ class Player:
         assert (output.memory is None) == (memory is None)
         if memory is not None:
             assert output.memory == memory if exact else same_memory(output.memory, memory)
+            self.older = None if self.memory is None else (self.kept, self.memory)
             self.kept, self.memory = output.memory, memory
 
 
@@ -292,6 +291,29 @@ def test_models_that_are_not_hugging_face_answer_bit_for_bit(model: Model) -> No
         calls = [p.call() for p in players]
         for player, output in zip(players, engine.compute(calls), strict=True):
             player.check(output, exact=True)
+
+
+def test_joined_memories_predict_from_the_states_of_the_rows_that_they_have() -> None:
+    """Of a model whose scores stand one position before the one that they are about."""
+    model = masked("llama", shift=True)
+    engine, cells, block = HFMaskedEngine(model), [3, 5, 2, 7, *[MASK] * 8], range(4, 8)
+    tokens = torch.tensor([engine.mask if c is MASK else c for c in cells])
+    changed, new = tokens.clone(), list(cells)
+    changed[4] = new[4] = 9
+    (first,) = engine.compute([CanvasCall("s", tokens, keep=True)])
+    assert isinstance(first, CanvasOutput)
+    (second,) = engine.compute([CanvasCall("s", changed, None, block, first.memory, block, keep=True)])
+    assert isinstance(second, CanvasOutput)
+    before = model.memory(tuple(cells))
+    after = model.memory(tuple(new), list(block), before)
+    for mine, theirs in (
+        (first.memory.join(second.memory.without([4])), before.join(after.without([4]))),
+        (second.memory.join(first.memory.without([4])), after.join(before.without([4]))),
+    ):
+        (got,) = engine.compute([CanvasCall("s", tokens, None, [5], mine, [5])])
+        assert isinstance(got, CanvasOutput)
+        want = reference_rows(model.eval_canvas(tuple(cells), [5], theirs))
+        assert same(want, got.logits.double().numpy())
 
 
 def test_a_canvas_of_one_of_the_last_two_calls_is_remembered() -> None:

@@ -13,7 +13,7 @@ import torch
 from lib.lazily import make, transformers
 
 from decgraph.backends.reference.canvas_calls import fresh as fresh_of_reference
-from decgraph.errors import DecError, InternalError
+from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, fresh_of
@@ -133,8 +133,8 @@ def test_scores_and_memory_of_one_call_are_one_forward(engine: HFMaskedEngine) -
     given = memory.without(block)
     one(engine, CanvasCall("s", cells, None, block, given, block))
     # Held rows at fresh positions are overridden, so both memories mean the same call.
-    after = one(engine, CanvasCall("s", cells, None, block, memory, block, keep=True, consumed=True)).memory
-    assert engine.counted.calls == 2 and memory.alive and after.positions.tolist() == list(range(16))
+    after = one(engine, CanvasCall("s", cells, None, block, memory, block, keep=True)).memory
+    assert engine.counted.calls == 2 and after.positions.tolist() == list(range(16))
 
 
 def test_calls_are_forgotten_with_age_size_and_their_sequence(engine: HFMaskedEngine) -> None:
@@ -201,26 +201,35 @@ def test_the_memory_of_a_remembered_call_is_that_calls(engine: HFMaskedEngine) -
     assert same_rows(again, one(another(engine), calls[1]).memory) and not same_rows(again, later)
 
 
-def test_a_memory_given_up_is_not_saved_and_refused_afterwards(engine: HFMaskedEngine) -> None:
-    cells, block = canvas(16), range(4, 8)
-    memory = one(engine, CanvasCall("s", cells, keep=True)).memory
-    cut = memory.without(block)
-    other = another(engine)
-    mine = one(other, CanvasCall("s", cells, keep=True)).memory
-    cells = cells.clone()
-    cells[5] = 7
-    expected = one(other, CanvasCall("s", cells, None, block, mine, block))
-    written = one(engine, CanvasCall("s", cells, None, block, cut, block, keep=True, consumed=True))
-    assert written.memory.store is memory.store and written.memory.newest
-    assert torch.allclose(written.logits, expected.logits, atol=1e-4)
-    assert not memory.alive and not cut.alive
-    for use in (lambda: memory.rows(0), lambda: written.memory.without([3]).join(cut)):
-        with pytest.raises(InternalError, match="after a call consumed it"):
-            use()
-    with pytest.raises(InternalError, match="after a call consumed it"):
-        engine.compute([CanvasCall("s", canvas(16, 3), None, block, cut, block)])
-    again = one(engine, CanvasCall("s", canvas(16), keep=True)).memory  # remembered, but not its memory: computed
-    assert again.alive and same_rows(again, one(another(engine), CanvasCall("s", canvas(16), keep=True)).memory)
+@pytest.mark.parametrize("wide", [False, True], ids=["in one part", "in two"])
+@pytest.mark.parametrize("where", ["__call__", "_logits"])
+def test_what_failed_half_way_can_be_computed_again(
+    engine: HFMaskedEngine, monkeypatch: pytest.MonkeyPatch, where: str, wide: bool
+) -> None:
+    """A batch without room is computed one call after the other, on the memories that the first attempt overwrote; also of the
+    forwards before the one that failed."""
+    other, fresh = another(engine), [range(4, 8), range(2, 22) if wide else range(4, 8)]
+    first = [CanvasCall(n, canvas(24, n), keep=True) for n in range(2)]
+    memories, others = ([a.memory for a in e.compute(first)] for e in (engine, other))  # type: ignore[union-attr]
+    calls = [CanvasCall(n, canvas(24, n).roll(1), None, fresh[n], memories[n], fresh[n], keep=True) for n in range(2)]
+    owner: Any = type(engine.step) if where == "__call__" else HFMaskedEngine
+    inner, left = getattr(owner, where), [wide, None]
+
+    def failing(*given: Any) -> Any:
+        made = inner(*given)
+        if not left.pop(0):
+            raise RuntimeError("no memory")
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, where, failing)
+        with pytest.raises(RuntimeError, match="no memory"):
+            engine.compute(calls)
+    for n, call in enumerate(calls):
+        assert same_rows(one(engine, first[n]).memory, others[n]), "remembered"
+        engine.close(n)
+        got, want = one(engine, call), one(other, replace(call, given=others[n]))
+        assert torch.allclose(got.logits, want.logits, atol=1e-4) and same_rows(got.memory, want.memory)
 
 
 def test_calls_that_differ_in_what_they_see_are_different_calls(engine: HFMaskedEngine) -> None:
@@ -236,31 +245,6 @@ def test_calls_that_differ_in_what_they_see_are_different_calls(engine: HFMasked
     assert engine.counted.calls == 6
 
 
-def test_a_memory_that_two_of_a_batch_read_is_not_given_up(engine: HFMaskedEngine) -> None:
-    """Their widths differ too much for one part."""
-    memory = one(engine, CanvasCall("s", canvas(24), keep=True)).memory
-    calls = [
-        CanvasCall("s", canvas(24, n), None, range(4, end), memory, [5], consumed=end == 6) for n, end in enumerate((6, 23))
-    ]
-    other = another(engine)
-    mine = one(other, CanvasCall("s", canvas(24), keep=True)).memory
-    alone = [one(other, replace(call, given=mine, consumed=False)) for call in calls]
-    for a, b in zip(alone, engine.compute(calls), strict=True):
-        assert isinstance(b, CanvasOutput) and torch.allclose(a.logits, b.logits, atol=1e-4)
-    assert memory.alive
-
-
-def test_a_memory_asked_for_again_is_not_given_up_in_the_same_batch(engine: HFMaskedEngine) -> None:
-    first, block = CanvasCall("s", canvas(16), keep=True), range(4, 8)
-    memory = one(engine, first).memory
-    cells = canvas(16)
-    cells[4] = 3
-    calls = [CanvasCall("s", cells, None, block, memory, block, consumed=True), replace(first, sequence="t")]
-    _, other = engine.compute(calls)
-    assert isinstance(other, CanvasOutput) and engine.counted.calls == 2
-    assert same_rows(other.memory, one(another(engine), first).memory)
-
-
 def test_a_batch_that_stays_together_is_written_in_place(engine: HFMaskedEngine) -> None:
     kept = [a.memory for a in engine.compute([CanvasCall(n, canvas(16, n), keep=True) for n in range(3)])]  # type: ignore[union-attr]
     store, block = kept[0].store, range(4, 8)
@@ -269,12 +253,12 @@ def test_a_batch_that_stays_together_is_written_in_place(engine: HFMaskedEngine)
         cells = [canvas(16, n) for n in range(3)]
         for c in cells:
             c[4 + step] = 1
-        calls = [CanvasCall(n, cells[n], None, block, kept[n], block, True, True) for n in (2, 0, 1)]
+        calls = [CanvasCall(n, cells[n], None, block, kept[n], block, True) for n in (2, 0, 1)]
         kept = [a.memory for a in sorted_by_sequence(calls, engine.compute(calls))]
         assert all(k.store is store for k in kept)
-    calls = [CanvasCall(n, canvas(16, n), None, range(8, 12), kept[n], [8], True, True) for n in (0, 2)]
+    calls = [CanvasCall(n, canvas(16, n), None, range(8, 12), kept[n], [8], True) for n in (0, 2)]
     left = [a.memory for a in sorted_by_sequence(calls, engine.compute(calls))]
-    assert left[0].store is left[1].store is not store and kept[1].alive
+    assert left[0].store is left[1].store is not store
 
 
 def sorted_by_sequence(calls: list[CanvasCall], outputs: list[Any]) -> list[CanvasOutput]:
@@ -283,14 +267,13 @@ def sorted_by_sequence(calls: list[CanvasCall], outputs: list[Any]) -> list[Canv
 
 
 def test_equal_canvases_are_computed_once_and_nobody_loses_a_memory(engine: HFMaskedEngine) -> None:
-    """Two sequences hold the same value; when one gives it up, the other still has it."""
+    """Two sequences hold the same value; when a call of one overwrites it, the other still has it."""
     a, b = (x.memory for x in engine.compute([CanvasCall(n, canvas(16), keep=True) for n in range(2)]))  # type: ignore[union-attr]
     assert engine.counted.computed == 16 and engine.counted.requested == 32
     cells, block = canvas(16), range(4, 8)
     cells[4] = 2
-    one(engine, CanvasCall(0, cells, None, block, a, block, True, True))
-    assert b.alive
-    other = one(engine, CanvasCall(1, cells.flip(0), None, block, b, block, True, True))
+    one(engine, CanvasCall(0, cells, None, block, a, block, True))
+    other = one(engine, CanvasCall(1, cells.flip(0), None, block, b, block, True))
     fresh = one(another(engine), CanvasCall(1, canvas(16), keep=True)).memory
     alone = one(another(engine), CanvasCall(1, cells.flip(0), None, block, fresh, block))
     assert torch.allclose(other.logits, alone.logits, atol=1e-4)

@@ -156,6 +156,21 @@ def asked(given: Remembered, context: Sequence[int] = CONTEXT) -> ForwardCall:
     return ForwardCall("s", list(context), (), tokens, parents, uids, [-1, 0, 1, 2], given=given)
 
 
+@pytest.mark.parametrize("covered", [0, 1])
+def test_drafts_are_computed_again_where_the_memory_has_grown_below_them(target: HFCausal, plain: Plain, covered: int) -> None:
+    """What was drafted below an accepted token stood on rows of the model's own, which the memory has now. covered: how many
+    tokens of the context's end the second memory lacks."""
+    model, weights, halves = made(target, plain, "skip 1")
+    first = asked(Remembered(target, CONTEXT, len(CONTEXT) - 1))
+    grown = [*CONTEXT, TREE[0][0]]
+    then = Remembered(target, grown, len(grown) - covered)
+    second = ForwardCall("s", grown, (*(-1 for _ in CONTEXT), 1), [3], [-1], [2], [-1, 0], given=then)
+    for call in (first, second):
+        assert call.given is not None
+        memory, rows = target.memory(call.given.path), plain.memory(call.given.path)
+        both(model, [call], lambda _, m=memory: m, lambda _, path, r=rows: weights.logits(path, r, halves=halves))
+
+
 @pytest.mark.quick(first=5)
 @pytest.mark.parametrize("name", DERIVED)
 def test_memories_of_every_other_kind(form: str, target: HFCausal, plain: Plain, name: str) -> None:
