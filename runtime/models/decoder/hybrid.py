@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from transformers import Cache, DynamicCache
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.module import _CALL, TOLERANCE, ModuleDecoder, ShapeProbe, Written, _Found, gap
-from decgraph.runtime.models.decoder.module_parts import Numbered
+from decgraph.runtime.models.decoder.module import _CALL, TOLERANCE, ModuleDecoder, ShapeProbe, Written, _Found
+from decgraph.runtime.models.decoder.module_parts import Numbered, gap
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING
 from decgraph.runtime.models.decoder.states import Work, Works
 from decgraph.runtime.models.tape import Tape

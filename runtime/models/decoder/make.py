@@ -16,8 +16,8 @@ from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.decoder.families import STATES, shape_of
 from decgraph.runtime.models.decoder.hybrid import HybridDecoder
 from decgraph.runtime.models.decoder.layers import frequencies
-from decgraph.runtime.models.decoder.module import TOLERANCE, ModuleDecoder, attending, gap
-from decgraph.runtime.models.decoder.module_parts import base_of, number_attentions, refusing, start_at_zero
+from decgraph.runtime.models.decoder.module import TOLERANCE, ModuleDecoder, attending
+from decgraph.runtime.models.decoder.module_parts import base_of, gap, number_attentions, refusing, start_at_zero
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, UnknownToDecoder

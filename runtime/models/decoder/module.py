@@ -24,11 +24,13 @@ from decgraph.runtime.models.decoder.module_parts import (
     Entering,
     Numbered,
     OfRank,
+    gap,
     layers_of,
     number_attentions,
     part_of,
     reading,
     refusing,
+    same_rows,
     start_at_zero,
     with_layers,
     with_top,
@@ -114,12 +116,6 @@ def attended(
         scores = torch.cat([scores, column], dim=-1)
     weights = scores.softmax(-1)[..., : key.shape[2]]
     return (weights.to(value.dtype) @ value[:, :, None]).reshape(batch, heads, count, -1)
-
-
-def gap(mine: Tensor, theirs: Tensor, among: Tensor | None = None) -> float:
-    """The largest difference of two tensors [...], over the largest number of the second, or `among` others."""
-    largest = (theirs if among is None else among).double().abs().max().clamp_min(1e-9)
-    return float((mine.double() - theirs.double()).abs().max() / largest)
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -565,7 +561,7 @@ class ModuleDecoder(LayeredForward):
         types = getattr(self.config, "layer_types", None)
         stated = getattr(self.config, "sliding_window", None)
         # Layers of a derived model keep their numbers, while masks go by the place in the list.
-        kind = next((kind for kind, given in masks.items() if mask is not None and _same_rows(mask, given)), None)
+        kind = next((kind for kind, given in masks.items() if mask is not None and same_rows(mask, given)), None)
         if mask is not None and kind is None:
             raise DecError(f"{self.name!r} is not supported: {name} changes the mask it is given")
         kind = kind or (types[layer] if types else self._types[0])
@@ -632,11 +628,6 @@ class ModuleDecoder(LayeredForward):
 
         if said := probed(self.base, f"{type(self).__name__} {taped}", check):
             raise DecError(said)
-
-
-def _same_rows(mask: Tensor, given: Tensor) -> bool:
-    """Whether a mask is the given one, or a view of all of it."""
-    return mask is given or (mask.data_ptr() == given.data_ptr() and mask.shape == given.shape)
 
 
 def _listen(base: nn.Module, seen: ShapeProbe) -> list[RemovableHandle]:

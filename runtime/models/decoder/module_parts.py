@@ -239,3 +239,14 @@ def start_at_zero(base: PreTrainedModel) -> None:
     made.weight.requires_grad_(False)
     embeddings.position_embeddings = made  # type: ignore[union-attr]  # it has a table of them
     base.config.max_position_embeddings = len(rows)
+
+
+def same_rows(mask: Tensor, given: Tensor) -> bool:
+    """Whether a mask is the given one, or a view of all of it."""
+    return mask is given or (mask.data_ptr() == given.data_ptr() and mask.shape == given.shape)
+
+
+def gap(mine: Tensor, theirs: Tensor, among: Tensor | None = None) -> float:
+    """The largest difference of two tensors [...], over the largest number of the second, or `among` others."""
+    largest = (theirs if among is None else among).double().abs().max().clamp_min(1e-9)
+    return float((mine.double() - theirs.double()).abs().max() / largest)
