@@ -201,10 +201,11 @@ class HybridDecoder(ModuleDecoder):
         return super().run(cells, tape)
 
     @torch.no_grad()
-    def check_taped(self, count: int = 5) -> None:
-        """Raises DecError for a module without a list of layers, and where a tape gives other states than its own forward."""
-        ids = torch.arange(1, count + 1, device=self.device)[None] % int(self.config.vocab_size)
-        if len(self.listed) != self.layers or not close(self.causally(ids), self.plain(ids)):
+    def check_taped(self, count: int = 5, wanted: Tensor | None = None) -> None:
+        """Raises DecError for a module without a list of layers, and where a tape gives other states than its own forward, or
+        than `wanted` [1, count, width]."""
+        ids = self._numbers(count)
+        if len(self.listed) != self.layers or not close(self.causally(ids), self.plain(ids) if wanted is None else wanted):
             raise DecError(f"{type(self.base).__name__} is not supported: its layers are more than attention and states")
 
     @cached_property
