@@ -29,7 +29,7 @@ class Derivation:
     mode: Certainty | Literal["scheduled", "same"]
     greedy: bool
     settings: tuple[tuple[str, Constant], ...]
-    invariants: Mapping[Op, Invariant]
+    invariants: Mapping[Op | None, Invariant]
     steps: tuple[Step, ...]
     when: str = ""
     condition: Condition = ()
@@ -66,7 +66,7 @@ def derive(
     condition: Condition = (),
 ) -> Derivation:
     """A derivation, or Stopped with the op at which nothing follows."""
-    invariants: dict[Op, Invariant] = {}
+    invariants: dict[Op | None, Invariant] = {}
     given = dict(settings or {})
     for _ in range(MOST_ROUNDS):
         try:

@@ -179,6 +179,9 @@ class Kernel(Environment):
         self.region(self.function.body)
         if not self.ended and self.mode != "inside":
             raise DerivationStopped(None, "the function may return before the request is done")
+        if any(labels - self.others.get(name, NONE) for name, labels in self.told.items()):
+            found = {name: labels | self.others.get(name, NONE) for name, labels in self.told.items()}
+            raise NotKept(None, Invariant((), (), tuple(sorted({**self.others, **found}.items()))))
         return self.steps
 
     def region(self, region: Region) -> list[Fact | None]:
@@ -248,14 +251,14 @@ class Kernel(Environment):
             for v in op.results:
                 self.taints[v] |= noises | self.taint(*inner.operands)
         if op.opcode == "run":  # what it calls may call functions that remember, or keep a state of the session
-            self.taints[op.result] |= self.states.get("extern", NONE)
+            self.taints[op.result] |= self.remembered("extern")
             self._remember(op, self.taints[op.result])
         for inner in (o for r in op.regions for o in r.walk()):
             if inner.opcode in ("state.write", "extern"):
                 self.unread.pop(memory_of(inner), None)
                 self._remember(inner, frozenset().union(*(self.taints[v] for v in op.results)) | self.taint(*inner.operands))
                 for v in op.results:
-                    self.taints[v] |= self.states.get(memory_of(inner), NONE)
+                    self.taints[v] |= self.remembered(memory_of(inner))
 
     # -- what ops' rules ask
     def grows(self, op: Op, drafts: Drafts) -> str:
@@ -321,21 +324,23 @@ class Kernel(Environment):
         self._new_version(one)
 
     def _remember(self, op: Op, taint: Labels) -> None:
-        name = memory_of(op)
-        self.states[name] = self.states.get(name, NONE) | taint | self.control
+        name, labels = memory_of(op), taint | self.control
+        self.states[name] = self.states.get(name, NONE) | labels
+        if name in self.shared:
+            self.told[name] = self.told.get(name, NONE) | {(v, None) for v, _ in labels}
 
     def _state_write(self, op: Op) -> None:
         self._remember(op, self.taint(*op.operands))
         unread.write(self, op)
 
     def _state_read(self, op: Op) -> Fact | None:
-        self.taints[op.result] = self.states.get(memory_of(op), NONE)
+        self.taints[op.result] = self.remembered(memory_of(op))
         return self.unread.get(memory_of(op))
 
     def _extern(self, op: Op) -> None:
         """A function of the caller's may remember what it was given: its answers tell of all of that."""
         self._remember(op, self.taint(*op.operands))
-        self.taints[op.result] = self.states[memory_of(op)]
+        self.taints[op.result] = self.remembered(memory_of(op))
 
     def _return(self, op: Op) -> None:
         if self.mode != "inside":
