@@ -99,12 +99,17 @@ RESTS = (
     "It rests on the meaning of the program's lines, on the rules above (docs/proof.md), and on "
     "the program that applied them. It speaks of exact arithmetic."
 )
-ERRORS = {
-    True: "That no run ends in an error is not derived.",
-    False: "No run ends in an error of the program's own: nothing outside drafts can fail, and an error in a draft "
-    "ends that draft.",
+NO_ERRORS = (
+    "No run ends in an error of the program's own: nothing outside drafts can fail, and an error in a draft ends that draft."
+)
+PREMISES = {
+    "no-errors": "That no run ends in an error is not derived.",
+    "log-probabilities": (
+        "A repetition penalty and processors look at the scores themselves, in whose place the program gives them logarithms "
+        "of probabilities: with either it speaks of models whose scores are these logarithms."
+    ),
 }
-"""Whether errors are left out, and what is said of them."""
+"""Premises, by their codes."""
 
 
 def proof_page(report: Report) -> str:
@@ -130,10 +135,12 @@ def derivation(name: str, proof: Proof, text: str) -> str:
         *beside(text, {step.line: f"{step.text} [{step.rule}]" for step in proof.steps}),
         "",
     ]
-    said = "" if proof.mode == "inside" else ERRORS[not proof.ends]
+    codes = [premise.code for premise in proof.premises]
+    said = [] if proof.mode == "inside" or "no-errors" in codes else [NO_ERRORS]
+    said += [PREMISES[code] for code in codes]
     for rule in rules:
         out += wrapped(f"[{rule}] {RULES[rule]}", "    ")
-    return "\n".join([*out, "", *wrapped(BESIDES), *wrapped(f"{RESTS} {said}".rstrip())])
+    return "\n".join([*out, "", *wrapped(BESIDES), *wrapped(" ".join([RESTS, *said]))])
 
 
 def without(name: str, proof: Proof, text: str) -> str:

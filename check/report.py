@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from decgraph.backends.exact.coverage import CoveredRun, Outcome
 from decgraph.backends.exact.run import ExactMachine
@@ -25,11 +25,10 @@ from decgraph.check.probes import probed
 from decgraph.check.reachable_states import from_reached_states
 from decgraph.check.settings import Group, groups, restricted
 from decgraph.check.unseen_outcomes import harmless, searched
-from decgraph.check.verdicts import FOR_ALL, NORMALISED, Proof, proof_of
+from decgraph.check.verdicts import FOR_ALL, SUFFICES, Premise, Proof, proof_of
 from decgraph.check.worlds import narrow, world
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Module
-from decgraph.ir.walk import functions_of
 from decgraph.runtime.arguments import Externs, ParamValue
 
 Progress = Callable[[str, int, int], None]
@@ -37,14 +36,6 @@ CROSS_CHECK, CROSS_RUNS = 12, 200
 """Worlds in which a claim with a derivation is compared, and runs of each: they show errors of programs, and ours."""
 DRAFTS_END = "in some worlds an error ends a draft (the tokens stay right, the drafts are missing)"
 NOT_SOUGHT = "none was looked for"
-
-
-def _shapes_logarithms(module: Module) -> bool:
-    """Whether a program may give logarithms of unshaped probabilities to `warp`."""
-    ops = [op for f in functions_of(module) for op in f.body.walk()]
-    raw = {op.result for op in ops if op.opcode == "face" and op.attrs["face"] == "raw"}
-    logs = any(op.attrs.get("fn") == "log" and op.operands[0] in raw for op in ops)
-    return logs and any(op.opcode == "warp" for op in ops)
 
 
 @dataclass
@@ -122,11 +113,20 @@ class Report:
         said = [proof for place, proof in enumerate(self.proofs) if place not in skipped]
         return bool(said) and all(proof.found for proof in said)
 
+    @property
+    def premises(self) -> list[Premise]:
+        """What the claims that are proved take for granted of models and requests."""
+        proved = [proof for place, proof in enumerate(self.proofs) if self.verdict_of(place) == "proved"]
+        return list(dict.fromkeys(premise for proof in proved for premise in proof.premises))
+
+    def suffices(self, least: str) -> bool:
+        """Whether every claim is as good as that, whatever the model and the request: nothing with a premise is proved so."""
+        return self.verdict in SUFFICES[least] and not (least == "proved" and self.premises)
+
     def reach(self) -> str:
         """How far the verdict goes, in a line."""
         if self.verdict == "proved":
-            premise = NORMALISED if self.module is not None and _shapes_logarithms(self.module) else ""
-            return FOR_ALL + premise + ("" if all(p.ends for p in self.proofs) else "; errors: not derived")
+            return "; ".join([FOR_ALL, *(premise.says for premise in self.premises)])
         bounds = self.tried.bounds()
         return f"in {self.models} world{'s' * (self.models != 1)}{': ' if bounds else ''}{bounds}"
 
@@ -157,6 +157,7 @@ class Report:
             "verdict": self.verdict,
             "reach": self.reach() if self.verdict in ("proved", "holds") else "",
             "claims": [proof.to_json(self.verdict_of(place)) for place, proof in enumerate(self.proofs)],
+            "premises": [asdict(premise) for premise in self.premises],
             "models": self.models,
             "shrunk": self.shrunk,
             "runs": self.runs,

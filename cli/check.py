@@ -13,7 +13,6 @@ import typer
 import decgraph
 from decgraph import stdlib
 from decgraph.check import CheckOptions, Report, check_algorithm, check_all
-from decgraph.check.verdicts import SUFFICES
 from decgraph.cli import completion, given, options, output
 from decgraph.cli.options import option
 from decgraph.runtime import progress
@@ -114,7 +113,12 @@ def command(
         raise typer.Exit(output.INTERNAL_ERROR)
     if any(r.verdict == "refuted" or r.killed < r.planted for r in reports):
         raise typer.Exit(output.USER_ERROR)
-    if require is not None and any(r.verdict not in SUFFICES[require] for r in reports if r.claims or not all_):
+    less = [r for r in reports if require is not None and not r.suffices(require) and (r.claims or not all_)]
+    for r in less:
+        if r.verdict == "proved":
+            said = "; ".join(premise.says for premise in r.premises)
+            print(f"--require proved: {r.name} is proved under a premise ({said})", file=sys.stderr)
+    if less:
         raise typer.Exit(output.USER_ERROR)
     if any(r.verdict == "undecided" for r in reports):
         raise typer.Exit(UNDECIDED)
@@ -197,7 +201,8 @@ def show(report: Report, *, brief: bool) -> None:
         return
     for other, claims in by_verdict.items():
         if other == "proved":
-            output.print_hanging(console, beside, Text.assemble((other, COLOURS[other]), f": {'; '.join(claims)}"))
+            told = "; ".join([*claims, *(premise.says for premise in report.premises)])
+            output.print_hanging(console, beside, Text.assemble((other, COLOURS[other]), f": {told}"))
     if well:
         output.print_hanging(
             console, beside, Text(report.reach() + " (--proof shows why)" * (report.verdict == "proved" and not brief))

@@ -75,6 +75,6 @@ def errors(k: Environment) -> list[tuple[int, str]]:
 def of_model(k: Environment, op: Op) -> bool:
     """Whether what an op draws from or computes is known to be a model's row."""
     row = k.facts.get(op.operands[0] if op.opcode == "draw" else op.result) if op.results else None
-    whole = isinstance(row, Row) and row.face in ("shaped", "raw", "logits")
+    whole = isinstance(row, Row) and row.face in ("shaped", "raw", "logits", "logs")
     placed = op.opcode != "draw" or not without_place(k.failing, op)
     return whole and placed and op.opcode in ("draw", "warp", "adjust", "renorm")

@@ -150,6 +150,7 @@ class Environment:
     greedy: bool = False
     settings: Mapping[str, Constant] = field(default_factory=dict)
     condition: Condition = ()
+    normalised: Callable[[], bool] = lambda: False  # may scores be taken for the logarithms of probabilities?
 
     def __post_init__(self) -> None:
         self.models = self.model.split(" or ")

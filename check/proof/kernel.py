@@ -53,12 +53,12 @@ from decgraph.ir.facts import (
     Nodes,
     Path,
     Piece,
-    Row,
     Rows,
     Token,
     Tree,
     Unfit,
     joined,
+    one_of,
 )
 from decgraph.ir.labels import Labels
 from decgraph.ir.linear import Linear, at_least, negated
@@ -234,7 +234,7 @@ class Kernel(Environment):
         operand = same(op, self.consts, self.sizes.sums) if op.opcode == "map" else None
         if operand is None and op.opcode == "map" and op.attrs["fn"] == "select":
             a, b = (self.of(v) for v in op.operands[1:])
-            return a if isinstance(a, Row) and a == b else None
+            return one_of(a, b) if a == b or not op.operands[0].type.dims else None
         if operand is None:
             return None
         if operand in self.consts:

@@ -8,9 +8,10 @@ import decgraph
 from decgraph import stdlib
 from decgraph.check import Report
 from decgraph.check import report as reports
+from decgraph.check.algorithm import find
 from decgraph.check.proof.invariants import Step
 from decgraph.check.proof_page import RULES, proof_page
-from decgraph.check.verdicts import Proof, proof_of
+from decgraph.check.verdicts import PREMISES, Proof, proof_of
 from decgraph.testing import assert_claims, assert_refines
 
 LOSSLESS = "refines autoregressive(target) in distribution"
@@ -124,9 +125,40 @@ def test_every_derivation_of_the_library_can_be_shown() -> None:
     assert shown <= set(RULES)
 
 
-@pytest.mark.parametrize("name", ["freedave", "fast_dllm_uncached"])
-def test_of_canvases_errors_are_not_derived(name: str) -> None:
-    module = decgraph.load(name).module
+RAW = PLAIN.replace("x ~ target(ctx)", "p = target(ctx)\n        x ~ warp(log(p.raw), at = ctx)")
+"""Its tokens are the target's but where something looks at the scores themselves, and these are no logarithms."""
+
+
+@pytest.mark.parametrize(
+    ("program", "codes"),
+    [
+        (RAW, ["log-probabilities"]),
+        (RAW.replace("log(p.raw)", "p.logits"), []),
+        (RAW.replace("log(p.raw)", "where(k > 1, log(p.raw), p.logits)"), ["log-probabilities"]),
+        (
+            RAW.replace("x ~", "y ~ warp(log(p.raw), at = ctx)\n        x ~").replace(
+                "x ~ warp(log(p.raw)", "x ~ warp(p.logits"
+            ),
+            [],
+        ),
+        ("freedave", ["no-errors"]),
+        ("fast_dllm_uncached", ["no-errors"]),
+    ],
+    ids=["raw", "scores", "either", "beside", "canvas", "uncached"],
+)
+def test_premises_are_those_of_the_derivation(program: str, codes: list[str]) -> None:
+    """And not of the program's text: a row that nothing committed is drawn from asks for none."""
+    module = find(program)[0]
     proof = proof_of(module, module.entry.claims[0], [])
-    assert proof.found and not proof.ends
-    assert proof.to_json("proved")["errors"] == "not derived"
+    assert proof.found and [premise.code for premise in proof.premises] == codes
+    told = Report("", "proved", [proof.claim], 0, 0, 0.0, proofs=[proof])
+    data = told.to_json()
+    assert data["premises"] == data["claims"][0]["premises"] == [{"code": c, "says": PREMISES[c]} for c in codes]
+    assert all(PREMISES[code] in told.reach() for code in codes)
+    assert (told.suffices("proved"), told.suffices("holds")) == (not codes, True)
+
+
+def test_scores_and_logarithms_side_by_side_in_one_row_are_neither() -> None:
+    """They differ by one number, which tells the entries apart: this was proved for all models."""
+    module = find(RAW.replace("log(p.raw)", "where(p.raw > 0.3, log(p.raw), p.logits)"))[0]
+    assert not proof_of(module, module.entry.claims[0], []).found

@@ -28,6 +28,9 @@ LATE = """algorithm late(target: causal):
             x ~ target(ctx.parent)
         commit x
 """
+PREMISE = LATE.replace("x ~ target(ctx) as", "x ~ warp(log(target(ctx).raw), at = ctx) as").replace(
+    "        if ctx.length > 1000000:\n            x ~ target(ctx.parent)\n", ""
+)
 WRONG = HOLDS.replace("ensures p[x] > 0", "refines autoregressive(target) in distribution").replace("x ~ p", "x = argmax(p)")
 
 
@@ -35,6 +38,7 @@ WRONG = HOLDS.replace("ensures p[x] > 0", "refines autoregressive(target) in dis
     ("text", "verdict", "codes"),
     [
         ("speculative", "proved", (0, 0, 0)),
+        (PREMISE, "proved", (0, 0, 1)),
         (HOLDS, "holds", (0, 0, 1)),
         (LATE, "undecided", (3, 1, 1)),
         (WRONG, "refuted", (1, 1, 1)),
