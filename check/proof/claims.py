@@ -101,9 +101,8 @@ def _of_canvases(module: Module, claim: Claim) -> Derivation | Open:
     text = claim.text.partition(" in ")[0].partition(" when ")[0].removeprefix("refines ")
     mode: Literal["same", "scheduled"] = "same" if claim.mode == "tokens" else "scheduled"
     errors = tuple((op.loc.line, why) for op, why in Failing(module.entry).outside_drafts())
-    return Derivation(
-        module.main, text, mode, claim.for_greedy, (), {}, tuple(steps), claim.when, errors=errors, premises=("no-errors",)
-    )
+    shown = (module.main, text, mode, claim.for_greedy, (), {}, tuple(steps), claim.when)
+    return Derivation(*shown, errors=errors, premises=("no-errors",))
 
 
 def _model_of(function: Function, claim: Claim) -> str | None:

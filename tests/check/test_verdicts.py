@@ -135,12 +135,7 @@ RAW = PLAIN.replace("x ~ target(ctx)", "p = target(ctx)\n        x ~ warp(log(p.
         (RAW, ["log-probabilities"]),
         (RAW.replace("log(p.raw)", "p.logits"), []),
         (RAW.replace("log(p.raw)", "where(k > 1, log(p.raw), p.logits)"), ["log-probabilities"]),
-        (
-            RAW.replace("x ~", "y ~ warp(log(p.raw), at = ctx)\n        x ~").replace(
-                "x ~ warp(log(p.raw)", "x ~ warp(p.logits"
-            ),
-            [],
-        ),
+        (RAW.replace("x ~ warp(log(p.raw)", "y = max(log(p.raw))\n        x ~ warp(p.logits"), []),
         ("freedave", ["no-errors"]),
         ("fast_dllm_uncached", ["no-errors"]),
     ],

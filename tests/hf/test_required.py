@@ -64,20 +64,18 @@ RAW = """algorithm raw_logarithm(target: causal):
 """
 
 
-def test_what_is_proved_under_a_premise_is_given_to_requests_that_meet_it(llama: Any) -> None:
+def test_what_is_proved_under_a_premise_is_given_to_requests_that_meet_it(target: Any) -> None:
     """With a penalty its greedy tokens are others than plain decoding's, on any module."""
     prompt = torch.tensor([[5, 6, 7, 5, 6]])
     settings = {"max_new_tokens": 3, "do_sample": False}
     decode = decgraph.hf(decgraph.parse(RAW), require="proved")
-    assert torch.equal(llama.generate(prompt, custom_generate=decode, **settings), llama.generate(prompt, **settings))
+    assert torch.equal(target.generate(prompt, custom_generate=decode, **settings), target.generate(prompt, **settings))
     shaping: list[dict[str, Any]] = [{"repetition_penalty": 1.5}, {"logits_processor": [lambda ids, scores: scores * 2]}]
     for shaped in shaping:
         with pytest.raises(DecError, match="only under a premise: with a repetition penalty or processors: for models"):
-            llama.generate(prompt, custom_generate=decode, **settings, **shaped)
-        for other in (
-            decgraph.hf(decgraph.parse(RAW.replace("log(p.raw)", "p.logits")), require="proved"),
-            decgraph.hf(decgraph.parse(RAW), require="holds"),
-        ):
-            llama.generate(prompt, custom_generate=other, **settings, **shaped)
+            target.generate(prompt, custom_generate=decode, **settings, **shaped)
+        for text, least in ((RAW.replace("log(p.raw)", "p.logits"), "proved"), (RAW, "holds")):
+            other: Any = decgraph.hf(decgraph.parse(text), require=least)  # type: ignore[arg-type]
+            target.generate(prompt, custom_generate=other, **settings, **shaped)
     with pytest.raises(DecError, match="only under a premise"):
         decgraph.parse(RAW).require("proved")
