@@ -143,8 +143,13 @@ def decide(
         if one is not None:
             worlds["progress"] = report_progress
             early: list[Report] = []
+
+            def derived_first(report: Report) -> None:
+                early.append(report)
+                head(report)
+
             if not (output_options.json or output_options.quiet):
-                worlds["derived_first"] = lambda report: (head(report), early.append(report))[1]
+                worlds["derived_first"] = derived_first
             reports.append(check_algorithm(one, **worlds))
             if not output_options.json:
                 show(reports[0], brief=output_options.quiet, known=bool(early) and reports[0].verdict == "proved")
