@@ -1,6 +1,6 @@
 """Write docs/gallery: a page for every algorithm of stdlib/, from what there is to know of it.
 
-    decgraph check --all --compare --json > verdicts.json
+    decgraph check --all --compare --seconds 60 --json > verdicts.json
     python -m lab gallery [--verdicts verdicts.json] [--only NAME]
 
 A page has the source, links to the paper and the code, a drawing of a step, the claim with its verdict, how it agrees with

@@ -249,7 +249,7 @@ def _logits_where_mass(k: facts.Known, op: Op) -> facts.Fact | None:
     asks, scores = k.made.get(op.operands[0]), k.of(op.operands[1])
     if asks is None or asks.attrs.get("fn") != "gt" or not isinstance(scores, facts.Row):
         return None
-    if not facts.is_row(scores, "logits", "logs"):
+    if scores.face not in ("logits", "logs"):
         return None
     mass, limit = k.of(asks.operands[0]), k.const(asks.operands[1])
     same = mass == facts.Row(scores.model, scores.version, "raw") and not isinstance(limit, bool) and limit == 0
