@@ -131,7 +131,7 @@ def check_all(algorithms: Sequence[AlgorithmLike] = (), *, jobs: int = 1, **opti
     `jobs` processes. Options are those of `check_algorithm`."""
     todo: list[AlgorithmLike] = list(algorithms) or [n for n in names() if _claims(n)]
     if jobs <= 1:
-        yield from map(_Job(options, keep=True), todo)
+        yield from map(_Job(options), todo)
         return
     import multiprocessing
 
@@ -151,10 +151,10 @@ def _claims(name: str) -> bool:
 
 
 class _Job:
-    """One algorithm of several: an error of ours is the line of that one. keep: what means nothing in another process."""
+    """One algorithm of several: an error of ours is the line of that one."""
 
-    def __init__(self, options: CheckOptions, keep: bool = False) -> None:
-        self.options, self.keep = options, keep
+    def __init__(self, options: CheckOptions) -> None:
+        self.options = options
 
     def __call__(self, algorithm: AlgorithmLike) -> Report:
         try:
@@ -164,8 +164,6 @@ class _Job:
         except Exception as error:
             fault = f"a fault of decgraph itself, please report it: {type(error).__name__}: {error}"
             return Report(str(algorithm), "undecided", [], 0, 0, 0.0, reasons=[fault], faults=[fault])
-        if self.keep:
-            return report
         report.ran, report.harmless, report.module = None, set(), None  # ids of ops mean nothing in another process
         report.missing = []
         return report

@@ -102,14 +102,6 @@ RESTS = (
 NO_ERRORS = (
     "No run ends in an error of the program's own: nothing outside drafts can fail, and an error in a draft ends that draft."
 )
-PREMISES = {
-    "no-errors": "That no run ends in an error is not derived.",
-    "log-probabilities": (
-        "A repetition penalty and processors look at the scores themselves, in whose place the program gives them logarithms "
-        "of probabilities: with either it speaks of models whose scores are these logarithms."
-    ),
-}
-"""Premises, by their codes."""
 
 
 def proof_page(report: Report) -> str:
@@ -135,9 +127,8 @@ def derivation(name: str, proof: Proof, text: str) -> str:
         *beside(text, {step.line: f"{step.text} [{step.rule}]" for step in proof.steps}),
         "",
     ]
-    codes = [premise.code for premise in proof.premises]
-    said = [] if proof.mode == "inside" or "no-errors" in codes else [NO_ERRORS]
-    said += [PREMISES[code] for code in codes]
+    said = [NO_ERRORS] if proof.mode in ("own", "drawn") else []
+    said += [f"A premise: {premise.says}." for premise in proof.premises]
     for rule in rules:
         out += wrapped(f"[{rule}] {RULES[rule]}", "    ")
     return "\n".join([*out, "", *wrapped(BESIDES), *wrapped(" ".join([RESTS, *said]))])

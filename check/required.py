@@ -81,16 +81,15 @@ def require(
         _reports[key] = algorithm.check(mutants=False, seconds=seconds)
     report = _reports[key]
     found = [report.verdict_of(place) for place in places]
-    left = [unmet(report.proofs[p].premises, requests) if least == v == "proved" else [] for p, v in zip(places, found)]
-    known = [said for said, verdict in zip(left, found) if verdict in SUFFICES[least]]
-    if report.verdict != "refuted" and known:
-        if all(known):
-            raise DecError(
-                f"{name} is proved to keep the target's distribution only under a premise: {'; '.join(known[0])}",
-                hint="leave the repetition penalty and the processors out, or give a program that shapes `p.logits`; "
-                f"decgraph check {name} shows the premise",
-            )
+    known = [report.proofs[place] for place, verdict in zip(places, found) if verdict in SUFFICES[least]]
+    left = [unmet(proof.premises, requests) if least == "proved" else [] for proof in known]
+    if report.verdict != "refuted" and not all(left):
         return
+    if report.verdict != "refuted" and left:
+        raise DecError(
+            f"{name} is proved to keep the target's distribution only under a premise: {'; '.join(left[0])}",
+            hint="leave the repetition penalty and the processors out, or take a program that shapes `p.logits`",
+        )
     verdict = "refuted" if report.verdict == "refuted" else "holds" if "holds" in found else "undecided"
     why = [report.proofs[places[found.index("holds")]].stopped()] if verdict == "holds" else report.reasons[:1]
     others = ', or require="holds" if no counterexample is enough' if verdict == "holds" else ""

@@ -10,7 +10,6 @@ from decgraph.check.proof.derive import Derivation, derive
 from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.proof.schedules import scheduled
 from decgraph.ir.facts import Certainty
-from decgraph.ir.failing import Failing
 from decgraph.ir.settings import Condition, conjuncts
 from decgraph.ir.values import Claim, Constant, Function, Module
 
@@ -58,7 +57,7 @@ def _derived(
     module: Module, function: Function, model: str, modes: list[Certainty], greedy: bool, condition: Condition
 ) -> Derivation | Open:
     """A derivation in the first mode that has one, where a condition holds: without a premise if there is one."""
-    stopped, settings = Open(0, ""), equalities(condition)
+    stopped, given = Open(0, ""), equalities(condition)
     premises: tuple[str, ...] = ()
     asked: list[bool] = []
 
@@ -70,14 +69,7 @@ def _derived(
         for mode in modes:
             try:
                 found = derive(
-                    module,
-                    function,
-                    model,
-                    mode,
-                    greedy=greedy,
-                    settings=settings,
-                    condition=condition,
-                    normalised=normalised,
+                    module, function, model, mode, greedy=greedy, settings=given, condition=condition, normalised=normalised
                 )
             except DerivationStopped as why:
                 stopped = Open(why.line, why.why)
@@ -100,9 +92,8 @@ def _of_canvases(module: Module, claim: Claim) -> Derivation | Open:
         return Open(stopped.line or claim.loc.line, stopped.why)
     text = claim.text.partition(" in ")[0].partition(" when ")[0].removeprefix("refines ")
     mode: Literal["same", "scheduled"] = "same" if claim.mode == "tokens" else "scheduled"
-    errors = tuple((op.loc.line, why) for op, why in Failing(module.entry).outside_drafts())
     shown = (module.main, text, mode, claim.for_greedy, (), {}, tuple(steps), claim.when)
-    return Derivation(*shown, errors=errors, premises=("no-errors",))
+    return Derivation(*shown, premises=("no-errors",))
 
 
 def _model_of(function: Function, claim: Claim) -> str | None:
