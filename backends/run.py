@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from types import TracebackType
-from typing import Any, ClassVar, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.opdef import OpError
 from decgraph.ir.values import Loc, Module, Op, Param
+from decgraph.runtime import noise
 from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import is_outside, noted_outside, title_of
 from decgraph.runtime.logprobs import ROWS, Logprobs, logprobs_of
@@ -105,6 +106,10 @@ def calls(f: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+REQUESTS = ("", "requests")
+"""Among a session's states: how many requests it has begun."""
+
+
 def no_token() -> OpError:
     """The error of a commit of a draw that found no mass."""
     return OpError("a draw has no token: fewer tokens have mass than were drawn", "look before: if x.prob > 0")
@@ -139,6 +144,8 @@ class Run(Backend):
         self.listener, self.externs = listener, dict(externs or {})
         self.shared: dict[tuple[str, str], object] = shared if shared is not None else {}
         self.detokenizer, self.parent = detokenizer, parent
+        self.noise_id: int = self._number() if parent is None else parent.noise_id
+        """The id that keys the noise of this request, but for the stream `output`: `noise.apart`."""
         self.title = title_of(request)
         self.memo: dict[object, Any] = {}
         self.site_prefix = ""
@@ -158,6 +165,14 @@ class Run(Backend):
         self.open_drafts: list[Drafting] = []
         """The drafts that are under way, the innermost last."""
         self.start_run()
+
+    def _number(self) -> int:
+        """Counts the request in its session, where the program has states that outlive it."""
+        if all(s.scope == "sequence" for f in self.module.functions.values() for s in f.states):
+            return self.request.request_id
+        number = cast("int", self.shared.get(REQUESTS, 0))
+        self.shared[REQUESTS] = number + 1
+        return noise.apart(self.request.request_id, number)
 
     def start_run(self) -> None:
         """Begin at the prompt. Raises DecError where it is longer than the context."""

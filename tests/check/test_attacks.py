@@ -51,7 +51,7 @@ def test_the_programs_load(name: str, side: str) -> None:
     assert decgraph.load(FOLDER / side / f"{name}.dec").name == name
 
 
-@pytest.mark.quick("vocab_4_support")
+@pytest.mark.quick("vocab_4_size")
 @pytest.mark.parametrize("name", [name for name in NAMES[::24] if not name.startswith(tuple(REFUSED))])
 def test_some_pairs_are_told_apart(name: str) -> None:
     """A sample of the two slow tests below."""
