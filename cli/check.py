@@ -152,7 +152,7 @@ def decide(
                 worlds["derived_first"] = derived_first
             reports.append(check_algorithm(one, **worlds))
             if not output_options.json:
-                show(reports[0], brief=output_options.quiet, known=bool(early) and reports[0].verdict == "proved")
+                show(reports[0], brief=output_options.quiet, said=bool(early) and reports[0].verdict == "proved")
                 for warning in one.warnings():
                     print(f"\n{warning}", file=sys.stderr)
                 if proof:
@@ -221,15 +221,15 @@ def head(report: Report, *, brief: bool = False) -> None:
     console.file.flush()
 
 
-def show(report: Report, *, brief: bool, known: bool = False) -> None:
-    """The verdict in a line, how far it goes in a second (both unless they are `known`), what it rests on, and the
+def show(report: Report, *, brief: bool, said: bool = False) -> None:
+    """The verdict in a line, how far it goes in a second (both unless they are `said`), what it rests on, and the
     counterexample if there is one."""
     from rich.text import Text
 
     console = output.console()
     beside = Text(" " * 10)
     tell = lambda text: output.print_hanging(console, beside, Text(text, "dim"))
-    if not known:
+    if not said:
         head(report, brief=brief)
     if report.verdict == "none" or brief and report.verdict in ("proved", "holds"):
         return

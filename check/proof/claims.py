@@ -92,8 +92,8 @@ def _of_canvases(module: Module, claim: Claim) -> Derivation | Open:
         return Open(stopped.line or claim.loc.line, stopped.why)
     text = claim.text.partition(" in ")[0].partition(" when ")[0].removeprefix("refines ")
     mode: Literal["same", "scheduled"] = "same" if claim.mode == "tokens" else "scheduled"
-    shown = (module.main, text, mode, claim.for_greedy, (), {}, tuple(steps), claim.when)
-    return Derivation(*shown, premises=("no-errors",))
+    premises = ("no-errors",)
+    return Derivation(module.main, text, mode, claim.for_greedy, (), {}, tuple(steps), claim.when, premises=premises)
 
 
 def _model_of(function: Function, claim: Claim) -> str | None:
