@@ -7,6 +7,7 @@ runs, so what is not shown is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from math import floor
 
 from decgraph.ir.values import Constant, Function, Op, Region, Value
 
@@ -101,6 +102,12 @@ class Expressions:
                 return self.key(op.operands[0], deep - 1)
         return v
 
+    def count(self, v: Value, deep: int) -> Hashable:
+        """How many elements there are of a number of them: without its fraction, and none where it is negative."""
+        key = self.key(v, deep)
+        whole = v.type.elem == "int" and (self.range(v)[0] >= 0 or isinstance(key, tuple) and key[0] == "len")
+        return key if whole else ("count", key)
+
     def rows(self, v: Value, deep: int = 12) -> Hashable:
         """The same for two vectors of one length: what their first dimension ranges over."""
         v = self.same.get(v, v)
@@ -122,8 +129,8 @@ class Expressions:
             case "tree.get" | "tree.down" | "tree.up":
                 return ("nodes", self.tree(op.operands[0]))
             case "tree.nodes" if len(op.operands) == 1:
-                kind = op.attrs["which"]
-                return ("nodes" if kind == "all" else kind, self.tree(op.operands[0]))
+                kind, t = op.attrs["which"], op.operands[0]
+                return ("nodes" if kind == "all" else kind, self.tree(t) if kind in ("all", "leaves", "drafted") else t)
             case "model.layers":
                 return ("layers", self.key(op.operands[0], deep - 1))
             case "request" if op.attrs["field"] == "prompt":
@@ -131,14 +138,19 @@ class Expressions:
             case "slice" if not op.attrs.get("has_lo"):
                 return self.shorter(op, deep - 1) or v
             case "tile" if op.attrs["kind"] != "iota" and op.operands:  # zeros of some sizes, or one value so many times
-                return ("range", ("const", 0), self.key(op.operands[op.attrs["kind"] == "tile"], deep - 1))
+                return ("range", ("const", 0), self.count(op.operands[op.attrs["kind"] == "tile"], deep - 1))
             case "tile" if op.attrs["kind"] == "iota":
                 first, last = op.operands[:-1], [*op.operands][-1]
                 lo = self.key(first[0], deep - 1) if first else ("const", 0)
                 hi = self.key(last, deep - 1)
+                plus = self.made.get(last)
                 if lo == ("const", 1) and isinstance(hi, tuple) and hi[:2] == ("map", "add") and lo in hi[2:]:
-                    return ("range", ("const", 0), next(x for x in (*hi[2:], lo) if x != lo))
-                return ("range", lo, hi)
+                    return (
+                        "range",
+                        ("const", 0),
+                        self.count(next(x for x in plus.operands if self.key(x, deep - 1) != lo), deep),
+                    )
+                return ("range", lo, self.count(last, deep - 1) if lo == ("const", 0) else hi)
             case "sort" | "scan" | "contains":
                 return self.rows(op.operands[0], deep - 1)
             case "level.get":
@@ -148,7 +160,8 @@ class Expressions:
             case "within" if op.operands[0].type.dims:
                 return self.rows(op.operands[0], deep - 1)
             case "lookup" if op.result.type.dims:
-                return next(self.rows(x, deep - 1) for x in op.operands if x.type.dims)
+                wide = (x for x in op.operands if x.type.dims and x.type.dims[0].kind != "vocab")
+                return self.rows(next(wide, v), deep - 1)
             case _ if op.opcode in ALIKE and op.result.type.dims:
                 wide = [x for x in op.operands if len(x.type.dims) and x.type.dims[0].kind != "vocab"]
                 if wide and op.result.type.dims[0].kind != "vocab":
@@ -241,10 +254,10 @@ class Expressions:
             loop = self.counters[v]
             if loop.opcode == "each":
                 return 0, INF
-            low, high = self.range(loop.operands[0], deep - 1)[0], self.range(loop.operands[1], deep - 1)[1]
-            return low, max(low, high - 1)
+            low, high = _whole(self.range(loop.operands[0], deep - 1)), _whole(self.range(loop.operands[1], deep - 1))
+            return low[0], max(low[0], high[1] - 1)
         if op is None or not deep:
-            return (0, 1) if v.type.elem == "prob" else (-INF, INF)
+            return -INF, INF
         xs = [self.range(x, deep - 1) for x in op.operands] if op.opcode in ("map", "within", "as_int", "if") else []
         match op.opcode:
             case "const" if isinstance(op.attrs["value"], int) or hasattr(op.attrs["value"], "numerator"):
@@ -260,15 +273,46 @@ class Expressions:
             case "within" if len(op.operands) == 1:
                 return xs[0]
             case "as_int" if not op.result.type.dims:
-                return xs[0]
+                return _whole(xs[0])
             case "map" if not op.result.type.dims:
-                return _folded(op.attrs["fn"], xs)
-        return (0, 1) if v.type.elem == "prob" else (-INF, INF)
+                known = _folded(op.attrs["fn"], xs, [x.type.elem for x in op.operands])
+                return (0, 1) if known == (-INF, INF) and self.share(v) else known
+        return (0, 1) if self.share(v) else (-INF, INF)
 
-    def whole(self, ctx: Value) -> bool:
-        """Whether a context is the committed one: a prompt has a token."""
+    def share(self, v: Value, deep: int = 8) -> bool:
+        """Whether a value lies between 0 and 1, or all of a vector do: what models and callers say does. A type does not say it."""
+        op = self.made.get(v)
+        if op is None or not deep or v.type.elem not in ("prob", "dist"):
+            return v.type.elem == "prob" and v in {p.value for p in self.function.params}
+        if op.opcode == "map":
+            return op.attrs["fn"] in ("mul", "minimum", "maximum", "relu", "select") and all(
+                x.type.elem == "bool" or self.share(x, deep - 1) for x in op.operands
+            )
+        if op.opcode == "reduce":
+            (x,) = op.operands
+            some = x.type.elem == "dist" or len(x.type.dims) == 1 and self.filled(x)  # the largest of nothing is -inf
+            return op.attrs["fn"] in ("max", "min") and some and self.share(x, deep - 1)
+        if op.opcode in ("face", "lookup", "gather", "slice", "compact", "take_first", "sort"):
+            return op.attrs.get("face") != "logits" and self.share(op.operands[0], deep - 1)
+        return op.opcode in ("model.eval", "model.read", "model.attention", "head.read", "beta", "extern")
+
+    def finite(self, v: Value) -> bool:
+        """Whether a number is neither an infinity nor NaN."""
+        if v.type.elem not in ("real", "prob"):
+            return True
+        made, (low, high) = self.made.get(v), self.range(v)
+        if made is not None and made.opcode == "map" and made.attrs["fn"] == "div":
+            above, below = made.operands
+            return self.range(below)[0] > 0 and self.finite(above)
+        return low > -INF and high < INF
+
+    def whole(self, ctx: Value, seen: frozenset[Value] = frozenset()) -> bool:
+        """Whether a context has a token for certain, as the committed one has: there is no empty prompt."""
         op = self.made.get(ctx)
-        return op is not None and op.opcode == "context" and not op.attrs.get("parent")
+        if ctx in seen or op is not None and op.opcode == "context":
+            return ctx in seen or not op.attrs.get("parent")
+        ways = self.ways(ctx)
+        return bool(ways) and all(self.whole(w, seen | {ctx}) for w in ways)
 
     def filled(self, v: Value, deep: int = 12) -> bool:
         """Whether a vector has an element for certain."""
@@ -276,11 +320,11 @@ class Expressions:
             return True
         op = self.made.get(v)
         if op is None or not deep:
-            return v in {p.value for p in self.function.params} and v.name == "prompt"
+            return False
         match op.opcode:
             case "tile" if op.attrs["kind"] == "iota":
                 first, last = op.operands[:-1], [*op.operands][-1]
-                return self.range(last)[0] > (self.range(first[0])[1] if first else 0)
+                return _whole(self.range(last))[0] > (_whole(self.range(first[0]))[1] if first else 0)
             case "tree.nodes":
                 return op.attrs["which"] in ("all", "leaves")
             case "list":
@@ -291,7 +335,8 @@ class Expressions:
                 made = self.made.get(op.operands[0])
                 return made is not None and made.opcode == "tree.walk"
             case "compact":
-                return self.filled(op.operands[0], deep - 1) and self.at_root(op.operands[1])
+                of = self.rows(op.operands[0])
+                return isinstance(of, tuple) and of[0] == "nodes" and self.at_root(op.operands[1])
             case "concat":
                 return any(self.filled(x, deep - 1) or not x.type.dims for x in op.operands)
             case "if":
@@ -306,7 +351,10 @@ class Expressions:
                 at_end = size is not None and size.opcode == "len" and self.key(size.operands[0]) == self.key(whole)
                 return self.filled(whole, deep - 1) and (at_end or self.range(op.operands[1]) == (-1, -1))
             case "ctx.get":
-                return op.attrs["field"] == "path" or op.attrs["field"] == "last" and self.range(op.operands[1])[0] >= 1
+                some = op.attrs["field"] == "path" or op.attrs["field"] == "last" and self.range(op.operands[1])[0] >= 1
+                return some and self.whole(op.operands[0])
+            case "topk" | "draw.many" if len(op.operands[0].type.dims) == (op.operands[0].type.elem not in ("dist", "scores")):
+                return op.opcode == "topk" and self.range(op.operands[1])[0] >= 1
             case "gather" if len(op.operands) == 2 and op.operands[1].type.dims:
                 return self.filled(op.operands[1], deep - 1)
             case _ if op.opcode in ALIKE and op.operands:
@@ -349,8 +397,16 @@ class Expressions:
         return made.opcode in ("model.eval", "model.evals", "model.read")
 
 
-def _folded(fn: str, xs: list[tuple[float, float]]) -> tuple[float, float]:
-    """Numbers that the result of arithmetic lies between."""
+def _whole(x: tuple[float, float]) -> tuple[float, float]:
+    """Numbers that one without its fraction lies between."""
+    low, high = (e if abs(e) == INF else float(int(e)) for e in x)
+    return low, high
+
+
+def _folded(fn: str, xs: list[tuple[float, float]], elems: list[str]) -> tuple[float, float]:
+    """Numbers that the result of arithmetic lies between. What may be NaN, of no whole number is known to be finite, stays so."""
+    if any(e not in ("int", "bool", "token") and INF in (-x[0], x[1]) for x, e in zip(xs, elems)):
+        return -INF, INF
     ends = [(a, b) for a in xs[0] for b in (xs[1] if len(xs) > 1 else (0.0,))]
     match fn:
         case "add":
@@ -364,10 +420,15 @@ def _folded(fn: str, xs: list[tuple[float, float]]) -> tuple[float, float]:
             return min(x[0] for x in xs), min(x[1] for x in xs)
         case "maximum":
             return max(x[0] for x in xs), max(x[1] for x in xs)
+        case "relu":
+            return max(0.0, xs[0][0]), max(0.0, xs[0][1])
+        case "floor":
+            low, high = (e if abs(e) == INF else float(floor(e)) for e in xs[0])
+            return low, high
         case "neg":
             return -xs[0][1], -xs[0][0]
         case "select":
             return min(x[0] for x in xs[1:]), max(x[1] for x in xs[1:])
         case "clamp":
-            return xs[1][0], max(xs[1][1], xs[2][1])
+            return min(max(xs[0][0], xs[1][0]), xs[2][0]), min(max(xs[0][1], xs[1][1]), xs[2][1])
     return -INF, INF

@@ -97,15 +97,26 @@ def _placed(k: Expressions, draws: Value, t: Value, deep: int = 8) -> bool:
 def _eval(k: Expressions, op: Op) -> str:
     """A model is called at nodes of the tree that they are said to be of, and reads a token at least."""
     place, extra = op.operands[1], op.attrs.get("with", op.attrs.get("named", ()))
-    made = k.made.get(place)
     if op.opcode == "model.read":
         return "" if op.attrs.get("each") or k.filled(place) else "its text may be empty"
-    if op.opcode == "model.eval" and made is not None and made.opcode == "context" and not op.attrs.get("part"):
-        return "the context's parent may be empty" if made.attrs.get("parent") else ""
-    if place.type.elem != "node" or place.type.of[0] == "ctx":
+    if op.opcode == "model.eval" and "allow" in extra:
+        return "no token may be allowed"
+    if place.type.elem == "node" and place.type.of[0] == "ctx":
+        memory = op.opcode in ("model.memory", "model.states")
+        return "" if place.type.dims or memory or k.whole(place) else "the context's parent may be empty"
+    if place.type.elem != "node":
         return ""
     trees = [v for v in op.operands[2:] if v.type.elem == "tree"]
     return "" if len(trees) == 1 and "tree" in (*extra, "tree") and nodes_of(k, place, trees[0]) else NODE
+
+
+def _text(k: Expressions, op: Op) -> str:
+    return "" if op.attrs["field"] != "token" or k.whole(op.operands[0]) else "the context's parent may be empty"
+
+
+def _walk(k: Expressions, op: Op) -> str:
+    """A walk reads the evidence at the nodes that it comes to."""
+    return "" if k.rows(op.operands[1]) == ("nodes", k.tree(op.operands[0])) else LENGTHS
 
 
 def _front(k: Expressions, op: Op) -> str:
@@ -269,6 +280,8 @@ TREES = {
     "tree.set": _set,
     "tree.grow": _grow,
     "tree.front": _front,
+    "ctx.get": _text,
+    "tree.walk": _walk,
     "tree.keep": _front,
     "model.eval": _eval,
     "model.states": _eval,

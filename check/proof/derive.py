@@ -49,7 +49,7 @@ def judged(kernel: Environment, op: Op) -> Judged:
         return "", f"`{callee.name}` runs another algorithm"
     mode: Certainty = "inside" if kernel.mode == "inside" else "own"
     try:
-        derive(kernel.module, callee, argument, mode)
+        kernel.inside[op] = derive(kernel.module, callee, argument, mode).errors
     except DerivationStopped as stopped:
         return "", stopped.why
     return mode, ""

@@ -11,8 +11,9 @@ from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.proof.unread import written
 from decgraph.ir.draft_ends import decisive
 from decgraph.ir.facts import NONE, Fact, Row, Tree, one_model
+from decgraph.ir.failing import Failing
 from decgraph.ir.failing_trees import without_place
-from decgraph.ir.values import Op
+from decgraph.ir.values import Module, Op
 
 MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
 
@@ -67,9 +68,26 @@ def _trees(k: Environment, op: Op) -> list[Tree]:
 
 
 def errors(k: Environment) -> list[tuple[int, str]]:
-    """After the pass: the lines where an error may end a run, and what may fail there. A lossless rule does not divide by 0 for
-    the drafts that it is given (`sound`); a computed row that is known to be a model's has mass and holds numbers."""
-    return [(op.loc.line, why) for op, why in k.failing.outside_drafts(k.sound) if not of_model(k, op)]
+    """After the pass: the lines where an error may end a run, and what may fail there. A lossless rule has mass to draw from and
+    shares for its coins (`sound`); a computed row that is known to be a model's has mass and holds numbers. Errors of an
+    algorithm that is run are found where it is run."""
+    found = [(op.loc.line, why) for op, why in k.failing.outside_drafts(k.sound) if not of_model(k, op)]
+    for op in k.function.body.walk():
+        if op.opcode == "run" and (inner := k.inside.get(op, _inside(k.module, op))):
+            line, why = inner[0]
+            found.append((op.loc.line, f"{why} in `{op.attrs['callee']}` (its line {line})"))
+    return found
+
+
+def _inside(module: Module, run: Op, seen: frozenset[str] = frozenset()) -> tuple[tuple[int, str], ...]:
+    """The errors of an algorithm that is run, of which nothing else is known, and of those that it runs."""
+    name = str(run.attrs["callee"])
+    function = module.functions[name]
+    inner = [op for op in function.body.walk() if op.opcode == "run" and name not in seen]
+    found = [(op.loc.line, why) for op, why in Failing(function).outside_drafts()]
+    if any(p.value.type.elem != "model" for p in function.params if p.name in run.attrs["args"]):
+        found.append((run.loc.line, "an argument may be outside its range"))
+    return (*found, *(e for op in inner for e in _inside(module, op, seen | {name})))
 
 
 def of_model(k: Environment, op: Op) -> bool:

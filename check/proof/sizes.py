@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from decgraph.check.proof.terms import INDEX, PROMPT, ROOM, ZERO, Terms
 from decgraph.ir.facts import Context, Fact, Memory, Size
+from decgraph.ir.failing_vectors import counted
 from decgraph.ir.linear import Condition, Inequality, Linear, at_least, compared, negated
 from decgraph.ir.values import Op, Value
 
@@ -182,6 +183,10 @@ class Sizes(Terms):
                 return self.sum(xs[0]) is not None
             case "bernoulli":
                 return self.sum(xs[0]) is not None and not op.result.type.dims
+            case "tile" | "topk" | "ctx.get" | "take_first" | "slice" if counted(op):
+                return all(self.sum(v) is not None for v in counted(op))
+            case "ctx.get" if isinstance(here := self.of(xs[0]), Context):
+                return not here.parent or self.proves(at_least(self.context[here.version], 2))
             case "arg" | "reduce" if len(xs) == 1 and len(xs[0].type.dims) <= 1:
                 return self.proves(at_least(self.length(xs[0]), 1))
             case "model.read" if xs[1].type.dims:
@@ -193,6 +198,7 @@ class Sizes(Terms):
             case "map" if op.attrs["fn"] not in ("div", "mod", "pow"):
                 vectors = [v for v in xs if v.type.dims]
                 flat = all(len(v.type.dims) == 1 for v in vectors)
+                flat &= op.attrs["fn"] != "floor" or self.sum(xs[0]) is not None
                 return flat and all(self.equal(self.length(v), self.length(vectors[0])) for v in vectors)
             case "model.derive" if op.attrs["how"] == "skip":
                 layers = self.layers(xs[0])

@@ -196,7 +196,12 @@ class Terms:
             case "draw.get":
                 return op.attrs["field"] == "law" and made is not None and made.opcode == "draw.point"
             case "reduce":
-                return op.attrs["fn"] in ("max", "min") and self._between(op.operands[0])
+                dims = numeric(op.operands[0].type).dims
+                some = len(dims) == 1 and self.proves(
+                    at_least(self.length(op.operands[0]), 1)
+                )  # the largest of nothing is -inf
+                some |= dims[-1].kind == "vocab" and not op.attrs.get("over")
+                return op.attrs["fn"] in ("max", "min") and some and self._between(op.operands[0])
             case "face":
                 return op.attrs["face"] != "logits" and self._between(op.operands[0])
         return op.opcode in SHARES or op.opcode in PASSED_ON and self._between(op.operands[0])
