@@ -14,6 +14,10 @@ from decgraph.ir.values import Constant, Function, Op, Region, Value
 INF = float("inf")
 ALIKE = frozenset({"map", "face", "draw", "draw.get", "draw.point", "topk", "draw.many", "normalize", "softmax", "arg", "info"})
 """Ops whose first dimension is that of an operand."""
+FINITE = frozenset({"add", "sub", "minimum", "maximum", "neg", "relu", "abs", "select", "clamp", "div", "log", "sqrt"})
+"""Functions that give a finite number of finite ones, where what is divided by is positive."""
+LARGE = 1e100
+"""Sums of a few numbers that are no larger, and their shares, are finite."""
 
 
 class Expressions:
@@ -144,12 +148,14 @@ class Expressions:
                 lo = self.key(first[0], deep - 1) if first else ("const", 0)
                 hi = self.key(last, deep - 1)
                 plus = self.made.get(last)
-                if lo == ("const", 1) and isinstance(hi, tuple) and hi[:2] == ("map", "add") and lo in hi[2:]:
-                    return (
-                        "range",
-                        ("const", 0),
-                        self.count(next(x for x in plus.operands if self.key(x, deep - 1) != lo), deep),
-                    )
+                if (
+                    plus is not None
+                    and lo == ("const", 1)
+                    and plus.attrs.get("fn") == "add"
+                    and lo in map(self.key, plus.operands)
+                ):
+                    more = next(x for x in plus.operands if self.key(x) != lo)
+                    return ("range", ("const", 0), self.count(more, deep))
                 return ("range", lo, self.count(last, deep - 1) if lo == ("const", 0) else hi)
             case "sort" | "scan" | "contains":
                 return self.rows(op.operands[0], deep - 1)
@@ -264,6 +270,8 @@ class Expressions:
                 return float(op.attrs["value"]), float(op.attrs["value"])
             case "len" | "tree.size" | "path.get":
                 return (1 if op.opcode == "len" and self.filled(op.operands[0]) else 0), INF
+            case "draw.get" if op.attrs["field"] == "token" and (draw := self.made.get(op.operands[0])) is not None:
+                return (0 if draw.opcode == "draw" else -INF), INF
             case "ctx.get" if op.attrs["field"] == "length":
                 return (1 if self.whole(op.operands[0]) else 0), INF
             case "vocab_size":
@@ -280,7 +288,7 @@ class Expressions:
         return (0, 1) if self.share(v) else (-INF, INF)
 
     def share(self, v: Value, deep: int = 8) -> bool:
-        """Whether a value lies between 0 and 1, or all of a vector do: what models and callers say does. A type does not say it."""
+        """Whether a value lies between 0 and 1, or all of a vector do: what models and callers say does. No type says it."""
         op = self.made.get(v)
         if op is None or not deep or v.type.elem not in ("prob", "dist"):
             return v.type.elem == "prob" and v in {p.value for p in self.function.params}
@@ -296,15 +304,17 @@ class Expressions:
             return op.attrs.get("face") != "logits" and self.share(op.operands[0], deep - 1)
         return op.opcode in ("model.eval", "model.read", "model.attention", "head.read", "beta", "extern")
 
-    def finite(self, v: Value) -> bool:
-        """Whether a number is neither an infinity nor NaN."""
-        if v.type.elem not in ("real", "prob"):
+    def finite(self, v: Value, deep: int = 8) -> bool:
+        """Whether a number is neither an infinity nor NaN, whatever it is computed from."""
+        if v.type.elem not in ("real", "prob") or max(map(abs, self.range(v))) <= LARGE:
             return True
-        made, (low, high) = self.made.get(v), self.range(v)
-        if made is not None and made.opcode == "map" and made.attrs["fn"] == "div":
-            above, below = made.operands
-            return self.range(below)[0] > 0 and self.finite(above)
-        return low > -INF and high < INF
+        op = self.made.get(v)
+        if op is None or not deep or op.opcode != "map":
+            return False
+        fn, xs = op.attrs["fn"], [x for x in op.operands if x.type.elem != "bool"]
+        if fn in ("div", "log", "sqrt") and not self.range(xs[-1])[0] >= (1 / LARGE if fn != "sqrt" else 0):
+            return False
+        return fn in FINITE and all(self.finite(x, deep - 1) for x in xs)
 
     def whole(self, ctx: Value, seen: frozenset[Value] = frozenset()) -> bool:
         """Whether a context has a token for certain, as the committed one has: there is no empty prompt."""
@@ -404,7 +414,7 @@ def _whole(x: tuple[float, float]) -> tuple[float, float]:
 
 
 def _folded(fn: str, xs: list[tuple[float, float]], elems: list[str]) -> tuple[float, float]:
-    """Numbers that the result of arithmetic lies between. What may be NaN, of no whole number is known to be finite, stays so."""
+    """Numbers that the result of arithmetic lies between. A NaN, which a number without bounds may be, passes through."""
     if any(e not in ("int", "bool", "token") and INF in (-x[0], x[1]) for x, e in zip(xs, elems)):
         return -INF, INF
     ends = [(a, b) for a in xs[0] for b in (xs[1] if len(xs) > 1 else (0.0,))]

@@ -119,6 +119,10 @@ def _walk(k: Expressions, op: Op) -> str:
     return "" if k.rows(op.operands[1]) == ("nodes", k.tree(op.operands[0])) else LENGTHS
 
 
+def _point(k: Expressions, op: Op) -> str:
+    return "" if op.operands[0].type.elem in ("token", "draw") else "it may be no token of the vocabulary"
+
+
 def _front(k: Expressions, op: Op) -> str:
     return "" if nodes_of(k, op.operands[1], op.operands[0]) else NODE
 
@@ -281,6 +285,7 @@ TREES = {
     "tree.grow": _grow,
     "tree.front": _front,
     "ctx.get": _text,
+    "draw.point": _point,
     "tree.walk": _walk,
     "tree.keep": _front,
     "model.eval": _eval,

@@ -281,6 +281,7 @@ VECTORS = {
     "select.top": _select,
     "each": _each,
     "info": _alike,
+    "hidden.similarity": _alike,
     "sort": _sorted,
     "list": _listed,
 }

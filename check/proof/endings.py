@@ -10,7 +10,7 @@ from decgraph.check.proof.environment import Environment
 from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.proof.unread import written
 from decgraph.ir.draft_ends import decisive
-from decgraph.ir.facts import NONE, Fact, Row, Tree, one_model
+from decgraph.ir.facts import NONE, Fact, Row, Rows, Tree, one_model
 from decgraph.ir.failing import Failing
 from decgraph.ir.failing_trees import without_place
 from decgraph.ir.values import Module, Op
@@ -68,8 +68,8 @@ def _trees(k: Environment, op: Op) -> list[Tree]:
 
 
 def errors(k: Environment) -> list[tuple[int, str]]:
-    """After the pass: the lines where an error may end a run, and what may fail there. A lossless rule has mass to draw from and
-    shares for its coins (`sound`); a computed row that is known to be a model's has mass and holds numbers. Errors of an
+    """After the pass: the lines where an error may end a run, and what may fail there. A lossless rule has mass to draw from
+    and shares for its coins (`sound`); a computed row that is known to be a model's has mass and holds numbers. Errors of an
     algorithm that is run are found where it is run."""
     found = [(op.loc.line, why) for op, why in k.failing.outside_drafts(k.sound) if not of_model(k, op)]
     for op in k.function.body.walk():
@@ -91,7 +91,10 @@ def _inside(module: Module, run: Op, seen: frozenset[str] = frozenset()) -> tupl
 
 
 def of_model(k: Environment, op: Op) -> bool:
-    """Whether what an op draws from or computes is known to be a model's row."""
+    """Whether what an op draws from or computes is known to be a model's row, or a walk's evidence to be of its tree."""
+    if op.opcode == "tree.walk":
+        tree, rows = (k.facts.get(v) for v in op.operands[:2])
+        return isinstance(tree, Tree) and isinstance(rows, Rows) and rows.tree is tree.tree
     row = k.facts.get(op.operands[0] if op.opcode == "draw" else op.result) if op.results else None
     whole = isinstance(row, Row) and row.face in ("shaped", "raw", "logits")
     placed = op.opcode != "draw" or not without_place(k.failing, op)

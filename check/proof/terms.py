@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from decgraph.check.proof.folding import INF, Range
 from decgraph.ir import values
+from decgraph.ir.expressions import LARGE
 from decgraph.ir.facts import Context, Fact, Path, Piece
 from decgraph.ir.linear import Condition, Inequality, Linear, at_least, compared, condition_of, contradiction, negated
 from decgraph.ir.ops.common import numeric
@@ -42,13 +43,13 @@ class Terms:
         self.facts: dict[Hashable, tuple[Inequality, ...]] = {
             INDEX: (Inequality(Linear.of(INDEX)),),
             PROMPT: (at_least(Linear.of(PROMPT), 1),),
-            ROOM: (Inequality(Linear.of(ROOM)),),
+            ROOM: (at_least(Linear.of(ROOM), 1),),
         }
         self.real: set[Hashable] = set()
         self.ranges: dict[Value, Range] = {}
         self.pieces: dict[Value, Piece] = {}
         self.context: dict[int, Linear] = {0: Linear.of(PROMPT)}
-        self.alive = False
+        self.alive = True  # a request is for a token at least
         by_name = {p.name: p for p in function.params}
         for p in function.params:
             self._declare(p)
@@ -70,7 +71,7 @@ class Terms:
         ends = [Fraction(str(x)) if isinstance(x, int | float | Fraction) else None for x in (p.low, p.high)]
         ends = [e if e is not None else None if d is None else Fraction(d) for e, d in zip(ends, (low, high))]
         self.ranges[v] = (-INF if ends[0] is None else ends[0], INF if ends[1] is None else ends[1])
-        if t.elem == "int" or None not in ends:
+        if t.elem == "int" or None not in ends and max(abs(e) for e in ends if e is not None) <= LARGE:
             self._symbol(v, ends[0], ends[1], real=t.elem != "int")
 
     def _symbol(self, v: Value, low: Fraction | int | None, high: Fraction | int | None, real: bool = False) -> Linear:
@@ -119,10 +120,8 @@ class Terms:
     def sum(self, v: Value) -> Linear | None:
         """A number as a sum; of a vector its generic element."""
         known = self.consts.get(v)
-        if isinstance(known, int | Fraction) and not isinstance(known, bool):
-            return Linear.of(known)
-        if isinstance(known, float) and known == known and abs(known) != float("inf"):
-            return Linear.of(Fraction(str(known)))
+        if isinstance(known, int | float | Fraction) and not isinstance(known, bool):
+            return Linear.of(Fraction(str(known))) if abs(known) <= LARGE else None
         return self.sums.get(v)
 
     def truncated(self, key: Hashable, a: Linear) -> Linear:
@@ -265,8 +264,9 @@ class Terms:
                 v = self._symbol(op.result, None, None, real=op.result.type.elem != "int")
                 sign = 1 if fn == "maximum" else -1
                 self.facts[op.result] = tuple(Inequality((v - x).times(sign)) for x in (a, b))
-                if self.proves(("and", at_least(a, ZERO), at_least(b, ZERO))):
-                    self.facts[op.result] = (*self.facts[op.result], at_least(v, ZERO))
+                least = next((n for n in (1, 0) if self.proves(("and", at_least(a, n), at_least(b, n)))), None)
+                if least is not None:
+                    self.facts[op.result] = (*self.facts[op.result], at_least(v, least))
                 return v
             case "abs" | "relu":
                 if self.proves(at_least(a, ZERO)):
