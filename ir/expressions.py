@@ -147,15 +147,10 @@ class Expressions:
                 first, last = op.operands[:-1], [*op.operands][-1]
                 lo = self.key(first[0], deep - 1) if first else ("const", 0)
                 hi = self.key(last, deep - 1)
-                plus = self.made.get(last)
-                if (
-                    plus is not None
-                    and lo == ("const", 1)
-                    and plus.attrs.get("fn") == "add"
-                    and lo in map(self.key, plus.operands)
-                ):
-                    more = next(x for x in plus.operands if self.key(x) != lo)
-                    return ("range", ("const", 0), self.count(more, deep))
+                if lo == ("const", 1) and isinstance(hi, tuple) and hi[:2] == ("map", "add") and lo in hi[2:]:
+                    plus = self.made[last]
+                    plus = self.made[plus.operands[0]] if plus.opcode == "within" else plus
+                    return ("range", ("const", 0), self.count(next(x for x in plus.operands if self.key(x) != lo), deep))
                 return ("range", lo, self.count(last, deep - 1) if lo == ("const", 0) else hi)
             case "sort" | "scan" | "contains":
                 return self.rows(op.operands[0], deep - 1)
@@ -253,6 +248,8 @@ class Expressions:
         if isinstance(known, int) or hasattr(known, "numerator"):
             return float(known), float(known)  # type: ignore[arg-type]  # a fraction is a number
         for p in self.function.params:
+            if p.value is v and v.type.elem == "token":
+                return 0, INF
             if p.value is v and v.type.is_number:
                 return -INF if p.low is None else float(p.low), INF if p.high is None else float(p.high)
         op = self.made.get(v)

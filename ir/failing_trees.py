@@ -120,7 +120,14 @@ def _walk(k: Expressions, op: Op) -> str:
 
 
 def _point(k: Expressions, op: Op) -> str:
-    return "" if op.operands[0].type.elem in ("token", "draw") else "it may be no token of the vocabulary"
+    """A number is a token where it is cut to the vocabulary."""
+    made = k.made.get(op.operands[0])
+    if made is not None and made.opcode == "tile":
+        made = k.made.get(made.operands[0])
+    last = ("map", "sub", ("vocab_size",), ("const", 1))
+    cut = made is not None and made.attrs.get("fn") == "minimum" and k.key(made.operands[1]) == last
+    sound = made is not None and cut and k.range(made.operands[0])[0] >= 0
+    return "" if op.operands[0].type.elem in ("token", "draw") or sound else "it may be no token of the vocabulary"
 
 
 def _front(k: Expressions, op: Op) -> str:
@@ -269,8 +276,22 @@ def _concat(k: Expressions, op: Op) -> str:
 
 
 def _ends(k: Expressions, op: Op) -> str:
-    """`while not done` commits in every iteration, and a bounded loop ends; of another one nothing is known."""
-    return "" if op.attrs.get("limited") or op.attrs.get("bound") == "done" else "this loop may not end"
+    """`while not done` commits in every iteration, and a bounded loop ends; another one does where it asks for that too, and
+    commits what a verification accepts."""
+    cond, accepts = k.made.get(op.regions[0].yields[0]), {o for o in op.regions[1].ops if o.opcode == "tree.walk"}
+    asked = (
+        []
+        if cond is None
+        else [k.made.get(v) for v in (cond.operands if cond.attrs.get("fn") == "and" else op.regions[0].yields)]
+    )
+    done = any(o is not None and o.attrs.get("fn") == "not" and _is(k, o, "done") for o in asked)
+    commits = any(o.opcode == "commit" and k.made.get(o.operands[0]) in accepts for o in op.regions[1].ops)
+    return "" if op.attrs.get("limited") or op.attrs.get("bound") == "done" or done and commits else "this loop may not end"
+
+
+def _is(k: Expressions, op: Op, opcode: str) -> bool:
+    made = k.made.get(op.operands[0])
+    return made is not None and made.opcode == opcode
 
 
 TREES = {

@@ -84,9 +84,8 @@ def _inside(module: Module, run: Op, seen: frozenset[str] = frozenset()) -> tupl
     name = str(run.attrs["callee"])
     function = module.functions[name]
     inner = [op for op in function.body.walk() if op.opcode == "run" and name not in seen]
-    found = [(op.loc.line, why) for op, why in Failing(function).outside_drafts()]
-    if any(p.value.type.elem != "model" for p in function.params if p.name in run.attrs["args"]):
-        found.append((run.loc.line, "an argument may be outside its range"))
+    free = replace(function, params=tuple(replace(p, low=None, high=None) for p in function.params))  # no door asks for ranges
+    found = [(op.loc.line, why) for op, why in Failing(free).outside_drafts()]
     return (*found, *(e for op in inner for e in _inside(module, op, seen | {name})))
 
 

@@ -90,7 +90,8 @@ def accepted(k: Environment, op: Op) -> Fact:
     if kind == "lossless":
         why = tree.fault or _weighed(k, op, rows, made_here)
         if not why:
-            k.sound |= {o for o in op.regions[0].walk() if o.opcode in PAID}
+            whole = op.attrs["scope"] == "tree"  # of which a lemma knows every op
+            k.sound |= {o for o in op.regions[0].walk() if whole or o.opcode in PAID}
             k.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
             return Path(rows.model, tree.version, "drawn", tree.noises | noises)
         return Unfit(why)

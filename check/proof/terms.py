@@ -199,7 +199,7 @@ class Terms:
                 some = len(dims) == 1 and self.proves(
                     at_least(self.length(op.operands[0]), 1)
                 )  # the largest of nothing is -inf
-                some |= dims[-1].kind == "vocab" and not op.attrs.get("over")
+                some |= bool(dims) and dims[-1].kind == "vocab" and not op.attrs.get("over")
                 return op.attrs["fn"] in ("max", "min") and some and self._between(op.operands[0])
             case "face":
                 return op.attrs["face"] != "logits" and self._between(op.operands[0])
