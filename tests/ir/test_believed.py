@@ -17,7 +17,7 @@ from lib.ops.operands import OPERANDS, _draw, _tree
 from decgraph.check.proof.derive import judged
 from decgraph.check.proof.kernel import Kernel
 from decgraph.check.proof.terms import INDEX, PROMPT, ROOM
-from decgraph.ir.data.dist import Dist, Draws, value_row
+from decgraph.ir.data.dist import Dist, Draws, Path, value_row
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.failing import NEVER, OUTSIDE, RULES, SAFE, Failing
 from decgraph.ir.linear import Linear
@@ -138,6 +138,7 @@ def program(r: random.Random, size: int = 14) -> Function:
         opcode, attrs, count = r.choice(SAMPLES)
         if r.random() < 0.6:
             (opcode, attrs), count = r.choice(FUNCTIONS), r.choice((0, 1, 1, 2, 2, 3))
+        count = 1 + (attrs["field"] == "last") if opcode == "ctx.get" else 1 if opcode == "tree.nodes" else count
         recent = values[-6:] if r.random() < 0.5 else values
         operands = tuple(r.choice(recent) for _ in range(count))
         if count not in COUNTS[opcode] or opcode in OUTSIDE or opcode in ("commit", "return", "break", "verdict", "state.read", "state.write", "unfailing"):
@@ -268,7 +269,7 @@ class Beliefs:
 
 
 def _rows(x: Any) -> Any:
-    return x.rows if isinstance(x, Dist) else x.items if isinstance(x, Draws) else x
+    return x.rows if isinstance(x, Dist) else x.items if isinstance(x, Draws) else x.tokens if isinstance(x, Path) else x
 
 
 def _numbers(m: Machine, x: Any) -> np.ndarray:
