@@ -7,6 +7,7 @@ runs, so what is not shown is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import cached_property
 from math import floor
 
 from decgraph.ir.values import Constant, Function, Op, Region, Value
@@ -14,6 +15,10 @@ from decgraph.ir.values import Constant, Function, Op, Region, Value
 INF = float("inf")
 ALIKE = frozenset({"map", "face", "draw", "draw.get", "draw.point", "topk", "draw.many", "normalize", "softmax", "arg", "info"})
 """Ops whose first dimension is that of an operand."""
+COUNTING = frozenset(
+    {"const", "len", "as_int", "tree.size", "vocab_size", "request", "ctx.get", "model.layers", "tile", "rank"}
+)
+"""Ops that make finite whole numbers."""
 FINITE = frozenset({"add", "sub", "minimum", "maximum", "neg", "relu", "abs", "select", "clamp", "div", "log", "sqrt"})
 """Functions that give a finite number of finite ones, where what is divided by is positive."""
 LARGE = 1e100
@@ -46,6 +51,12 @@ class Expressions:
             if op.opcode == "tree.walk" and op.attrs["scope"] == "tree":
                 self.same[op.regions[0].args[1]] = op.operands[0]
                 self.same[op.regions[0].args[2]] = op.operands[1]
+
+    @cached_property
+    def ints(self) -> bool:
+        """Whether all whole numbers are finite: the largest of nothing is not."""
+        ends = (op for op in self.function.body.walk() if op.opcode == "reduce" and op.attrs["fn"] in ("max", "min"))
+        return all(self.filled(op.operands[0]) for op in ends if op.result.type.elem not in ("real", "prob"))
 
     def _number(self, region: Region, version: int) -> int:
         """Note of every context after how many commits, by the text, it stands; equal numbers are one context."""
@@ -280,7 +291,7 @@ class Expressions:
             case "as_int" if not op.result.type.dims:
                 return _whole(xs[0])
             case "map" if not op.result.type.dims:
-                known = _folded(op.attrs["fn"], xs, [x.type.elem for x in op.operands])
+                known = _folded(op.attrs["fn"], xs, [self.finite(x, deep - 1) for x in op.operands])
                 return (0, 1) if known == (-INF, INF) and self.share(v) else known
         return (0, 1) if self.share(v) else (-INF, INF)
 
@@ -303,9 +314,10 @@ class Expressions:
 
     def finite(self, v: Value, deep: int = 8) -> bool:
         """Whether a number is neither an infinity nor NaN, whatever it is computed from."""
-        if v.type.elem not in ("real", "prob") or max(map(abs, self.range(v))) <= LARGE:
-            return True
         op = self.made.get(v)
+        whole = v.type.elem not in ("real", "prob") and (self.ints or op is not None and op.opcode in COUNTING)
+        if whole or max(map(abs, self.range(v))) <= LARGE:
+            return True
         if op is None or not deep or op.opcode != "map":
             return False
         fn, xs = op.attrs["fn"], [x for x in op.operands if x.type.elem != "bool"]
@@ -345,7 +357,8 @@ class Expressions:
                 of = self.rows(op.operands[0])
                 return isinstance(of, tuple) and of[0] == "nodes" and self.at_root(op.operands[1])
             case "concat":
-                return any(self.filled(x, deep - 1) or not x.type.dims for x in op.operands)
+                single = [x for x in op.operands if not x.type.dims and x.type.elem not in ("list", "path", "topology")]
+                return bool(single) or any(self.filled(x, deep - 1) for x in op.operands)
             case "if":
                 n, made = op.results.index(v), self.made.get(op.operands[0])
                 some, other = (r.yields[n] for r in op.regions)
@@ -365,7 +378,8 @@ class Expressions:
             case "gather" if len(op.operands) == 2 and op.operands[1].type.dims:
                 return self.filled(op.operands[1], deep - 1)
             case _ if op.opcode in ALIKE and op.operands:
-                return any(self.filled(x, deep - 1) for x in op.operands if x.type.dims)
+                wide = [x for x in op.operands if x.type.dims and x.type.dims[0].kind != "vocab"]
+                return any(self.filled(x, deep - 1) for x in wide if len(x.type.dims) == max(len(y.type.dims) for y in wide))
         return False
 
     def _asked(self, condition: Op | None, v: Value) -> bool:
@@ -410,9 +424,10 @@ def _whole(x: tuple[float, float]) -> tuple[float, float]:
     return low, high
 
 
-def _folded(fn: str, xs: list[tuple[float, float]], elems: list[str]) -> tuple[float, float]:
-    """Numbers that the result of arithmetic lies between. A NaN, which a number without bounds may be, passes through."""
-    if any(e not in ("int", "bool", "token") and INF in (-x[0], x[1]) for x, e in zip(xs, elems)):
+def _folded(fn: str, xs: list[tuple[float, float]], finite: list[bool]) -> tuple[float, float]:
+    """Numbers that the result of arithmetic lies between. A NaN, which a number that is not known to be finite may be, passes
+    through."""
+    if not all(finite):
         return -INF, INF
     ends = [(a, b) for a in xs[0] for b in (xs[1] if len(xs) > 1 else (0.0,))]
     match fn:

@@ -260,7 +260,8 @@ def _sorted(k: Expressions, op: Op) -> str:
 
 
 def _listed(k: Expressions, op: Op) -> str:
-    plain = op.result.type.elem == "list" or not any(v.type.dims for v in op.operands)
+    wide = any(v.type.dims or v.type.elem in ("topology", "list", "path") for v in op.operands)
+    plain = op.result.type.elem == "list" or not wide
     return "" if plain or len(op.operands) < 2 else LENGTHS
 
 

@@ -126,12 +126,12 @@ class Sizes(Terms):
             self._constant(v)
             if fact is not None and fact.beyond is not None:
                 self.assumed.append(compared("eq", known, fact.beyond + self.context[fact.version]))
-        elif v.type.elem == "int" and not vector:
+        elif v.type.elem == "int" and not vector and self.ints:
             self._symbol(v, fact.low if fact is not None else None, None)
         elif vector and fact is not None and fact.low:
             length = self._some(v, None)
             self.facts[("length", v)] = (at_least(length, Linear.of(fact.low)),)
-        if vector and v.type.elem == "int" and len(v.type.dims) == 1:
+        if vector and v.type.elem == "int" and len(v.type.dims) == 1 and self.ints:
             self._element(v)
 
     def size(self, v: Value, version: int, wanted: Fact | None = None) -> Size | None:

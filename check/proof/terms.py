@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from decgraph.check.proof.folding import INF, Range
 from decgraph.ir import values
-from decgraph.ir.expressions import LARGE
+from decgraph.ir.expressions import COUNTING, LARGE, Expressions
 from decgraph.ir.facts import Context, Fact, Path, Piece
 from decgraph.ir.linear import Condition, Inequality, Linear, at_least, compared, condition_of, contradiction, negated
 from decgraph.ir.ops.common import numeric
@@ -37,6 +37,7 @@ class Terms:
         self, function: Function, setting: values.Condition, consts: dict[Value, Constant], of: Ask, made: Mapping[Value, Op]
     ) -> None:
         self.consts, self.of, self.made = consts, of, made
+        self.ints = Expressions(function).ints
         self.sums: dict[Value, Linear] = {}
         self.lengths: dict[Value, Linear] = {}
         self.conditions: dict[Value, Condition] = {}
@@ -180,7 +181,7 @@ class Terms:
                     self.consts[v] = known
             elif v in self.sums:
                 self._constant(v)
-            elif len(v.type.dims) < 2 and (v.type.elem == "int" or self._between(v)):
+            elif len(v.type.dims) < 2 and (v.type.elem == "int" and (self.ints or op.opcode in COUNTING) or self._between(v)):
                 self._element(v)
 
     def _between(self, v: Value) -> bool:
@@ -335,7 +336,7 @@ class Terms:
         return length
 
     def _concat(self, op: Op, version: int) -> None:
-        if op.result.type.elem == "path":
+        if op.result.type.elem == "path" or any(x.type.elem in ("topology", "path") for x in op.operands):
             return
         parts = [self.length(x) if x.type.dims or x.type.elem == "list" else ONE for x in op.operands]
         self.lengths[op.result] = parts[0] + parts[1]
@@ -486,7 +487,7 @@ class Terms:
         read = op.opcode in ("model.read", "model.states", "head.read")
         xs = op.operands[1 if read else 0]
         whole = op.opcode not in ("model.read", "model.states") or op.attrs.get("each")
-        if op.opcode == "arg" and op.result.type.elem == "int" and not op.result.type.dims:
+        if op.opcode == "arg" and len(op.operands) == 1 and op.result.type.elem == "int" and not op.result.type.dims:
             i = self._symbol(op.result, 0, None)
             self.facts[op.result] = (*self.facts[op.result], Inequality(self.length(xs) - i, True))
         if len(op.result.type.dims) == 1 and xs.type.dims and whole and op.result.type.dims[0].kind != "vocab":
