@@ -7,7 +7,6 @@ runs, so what is not shown is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from functools import cached_property
 from math import floor
 
 from decgraph.ir.values import Constant, Function, Op, Region, Value
@@ -38,6 +37,7 @@ class Expressions:
             for op in function.body.walk()
             if op.opcode in ("for", "each") and op.regions and op.regions[0].args
         }
+        self.ints = False
         walks = [op for op in function.body.walk() if op.opcode == "tree.walk" and op.attrs["scope"] == "node"]
         self.evidence: set[Value] = set()
         self.evidence |= {op.regions[0].args[1] for op in walks if self.of_model(op.operands[1])}
@@ -51,12 +51,10 @@ class Expressions:
             if op.opcode == "tree.walk" and op.attrs["scope"] == "tree":
                 self.same[op.regions[0].args[1]] = op.operands[0]
                 self.same[op.regions[0].args[2]] = op.operands[1]
-
-    @cached_property
-    def ints(self) -> bool:
+        ends = [op for op in function.body.walk() if op.opcode == "reduce" and op.attrs["fn"] in ("max", "min")]
+        whole = [op.operands[0] for op in ends if op.result.type.elem not in ("real", "prob")]
+        self.ints = all(map(self.filled, whole))
         """Whether all whole numbers are finite: the largest of nothing is not."""
-        ends = (op for op in self.function.body.walk() if op.opcode == "reduce" and op.attrs["fn"] in ("max", "min"))
-        return all(self.filled(op.operands[0]) for op in ends if op.result.type.elem not in ("real", "prob"))
 
     def _number(self, region: Region, version: int) -> int:
         """Note of every context after how many commits, by the text, it stands; equal numbers are one context."""

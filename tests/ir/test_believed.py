@@ -1,5 +1,5 @@
-"""What is believed of ops is tested by their own meanings: whatever is said not to fail does not raise, and a value is what is said
-of it. Straight-line programs of any ops, with the attributes of the op table's samples, over operands at the edges."""
+"""What is believed of ops is tested by their own meanings: whatever is said not to fail does not raise, and a value is what
+is said of it. Straight-line programs of any ops, with the attributes of the op table's samples, over operands at the edges."""
 
 from __future__ import annotations
 
@@ -108,10 +108,11 @@ FUNCTIONS = [
 ]
 NAMED = ("noise", "model", "tree", "node", "canvas", "path", "memory", "index", "automaton", "topology", "level")
 """Elements that an operand has because lowering puts it there, whatever the type rule takes."""
-COUNTS = {opcode: {len(n) for name, _, n in SAMPLES if name == opcode} for opcode, _, _ in SAMPLES} | {
-    "slice": {2},
-    "map": {1, 2, 3},
-}
+COUNTS = {opcode: {len(n) for name, _, n in SAMPLES if name == opcode} for opcode, _, _ in SAMPLES}
+COUNTS |= {"slice": {2}, "map": {1, 2, 3}}
+LEFT_OUT = OUTSIDE | {"commit", "return", "break", "verdict", "state.read", "state.write", "unfailing"}
+LIMITS = ("at most", "beyond 64 bits", "too large")
+"""What is said of numbers beyond the limits of every program."""
 
 
 class Edge(Machine):
@@ -152,11 +153,7 @@ def program(r: random.Random, size: int = 14) -> Function:
         count = 1 + (attrs["field"] == "last") if opcode == "ctx.get" else 1 if opcode == "tree.nodes" else count
         recent = values[-6:] if r.random() < 0.5 else values
         operands = tuple(r.choice(recent) for _ in range(count))
-        if (
-            count not in COUNTS[opcode]
-            or opcode in OUTSIDE
-            or opcode in ("commit", "return", "break", "verdict", "state.read", "state.write", "unfailing")
-        ):
+        if count not in COUNTS[opcode] or opcode in LEFT_OUT:
             continue
         if any(v.type.elem != e for v, e in zip(operands, elems) if e in NAMED):
             continue
@@ -195,12 +192,7 @@ class Beliefs:
                 with np.errstate(all="ignore"):
                     out = TABLE[op.opcode].meaning(m, op, *(m.env[v] for v in op.operands))
             except Exception as error:
-                if (
-                    "at most" in str(error)
-                    or "beyond 64 bits" in str(error)
-                    and "inf" not in self.shown(op)
-                    or "too large" in str(error)
-                ):  # beyond the limits of every program
+                if any(words in str(error) for words in LIMITS) and "inf" not in self.shown(op):
                     return found
                 return [*found, f"{op.opcode} {op.attrs} raised {error!r}: {self.shown(op)}"] if safe else found
             self.tried[op.opcode] += safe
