@@ -313,7 +313,9 @@ class Expressions:
     def finite(self, v: Value, deep: int = 8) -> bool:
         """Whether a number is neither an infinity nor NaN, whatever it is computed from."""
         op = self.made.get(v)
-        whole = v.type.elem not in ("real", "prob") and (self.ints or op is not None and op.opcode in COUNTING)
+        whole = v.type.elem not in ("real", "prob", "dist", "scores") and (
+            self.ints or op is not None and op.opcode in COUNTING
+        )
         if whole or max(map(abs, self.range(v))) <= LARGE:
             return True
         if op is None or not deep or op.opcode != "map":

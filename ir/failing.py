@@ -23,7 +23,7 @@ SAFE: dict[str, str] = {
     "const context done noise request vocab_size topology model.layers state.read": "it reads what is there",
     "if for break verdict return unfailing": "its regions are asked one by one, its ends like all counts",
     "state.write commit": "what fits is asked by `within`, that it is a token by the claim",
-    "len face draw.get level.get path.get canvas.get tree.size": "a field of what there is",
+    "len face level.get path.get canvas.get tree.size": "a field of what there is",
     "tree.nodes tree.new tree.continue tree.reroot": "a node that is not there has no children, and no way to it",
     "index.ask index.learn index.new": "an index that knows nothing says so",
     "contains rank scan softmax normalize tile topk topology.narrow ended": "defined for every length and number, NaN too",

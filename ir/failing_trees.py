@@ -119,6 +119,16 @@ def _walk(k: Expressions, op: Op) -> str:
     return "" if k.rows(op.operands[1]) == ("nodes", k.tree(op.operands[0])) else LENGTHS
 
 
+def _field(k: Expressions, op: Op) -> str:
+    """Where little was left to draw some draws are none, which come from no distribution."""
+    v = op.operands[0]
+    while (made := k.made.get(v)) is not None and made.opcode in ("gather", "slice", "compact", "take_first"):
+        v = made.operands[0]
+    grown = any(v in o.regions[0].args for o in k.function.body.walk() if o.opcode == "tree.walk")
+    there = made is not None and made.opcode in ("draw", "draw.point", "topk", "tree.get")
+    return "" if there or grown or op.attrs["field"] != "law" else "a draw may be none"
+
+
 def _point(k: Expressions, op: Op) -> str:
     """A number is a token where it is cut to the vocabulary."""
     made = k.made.get(op.operands[0])
@@ -307,6 +317,7 @@ TREES = {
     "tree.front": _front,
     "ctx.get": _text,
     "draw.point": _point,
+    "draw.get": _field,
     "tree.walk": _walk,
     "tree.keep": _front,
     "model.eval": _eval,

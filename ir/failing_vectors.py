@@ -33,6 +33,9 @@ def _map(k: Expressions, op: Op) -> str:
 
 
 def _empty(k: Expressions, op: Op) -> str:
+    made = k.made.get(op.operands[0])
+    if made is not None and made.opcode in ("list", "concat") and any(v.type.elem == "none" for v in made.operands):
+        return "there may be none among them"
     if op.opcode == "reduce" and op.attrs["fn"] not in ("max", "min", "mean", "logsumexp"):
         return ""
     x = op.operands[0]
@@ -41,7 +44,7 @@ def _empty(k: Expressions, op: Op) -> str:
         return ""
     if len({k.rows(v) for v in _keys(k, op.operands)}) > 1:
         return LENGTHS
-    return "" if k.filled(x) else "there may be nothing to choose from"
+    return "" if len(x.type.dims) < 2 and k.filled(x) else "there may be nothing to choose from"
 
 
 def _keys(k: Expressions, values: tuple[Value, ...]) -> list[Value]:
@@ -126,7 +129,7 @@ def _lookup(k: Expressions, op: Op) -> str:
 
 def _compact(k: Expressions, op: Op) -> str:
     v, c = op.operands
-    if not c.type.dims or k.rows(v) == k.rows(c):
+    if v.type.dims and not c.type.dims or k.rows(v) == k.rows(c):
         return ""
     tree = k.rows(c)
     if v.type.elem == "node" and isinstance(tree, tuple) and tree[0] == "nodes" and nodes_of(k, v, tree[1]):
@@ -158,7 +161,7 @@ def _as_int(k: Expressions, op: Op) -> str:
 def _within(k: Expressions, op: Op) -> str:
     """A number is within the limits of every program; a vector within the capacity that it is shown to have."""
     if len(op.operands) == 1:
-        return ""
+        return "" if k.finite(op.operands[0]) else INFINITE
     x, *sizes = op.operands
     inner = x.type
     for n, room in enumerate(sizes):

@@ -52,9 +52,8 @@ EDGES: dict[str, tuple[str, list[Any], Any, Any]] = {
     "n": ("int", [0, 1, -1, -8, 2, 3, 9, 50], None, None),
     "k": ("int", [0, 1, 8], 0, 8),
     "j": ("int", [-8, -1, 0, 3], -8, 3),
-    "r": ("real", [0.0, -0.0, 0.5, -0.5, 2.7, INF, -INF, NAN, 1e308, 1e-320], None, None),
+    "r": ("real", [0.0, -0.0, 0.5, -0.5, 2.7, INF, -INF, NAN, 1e-320], None, None),
     "a": ("real", [0.0, 0.5, 4.0], 0, 4),
-    "large": ("real", [1e-320, 1.0, 1.7e308], Fraction(1, 10**320), Fraction(17 * 10**307)),
     "pr": ("prob", [0.0, 0.5, 1.0, -0.0], None, None),
     "b": ("bool", [True, False], None, None),
     "tok": ("token<V>", [0, V - 1], None, None),
@@ -104,7 +103,7 @@ FUNCTIONS = [
     ("gather", {}),
     ("vocab_size", {}),
     *(("const", {"value": x, "type": parse_type("int")}) for x in (0, 1, -1, 3)),
-    *(("const", {"value": x, "type": parse_type("real")}) for x in (Fraction(1, 2), Fraction(10**308), "inf")),
+    *(("const", {"value": x, "type": parse_type("real")}) for x in (Fraction(1, 2), "inf", "-inf")),
 ]
 NAMED = ("noise", "model", "tree", "node", "canvas", "path", "memory", "index", "automaton", "topology", "level")
 """Elements that an operand has because lowering puts it there, whatever the type rule takes."""
@@ -155,7 +154,7 @@ def program(r: random.Random, size: int = 14) -> Function:
         operands = tuple(r.choice(recent) for _ in range(count))
         if count not in COUNTS[opcode] or opcode in LEFT_OUT:
             continue
-        if any(v.type.elem != e for v, e in zip(operands, elems) if e in NAMED):
+        if opcode == "tree.new" or any(v.type.elem != e for v, e in zip(operands, elems) if e in NAMED):
             continue
         try:
             types = TABLE[opcode].type([v.type for v in operands], dict(attrs), ())
@@ -188,6 +187,8 @@ class Beliefs:
         found = []
         for op in self.function.body.ops:
             safe = not self.failing.why(op) or op in self.kernel.sound
+            if not safe and len({len(_rows(m.env[v])) for v in op.operands if v.type.dims}) > 1:
+                return found  # an error, though NumPy may make something of a single one beside many
             try:
                 with np.errstate(all="ignore"):
                     out = TABLE[op.opcode].meaning(m, op, *(m.env[v] for v in op.operands))
