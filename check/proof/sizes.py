@@ -188,7 +188,9 @@ class Sizes(Terms):
             case "ctx.get" if isinstance(here := self.of(xs[0]), Context):
                 return not here.parent or self.proves(at_least(self.context[here.version], 2))
             case "arg" | "reduce" if len(xs) == 1 and len(xs[0].type.dims) <= 1:
-                return self.proves(at_least(self.length(xs[0]), 1))
+                made = self.made.get(xs[0])
+                nones = made is not None and any(v.type.elem == "none" for v in made.operands)
+                return not nones and self.proves(at_least(self.length(xs[0]), 1))
             case "model.read" if xs[1].type.dims:
                 return self.proves(at_least(self.length(xs[1]), 1))
             case "model.eval" if isinstance(here := self.of(xs[1]), Context):
