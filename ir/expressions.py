@@ -174,7 +174,7 @@ class Expressions:
                 return self.rows(next(wide, v), deep - 1)
             case _ if op.opcode in ALIKE and op.result.type.dims:
                 wide = [x for x in op.operands if len(x.type.dims) and x.type.dims[0].kind != "vocab"]
-                if wide and op.result.type.dims[0].kind != "vocab":
+                if wide and op.result.type.dims[0].kind != "vocab" and not _optional(op):
                     found = {self.rows(x, deep - 1) for x in wide}
                     return found.pop() if len(found) == 1 else v
         return v
@@ -335,9 +335,11 @@ class Expressions:
 
     def filled(self, v: Value, deep: int = 12) -> bool:
         """Whether a vector has an element for certain."""
+        op = self.made.get(v)
+        if op is not None and _optional(op):
+            return False
         if v.type.dims and v.type.dims[0].kind in ("nodes", "vocab", "layers"):
             return True
-        op = self.made.get(v)
         if op is None or not deep:
             return False
         match op.opcode:
@@ -357,7 +359,7 @@ class Expressions:
                 of = self.rows(op.operands[0])
                 return isinstance(of, tuple) and of[0] == "nodes" and self.at_root(op.operands[1])
             case "concat":
-                single = [x for x in op.operands if not x.type.dims and x.type.elem not in ("list", "path", "topology")]
+                single = [x for x in op.operands if not x.type.dims and x.type.elem not in ("list", "path", "topology", "node")]
                 return bool(single) or any(self.filled(x, deep - 1) for x in op.operands)
             case "if":
                 n, made = op.results.index(v), self.made.get(op.operands[0])
@@ -416,6 +418,11 @@ class Expressions:
             ]
             return len(zeros) == 1 and any(self.range(x)[0] > 0 for x in parts)
         return made.opcode in ("model.eval", "model.evals", "model.read")
+
+
+def _optional(op: Op) -> bool:
+    """Whether a choice may be none."""
+    return any(x.type.elem == "none" for x in op.operands)
 
 
 def _whole(x: tuple[float, float]) -> tuple[float, float]:

@@ -213,7 +213,7 @@ class Terms:
     def _map(self, op: Op, version: int) -> None:
         v, fn = op.result, op.attrs["fn"]
         vectors = [x for x in op.operands if x.type.dims or x.type.elem in ("dist", "scores")]
-        if len(v.type.dims) > 1 or any(len(x.type.dims) > 1 for x in vectors):
+        if len(v.type.dims) > 1 or any(len(x.type.dims) > 1 or x.type.elem == "none" for x in (*vectors, *op.operands)):
             return
         sizes = {self.length(x) for x in vectors if x.type.dims}
         if any(not self.equal(a, b) for a, b in pairwise(sizes)):
@@ -336,7 +336,7 @@ class Terms:
         return length
 
     def _concat(self, op: Op, version: int) -> None:
-        if op.result.type.elem == "path" or any(x.type.elem in ("topology", "path") for x in op.operands):
+        if op.result.type.elem == "path" or any(x.type.elem in ("topology", "path", "node") for x in op.operands):
             return
         parts = [self.length(x) if x.type.dims or x.type.elem == "list" else ONE for x in op.operands]
         self.lengths[op.result] = parts[0] + parts[1]
