@@ -232,7 +232,8 @@ class Kernel(Environment):
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
         if op.opcode not in FOLDS or not op.operands and op.opcode != "tile":
             return None
-        if (value := constant(op, self.consts)) is not None:
+        endless = op.attrs.get("fn") == "mul" and not self.sizes.ints  # 0 times the largest of nothing is no number
+        if not endless and (value := constant(op, self.consts)) is not None:
             self.consts[op.result] = value
             return None
         operand = same(op, self.consts, self.sizes.sums) if op.opcode == "map" else None

@@ -161,6 +161,8 @@ def program(r: random.Random, size: int = 14) -> Function:
         real = [v for v in operands if v.type.elem != "int"]
         if texts and opcode in ("map", "list", "concat", "compact", "state") or real and attrs.get("fn") == "mul":
             continue  # no program joins them; of reals lowering makes `weigh`
+        if opcode == "tile" and any(v.type.dims for v in operands) or opcode == "index.learn":
+            continue
         if opcode == "tree.new" or any(v.type.elem != e for v, e in zip(operands, elems) if e in NAMED):
             continue
         try:
@@ -194,6 +196,8 @@ class Beliefs:
         found = []
         for op in self.function.body.ops:
             safe = not self.failing.why(op) or op in self.kernel.sound
+            if not safe and (op.attrs.get("fn") == "mod" or op.opcode == "draw.point"):
+                return found  # what it may fail at shows later only
             if not safe and len({len(_rows(m.env[v])) for v in op.operands if v.type.dims}) > 1:
                 return found  # an error, though NumPy may make something of a single one beside many
             try:
