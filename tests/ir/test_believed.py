@@ -161,7 +161,7 @@ def program(r: random.Random, size: int = 14) -> Function:
         real = [v for v in operands if v.type.elem != "int"]
         if texts and opcode in ("map", "list", "concat", "compact", "state") or real and attrs.get("fn") == "mul":
             continue  # no program joins them; of reals lowering makes `weigh`
-        if opcode == "tile" and any(v.type.dims for v in operands) or opcode == "index.learn":
+        if opcode == "tile" and any(v.type.dims or v.type.elem == "dist" for v in operands) or opcode == "index.learn":
             continue
         if opcode == "tree.new" or any(v.type.elem != e for v, e in zip(operands, elems) if e in NAMED):
             continue
@@ -329,7 +329,7 @@ def tried(seeds: range, runs: int = 6) -> tuple[Counter[str], list[str]]:
 
 
 @pytest.mark.quick(first=1)
-@pytest.mark.parametrize("first", range(0, 1200, 100))
+@pytest.mark.parametrize("first", range(0, 600, 100))
 def test_nothing_is_believed_that_a_meaning_contradicts(first: int) -> None:
     counts, wrong = tried(range(first, first + 100))
     assert not wrong, "\n".join(wrong[:10])
