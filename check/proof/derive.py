@@ -51,7 +51,7 @@ def judged(kernel: Environment, op: Op) -> Judged:
         return "", f"`{callee.name}` runs another algorithm"
     mode: Certainty = "inside" if kernel.mode == "inside" else "own"
     try:
-        derive(kernel.module, callee, argument, mode, normalised=kernel.normalised)
+        kernel.inside[op] = derive(kernel.module, callee, argument, mode, normalised=kernel.normalised).errors
     except DerivationStopped as stopped:
         return "", stopped.why
     return mode, ""

@@ -177,6 +177,7 @@ class Environment:
         self.ends_draft: Labels = NONE  # the draws by which it is decided whether an error ends it
         self.unread = unread_at_start(self.function)
         self.sound: set[Op] = set()
+        self.inside: dict[Op, tuple[tuple[int, str], ...]] = {}  # of an algorithm that is run the lines that may fail, and why
         self.steps: list[Step] = []
         self._place(self.function.body, (), ())
         noises = [op for op in self.function.body.walk() if op.opcode == "noise"]

@@ -65,6 +65,9 @@ from decgraph.ir.linear import Linear, at_least, negated
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.values import Op, Region, Value
 
+PAID = ("draw", "bernoulli")
+"""Ops of a lossless rule of which the judgment says that they do not fail: coins are shares, and what is owed has mass."""
+
 
 def accepted(k: Environment, op: Op) -> Fact:
     """What a verification accepts: by the judgment on its rule, the evidence and the tree."""
@@ -87,7 +90,8 @@ def accepted(k: Environment, op: Op) -> Fact:
     if kind == "lossless":
         why = tree.fault or _weighed(k, op, rows, made_here)
         if not why:
-            k.sound.add(op)
+            whole = op.attrs["scope"] == "tree"  # of which a lemma knows every op
+            k.sound |= {o for o in op.regions[0].walk() if whole or o.opcode in PAID}
             k.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
             return Path(rows.model, tree.version, "drawn", tree.noises | noises)
         return Unfit(why)
@@ -228,7 +232,8 @@ class Kernel(Environment):
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
         if op.opcode not in FOLDS or not op.operands and op.opcode != "tile":
             return None
-        if (value := constant(op, self.consts)) is not None:
+        endless = op.attrs.get("fn") == "mul" and not self.sizes.ints  # 0 times the largest of nothing is no number
+        if not endless and (value := constant(op, self.consts)) is not None:
             self.consts[op.result] = value
             return None
         operand = same(op, self.consts, self.sizes.sums) if op.opcode == "map" else None
