@@ -289,7 +289,11 @@ class Expressions:
             case "as_int" if not op.result.type.dims:
                 return _whole(xs[0])
             case "map" if not op.result.type.dims:
-                known = _folded(op.attrs["fn"], xs, [self.finite(x, deep - 1) for x in op.operands])
+                known = _folded(
+                    op.attrs["fn"],
+                    xs,
+                    [max(map(abs, x)) <= LARGE or self.finite(v, min(deep - 1, 3)) for v, x in zip(op.operands, xs)],
+                )
                 return (0, 1) if known == (-INF, INF) and self.share(v) else known
         return (0, 1) if self.share(v) else (-INF, INF)
 
@@ -310,18 +314,18 @@ class Expressions:
             return op.attrs.get("face") != "logits" and self.share(op.operands[0], deep - 1)
         return op.opcode in ("model.eval", "model.read", "model.attention", "head.read", "beta", "extern")
 
-    def finite(self, v: Value, deep: int = 8) -> bool:
+    def finite(self, v: Value, deep: int = 4) -> bool:
         """Whether a number is neither an infinity nor NaN, whatever it is computed from."""
         op = self.made.get(v)
         whole = v.type.elem not in ("real", "prob", "dist", "scores") and (
             self.ints or op is not None and op.opcode in COUNTING
         )
-        if whole or max(map(abs, self.range(v))) <= LARGE:
+        if whole or max(map(abs, self.range(v, deep))) <= LARGE:
             return True
         if op is None or not deep or op.opcode != "map":
             return False
         fn, xs = op.attrs["fn"], [x for x in op.operands if x.type.elem != "bool"]
-        if fn in ("div", "log", "sqrt") and not self.range(xs[-1])[0] >= (1 / LARGE if fn != "sqrt" else 0):
+        if fn in ("div", "log", "sqrt") and not self.range(xs[-1], deep)[0] >= (1 / LARGE if fn != "sqrt" else 0):
             return False
         return fn in FINITE and all(self.finite(x, deep - 1) for x in xs)
 
