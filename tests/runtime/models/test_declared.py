@@ -110,12 +110,11 @@ def test_tensors_that_are_too_many_or_too_few(name: str, tmp_path: Path) -> None
         more = {key.removesuffix("weight") + "bias": torch.rand(len(tensors[key]))}
         if key.endswith("q_proj.weight"):
             more |= {key.replace("q_proj", f"{one}_norm"): torch.rand(tensors[key].shape[0]) for one in "qk"}
-        for kept in (
-            {**tensors, **{k: v for k, v in more.items() if k not in tensors}},
-            {**tensors, "lm_head.bias": torch.rand(97)},
-        ):
-            save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
-            assert agree(tmp_path), key
+        if key == layer[0]:
+            more["lm_head.bias"] = torch.rand(97)
+        kept = {**tensors, **{k: v for k, v in more.items() if k not in tensors}}
+        save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        assert agree(tmp_path), key
     for key in (k for k in tensors if ".1." in k):
         everywhere = {k for k in tensors if re.sub(r"\d+", "", k) == re.sub(r"\d+", "", key)}
         for gone in ({key}, everywhere):
