@@ -170,8 +170,8 @@ class Expressions:
             case "within" if op.operands[0].type.dims:
                 return self.rows(op.operands[0], deep - 1)
             case "lookup" if op.result.type.dims:
-                wide = (x for x in op.operands if x.type.dims and x.type.dims[0].kind != "vocab")
-                return self.rows(next(wide, v), deep - 1)
+                vector = next((x for x in op.operands if x.type.dims and x.type.dims[0].kind != "vocab"), v)
+                return self.rows(vector, deep - 1)
             case _ if op.opcode in ALIKE and op.result.type.dims:
                 wide = [x for x in op.operands if len(x.type.dims) and x.type.dims[0].kind != "vocab"]
                 if wide and op.result.type.dims[0].kind != "vocab" and not _optional(op):
@@ -286,6 +286,8 @@ class Expressions:
                 return 0, INF
             case "within" if len(op.operands) == 1:
                 return xs[0]
+            case "gather" if (whole := self.made.get(op.operands[0])) is not None and whole.attrs.get("kind") == "zeros":
+                return 0, 0
             case "as_int" if not op.result.type.dims:
                 return _whole(xs[0])
             case "map" if not op.result.type.dims:
@@ -333,7 +335,7 @@ class Expressions:
         """Whether a context has a token for certain, as the committed one has: there is no empty prompt."""
         op = self.made.get(ctx)
         if ctx in seen or op is not None and op.opcode == "context":
-            return ctx in seen or not op.attrs.get("parent")
+            return op is None or ctx in seen or not op.attrs.get("parent")
         ways = self.ways(ctx)
         return bool(ways) and all(self.whole(w, seen | {ctx}) for w in ways)
 
@@ -377,8 +379,8 @@ class Expressions:
                 at_end = size is not None and size.opcode == "len" and self.key(size.operands[0]) == self.key(whole)
                 return self.filled(whole, deep - 1) and (at_end or self.range(op.operands[1]) == (-1, -1))
             case "ctx.get":
-                some = op.attrs["field"] == "path" or op.attrs["field"] == "last" and self.range(op.operands[1])[0] >= 1
-                return some and self.whole(op.operands[0])
+                asks = op.attrs["field"] == "path" or op.attrs["field"] == "last" and self.range(op.operands[1])[0] >= 1
+                return asks and self.whole(op.operands[0])
             case "topk" | "draw.many" if len(op.operands[0].type.dims) == (op.operands[0].type.elem not in ("dist", "scores")):
                 return op.opcode == "topk" and self.range(op.operands[1])[0] >= 1
             case "gather" if len(op.operands) == 2 and op.operands[1].type.dims:

@@ -46,8 +46,8 @@ class Failing(Expressions):
     def why(self, op: Op) -> str:
         """What an op may fail at, a clause; "" where it cannot."""
         rule = RULES.get(op.opcode)
-        if endless(self, op) or rule is not None:
-            return endless(self, op) or rule(self, op)
+        if (why := endless(self, op)) or rule is not None:
+            return why or (rule(self, op) if rule is not None else "")
         return "" if op.opcode in NEVER or op.opcode in OUTSIDE else f"`{op.opcode}` may fail"
 
     def outside_drafts(self, sound: Collection[Op] = ()) -> Iterator[tuple[Op, str]]:

@@ -136,7 +136,8 @@ def _point(k: Expressions, op: Op) -> str:
         made = k.made.get(made.operands[0])
     last = ("map", "sub", ("vocab_size",), ("const", 1))
     cut = made is not None and made.attrs.get("fn") == "minimum" and k.key(made.operands[1]) == last
-    sound = made is not None and cut and k.range(made.operands[0])[0] >= 0
+    low, high = k.range(op.operands[0])  # every vocabulary has token 0
+    sound = made is not None and cut and k.range(made.operands[0])[0] >= 0 or low >= 0 and high <= 0
     return "" if op.operands[0].type.elem in ("token", "draw") or sound else "it may be no token of the vocabulary"
 
 

@@ -7,12 +7,11 @@ where it comes in.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.ir.machine import Datum
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function
 from decgraph.runtime.models.interface import Model
@@ -28,7 +27,7 @@ WANTED = {
 """By type what an answer is called, and what is to be handed over."""
 
 
-def answer(name: str, t: Type, found: Datum, size: int) -> Datum:
+def answer(name: str, t: Type, found: Any, size: int) -> Any:  # Any: whatever a function returned
     """What a function of the caller's returned, as a value of its declared type. size: of the vocabulary. Raises DecError where
     it is none."""
     if t.elem not in WANTED:
@@ -52,15 +51,17 @@ def answer(name: str, t: Type, found: Datum, size: int) -> Datum:
     return np.array(rows, dtype) if rows else np.zeros((0,) * len(t.dims), dtype or np.float64)
 
 
-def _one(name: str, elem: str, x: Datum, size: int) -> Datum:
+def _one(name: str, elem: str, x: Any, size: int) -> Any:
+    number: Any = x
+    fits: bool
     if elem == "text":
         fits = isinstance(x, str)
     elif isinstance(x, bool | np.bool_) or not isinstance(x, SupportsFloat):
         fits = isinstance(x, bool | np.bool_) and elem == "bool"
     elif elem in ("int", "token"):
-        fits = abs(x) < float("inf") and int(x) == x and (elem == "int" or 0 <= x < size)
+        fits = bool(abs(number) < float("inf") and int(number) == number and (elem == "int" or 0 <= number < size))
     else:
-        fits = elem == "real" or 0 <= x <= 1 and (elem == "prob" or x in (0, 1))
+        fits = elem == "real" or bool(0 <= number <= 1) and (elem == "prob" or number in (0, 1))
     if not fits:
         what, hint = WANTED[elem]
         raise DecError(f"{name} gave the {what} {x!r}", hint=hint)
@@ -77,8 +78,8 @@ def check_tokens(function: Function, params: Mapping[str, object], models: Mappi
             continue
         t = types[name].item if types[name].elem == "list" else types[name]
         size = sizes.get(t.vocab) if t.elem == "token" else None
-        wrong = next((x for x in _tokens(value) if not 0 <= x < size), None) if size is not None else None
-        if wrong is not None:
+        wrong = next((x for x in _tokens(value) if size is not None and not 0 <= x < size), None)
+        if wrong is not None and size is not None:
             raise DecError(
                 f"{function.name}: `{name}` is the token {wrong}, and the vocabulary has {size} tokens",
                 hint=f"token ids are 0..{size - 1}",

@@ -24,7 +24,7 @@ FOLDS = ("map", "len", "list", "gather", "within", "as_int", "tile")
 
 def number(x: object) -> Number | None:
     """A constant as a finite number; None for conditions and for what is none."""
-    return x if isinstance(x, int | float | Fraction) and not isinstance(x, bool) and abs(x) < INF else None
+    return x if isinstance(x, int | float | Fraction) and not isinstance(x, bool) and -INF < x < INF else None
 
 
 def constant(op: Op, consts: Mapping[Value, Constant]) -> Constant:

@@ -122,7 +122,7 @@ class Terms:
         """A number as a sum; of a vector its generic element."""
         known = self.consts.get(v)
         if isinstance(known, int | float | Fraction) and not isinstance(known, bool):
-            return Linear.of(Fraction(str(known))) if abs(known) <= LARGE else None
+            return Linear.of(Fraction(str(known))) if -LARGE <= known <= LARGE else None
         return self.sums.get(v)
 
     def truncated(self, key: Hashable, a: Linear) -> Linear:
