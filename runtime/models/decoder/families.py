@@ -56,6 +56,9 @@ def shape_of(config: Mapping[str, object]) -> Entry:
     with reading_settings():
         shape, names = FAMILIES[kind](settings)
         has = declared(settings)
+    kinds, count = config.get("layer_types"), config.get("num_hidden_layers", len(shape.layers))
+    if len(shape.layers) != count or kinds is not None and len(kinds) != count:  # type: ignore[arg-type]  # a list: it was read
+        raise UnknownToDecoder(f"{count} layers, of which {len(kinds or shape.layers)} have a kind")  # type: ignore[arg-type]
     for name in settings.unread():
         raise UnknownToDecoder(f"setting {name} = {config[name]!r}")
     left = {key for part, keys in UNDECLARED.items() if part not in has for key in keys}
