@@ -56,6 +56,9 @@ def shape_of(config: Mapping[str, object]) -> Entry:
     with reading_settings():
         shape, names = FAMILIES[kind](settings)
         has = declared(settings)
+    kinds, count = config.get("layer_types"), config.get("num_hidden_layers", len(shape.layers))
+    if len(shape.layers) != count or isinstance(kinds, list) and len(kinds) != count:
+        raise UnknownToDecoder(f"{count!r} layers, of which {len(shape.layers)} have a kind")
     for name in settings.unread():
         raise UnknownToDecoder(f"setting {name} = {config[name]!r}")
     left = {key for part, keys in UNDECLARED.items() if part not in has for key in keys}

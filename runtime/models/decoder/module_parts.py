@@ -242,7 +242,7 @@ def start_at_zero(base: PreTrainedModel) -> None:
 
 
 def same_rows(mask: Tensor, given: Tensor) -> bool:
-    """Whether a mask is the given one, or a view of all of it."""
+    """Whether a mask [B, 1, T, S] is the given one, or a view of all of it."""
     return mask is given or (mask.data_ptr() == given.data_ptr() and mask.shape == given.shape)
 
 

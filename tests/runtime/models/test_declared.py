@@ -122,3 +122,14 @@ def test_tensors_that_are_too_many_or_too_few(name: str, tmp_path: Path) -> None
             save_file(fewer, tmp_path / "model.safetensors", metadata={"format": "pt"})
             with pytest.raises(UnknownToDecoder):
                 net_of_folder(tmp_path, json.loads((tmp_path / "config.json").read_text()), torch.float32, "cpu")
+
+
+@pytest.mark.parametrize(
+    "changed", [{"num_hidden_layers": 4}, {"num_hidden_layers": 2}, {"layer_types": ["full_attention"] * 5}]
+)
+def test_layers_that_are_not_as_many_as_their_kinds(changed: dict[str, object], tmp_path: Path) -> None:
+    """transformers refuses such a folder; it is not read as one with as many layers as have a kind."""
+    saved("gemma2", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    with pytest.raises(UnknownToDecoder, match="layers, of which"):
+        net_of_folder(tmp_path, {**config, **changed}, torch.float32, "cpu")
