@@ -69,13 +69,10 @@ def _one(name: str, elem: str, x: Any, size: int) -> Any:
 
 
 def check_tokens(function: Function, params: Mapping[str, object], models: Mapping[str, Model]) -> None:
-    """Raises DecError for a token among the parameters that the program reads, outside the vocabulary of the models."""
-    read = {v for op in function.body.walk() for v in op.operands}
+    """Raises DecError for a token among the parameters that is outside the vocabulary of the models that read it."""
     types = {p.name: p.value.type for p in function.params}
     sizes = {str(types[name].of[1]): m.vocab.size for name, m in models.items() if name in types}
     for name, value in params.items():
-        if not any(p.name == name and p.value in read for p in function.params):
-            continue
         t = types[name].item if types[name].elem == "list" else types[name]
         size = sizes.get(t.vocab) if t.elem == "token" else None
         wrong = next((x for x in _tokens(value) if size is not None and not 0 <= x < size), None)
