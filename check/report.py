@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from decgraph.backends.exact.coverage import CoveredRun, Outcome
 from decgraph.backends.exact.run import ExactMachine
@@ -14,7 +14,7 @@ from decgraph.check.claims import Failure
 from decgraph.check.constants import facts
 from decgraph.check.counterexample import Counterexample, explain, smaller
 from decgraph.check.coverage import Missing, missing, pinned
-from decgraph.check.distributions import OutOfTime, RunTally
+from decgraph.check.distributions import ComparedEnough, OutOfTime, RunTally
 from decgraph.check.exploration import DecidedSettings, Exploration, Options
 from decgraph.check.faults import internal
 from decgraph.check.mutant import ROUNDS, WANTED, Kill, plant
@@ -25,26 +25,19 @@ from decgraph.check.probes import probed
 from decgraph.check.reachable_states import from_reached_states
 from decgraph.check.settings import Group, groups, restricted
 from decgraph.check.unseen_outcomes import harmless, searched
-from decgraph.check.verdicts import FOR_ALL, NORMALISED, Proof, proof_of
+from decgraph.check.verdicts import FOR_ALL, SUFFICES, Premise, Proof, proof_of
 from decgraph.check.worlds import narrow, world
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Module
-from decgraph.ir.walk import functions_of
 from decgraph.runtime.arguments import Externs, ParamValue
 
 Progress = Callable[[str, int, int], None]
 CROSS_CHECK, CROSS_RUNS = 12, 200
 """Worlds in which a claim with a derivation is compared, and runs of each: they show errors of programs, and ours."""
+COMPARED = 0.5
+"""Seconds of processor time for that, of all claims of a program together, where it is not asked to be whole."""
 DRAFTS_END = "in some worlds an error ends a draft (the tokens stay right, the drafts are missing)"
 NOT_SOUGHT = "none was looked for"
-
-
-def _shapes_logarithms(module: Module) -> bool:
-    """Whether a program may give logarithms of unshaped probabilities to `warp`."""
-    ops = [op for f in functions_of(module) for op in f.body.walk()]
-    raw = {op.result for op in ops if op.opcode == "face" and op.attrs["face"] == "raw"}
-    logs = any(op.attrs.get("fn") == "log" and op.operands[0] in raw for op in ops)
-    return logs and any(op.opcode == "warp" for op in ops)
 
 
 @dataclass
@@ -122,11 +115,20 @@ class Report:
         said = [proof for place, proof in enumerate(self.proofs) if place not in skipped]
         return bool(said) and all(proof.found for proof in said)
 
+    @property
+    def premises(self) -> list[Premise]:
+        """What the claims that are proved take for granted of models and requests."""
+        proved = [proof for place, proof in enumerate(self.proofs) if self.verdict_of(place) == "proved"]
+        return list(dict.fromkeys(premise for proof in proved for premise in proof.premises))
+
+    def suffices(self, least: str) -> bool:
+        """Whether every claim is as good as that, whatever the model and the request: nothing with a premise is proved so."""
+        return self.verdict in SUFFICES[least] and not (least == "proved" and self.premises)
+
     def reach(self) -> str:
         """How far the verdict goes, in a line."""
         if self.verdict == "proved":
-            premise = NORMALISED if self.module is not None and _shapes_logarithms(self.module) else ""
-            return FOR_ALL + premise + ("" if all(p.ends for p in self.proofs) else "; errors: not derived")
+            return "; ".join([FOR_ALL, *(premise.says for premise in self.premises)])
         bounds = self.tried.bounds()
         return f"in {self.models} world{'s' * (self.models != 1)}{': ' if bounds else ''}{bounds}"
 
@@ -157,6 +159,7 @@ class Report:
             "verdict": self.verdict,
             "reach": self.reach() if self.verdict in ("proved", "holds") else "",
             "claims": [proof.to_json(self.verdict_of(place)) for place, proof in enumerate(self.proofs)],
+            "premises": [asdict(premise) for premise in self.premises],
             "models": self.models,
             "shrunk": self.shrunk,
             "runs": self.runs,
@@ -212,21 +215,26 @@ def check_module(
     externs: Externs | None = None,
     seconds: float | None = None,
     derive: bool = True,
+    compare: bool = False,
+    derived_first: Callable[[Report], None] | None = None,
 ) -> Report:
     """Decide every claim of a module's entry: in `models` small worlds over `vocab` tokens and in those that the program asks
-    for. Past `seconds`, and when it is interrupted, the report says what is known by then. derive: look for derivations
-    first; a claim that has one is compared in a few worlds only."""
+    for. Past `seconds` of processor time, and when it is interrupted, the report says what is known by then. derive: look for
+    derivations first; a claim that has one is compared in a few worlds only, for half a second or with `compare` in all of
+    them. derived_first: called with the report so far where all is derived, before anything is compared."""
     f = module.entry
     started = time.perf_counter()
-    tally = RunTally(until=None if seconds is None else started + seconds)
+    tally = RunTally(until=None if seconds is None else time.process_time() + seconds)
     ran = CoveredRun.of(module, f)
     report = Report(f.name, "none", [c.text for c in f.claims], 0, 0, 0.0, ran=ran, module=module)
     derive = derive and engine is ExactMachine  # of another machine than the language's a derivation says nothing
     report.proofs = [proof_of(module, c, report.faults) if derive else Proof(c.text, why=NOT_SOUGHT) for c in f.claims]
-    options = Options(vocab, models, params or {}, engine, externs)
+    options = Options(vocab, models, params or {}, engine, externs, compare)
     try:
         if f.claims:
             report.groups = groups(module, ran, params or {})
+            if derived_first is not None and report.derived and not report.faults:
+                derived_first(replace(report, verdict="proved"))
             decide_claims(module, report, tally, progress, options)
         if report.verdict == "holds" and adversary and controllers(f):
             plain = report.groups[0]  # what is claimed without a condition, if anything
@@ -278,12 +286,17 @@ def decide_claims(module: Module, report: Report, tally: RunTally, progress: Pro
         explored = Exploration(module, claim, tally, group.ran, report.tried, *given, report.notes, faults=report.faults)
         try:
             if proof.found:
+                if not options.compare:
+                    tally.compared = time.process_time() + COMPARED / sum(report.proofs[at].found for _, at, _ in pairs)
                 few = first_plans(module, claim, options.vocab, min(options.models, CROSS_CHECK))
                 few = [replace(plan, runs=min(plan.runs, CROSS_RUNS)) for plan in few]
                 failure = explored.run(few, progress)
             else:
                 failure = searched_worlds(explored, group, report, options, progress)
+        except ComparedEnough:
+            failure = None
         finally:  # a check that is out of time says what it has decided
+            tally.compared = None
             report.models += explored.decided
             report.shrunk += explored.shrunk
         if failure is not None:

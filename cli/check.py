@@ -13,7 +13,6 @@ import typer
 import decgraph
 from decgraph import stdlib
 from decgraph.check import CheckOptions, Report, check_algorithm, check_all
-from decgraph.check.verdicts import SUFFICES
 from decgraph.cli import completion, given, options, output
 from decgraph.cli.options import option
 from decgraph.runtime import progress
@@ -21,9 +20,9 @@ from decgraph.runtime import progress
 settings = options.LENIENT
 MODELS = 20
 FEWER = 6
-EACH = 15.0
-"""With --all: small worlds per claim, and seconds for each algorithm, so that the whole library takes about five minutes on
-two cores. What is not decided by then is undecided."""
+EACH = 3.0
+"""With --all: small worlds per claim, and seconds for each algorithm, so that the whole library takes less than three minutes
+on two cores. What is not decided by then is undecided."""
 COLOURS = {"proved": "bold green", "holds": "green", "refuted": "bold red", "undecided": "bold yellow", "none": "dim"}
 UNDECIDED = 3
 INTERRUPTED = 130
@@ -57,6 +56,9 @@ def command(
         str | None, option("--require", help="Exit code 1 for less than this: proved, or holds.", metavar="proved|holds")
     ] = None,
     coverage: Annotated[bool, option("--coverage", help="Print the program; ! marks what no world has shown.")] = False,
+    compare: Annotated[
+        bool, option("--compare", help="Compare what is proved in all its worlds, not for half a second only.")
+    ] = False,
     seconds: Annotated[
         float | None, option("--seconds", help=f"For each algorithm; then say what is known. With --all {EACH:g}.")
     ] = None,
@@ -87,6 +89,7 @@ def command(
         "vocab": vocab,
         "models": fewest,
         "mutants": mutants,
+        "compare": compare,
         "seconds": EACH if seconds is None and all_ else seconds,
     }
     one = decgraph.load(words[0]) if len(words) == 1 else None
@@ -114,7 +117,12 @@ def command(
         raise typer.Exit(output.INTERNAL_ERROR)
     if any(r.verdict == "refuted" or r.killed < r.planted for r in reports):
         raise typer.Exit(output.USER_ERROR)
-    if require is not None and any(r.verdict not in SUFFICES[require] for r in reports if r.claims or not all_):
+    less = [r for r in reports if require is not None and not r.suffices(require) and (r.claims or not all_)]
+    for r in less:
+        if r.verdict == "proved":
+            said = "; ".join(premise.says for premise in r.premises)
+            print(f"--require proved: {r.name} is proved under a premise ({said})", file=sys.stderr)
+    if less:
         raise typer.Exit(output.USER_ERROR)
     if any(r.verdict == "undecided" for r in reports):
         raise typer.Exit(UNDECIDED)
@@ -134,9 +142,17 @@ def decide(
     with progress.shown("check" if one is None else f"check {one.name}:", quiet=output_options.quiet) as report_progress:
         if one is not None:
             worlds["progress"] = report_progress
+            early: list[Report] = []
+
+            def derived_first(report: Report) -> None:
+                early.append(report)
+                head(report)
+
+            if not (output_options.json or output_options.quiet):
+                worlds["derived_first"] = derived_first
             reports.append(check_algorithm(one, **worlds))
             if not output_options.json:
-                show(reports[0], brief=output_options.quiet)
+                show(reports[0], brief=output_options.quiet, said=bool(early) and reports[0].verdict == "proved")
                 for warning in one.warnings():
                     print(f"\n{warning}", file=sys.stderr)
                 if proof:
@@ -178,13 +194,12 @@ STEERED = {
 STARTS = {"any": "steps from carried values of any kind", "reached": "steps from the carried values that runs reach"}
 
 
-def show(report: Report, *, brief: bool) -> None:
-    """The verdict in a line, how far it goes in a second, what it rests on, and the counterexample if there is one."""
+def head(report: Report, *, brief: bool = False) -> None:
+    """The verdict in a line, and how far it goes in a second."""
     from rich.text import Text
 
     console = output.console()
     beside = Text(" " * 10)
-    tell = lambda text: output.print_hanging(console, beside, Text(text, "dim"))
     by_verdict: dict[str, list[str]] = {}
     for place, claim in enumerate(report.claims):
         by_verdict.setdefault(report.verdict_of(place), []).append(claim)
@@ -197,12 +212,26 @@ def show(report: Report, *, brief: bool) -> None:
         return
     for other, claims in by_verdict.items():
         if other == "proved":
-            output.print_hanging(console, beside, Text.assemble((other, COLOURS[other]), f": {'; '.join(claims)}"))
+            told = "; ".join([*claims, *(premise.says for premise in report.premises)])
+            output.print_hanging(console, beside, Text.assemble((other, COLOURS[other]), f": {told}"))
     if well:
         output.print_hanging(
             console, beside, Text(report.reach() + " (--proof shows why)" * (report.verdict == "proved" and not brief))
         )
-    if brief and well:
+    console.file.flush()
+
+
+def show(report: Report, *, brief: bool, said: bool = False) -> None:
+    """The verdict in a line, how far it goes in a second (both unless they are `said`), what it rests on, and the
+    counterexample if there is one."""
+    from rich.text import Text
+
+    console = output.console()
+    beside = Text(" " * 10)
+    tell = lambda text: output.print_hanging(console, beside, Text(text, "dim"))
+    if not said:
+        head(report, brief=brief)
+    if report.verdict == "none" or brief and report.verdict in ("proved", "holds"):
         return
     if report.verdict != "refuted":
         for words in report.stopped():

@@ -146,10 +146,11 @@ class Environment:
     model: str
     mode: Certainty
     judge: Callable[[Environment, Op], Judged]
-    invariants: Mapping[Op, Invariant]
+    invariants: Mapping[Op | None, Invariant]
     greedy: bool = False
     settings: Mapping[str, Constant] = field(default_factory=dict)
     condition: Condition = ()
+    normalised: Callable[[], bool] = lambda: False  # may scores be taken for the logarithms of probabilities?
 
     def __post_init__(self) -> None:
         self.models = self.model.split(" or ")
@@ -162,6 +163,10 @@ class Environment:
         self.reads: dict[Value, int] = {}
         self.carried: dict[Value, tuple[Op, int]] = {}
         self.states: dict[str, Labels] = {}
+        self.shared = {f"state {s.name}" for s in self.function.states if s.scope != "sequence"} | {"extern"}
+        beside = self.invariants.get(None)
+        self.others: dict[str, Labels] = {} if beside is None else dict(beside.states)
+        self.told: dict[str, Labels] = {}
         self.grown: dict[Value, Op] = {}
         self.version, self.newest = 0, 0
         self.control: Labels = NONE
@@ -172,6 +177,7 @@ class Environment:
         self.ends_draft: Labels = NONE  # the draws by which it is decided whether an error ends it
         self.unread = unread_at_start(self.function)
         self.sound: set[Op] = set()
+        self.inside: dict[Op, tuple[tuple[int, str], ...]] = {}  # of an algorithm that is run the lines that may fail, and why
         self.steps: list[Step] = []
         self._place(self.function.body, (), ())
         noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
@@ -217,7 +223,7 @@ class Environment:
 
     def fresh(self, op: Op, noise: Value) -> bool:
         """Whether nothing else reads a noise: made beside its draw, in the same loops and keyed by all their counters, at a
-        site of its own, and read once."""
+        site of its own, and read once; and nothing that the draw goes by tells of it, as a shared memory may."""
         made = self.made.get(noise)
         return (
             made is not None
@@ -227,6 +233,7 @@ class Environment:
             and self.loops[noise] == self.loops[op.result]
             and set(self.loops[noise]) <= set(made.operands)
             and self.reads[noise] == 1
+            and (noise, None) not in self.control | self.taint(*op.operands)
         )
 
     def reads_noise(self, op: Op, noise: Value) -> None:
@@ -252,6 +259,12 @@ class Environment:
     def tells(self, noises: Labels, *values: Value) -> bool:
         """Whether any of the values depends on one of these draws."""
         return bool(noises & self.taint(*values))
+
+    def remembered(self, name: str) -> Labels:
+        """The draws that a memory depends on. What a session, a batch or the caller keeps was also written by sequences that
+        run beside this one, at any place of the program and in this very iteration, and by requests before it, whose noise is
+        this one's where they have its seed (docs/decisions/0016-noise-and-memory.md)."""
+        return self.states.get(name, NONE) | self.others.get(name, NONE)
 
     def in_context(self) -> Labels:
         """The draws that the committed context depends on."""

@@ -35,9 +35,10 @@ class Invariant:
 
 
 class NotKept(Exception):
-    """A loop has no invariant, or the body does not keep it; `weaker` is one that it may keep."""
+    """A loop has no invariant, or the body does not keep it; `weaker` is one that it may keep. op: the loop; None: what all
+    sequences and requests write to the memories that they share."""
 
-    def __init__(self, op: Op, weaker: Invariant) -> None:
+    def __init__(self, op: Op | None, weaker: Invariant) -> None:
         super().__init__("a loop without an invariant")
         self.op, self.weaker = op, weaker
 

@@ -53,17 +53,20 @@ from decgraph.ir.facts import (
     Nodes,
     Path,
     Piece,
-    Row,
     Rows,
     Token,
     Tree,
     Unfit,
     joined,
+    one_of,
 )
 from decgraph.ir.labels import Labels
 from decgraph.ir.linear import Linear, at_least, negated
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.values import Op, Region, Value
+
+PAID = ("draw", "bernoulli")
+"""Ops of a lossless rule of which the judgment says that they do not fail: coins are shares, and what is owed has mass."""
 
 
 def accepted(k: Environment, op: Op) -> Fact:
@@ -87,7 +90,8 @@ def accepted(k: Environment, op: Op) -> Fact:
     if kind == "lossless":
         why = tree.fault or _weighed(k, op, rows, made_here)
         if not why:
-            k.sound.add(op)
+            whole = op.attrs["scope"] == "tree"  # of which a lemma knows every op
+            k.sound |= {o for o in op.regions[0].walk() if whole or o.opcode in PAID}
             k.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
             return Path(rows.model, tree.version, "drawn", tree.noises | noises)
         return Unfit(why)
@@ -179,6 +183,9 @@ class Kernel(Environment):
         self.region(self.function.body)
         if not self.ended and self.mode != "inside":
             raise DerivationStopped(None, "the function may return before the request is done")
+        if any(labels - self.others.get(name, NONE) for name, labels in self.told.items()):
+            found = {name: labels | self.others.get(name, NONE) for name, labels in self.told.items()}
+            raise NotKept(None, Invariant((), (), tuple(sorted({**self.others, **found}.items()))))
         return self.steps
 
     def region(self, region: Region) -> list[Fact | None]:
@@ -225,13 +232,14 @@ class Kernel(Environment):
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
         if op.opcode not in FOLDS or not op.operands and op.opcode != "tile":
             return None
-        if (value := constant(op, self.consts)) is not None:
+        endless = op.attrs.get("fn") == "mul" and not self.sizes.ints  # 0 times the largest of nothing is no number
+        if not endless and (value := constant(op, self.consts)) is not None:
             self.consts[op.result] = value
             return None
         operand = same(op, self.consts, self.sizes.sums) if op.opcode == "map" else None
         if operand is None and op.opcode == "map" and op.attrs["fn"] == "select":
             a, b = (self.of(v) for v in op.operands[1:])
-            return a if isinstance(a, Row) and a == b else None
+            return one_of(a, b) if a == b or not op.operands[0].type.dims else None
         if operand is None:
             return None
         if operand in self.consts:
@@ -248,14 +256,14 @@ class Kernel(Environment):
             for v in op.results:
                 self.taints[v] |= noises | self.taint(*inner.operands)
         if op.opcode == "run":  # what it calls may call functions that remember, or keep a state of the session
-            self.taints[op.result] |= self.states.get("extern", NONE)
+            self.taints[op.result] |= self.remembered("extern")
             self._remember(op, self.taints[op.result])
         for inner in (o for r in op.regions for o in r.walk()):
             if inner.opcode in ("state.write", "extern"):
                 self.unread.pop(memory_of(inner), None)
                 self._remember(inner, frozenset().union(*(self.taints[v] for v in op.results)) | self.taint(*inner.operands))
                 for v in op.results:
-                    self.taints[v] |= self.states.get(memory_of(inner), NONE)
+                    self.taints[v] |= self.remembered(memory_of(inner))
 
     # -- what ops' rules ask
     def grows(self, op: Op, drafts: Drafts) -> str:
@@ -321,21 +329,23 @@ class Kernel(Environment):
         self._new_version(one)
 
     def _remember(self, op: Op, taint: Labels) -> None:
-        name = memory_of(op)
-        self.states[name] = self.states.get(name, NONE) | taint | self.control
+        name, labels = memory_of(op), taint | self.control
+        self.states[name] = self.states.get(name, NONE) | labels
+        if name in self.shared:
+            self.told[name] = self.told.get(name, NONE) | {(v, None) for v, _ in labels}
 
     def _state_write(self, op: Op) -> None:
         self._remember(op, self.taint(*op.operands))
         unread.write(self, op)
 
     def _state_read(self, op: Op) -> Fact | None:
-        self.taints[op.result] = self.states.get(memory_of(op), NONE)
+        self.taints[op.result] = self.remembered(memory_of(op))
         return self.unread.get(memory_of(op))
 
     def _extern(self, op: Op) -> None:
         """A function of the caller's may remember what it was given: its answers tell of all of that."""
         self._remember(op, self.taint(*op.operands))
-        self.taints[op.result] = self.states[memory_of(op)]
+        self.taints[op.result] = self.remembered(memory_of(op))
 
     def _return(self, op: Op) -> None:
         if self.mode != "inside":

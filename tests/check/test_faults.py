@@ -107,6 +107,21 @@ def test_a_fault_outside_of_a_world_is_its_programs_line(monkeypatch: pytest.Mon
     assert found.reasons[0].startswith("a fault of decgraph itself")
 
 
+def test_a_fault_before_any_world_is_its_programs_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from decgraph.check import algorithm
+
+    whole = algorithm.check_module
+
+    def failing(module: Any, **options: Any) -> Any:
+        return [][0] if module.entry.name == "eagle2" else whole(module, **options)
+
+    monkeypatch.setattr(algorithm, "check_module", failing)
+    first, second = algorithm.check_all(["eagle2", "speculative"], models=1, mutants=False)
+    assert (first.name, first.verdict, second.verdict) == ("eagle2", "undecided", "proved")
+    assert first.reasons == first.faults and "IndexError" in first.faults[0]
+    assert first.to_json()["verdict"] == "undecided"
+
+
 FOLDED = """
 algorithm folded(target: causal):
     refines autoregressive(target) in tokens

@@ -98,7 +98,7 @@ def test_families(name: str, family: str) -> None:
 
 
 def test_check_proves(capsys: Capture) -> None:
-    got = as_json(capsys, "check", "speculative", "--gamma", "2", "--models", "3", "--no-mutants")
+    got = as_json(capsys, "check", "speculative", "--gamma", "2", "--models", "3", "--no-mutants", "--compare")
     assert got["verdict"] == "proved"
     assert got["claim"] == "refines autoregressive(target) in distribution"
     assert got["tried"]["kinds"] == {"base": 3}

@@ -55,11 +55,13 @@ def steps(result: Result) -> list[tuple[int, int]]:
 def test_draft_lengths_follow_the_best_of_the_batch(backend: str) -> None:
     """BASS, algorithm 1: all sequences of a step draft equally many, by the most that any of them accepted."""
     params = {"gamma": GAMMA, "up": UP, "mod": MOD, "most": MOST}
-    rows = [steps(r) for r in batch(module("bass"), params, [60, 45, 60, 30], ("target", "drafter"), 8, backend)]
+    limits = [60, 45, 60, 30]
+    rows = [steps(r) for r in batch(module("bass"), params, limits, ("target", "drafter"), 8, backend)]
     length, fell, lengths = GAMMA, 0, set()
     for step in range(max(map(len, rows))):
         live = [row[step] for row in rows if step < len(row)]
-        whole = [row[step][0] for row in rows if step < len(row) - 2]  # near its limit a sequence drafts less
+        room = [limit - sum(accepted + 1 for _, accepted in row[:step]) for limit, row in zip(limits, rows, strict=True)]
+        whole = [row[step][0] for row, left in zip(rows, room, strict=True) if step < len(row) and left > length]
         assert all(drafted == length for drafted in whole), step
         best = max(accepted for _, accepted in live)
         lengths.add(length)
