@@ -150,7 +150,7 @@ class Environment:
     greedy: bool = False
     settings: Mapping[str, Constant] = field(default_factory=dict)
     condition: Condition = ()
-    normalised: Callable[[], bool] = lambda: False  # may scores be taken for the logarithms of probabilities?
+    ask_normalised: Callable[[], bool] = bool
 
     def __post_init__(self) -> None:
         self.models = self.model.split(" or ")
@@ -255,6 +255,10 @@ class Environment:
 
     def sums_to_one(self, v: Value) -> bool:
         return sums_to_one(self, v)
+
+    def normalised(self) -> bool:
+        """Whether scores may be taken for the logarithms of probabilities."""
+        return self.ask_normalised()
 
     def tells(self, noises: Labels, *values: Value) -> bool:
         """Whether any of the values depends on one of these draws."""
