@@ -1,0 +1,75 @@
+"""What a certificate has to show for a claim of a program: of which model, in which mode, under which condition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from decgraph.check.certificate.data import Certificate, Fact, Refused, digest, read
+from decgraph.check.certificate.following import Pass
+from decgraph.ir.values import Claim, Module
+
+PREMISES = ("errors", "log-probabilities")
+"""What a certificate may take for granted: that no run ends in an error; that scores of models are log-probabilities."""
+MODES = {"distribution": ("own", "drawn"), "tokens": ("own",), "greedy": ("own",)}
+
+
+def check(module: Module, data: Mapping[str, Any]) -> Certificate:
+    """The certificate, where it shows its claim. Raises Refused, with the line and the fact that does not follow."""
+    certificate = read(data)
+    claims = [c for c in module.entry.claims if c.text == certificate.claim]
+    if len(claims) != 1:
+        raise Refused(None, f"the program does not claim: {certificate.claim}")
+    if certificate.ir != digest(module):
+        raise Refused(None, "it is about another program: the hash of the IR is another one")
+    alternatives = cases(claims[0].setting)
+    parts = (certificate, *certificate.cases)
+    if len(parts) != len(alternatives):
+        raise Refused(None, f"the condition has {len(alternatives)} cases, and the certificate {len(parts)}")
+    for part, condition in zip(parts, alternatives):
+        _case(module, claims[0], part, condition)
+    return certificate
+
+
+def _case(module: Module, claim: Claim, certificate: Certificate, condition: tuple[Any, ...]) -> None:
+    function = module.entry
+    if set(certificate.premises) - set(PREMISES):
+        raise Refused(None, f"premises that this checker does not know: {', '.join(certificate.premises)}")
+    if certificate.mode != "inside" and "errors" not in certificate.premises:
+        raise Refused(None, "that no run ends in an error is not shown by a certificate, and is no premise of this one")
+    if certificate.condition != repr(condition) or certificate.greedy and not claim.for_greedy:
+        raise Refused(None, "the certificate's condition is not the claim's")
+    if claim.kind == "keeps_support":
+        right = certificate.model == " or ".join(claim.models) and certificate.mode == "inside"
+    elif claim.kind == "refines" and claim.spec == "autoregressive":
+        models = [name for kind, name in dict(claim.args).values() if kind == "param"]
+        modes = ("own",) if claim.for_greedy else MODES.get(claim.mode, ())
+        right = certificate.mode in modes and [certificate.model] == models
+        _sampler(module, claim, certificate.specification)
+    else:
+        raise Refused(None, f"no rule for claims of this kind yet: {claim.text}")
+    if not right or any(function.param(m).value.type.elem != "model" for m in certificate.model.split(" or ")):
+        raise Refused(None, f"a derivation about {certificate.model} ({certificate.mode}) does not show: {claim.text}")
+    Pass(module, function, certificate, condition).run()
+
+
+def _sampler(module: Module, claim: Claim, facts: Mapping[str, Fact]) -> None:
+    """That the specification is what it is called: each step commits the own draw of one model, and nothing else."""
+    spec = module.functions.get(claim.spec)
+    models = [p.name for p in spec.params if p.value.type.elem == "model"] if spec is not None else []
+    if spec is None or spec.states or len(models) != 1 or set(dict(claim.args)) != set(models):
+        raise Refused(None, f"{claim.spec} is not the sampler of one model")
+    Pass(module, spec, Certificate("", "", models[0], "own", False, "", (), facts)).run()
+
+
+def cases(condition: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Conditions of which one holds where this one does."""
+    match condition:
+        case ("or", *parts):
+            return [c for part in parts for c in cases(part)]
+        case ("and", *parts):
+            chosen: list[tuple[Any, ...]] = [()]
+            for part in parts:
+                chosen = [(*before, c) for before in chosen for c in cases(part)]
+            return [("and", *c) for c in chosen]
+    return [condition]
