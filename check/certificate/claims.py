@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from decgraph.check.certificate.data import Certificate, Fact, Refused, digest, read
+from decgraph.check.certificate.data import Certificate, Refused, digest, read
 from decgraph.check.certificate.following import Pass
 from decgraph.ir.values import Claim, Module
 
@@ -45,7 +45,7 @@ def _case(module: Module, claim: Claim, certificate: Certificate, condition: tup
         models = [name for kind, name in dict(claim.args).values() if kind == "param"]
         modes = ("own",) if claim.for_greedy else MODES.get(claim.mode, ())
         right = certificate.mode in modes and [certificate.model] == models
-        _sampler(module, claim, certificate.specification)
+        _sampler(module, claim, certificate)
     else:
         raise Refused(None, f"no rule for claims of this kind yet: {claim.text}")
     if not right or any(function.param(m).value.type.elem != "model" for m in certificate.model.split(" or ")):
@@ -53,13 +53,15 @@ def _case(module: Module, claim: Claim, certificate: Certificate, condition: tup
     Pass(module, function, certificate, condition).run()
 
 
-def _sampler(module: Module, claim: Claim, facts: Mapping[str, Fact]) -> None:
+def _sampler(module: Module, claim: Claim, certificate: Certificate) -> None:
     """That the specification is what it is called: each step commits the own draw of one model, and nothing else."""
-    spec = module.functions.get(claim.spec)
+    spec, shown = module.functions.get(claim.spec), certificate.functions.get(claim.spec)
     models = [p.name for p in spec.params if p.value.type.elem == "model"] if spec is not None else []
-    if spec is None or spec.states or len(models) != 1 or set(dict(claim.args)) != set(models):
-        raise Refused(None, f"{claim.spec} is not the sampler of one model")
-    Pass(module, spec, Certificate("", "", models[0], "own", False, "", (), facts)).run()
+    if spec is None or shown is None or spec.states or [shown.model] != models or set(dict(claim.args)) != set(models):
+        raise Refused(None, f"{claim.spec} is not shown to be the sampler of one model")
+    if shown.mode != "own" or shown.premises:
+        raise Refused(None, f"{claim.spec} is not shown to commit own draws alone")
+    Pass(module, spec, shown).run()
 
 
 def cases(condition: tuple[Any, ...]) -> list[tuple[Any, ...]]:

@@ -82,33 +82,34 @@ class Loop:
 class Certificate:
     """A derivation of one claim: its facts by the names of values, its invariants by the names of loops."""
 
-    claim: str
-    ir: str
     model: str
     mode: str
-    greedy: bool
-    condition: str
-    premises: tuple[str, ...]
     facts: Mapping[str, Fact]
+    claim: str = ""
+    ir: str = ""
+    greedy: bool = False
+    condition: str = ""
+    premises: tuple[str, ...] = ()
     loops: Mapping[str, Loop] = field(default_factory=dict)
     rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     laws: frozenset[str] = frozenset()
     positive: frozenset[str] = frozenset()
     shared: Mapping[str, Labels] = field(default_factory=dict)
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    specification: Mapping[str, Fact] = field(default_factory=dict)
+    functions: Mapping[str, Certificate] = field(default_factory=dict)
     cases: tuple[Certificate, ...] = ()
 
 
 def read(data: Mapping[str, Any]) -> Certificate:
     """A certificate from JSON. Raises Refused for what is none."""
     try:
-        made = {k: plain(v) for k, v in data.items() if k not in ("format", "loops", "cases")}
+        made = {k: plain(v) for k, v in data.items() if k not in ("format", "loops", "cases", "functions")}
         loops = {k: Loop(**plain(v)) for k, v in data.get("loops", {}).items()}
         cases = tuple(read(part) for part in data.get("cases", ()))
-        if data.get("format") != 1:
+        if data.get("format", 1) != 1:
             raise Refused(None, f"a certificate of format {data.get('format')}; this checker reads format 1")
-        return Certificate(**made, loops=loops, cases=cases)
+        functions = {k: read(part) for k, part in data.get("functions", {}).items()}
+        return Certificate(**made, loops=loops, cases=cases, functions=functions)
     except (TypeError, AttributeError) as error:
         raise Refused(None, f"this is no certificate: {error}") from None
 

@@ -111,7 +111,7 @@ class Pass:
         if not self.ended and self.mode != "inside":
             raise Refused(None, "the function may return before the request is done")
         for name, labels in self.told.items():
-            if not labels <= self.certificate.shared.get(name, NONE):
+            if self.tracked and not labels <= self.certificate.shared.get(name, NONE):
                 raise Refused(None, f"more is written to {name} than the certificate says")
         if self.missing:
             raise Refused(None, f"facts of values that nothing reaches: {', '.join(sorted(self.missing))}")
@@ -180,7 +180,7 @@ class Pass:
             known = constant(op, self.constants, self.numbers)
             if known is not None:
                 self.constants[op.result] = known
-            rule = accepted if op.opcode == "tree.walk" else RULES.get(op.opcode)
+            rule = BESIDE.get(op.opcode) or RULES.get(op.opcode)
             found = None if rule is None else rule(self, op)
             if (alias := same(op, self.constants)) is not None:
                 if alias in self.constants:
@@ -331,6 +331,33 @@ class Pass:
     def const(self, op: Op) -> None:
         self.constants[op.result] = op.attrs["value"]
 
+    def sub_run(self, op: Op) -> Fact | None:
+        """What another algorithm commits that is run from the context, up to wherever it is stopped: its model gives mass to it, or
+        it is drawn as the model draws, with noise of its own (`left_when_Law`)."""
+        model, callee = self.of(op.operands[2]), str(op.attrs["callee"])
+        shown, function = self.certificate.functions.get(callee), self.module.functions[callee]
+        here = self.of(op.operands[0])
+        if here != ("context", self.version, False) and (here is None or here[0] != "nodes" or here[2:] != (self.version, "root")):
+            return None
+        inner = {o.opcode for o in op.regions[0].walk()}
+        if model is None or model[0] != "model" or shown is None or (shown.model,) != tuple(op.attrs["args"]):
+            return None
+        if any(o.opcode == "run" for o in function.body.walk()) or shown.premises:
+            return None
+        mode = "inside" if self.mode == "inside" else "own"
+        if shown.mode != mode:
+            return None
+        Pass(self.module, function, shown).run()
+        if mode == "inside":
+            return ("path", model[1], self.version, "inside", NONE)
+        sites = [o.attrs.get("site") for o in self.function.body.walk()]
+        fresh = set(self.counters[op.result]) <= set(op.operands) and sites.count(op.attrs["site"]) == 1
+        if not fresh or inner & {"noise", "extern", "run", "commit", "state.write"}:
+            return None
+        labels: Labels = frozenset({(self.names[op.result], None)})
+        self.depends[op.result] |= labels
+        return ("path", model[1], self.version, "drawn", labels)
+
     # -- branches
     def branch(self, op: Op) -> list[Fact | None]:
         return self._draft(op) if "draft" in op.attrs else self._either(op)
@@ -443,9 +470,10 @@ class Pass:
         head = self.version
         unread = dict(self.unread)
         self.numbers.begin(op, carried, entry)
-        for region in op.regions:
-            for a, fact in zip(region.args[1:], before):
-                self.claim(a, placed(moved(fact, entry, head), self.names[a]), op)
+        for a, fact in zip(body.args[1:], before):
+            self.claim(a, placed(moved(fact, entry, head), self.names[a]), op)
+        for a, asked in zip(body.args[1:], op.regions[0].args[1:] if len(op.regions) == 2 else ()):
+            self.claim(asked, placed(self.of(a), self.names[asked]), op)
         self._kept(op, loop, values, [self.depend(v) for v in carried], outer | bounds, self.stored, "before the loop")
         for name in loop.unread:
             whole = asks_done(op) and any(o is op for o in self.function.body.ops) and len(loop.unread) == 1
@@ -618,3 +646,4 @@ OWN = {
     "while": Pass.while_loop,
 }
 """Ops with effects or regions."""
+BESIDE = {"tree.walk": accepted, "run": Pass.sub_run}

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from math import trunc
+from math import floor, trunc
 from typing import TYPE_CHECKING, Any
 
 from decgraph.check.certificate.data import MASS, NONE, SCORES, Fact, one_model
-from decgraph.ir.values import Constant, Op, Region, Value
+from decgraph.ir.values import Constant, Op, Value
 
 if TYPE_CHECKING:
     from decgraph.check.certificate.following import Pass
@@ -217,10 +218,10 @@ def gather(k: Pass, op: Op) -> Fact | None:
             return ("row", model, v, "shaped")
         case ("rows", _, t, _), ("nodes", of, _, "all") if of == t:
             return column
-        case ("cell rows", model, c, at, shape), _ if one and index[0].type.elem == "position":
-            return ("cell rows", model, c, _at(k, column, index[0]), shape) if at is None or at else None
+        case ("cell rows", model, c, _, shape), _ if one and index[0].type.elem == "position":
+            return ("cell rows", model, c, k.names[index[0]], shape)
         case ("cell tokens", model, c, _, _), _ if one and index[0].type.elem == "position":
-            return ("cell tokens", model, c, _at(k, column, index[0]), None)
+            return ("cell tokens", model, c, k.names[index[0]], None)
         case ("drafts", labels, False, single, after), _ if op.result.type.elem == "draw":
             if not labels:
                 return column
@@ -231,11 +232,6 @@ def gather(k: Pass, op: Op) -> Fact | None:
             if one and not index[0].type.dims and index[0].type.elem == "int":
                 return ("drafts", labels, False, True, None)
     return None
-
-
-def _at(k: Pass, column: Fact, index: Value) -> Any:
-    """The positions of what stands in a column at some index: among all cells these; among some positions their elements."""
-    return k.names[index] if column[3] is None else False
 
 
 def _of_level(k: Pass, index: tuple[Value, ...]) -> bool:
@@ -673,9 +669,23 @@ def constant(op: Op, known: Mapping[Value, Constant], numbers: Any) -> Constant:
             return True
         case "map", "select", [_, x, y] if x is not None and x == y:
             return x
-        case "map", "weigh", _ if any(number(x) == 0 for x in xs):
-            return 0  # 0 times anything is 0 there
+        case "map", ("weigh" | "mul"), _ if any(number(x) == 0 for x in xs):
+            return 0  # 0 times anything is 0 in the language
+        case "map", fn, _ if fn in FOLDED and len(xs) == len([x for x in map(number, xs) if x is not None]):
+            try:
+                return FOLDED[fn](*(x if isinstance(x, int) else Fraction(str(x)) for x in xs))
+            except (ArithmeticError, ValueError):
+                return None
     return None
+
+
+FOLDED: Mapping[str, Callable[..., Any]] = {
+    **{"add": operator.add, "mix": operator.add, "sub": operator.sub, "contrast": operator.sub, "mul": operator.mul},
+    **{"weigh": operator.mul, "neg": operator.neg, "minimum": min, "maximum": max, "abs": abs, "mod": operator.mod},
+    **{"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge},
+    **{"div": lambda x, y: Fraction(x) / y, "relu": lambda x: max(x, 0), "floor": floor},
+    **{"clamp": lambda x, low, high: min(max(x, low), high), "exp": lambda x: {0: 1}.get(x), "log": lambda x: {1: 0}.get(x)},
+}
 
 
 def same(op: Op, known: Mapping[Value, Constant]) -> Value | None:
@@ -698,7 +708,3 @@ def same(op: Op, known: Mapping[Value, Constant]) -> Value | None:
             found = xs[0] if c[1] == 1 else None
     wide = found is not None and (len(op.result.type.dims) == len(found.type.dims) or found.type.elem in ("dist", "scores"))
     return found if wide else None
-
-
-def outer(region: Region) -> Region:
-    return region

@@ -22,7 +22,10 @@ from decgraph.ir.values import Op, Region, Value
 if TYPE_CHECKING:
     from decgraph.check.certificate.following import Pass
 
-LEMMAS: Mapping[str, str] = {}
+LEMMAS: Mapping[str, str] = {
+    "a3ce899a7b9345149617b339526e468326007c6f4204f2a46fd3d6182e6aafaa": "grown_block_Law",
+    "263e17a6afa3b4550d26de4db02dfece6b461595e8dd861b201cda47e1e3e2ce": "grown_traverse_Law",
+}
 THEOREMS = {
     "rule-matching": ("follow_owned",),
     "rule-support": ("walk_inside",),
@@ -113,7 +116,7 @@ class Cases:
             for n, region in enumerate(op.regions):
                 if isinstance(condition, bool) and condition is bool(n):
                     continue
-                learnt, left = self.learn(op, env, condition, n == 0, mass)
+                learnt, left = (env, mass) if isinstance(condition, bool) else self.learn(op, env, condition, n == 0, mass)
                 for after, rest in self.run(region, [(learnt, left)]):
                     out.append(({**after, **{r: self.get(after, y) for r, y in zip(op.results, region.yields)}}, rest))
             return out

@@ -12,11 +12,12 @@ from decgraph.check.certificate.claims import check
 from decgraph.check.certificate.data import Refused, digest, names_of
 from decgraph.check.certificate.verification import Missing
 from decgraph.check.proof.claims import alternatives
-from decgraph.check.proof.derive import Derivation, judged
-from decgraph.check.proof.environment import Environment
+from decgraph.check.proof.derive import Derivation, derive, judged
+from decgraph.check.proof.environment import Environment, not_negative, sums_to_one
+from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.proof.kernel import Kernel
 from decgraph.ir import facts
-from decgraph.ir.facts import Fact
+from decgraph.ir.facts import Certainty, Fact
 from decgraph.ir.labels import Labels
 from decgraph.ir.values import Claim, Function, Module, Op, Value
 
@@ -58,14 +59,11 @@ def _listed(x: Any) -> Any:
 
 
 def _case(module: Module, claim: Claim, derivation: Derivation, condition: Any) -> dict[str, Any]:
-    written = _Writer(module, module.entry, derivation).data()
     errors = ["errors"] if derivation.mode != "inside" else []
-    specification = {}
-    if claim.kind == "refines" and claim.spec in module.functions:
-        spec = module.functions[claim.spec]
-        models = [p.name for p in spec.params if p.value.type.elem == "model"]
-        plainly = Derivation(spec.name, models[0], "own", False, (), {}, ())
-        specification = _Writer(module, spec, _with_invariants(module, spec, plainly)).data()["facts"]
+    callees = {str(op.attrs["callee"]) for op in module.entry.body.walk() if op.opcode == "run"}
+    shown: dict[str, Certainty] = dict.fromkeys(callees, "inside" if derivation.mode == "inside" else "own")
+    if claim.kind == "refines":
+        shown[claim.spec] = "own"
     return {
         "format": FORMAT,
         "claim": claim.text,
@@ -75,15 +73,20 @@ def _case(module: Module, claim: Claim, derivation: Derivation, condition: Any) 
         "greedy": derivation.greedy,
         "condition": repr(condition),
         "premises": [*errors, *derivation.premises],
-        "specification": specification,
-        **written,
+        "functions": {name: data for name, mode in shown.items() if (data := _of_function(module, name, mode)) is not None},
+        **_Writer(module, module.entry, derivation).data(),
     }
 
 
-def _with_invariants(module: Module, function: Function, wanted: Derivation) -> Derivation:
-    from decgraph.check.proof.derive import derive
-
-    return derive(module, function, wanted.model, "own")
+def _of_function(module: Module, name: str, mode: Certainty) -> dict[str, Any] | None:
+    """Of the specification, or of an algorithm that is run: that all it commits is so."""
+    function = module.functions[name]
+    models = [p.name for p in function.params if p.value.type.elem == "model"]
+    try:
+        made = derive(module, function, models[0], mode)
+    except (DerivationStopped, IndexError):
+        return None
+    return {"model": models[0], "mode": mode, **_Writer(module, function, made).data()}
 
 
 class _Writer:
@@ -165,8 +168,6 @@ class _Writer:
         laws, positive = set[Value](), set[Value]()
         todo = [(v, True) for v in needed for op in [self.kernel.made.get(v)] if op is not None for v in op.operands[:1]
                 if op.opcode in ("draw", "draw.many", "draw.race")]  # fmt: skip
-        from decgraph.check.proof.environment import not_negative, sums_to_one
-
         while todo:
             v, law = todo.pop()
             found = laws if law else positive
