@@ -14,9 +14,33 @@ PREMISES = ("errors", "log-probabilities")
 MODES = {"distribution": ("own", "drawn"), "tokens": ("own",), "greedy": ("own",)}
 
 
+def verify(module: Module, data: Any) -> tuple[list[str], bool]:
+    """What is to be said of each certificate of a file, and whether all of them show their claims."""
+    found = data.get("certificates") if isinstance(data, dict) else None
+    if not isinstance(found, list) or not found:
+        return ["refused   this file holds no certificates"], False
+    lines, well = [], True
+    for one in found:
+        claim = str(one.get("claim")) if isinstance(one, dict) else ""
+        try:
+            premises = check(module, one if isinstance(one, dict) else {}).premises
+            taken = f" (premises: {', '.join(premises)})" if premises else ""
+            lines.append(f"accepted  {module.main}: {claim}{taken}")
+        except Refused as refused:
+            well = False
+            lines.append(f"refused   {module.main}: {claim}: {refused}")
+    return lines, well
+
+
 def check(module: Module, data: Mapping[str, Any]) -> Certificate:
     """The certificate, where it shows its claim. Raises Refused, with the line and the fact that does not follow."""
-    certificate = read(data)
+    try:
+        return _check(module, read(data))
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+        raise Refused(None, f"this is no certificate of the program: {type(error).__name__}: {error}") from error
+
+
+def _check(module: Module, certificate: Certificate) -> Certificate:
     claims = [c for c in module.entry.claims if c.text == certificate.claim]
     if len(claims) != 1:
         raise Refused(None, f"the program does not claim: {certificate.claim}")

@@ -1,0 +1,39 @@
+"""The checker shares with the prover the IR, its text and its reader, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import decgraph.check.certificate
+
+HERE = Path(decgraph.check.certificate.__file__).parent
+READER = {
+    "decgraph.ir.values", "decgraph.ir.types", "decgraph.ir.text", "decgraph.ir.parsing", "decgraph.dsl.lower", "decgraph.errors",
+}  # fmt: skip
+MOST_LINES = 1500
+
+
+def imports(path: Path) -> set[str]:
+    """What of decgraph a file imports, inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level
+            found.add(node.module or "")
+            found |= {f"{node.module}.{alias.name}" for alias in node.names if node.module == "decgraph"}
+    return {name for name in found if name.split(".")[0] == "decgraph"}
+
+
+def test_each_file_imports_the_reader_and_the_checkers_own_files_alone() -> None:
+    own = {f"decgraph.check.certificate.{path.stem}" for path in HERE.glob("*.py")}
+    for path in HERE.glob("*.py"):
+        assert imports(path) <= READER | own, path.name
+        assert "__import__" not in path.read_text(encoding="utf-8") and "importlib" not in path.read_text(encoding="utf-8")
+
+
+def test_it_is_small_enough_to_be_read() -> None:
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in HERE.glob("*.py"))
+    assert lines <= MOST_LINES
