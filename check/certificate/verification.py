@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from decgraph.check.certificate.following import Pass
 
 LEMMAS: Mapping[str, str] = {
-    "a3ce899a7b9345149617b339526e468326007c6f4204f2a46fd3d6182e6aafaa": "grown_block_Law",
-    "263e17a6afa3b4550d26de4db02dfece6b461595e8dd861b201cda47e1e3e2ce": "grown_traverse_Law",
+    "941d2bc304d105f81b8fc7ecc037c7afd603bcfb1cdb1a6015c258c6bfe895f0": "grown_block_Law",
+    "ac2d7bda1e160e4fa29c748fb9025f474bed067d087fbf26bc8ea7e977334982": "grown_traverse_Law",
 }
 THEOREMS = {
     "rule-matching": ("follow_owned",),
@@ -61,7 +61,7 @@ def accepted(k: Pass, op: Op) -> Fact | None:
     rule, theorem = said.get("rule", ""), said.get("theorem", "")
     if theorem not in THEOREMS.get(rule, ()):
         raise Refused(op, f"no rule {rule} by {theorem}")
-    k.missing.discard(k.names[op.result] + " (rule)")
+    k.missing.discard(f"rule {k.names[op.result]}")
     if rule == "rule-lossless":
         if not (tree[4] and rows[3] and _own_noises(k, noises)):
             raise Refused(op, "a lossless rule whose drafts, evidence or noises are not known to be right")

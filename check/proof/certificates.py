@@ -10,15 +10,20 @@ from typing import Any
 
 from decgraph.check.certificate.claims import check
 from decgraph.check.certificate.data import Refused, digest, names_of
+from decgraph.check.certificate.following import Pass
+from decgraph.check.certificate.numbers import Form, Numbers, Unkept, plus
 from decgraph.check.certificate.verification import Missing
 from decgraph.check.proof.claims import Open, alternatives, prove
 from decgraph.check.proof.derive import Derivation, derive, judged
 from decgraph.check.proof.environment import Environment, not_negative, sums_to_one
 from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.proof.kernel import Kernel
+from decgraph.check.proof.multipliers import multipliers
 from decgraph.ir import facts
 from decgraph.ir.facts import Certainty, Fact
+from decgraph.check.proof.terms import PROMPT
 from decgraph.ir.labels import Labels
+from decgraph.ir.linear import Linear
 from decgraph.ir.values import Claim, Function, Module, Op, Value
 
 FORMAT = 1
@@ -28,7 +33,7 @@ RULES = {
     "lossless": ("rule-lossless", "siblings_lossless"),
 }
 LEMMAS = {"block_rejection": "grown_block_Law", "traverse": "grown_traverse_Law"}
-MOST_STATES = 200
+MOST_ROUNDS = 200
 
 
 def certificates(module: Module) -> tuple[dict[str, Any], list[str]]:
@@ -54,9 +59,10 @@ def certificate(module: Module, claim: Claim, derivation: Derivation) -> dict[st
         for part, condition in zip((derivation, *derivation.others), alternatives(claim.setting), strict=True)
     )
     whole = {**first, "cases": others}
-    for _ in range(MOST_STATES):
+    for _ in range(MOST_ROUNDS):
+        proofs: dict[int, dict[str, Any]] = {}
         try:
-            check(module, whole)
+            check(module, whole, _proving(proofs))
         except Missing as missing:
             for part in (whole, *others):
                 if missing.walk in part.get("rules", ()):
@@ -64,10 +70,38 @@ def certificate(module: Module, claim: Claim, derivation: Derivation) -> dict[st
                     if (state := _listed(missing.state)) not in states:
                         states.append(state)
             continue
+        except Unkept as unkept:
+            for part in (whole, *others):
+                if unkept.n < len(part.get("numbers", {}).get(unkept.loop, ())):
+                    del part["numbers"][unkept.loop][unkept.n]
+            continue
         except Refused:
             pass
+        for part, found in zip((whole, *others), proofs.values()):
+            part["numbers"] |= found
         return whole
     return whole
+
+
+def _proving(proofs: dict[int, dict[str, Any]]) -> type[Pass]:
+    """The checker's pass, with proofs of linear facts that are found where they are asked for; by pass."""
+
+    class Finding(Numbers):
+        def proof(self, key: str, form: Form, relation: str) -> Any:
+            goal = (plus({}, form, -1), ">" if relation == ">=" else ">=")
+            found = multipliers(self.known, goal, self.tight)
+            if found is not None:
+                proofs.setdefault(id(self), {})[key] = found
+            return found
+
+    class Proving(Pass):
+        calculus = Finding
+
+        def run(self) -> None:
+            proofs.setdefault(id(self.numbers), {})
+            super().run()
+
+    return Proving
 
 
 def _listed(x: Any) -> Any:
@@ -141,6 +175,7 @@ class _Writer:
             "rules": {self.names[op.result]: self._judgment(op) for op in walks},
             "laws": {"set": sorted(self.names[v] for v in laws)},
             "positive": {"set": sorted(self.names[v] for v in positive)},
+            "numbers": {name: atoms for op, name in self.loops.items() if (atoms := self._atoms(op))},
             "shared": {name: self.labels(labels) for name, labels in self.kernel.others.items()} if tracked else {},
         }
         return out
@@ -171,6 +206,8 @@ class _Writer:
             n = op.results.index(v) + 1
             if op.opcode not in ("for", "while", "if"):
                 yield from op.operands
+                for made in (self.kernel.made.get(x) for x in op.operands if op.opcode == "map"):
+                    yield from made.operands if made is not None and made.opcode == "map" else ()
                 return
         if op.opcode == "if":
             yield from (r.yields[n - 1] for r in op.regions)
@@ -212,8 +249,42 @@ class _Writer:
             "values": [self.labels(x) for x in inv.taints],
             "stored": {name: self.labels(x) for name, x in inv.states},
             "control": self.labels(inv.control),
-            "unread": list(inv.unread),
         }
+
+    def _atoms(self, op: Op) -> list[Any]:
+        """What the kernel's invariant says of numbers and lengths, as atoms; those that do not follow are left out later."""
+        inv, out = self.derivation.invariants.get(op), []
+        for fact, a in zip(inv.facts if inv is not None else (), op.regions[-1].args[1:]):
+            if not isinstance(fact, facts.Size):
+                continue
+            me = f"len {self.names[a]}" if a.type.dims or a.type.elem in ("list", "path") else self.names[a]
+            beyond = None if fact.beyond is None else fact.beyond + self.kernel.sizes.context[fact.version]
+            low = None if fact.low is None else Linear.of(fact.low)
+            for known, relation in ((fact.fixed, "="), (beyond, "="), (low, ">=")):
+                form = self._form(known)
+                if form is not None:
+                    out.append([[*[[s, str(-f)] for s, f in form.items()], [me, "1"]], relation])
+        return out
+
+    def _form(self, x: Linear | None) -> dict[str, Any] | None:
+        """A sum of the kernel's symbols in those of certificates."""
+        form: dict[str, Any] = {} if x is None or not x.constant else {"": x.constant}
+        for symbol, factor in x.terms if x is not None else ():
+            match symbol:
+                case Value():
+                    name = self.names.get(symbol)
+                case ("length", Value() as v):
+                    name = f"len {self.names[v]}"
+                case ("prompt",) | ("room",):
+                    name = symbol[0]
+                case ("context", int() as n):
+                    name = f"context {n}"
+                case _:
+                    name = None
+            if name is None:
+                return None
+            form[name] = factor
+        return None if x is None else form
 
     def _judgment(self, op: Op) -> dict[str, Any]:
         """The judgment on a rule; by cases with the states of its loops, which are found as the checker misses them."""
@@ -240,14 +311,16 @@ class _Writer:
                 return ("model", name)
             case facts.Context(version, parent):
                 return ("context", version, parent)
-            case facts.Memory(model, version, short, first, empty):
-                return None
+            case facts.Memory(model, version, _, _, _):
+                return ("memory", model, version) if fact.whole else None
             case facts.Row(model, version, face):
                 return ("row", model, version, face)
             case facts.Rows(model, tree, all_):
                 return ("rows", model, self.names[tree], all_)
             case facts.Nodes(tree, version, which):
                 return ("nodes", self.names[tree], version, which)
+            case facts.Piece(start, end):
+                return self.piece(start, end)
             case facts.Column(tree, holds):
                 return ("column", self.names[tree], holds)
             case facts.Token(model, version, how, noises):
@@ -276,6 +349,12 @@ class _Writer:
                 inner = self.written(of)
                 return None if inner is None else ("alone", inner)
         return None
+
+    def piece(self, start: Linear, end: Linear) -> tuple[Any, ...] | None:
+        """A piece of the text between places that a certificate has words for."""
+        places: dict[Linear, Any] = {Linear(): "start", Linear.of(PROMPT): "prompt"}
+        places = {x: ("context", n) for n, x in self.kernel.sizes.context.items()} | places
+        return ("piece", places[start], places.get(end, "some")) if start in places else None
 
     def json(self, x: Any) -> Any:
         if isinstance(x, frozenset):
