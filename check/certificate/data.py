@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from decgraph.ir.text import print_module
@@ -52,35 +52,11 @@ class Refused(Exception):
         super().__init__(f"line {at.loc.line}: {why}" if at is not None and at.loc.line else why)
 
 
-@dataclass(frozen=True)
-class Loop:
-    """What holds at the head of a loop: on which draws its carried values, states and control depend, at most."""
-
-    values: tuple[Labels, ...] = ()
-    stored: Mapping[str, Labels] = field(default_factory=dict)
-    control: Labels = NONE
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """A derivation of one claim, or of what a function that it runs or refines commits."""
-
-    model: str
-    mode: str
-    facts: Mapping[str, Fact]
-    claim: str = ""
-    ir: str = ""
-    greedy: bool = False
-    condition: str = ""
-    premises: tuple[str, ...] = ()
-    loops: Mapping[str, Loop] = field(default_factory=dict)
-    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    laws: Labels = NONE
-    positive: Labels = NONE
-    shared: Mapping[str, Labels] = field(default_factory=dict)
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    functions: Mapping[str, Certificate] = field(default_factory=dict)
-    cases: tuple[Certificate, ...] = ()
+EMPTY: Mapping[str, Any] = {
+    **{"claim": "", "ir": "", "greedy": False, "condition": "", "premises": (), "loops": {}, "rules": {}, "laws": NONE},
+    **{"positive": NONE, "shared": {}, "numbers": {}, "functions": {}, "cases": (), "format": 1},
+}
+"""What a certificate says beside its model, mode and facts; those of functions that are run leave most of it out."""
 
 
 def plain(x: object) -> Any:
@@ -92,14 +68,14 @@ def plain(x: object) -> Any:
     return {k: plain(y) for k, y in x.items()} if isinstance(x, dict) else x
 
 
-def read(data: Mapping[str, Any]) -> Certificate:
+def read(data: Mapping[str, Any]) -> dict[str, Any]:
     """A certificate from JSON."""
-    if data.get("format", 1) != 1:
-        raise Refused(None, f"a certificate of format {data.get('format')}; this checker reads format 1")
-    made = {k: plain(v) for k, v in data.items() if k not in ("format", "loops", "cases", "functions")}
-    loops = {k: Loop(**plain(v)) for k, v in data.get("loops", {}).items()}
-    functions = {k: read(part) for k, part in data.get("functions", {}).items()}
-    return Certificate(**made, loops=loops, cases=tuple(map(read, data.get("cases", ()))), functions=functions)
+    found = {**EMPTY, **plain(data)}
+    if found["format"] != 1:
+        raise Refused(None, f"a certificate of format {found['format']}; this checker reads format 1")
+    functions = {name: {**EMPTY, **part} for name, part in found["functions"].items()}
+    cases = [{**EMPTY, "functions": functions, **part} for part in found["cases"]]
+    return {**found, "functions": functions, "cases": cases}
 
 
 def digest(module: Module) -> str:

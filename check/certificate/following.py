@@ -14,10 +14,8 @@ from typing import Any
 from decgraph.check.certificate.data import (
     HOW,
     NONE,
-    Certificate,
     Fact,
     Labels,
-    Loop,
     Refused,
     follows,
     labels_of,
@@ -45,9 +43,9 @@ class Pass:
 
     calculus = Numbers
 
-    def __init__(self, module: Module, function: Function, certificate: Certificate, condition: tuple[Any, ...] = ()) -> None:
-        self.module, self.function, self.certificate = module, function, certificate
-        self.mode, self.models = certificate.mode, certificate.model.split(" or ")
+    def __init__(self, module: Module, function: Function, claims: Mapping[str, Any], condition: tuple[Any, ...] = ()) -> None:
+        self.module, self.function, self.claims = module, function, claims
+        self.mode, self.models = claims["mode"], claims["model"].split(" or ")
         self.tracked = self.mode != "own"  # what chose the drafts of own draws does not matter
         self.names, self.loop_names = names_of(function)
         self.by_name = {name: v for v, name in self.names.items()}
@@ -67,7 +65,7 @@ class Pass:
         self.committed: set[str] = set()
         self.drafting: set[str] | None = None  # in a draft that an error may end: draws that may not be grown in it any more
         self.ends: Labels = NONE
-        self.missing = {*certificate.facts, *certificate.laws, *certificate.positive, *(f"rule {n}" for n in certificate.rules)}
+        self.missing = {*claims["facts"], *claims["laws"], *claims["positive"], *(f"rule {n}" for n in claims["rules"])}
         self.shared = {f"state {s.name}" for s in function.states if s.scope != "sequence"} | {"extern"}
         self._place(function.body, (), ())
         ops = list(function.body.walk())
@@ -100,7 +98,7 @@ class Pass:
         if not self.ended and self.mode != "inside":
             raise Refused(None, "the function may return before the request is done")
         for name, labels in self.told.items() if self.tracked else ():
-            if not labels <= self.certificate.shared.get(name, NONE):
+            if not labels <= self.claims["shared"].get(name, NONE):
                 raise Refused(None, f"more is written to {name} than the certificate says")
         if self.missing:
             raise Refused(None, f"claims about values that nothing reaches: {', '.join(sorted(self.missing))}")
@@ -113,7 +111,7 @@ class Pass:
         """Enter what the certificate claims of a value, if it follows from what is known; from each of several facts. like: another
         value that it is."""
         name = self.names[v]
-        claimed = self.certificate.facts.get(name)
+        claimed = self.claims["facts"].get(name)
         self.facts.pop(name, None)
         if claimed is not None:
             all_known = known if isinstance(known, list) else [known]
@@ -122,8 +120,8 @@ class Pass:
             self.facts[name] = claimed
         self.missing.discard(name)
         for names, rule, what in (
-            (self.certificate.laws, law, "distributions"),
-            (self.certificate.positive, not_negative, "not negative"),
+            (self.claims["laws"], law, "distributions"),
+            (self.claims["positive"], not_negative, "not negative"),
         ):
             if name not in names:
                 continue
@@ -153,7 +151,7 @@ class Pass:
         return here and self.reads[noise] == 1 and label not in self.control | self.depend(*op.operands)
 
     def remembered(self, name: str) -> Labels:
-        return self.stored.get(name, NONE) | self.certificate.shared.get(name, NONE)
+        return self.stored.get(name, NONE) | self.claims["shared"].get(name, NONE)
 
     def remember(self, name: str, labels: Labels) -> None:
         labels |= self.control
@@ -314,7 +312,7 @@ class Pass:
         return [("tree", name, trees[0][2], labels, true, frozenset({name}), inside)]
 
     def _either(self, op: Op) -> Sequence[Any]:
-        known = self.numbers.decided(op, op.operands[0])
+        known = self.numbers.decided(op.operands[0])
         if known is not None:
             region = op.regions[0 if known else 1]
             self.region(region)
@@ -389,7 +387,7 @@ class Pass:
     def _loop(self, op: Op, carried: Sequence[Value], bounds: Labels) -> Sequence[Any]:
         """The invariant holds before the loop, and its body keeps it: so it holds afterwards."""
         commits, entry, outer, name = contains(op, "commit"), self.version, self.control, self.loop_names[op]
-        loop = self.certificate.loops.get(name, Loop((NONE,) * len(carried)))
+        loop = self.claims["loops"].get(name) or {"values": (NONE,) * len(carried), "stored": {}, "control": NONE}
         body, stops = op.regions[-1], int(bool(op.attrs.get("stops")))
         if commits:
             self._new_version()
@@ -400,9 +398,9 @@ class Pass:
         for a, asked in zip(body.args[1:], op.regions[0].args[1:] if len(op.regions) == 2 else ()):
             self.claim(asked, self.of(a), op, a)
         self.numbers.begin(op, carried, head, entry)
-        self.stored, self.control, self.progress = dict(loop.stored), loop.control, False
+        self.stored, self.control, self.progress = dict(loop["stored"]), loop["control"], False
         for region in op.regions:
-            self.depends |= dict(zip(region.args[1:], loop.values))
+            self.depends |= dict(zip(region.args[1:], loop["values"]))
         goes_on: Value | None = None
         if len(op.regions) == 2:
             self.region(op.regions[0])
@@ -410,18 +408,18 @@ class Pass:
             self.control |= self.depend(goes_on)
             for a, asked in zip(body.args[1:], op.regions[0].args[1:]):
                 self.numbers.alias(a, asked)
-        if goes_on is not None and self.numbers.decided(op, goes_on) is False:  # it does not begin
-            self.progress, self.control, self.stored = progress, outer, dict(loop.stored)
-            self.depends |= dict(zip(op.results, loop.values))
+        if goes_on is not None and self.numbers.decided(goes_on) is False:  # it does not begin
+            self.progress, self.control, self.stored = progress, outer, dict(loop["stored"])
+            self.depends |= dict(zip(op.results, loop["values"]))
             self.numbers.after(op, head, head)
-            return [placed(self.certificate.facts.get(self.names[a]), self.names[v]) for a, v in zip(body.args[1:], op.results)]
+            return [placed(self.claims["facts"].get(self.names[a]), self.names[v]) for a, v in zip(body.args[1:], op.results)]
         with self.numbers.under(goes_on, True, head if asks_done(op) else None):
             self.region(body)
-            self.numbers.end(op, body.yields[stops:], head, self.version)
+            self.numbers.kept(op, body.yields[stops:], head, self.version)
         if stops or "fills" in op.attrs:  # it may end where no node of a tree can grow, which the drafts say
             self.control |= self.depend(*(body.yields if "fills" in op.attrs else body.yields[:1]))
         for a, y in zip(body.args[1:], body.yields[stops:]):
-            claimed, fact = self.certificate.facts.get(self.names[a]), moved(self.of(y), self.version, head)
+            claimed, fact = self.claims["facts"].get(self.names[a]), moved(self.of(y), self.version, head)
             if y is not a and fact is not None and fact[0] != "tree" and labels_of(fact):
                 fact = (*fact[:4], None) if fact[0] == "cell tokens" else None  # draws of an earlier iteration are not fresh
             if fact is not None and fact[0] == "tree":
@@ -433,20 +431,20 @@ class Pass:
         self._kept(op, loop, now, self._aged(self.control, name), stored, "by its body")
         if asks_done(op) and not self.progress and self.mode != "inside":
             raise Refused(op, "an iteration may commit nothing")
-        self.progress, self.control, self.stored, self.version = progress, outer | self.ends, dict(loop.stored), head
+        self.progress, self.control, self.stored, self.version = progress, outer | self.ends, dict(loop["stored"]), head
         if commits:
             self._new_version()
-        self.depends |= {v: labels | loop.control for v, labels in zip(op.results, loop.values)}
+        self.depends |= {v: labels | loop["control"] for v, labels in zip(op.results, loop["values"])}
         self.numbers.after(op, head, self.version)
-        return [placed(moved(self.certificate.facts.get(self.names[a]), head, self.version), self.names[v])
+        return [placed(moved(self.claims["facts"].get(self.names[a]), head, self.version), self.names[v])
                 for a, v in zip(body.args[1:], op.results)]  # fmt: skip
 
     def _kept(
-        self, op: Op, loop: Loop, now: Sequence[Labels], control: Labels, stored: Mapping[str, Labels], when: str
+        self, op: Op, loop: Mapping[str, Any], now: Sequence[Labels], control: Labels, stored: Mapping[str, Labels], when: str
     ) -> None:
         """That the invariant allows for all dependences as they are."""
-        fits = len(now) == len(loop.values) and all(a <= b for a, b in zip(now, loop.values)) and control <= loop.control
-        if self.tracked and (not fits or any(v - loop.stored.get(k, NONE) for k, v in stored.items())):
+        fits = len(now) == len(loop["values"]) and all(a <= b for a, b in zip(now, loop["values"])) and control <= loop["control"]
+        if self.tracked and (not fits or any(v - loop["stored"].get(k, NONE) for k, v in stored.items())):
             raise Refused(op, f"its invariant leaves out draws that something depends on ({when})")
 
     def _aged(self, labels: Labels, loop: str) -> Labels:
@@ -457,13 +455,13 @@ def sub_run(k: Pass, op: Op) -> Fact | None:
     """What another algorithm commits that is run from the context, up to wherever it is stopped: its model gives mass to it, or it
     is drawn as the model draws, with noise of its own (`left_when_Law`)."""
     here, model = k.of(op.operands[0]), k.of(op.operands[2])
-    shown, function = k.certificate.functions.get(op.attrs["callee"]), k.module.functions[op.attrs["callee"]]
+    shown, function = k.claims["functions"].get(op.attrs["callee"]), k.module.functions[op.attrs["callee"]]
     if here not in (("context", k.version, False), None) and (here[0] != "nodes" or here[2:] != (k.version, "root")):
         return None
-    if here is None or shown is None or model is None or model[0] != "model" or (shown.model,) != tuple(op.attrs["args"]):
+    if here is None or shown is None or model is None or model[0] != "model" or (shown["model"],) != tuple(op.attrs["args"]):
         return None
     inner, mode = {o.opcode for o in op.regions[0].walk()}, "inside" if k.mode == "inside" else "own"
-    if any(o.opcode == "run" for o in function.body.walk()) or shown.premises or shown.mode != mode:
+    if any(o.opcode == "run" for o in function.body.walk()) or shown["premises"] or shown["mode"] != mode:
         return None
     Pass(k.module, function, shown).run()
     if mode == "inside":

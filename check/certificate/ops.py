@@ -51,7 +51,7 @@ def concluded(k: Pass, op: Op) -> Fact | None:
                 made = k.made.get(made.operands[0])
             return faced(row, attrs["face"]) if made is not None and made.opcode in ("model.eval", "model.read") else None
         case "warp", ("row", _, v, ("logits" | "logs" as face)) as row, _ if place == ("context", v, False):
-            good = face == "logits" or "log-probabilities" in k.certificate.premises
+            good = face == "logits" or "log-probabilities" in k.claims["premises"]
             return faced(row, "shaped" if good else "mass")
         case "softmax" | "warp", _, _:
             return faced(a, "mass") if a is not None and is_row(a, SCORES) else None
@@ -189,7 +189,7 @@ def _draw(k: Pass, op: Op, row: Fact | None) -> Fact | None:
         case ("rows", model, t, True) if one and output:
             return ("tokens", model, t)
     after = row[1:3] if row is not None and row[0] == "row" and is_row(row, MASS) and op.opcode == "draw.many" else None
-    good = fresh and k.names[op.operands[0]] in k.certificate.laws
+    good = fresh and k.names[op.operands[0]] in k.claims["laws"]
     drafts = ("drafts", labels, op.opcode == "draw.race", False, after) if good else None
     return ("cell tokens", *row[1:4], drafts) if row is not None and row[0] == "cell rows" and one and is_row(row, MASS) else drafts
 
@@ -198,7 +198,7 @@ def _arg(k: Pass, op: Op, row: Fact | None) -> Fact | None:
     """The likeliest token of a model's distribution has mass; where the request is greedy it is the own draw."""
     likeliest = len(op.operands) == 1 and op.attrs["fn"] == "max" and is_row(row, ("shaped", "raw"))
     if row is not None and likeliest:
-        own = k.certificate.greedy and row[-1] == "shaped"
+        own = k.claims["greedy"] and row[-1] == "shaped"
         return ("token", *row[1:3], "own" if own else "inside", NONE) if row[0] == "row" else ("cell tokens", *row[1:4], None)
     if len(op.operands) == 1 or op.result.type.dims or op.operands[0].type.elem not in ("position", "draw", "token"):
         return None
@@ -359,12 +359,12 @@ KEPT = frozenset("add mul weigh mix minimum maximum div pow floor select relu ex
 
 def law(k: Pass, v: Value) -> bool:
     """Whether a value is distributions, or draws are of what they state, by what made it."""
-    claimed = lambda x: k.names.get(x) in k.certificate.laws
+    claimed = lambda x: k.names.get(x) in k.claims["laws"]
     op = k.made.get(v)
     if op is None or op.opcode in DISTRIBUTIONS:
         return op is not None
     if op.opcode in ("normalize", "renorm"):
-        return k.names[op.operands[0]] in k.certificate.positive
+        return k.names[op.operands[0]] in k.claims["positive"]
     if op.opcode in PASSED or op.opcode in ("draw", "draw.many", "draw.race", "face", "draw.get"):
         right = op.attrs.get("face") != "logits" and op.attrs.get("field", "law") == "law"
         return right and claimed(op.operands[0])
@@ -373,14 +373,14 @@ def law(k: Pass, v: Value) -> bool:
 
 def not_negative(k: Pass, v: Value) -> bool:
     """Whether no entry of a value is negative."""
-    claimed = lambda x: k.names.get(x) in k.certificate.positive
+    claimed = lambda x: k.names.get(x) in k.claims["positive"]
     op = k.made.get(v)
-    if v.type.elem == "bool" or k.numbers.low(v) >= 0:
+    if v.type.elem == "bool" or k.numbers.range(v)[0] >= 0:
         return True
     if op is None or op.opcode in ("len", "rank") or op.opcode in DISTRIBUTIONS - {"draw.point", "topk"}:
         return op is not None
     if op.opcode == "draw.get":
-        return op.attrs["field"] == "law" and k.names[v] in k.certificate.laws
+        return op.attrs["field"] == "law" and k.names[v] in k.claims["laws"]
     if op.opcode == "map" and op.attrs["fn"] in KEPT or op.opcode in ("concat", "list", "tile"):
         always = op.attrs.get("fn") in ("relu", "exp", "sqrt", "abs") or op.attrs.get("kind") == "zeros"
         return always or all(map(claimed, op.operands))

@@ -1,17 +1,16 @@
 """What a verification accepts: the judgment on its rule, which the certificate names and which is checked here.
 
-- `rule-matching`, `rule-support`: by cases. On every path the rule accepts a child that is the evidence's own draw (or has mass),
-  or emits such a token (`follow_owned`, `walk_inside`). Of a loop over children the certificate says in which states an iteration
-  can begin and end; the states are closed under the body, so there may be any number of children.
-- `rule-lossless`: by the algebra of rows. An iteration over a child x ~ Q, where the row P is owed, accepts with the mass A, a
-  function of the token; what is owed by all who go on has to be P - A but for a factor. Then nobody goes on where that is 0,
-  and the mass of going on is its sum, so that accepted mass and the rest are P again: T2 (`siblings_lossless`). Or by one of two
-  lemmas about rules of whole trees (`grown_block_Law`, `grown_traverse_Law`), known by the hashes of their IR.
+- `rule-matching`, `rule-support`, by cases: on every path the rule accepts a child that is the evidence's own draw (or has mass),
+  or emits such a token (`follow_owned`, `walk_inside`). Of a loop over children the certificate lists the states in which an
+  iteration begins and ends; they are closed under the body, so there may be any number of children.
+- `rule-lossless`, by algebra: an iteration over a child x ~ Q, where the row P is owed, accepts with the mass A, a function of the
+  token; what all who go on owe has to be P - A but for a factor. Its sum is their mass, so accepted mass and the rest are P again
+  (`siblings_lossless`). Or by a lemma about a rule of whole trees, known by the hash of its IR.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -33,8 +32,8 @@ THEOREMS = {
 }
 Env = Mapping[Value, Any]
 Row = dict[str, Fraction]
-P, Q = {"P": Fraction(1)}, {"Q": Fraction(1)}
-EMPTY: Row = {}
+Path = tuple[Env, Row]
+P, Q, EMPTY = {"P": Fraction(1)}, {"Q": Fraction(1)}, dict[str, Fraction]()
 
 
 class Missing(Refused):
@@ -48,251 +47,205 @@ class Missing(Refused):
 def accepted(k: Pass, op: Op) -> Fact | None:
     """What follows of the path that a verification accepts."""
     inner = list(op.regions[0].walk())
-    for o in inner:
-        if o.opcode in ("commit", "return", "state.write", "run"):
-            raise Refused(o, f"{o.opcode} inside a rule")
-    tree, rows = k.of(op.operands[0]), k.of(op.operands[1])
+    if bad := next((o for o in inner if o.opcode in ("commit", "return", "state.write", "run")), None):
+        raise Refused(bad, f"{bad.opcode} inside a rule")
+    tree, rows, name = k.of(op.operands[0]), k.of(op.operands[1]), k.names[op.result]
     noises = {v for o in inner for v in o.operands if v.type.elem == "noise"}
     labels = frozenset((k.names[v], None) for v in noises)
     k.depends[op.result] |= labels | (tree[3] if tree is not None and tree[0] == "tree" else NONE)
-    said = k.certificate.rules.get(k.names[op.result])
+    said = k.claims["rules"].get(name)
     if said is None or tree is None or rows is None or (tree[0], rows[0]) != ("tree", "rows") or rows[2] != tree[1]:
         return None
-    rule, theorem = said.get("rule", ""), said.get("theorem", "")
+    rule, theorem = said["rule"], said["theorem"]
     if theorem not in THEOREMS.get(rule, ()):
         raise Refused(op, f"no rule {rule} by {theorem}")
-    k.missing.discard(f"rule {k.names[op.result]}")
-    if rule == "rule-lossless":
-        if not (tree[4] and rows[3] and _own_noises(k, noises)):
-            raise Refused(op, "a lossless rule whose drafts, evidence or noises are not known to be right")
-        if theorem == "siblings_lossless":
-            Lossless(k, op, ()).judge()
-        elif LEMMAS.get(digest_of_rule(op)) != theorem:
-            raise Refused(op, f"the rule is not the one that {theorem} is about")
-        return ("path", rows[1], tree[2], "drawn", tree[3] | labels)
-    how = Matching(k, op, said.get("states", ())).judge()
-    if rule == "rule-matching" and how != "own":
-        raise Refused(op, "the rule may accept or emit other tokens than own draws")
-    return ("path", rows[1], tree[2], how, NONE)
-
-
-def _own_noises(k: Pass, noises: set[Value]) -> bool:
-    """Whether a rule's noises are its own: at sites of their own, keyed by all loops around them; nothing reads the output stream."""
-    made = [(v, k.made.get(v)) for v in noises]
-    own = all(
-        o is not None and o.opcode == "noise" and o.attrs["site"] not in k.twice and set(k.counters[v]) <= set(o.operands)
-        for v, o in made
-    )
-    return own and not k.output_readers
+    k.missing.discard(f"rule {name}")
+    if rule != "rule-lossless":
+        how = Matching(k, op, said["states"]).judge()
+        if rule == "rule-matching" and how != "own":
+            raise Refused(op, "the rule may accept or emit other tokens than own draws")
+        return ("path", rows[1], tree[2], how, NONE)
+    made = {v: k.made.get(v) for v in noises}
+    own = all(o is not None and o.opcode == "noise" and o.attrs["site"] not in k.twice for o in made.values())
+    if not own or any(not set(k.counters[v]) <= set(o.operands) for v, o in made.items() if o is not None) or k.output_readers:
+        raise Refused(op, "a noise of the rule is not its own, or something reads the output stream")
+    if not tree[4] or not rows[3]:
+        raise Refused(op, "drafts that are not known to be drawn as they state, or evidence at some nodes only")
+    if theorem == "siblings_lossless":
+        Lossless(k, op).judge()
+    elif LEMMAS.get(digest_of_rule(op)) != theorem:
+        raise Refused(op, f"the rule is not the one that {theorem} is about")
+    return ("path", rows[1], tree[2], "drawn", tree[3] | labels)
 
 
 class Cases:
     """All paths through a rule: what is known of its values (None: nothing), and with which mass."""
 
-    def __init__(self, k: Pass, op: Op, states: Any) -> None:
+    def __init__(self, k: Pass, op: Op, states: Any = ()) -> None:
         self.k, self.op, self.states, self.ids = k, op, states, count()
         self.loops = [o for o in op.regions[0].walk() if o.opcode == "for"]
 
     def get(self, env: Env, v: Value) -> Any:
-        if v in env:
-            return env[v]
-        known = self.k.constants.get(v)
-        if known is not None:
-            return known
+        known = env[v] if v in env else self.k.constants.get(v)
         low, high = self.k.numbers.range(v)
-        return ("number", low >= 0, high <= 1)
+        return known if v in env or known is not None else ("number", low >= 0, high <= 1)
 
-    def run(self, region: Region, paths: list[tuple[Env, Row]]) -> list[tuple[Env, Row]]:
+    def run(self, region: Region, paths: list[Path]) -> list[Path]:
         for op in region.ops:
             paths = [after for env, mass in paths for after in self.step(op, env, mass)]
             if len(paths) > 400:
                 raise Refused(op, "too many paths")
         return paths
 
-    def step(self, op: Op, env: Env, mass: Row) -> list[tuple[Env, Row]]:
-        if op.opcode == "if":
-            out = []
-            condition = self.get(env, op.operands[0])
-            for n, region in enumerate(op.regions):
-                if isinstance(condition, bool) and condition is bool(n):
-                    continue
-                learnt, left = (env, mass) if isinstance(condition, bool) else self.learn(op, env, condition, n == 0, mass)
-                for after, rest in self.run(region, [(learnt, left)]):
-                    out.append(({**after, **{r: self.get(after, y) for r, y in zip(op.results, region.yields)}}, rest))
-            return out
+    def step(self, op: Op, env: Env, mass: Row) -> list[Path]:
         if op.opcode == "for":
             return self.loop(op, env, mass)
         xs = [self.get(env, v) for v in op.operands]
-        value = self.value(op, xs) if len(op.results) == 1 else None
-        return [({**env, **dict.fromkeys(op.results, value)}, mass)]
+        if op.opcode != "if":
+            value = self.constant(op, xs) if len(op.results) == 1 else None
+            return [({**env, **dict.fromkeys(op.results, value)}, mass)]
+        out = []
+        for n, region in enumerate(op.regions):
+            if not isinstance(xs[0], bool) or xs[0] is not bool(n):
+                learnt = (env, mass) if isinstance(xs[0], bool) else self.learn(op, env, xs[0], n == 0, mass)
+                for after, rest in self.run(region, [learnt]):
+                    out.append(({**after, **{r: self.get(after, y) for r, y in zip(op.results, region.yields)}}, rest))
+        return out
 
-    def learn(self, op: Op, env: Env, condition: Any, true: bool, mass: Row) -> tuple[Env, Row]:
-        raise NotImplementedError
+    def constant(self, op: Op, xs: list[Any]) -> Any:
+        fn, rest = op.attrs.get("fn"), [x for x in xs if not isinstance(x, bool)]
+        if op.opcode == "const":
+            return op.attrs["value"] if isinstance(op.attrs["value"], bool | int | Fraction) else None
+        if op.opcode == "map" and fn in ("and", "or"):
+            if any(x is (fn == "or") for x in xs) or not rest:
+                return (fn == "or") if any(x is (fn == "or") for x in xs) else fn == "and"
+            return rest[0] if len(rest) == 1 else self.conjunction(rest) if fn == "and" else None
+        return not xs[0] if op.opcode == "map" and fn == "not" and isinstance(xs[0], bool) else self.value(op, xs)
 
-    def loop(self, op: Op, env: Env, mass: Row) -> list[tuple[Env, Row]]:
-        raise NotImplementedError
-
-    def value(self, op: Op, xs: list[Any]) -> Any:
-        """Constants and what is made of them."""
-        match op.opcode, op.attrs.get("fn"), xs:
-            case "const", _, _:
-                value = op.attrs["value"]
-                return value if isinstance(value, bool | int | Fraction) else None
-            case "map", "not", [bool() as x]:
-                return not x
-            case "map", "and", _ if False in [x for x in xs if isinstance(x, bool)]:
-                return False
-            case "map", "or", _ if True in [x for x in xs if isinstance(x, bool)]:
-                return True
-            case "map", ("and" | "or"), _:
-                rest = [x for x in xs if not isinstance(x, bool)]
-                return self.together(op.attrs["fn"], rest) if rest else op.attrs["fn"] == "and"
+    def conjunction(self, parts: list[Any]) -> Any:
         return None
 
-    def together(self, fn: str, rest: list[Any]) -> Any:
-        return rest[0] if len(rest) == 1 else None
+    def value(self, op: Op, xs: list[Any]) -> Any:
+        raise NotImplementedError
+
+    def learn(self, op: Op, env: Env, condition: Any, true: bool, mass: Row) -> Path:
+        raise NotImplementedError
+
+    def loop(self, op: Op, env: Env, mass: Row) -> list[Path]:
+        raise Refused(op, "a loop in a loop over children")
+
+
+def not_negative(x: Any) -> bool:
+    return isinstance(x, int | Fraction) and x >= 0 or isinstance(x, tuple) and (x[0] in ("mass", "masses") or x[0] == "number" and x[1])
+
+
+ABOUT: Mapping[tuple[str, ...], Callable[..., Any]] = {
+    ("gather", "rows", "parents"): lambda *_: ("rows above",),
+    ("gather", "draws", "parents"): lambda draws, _: ("draws above", draws[1]),
+    ("gather", "rows", "node"): lambda _, node: ("row", node[:2]),
+    ("tree.get parent", "tree"): lambda _: ("parents",),
+    ("tree.get token", "tree"): lambda _: ("tokens",),
+    ("tree.nodes all", "tree"): lambda _: ("nodes", ""),
+    ("lookup", "rows above", "tokens"): lambda *_: ("masses",),
+    ("lookup", "row", "token"): lambda row, token: ("mass", token[1]) if row[1] is None else None,
+    ("tree.down all", "tree", "good"): lambda _, good: ("good way", good[1]),
+    ("compact", "nodes", "good way"): lambda _, way: ("nodes", way[1]),
+    ("map eq", "token", "token"): lambda a, b: ("equal", a[1], b[1], True),
+    ("map eq", "tokens", "draws above"): lambda _, draws: ("good", draws[1]),
+    ("map eq", "draws above", "tokens"): lambda draws, _: ("good", draws[1]),
+    ("map not", "equal"): lambda x: ("equal", *x[1:3], not x[3]) if isinstance(x[3], bool) else None,
+    ("draw.get token", "token"): lambda x: x,
+    ("draw.get token", "draws"): lambda x: x,
+}
+"""What an op of a rule makes, by its name, its attribute and the kinds of its operands."""
 
 
 class Matching(Cases):
-    """Tokens as ("token", id, how, where): own draws of the evidence, tokens with mass, or unknown; where: child, or a node."""
+    """Tokens are ("token", id, how, where): own draws of the evidence, with mass, or unknown; where: child, or a node."""
 
     def judge(self) -> str:
-        region, tree = self.op.regions[0], self.op.attrs["scope"] == "tree"
-        depth, first, second = region.args
-        start = {depth: None, first: ("tree",) if tree else ("row", None), second: ("rows",) if tree else ("children",)}
-        worst = "own"
+        region, tree, hows = self.op.regions[0], self.op.attrs["scope"] == "tree", set()
+        start = dict(zip(region.args, (None, ("tree",), ("rows",)) if tree else (None, ("row", None), ("children",))))
         for env, _ in self.run(region, [(start, EMPTY)]):
             has, what, emits, token = (self.get(env, v) for v in region.yields)
-            if not isinstance(has, bool) or not isinstance(emits, bool):
-                raise Refused(self.op, "whether the rule accepts or emits is not known on some path")
-            ends = [what] * has + [token] * emits
-            kinds = [x[2] if isinstance(x, tuple) and x[0] in ("token", "node") and x[2] else "" for x in ends]
-            if not kinds or "" in kinds or tree and not emits or not tree and len(ends) != 1:
+            ends = [x for yes, x in ((has, what), (emits, token)) if yes is True]
+            if not isinstance(has, bool) or not isinstance(emits, bool) or len(ends) != (1 + has if tree else 1) or tree and not emits:
+                raise Refused(self.op, "on some path it is not known whether the rule accepts or emits, or it does neither or both")
+            if any(not isinstance(x, tuple) or x[0] not in ("token", "node") or not x[2] for x in ends):
                 raise Refused(self.op, "on some path the rule accepts or emits what nothing is known of")
             node = ("node", what[1]) if tree and has else ("node", "root")
-            if has and (what[0] != "node" if tree else what[3] != "child") or tree and token[3] != node:
+            if has and (what[0] != "node" if tree else what[3:] != ("child",)) or tree and token[3:] != (node,):
                 raise Refused(self.op, "on some path the rule accepts or emits at another node")
-            worst = "inside" if "inside" in kinds else worst
-        return worst
-
-    @property
-    def best(self) -> str:
-        return "own" if self.k.certificate.greedy else "inside"
-
-    def token(self, how: str = "", where: Any = None) -> Any:
-        return ("token", next(self.ids), how, where)
+            hows |= {x[2] for x in ends}
+        return "inside" if "inside" in hows else "own"
 
     def value(self, op: Op, xs: list[Any]) -> Any:
-        one, fn = not op.result.type.dims, op.attrs.get("fn")
+        fn, best, one = op.attrs.get("fn"), "own" if self.k.claims["greedy"] else "inside", not op.result.type.dims
+        token = lambda how="", where=None: ("token", next(self.ids), how, where)
+        kinds = tuple(x[0] if isinstance(x, tuple) else "" for x in xs)
+        which = next((str(op.attrs[a]) for a in ("fn", "column", "which", "field") if a in op.attrs), "")
+        for key in ((op.opcode, *kinds), (f"{op.opcode} {which}", *kinds)):
+            if key in ABOUT:
+                return ABOUT[key](*xs)
+        own = "own" if xs[1:] == [("output",)] else "inside"
         match op.opcode, xs:
             case "noise", _:
                 return ("output",) if op.attrs["kind"] == "output" and not op.operands else ("noise",)
-            case "draw", [("row", _), noise]:
-                return self.token("own" if noise == ("output",) else "inside")
-            case "draw", [("rows",), noise]:
-                return ("draws", "own" if noise == ("output",) else "inside")
-            case "draw", _:
-                return self.token()
+            case "draw", [x, _]:
+                return token(own) if kinds[0] == "row" else ("draws", own) if kinds[0] == "rows" else token()
             case "arg", [("row", at)] if fn == "max":
-                return self.token(self.best, at)
+                return token(best, at)
             case "arg", [("nodes", how), *_]:
                 return ("node", next(self.ids), how)
             case "gather", [("children",), *_] if one:
-                return self.token("", "child")
-            case "gather", [("rows",), ("parents",)]:
-                return ("rows above",)
-            case "gather", [("draws", how), ("parents",)]:
-                return ("draws above", how)
-            case "gather", [("rows",), ("node", n, _)]:
-                return ("row", ("node", n))
+                return token("", "child")
             case "gather", [("draws", how), ("node", n, _)]:
-                return self.token(how, ("node", n))
-            case "draw.get", [x] if op.attrs["field"] == "token":
-                return x
-            case "tree.get", [("tree",)] if op.attrs["column"] in ("parent", "token"):
-                return ("parents",) if op.attrs["column"] == "parent" else ("tokens",)
-            case "tree.nodes", [("tree",)] if op.attrs["which"] == "all":
-                return ("nodes", "")
-            case "lookup", [("rows above",), ("tokens",)]:
-                return ("masses",)
-            case "lookup", [("row", None), ("token", n, _, _)]:
-                return ("mass", n)
-            case "tree.down", [("tree",), ("good", how)] if fn == "all":
-                return ("good way", how)
-            case "compact", [("nodes", _), ("good way", how)]:
-                return ("nodes", how)
-            case "map", [("token", a, _, _), ("token", b, _, _)] if fn == "eq":
-                return ("equal", a, b, True)
-            case "map", [("equal", a, b, bool() as so)] if fn == "not":
-                return ("equal", a, b, not so)
-            case "map", [("tokens",), ("draws above", how)] | [("draws above", how), ("tokens",)] if fn == "eq":
-                return ("good", how)
-            case "map", [big, small] if fn in ("gt", "lt"):
-                return self.greater(*((big, small) if fn == "gt" else (small, big)))
-            case "map", _ if fn in ("exp", "sqrt", "abs", "relu"):
+                return token(how, ("node", n))
+            case "map", [a, b] if fn in ("gt", "lt"):
+                big, small = (a, b) if fn == "gt" else (b, a)
+                if big == ("number", True, True) and isinstance(small, int | Fraction) and small >= 1:
+                    return False
+                above = {"masses": ("good", best), "mass": ("above", *big[1:])}.get(big[0]) if isinstance(big, tuple) else None
+                return above if not_negative(small) else None
+            case "map", _ if fn in ("exp", "sqrt", "abs", "relu") or fn in ("mul", "weigh", "minimum", "add", "maximum") and all(
+                map(not_negative, xs)
+            ):
                 return ("number", True, False)
-            case "map", _ if fn in ("mul", "weigh", "minimum", "add", "maximum") and all(map(not_negative, xs)):
-                return ("number", True, False)
-        return super().value(op, xs)
+        return None
 
-    def together(self, fn: str, rest: list[Any]) -> Any:
+    def conjunction(self, parts: list[Any]) -> Any:
         """Any part of a conjunction is implied; of its opposite nothing follows."""
-        if len(rest) == 1 or fn == "or":
-            return rest[0] if len(rest) == 1 else None
-        for part in rest:
-            match part:
-                case ("above" | "good", _):
-                    return part
-                case ("equal", a, b, True):
-                    return ("equal", a, b, "all")
+        for part in (x for x in parts if isinstance(x, tuple)):
+            if part[0] in ("above", "good") or part[0] == "equal" and part[3] is True:
+                return (*part[:3], "all") if part[0] == "equal" else part
         return None
 
-    def greater(self, big: Any, small: Any) -> Any:
-        if big == ("number", True, True) and isinstance(small, int | Fraction) and small >= 1:
-            return False
-        if not not_negative(small):
-            return None
-        match big:
-            case ("masses",):
-                return ("good", self.best)
-            case ("mass", n):
-                return ("above", n)
-        return None
-
-    def learn(self, op: Op, env: Env, condition: Any, true: bool, mass: Row) -> tuple[Env, Row]:
+    def learn(self, op: Op, env: Env, condition: Any, true: bool, mass: Row) -> Path:
+        """What a condition says of tokens: of two that are equal what is known of either; that one has mass."""
+        is_token = lambda x: isinstance(x, tuple) and x[0] == "token"
         match condition:
             case ("equal", a, b, so) if so is true or so == "all" and true:
-                hows = [x[2] for x in env.values() if isinstance(x, tuple) and x[0] == "token" and x[1] in (a, b)]
-                best = "own" if "own" in hows else "inside" if "inside" in hows else ""
-                return self.told(env, (a, b), best), mass
+                ids, hows = (a, b), {x[2] for x in env.values() if is_token(x) and x[1] in (a, b)}
             case ("above", n) if true:
-                return self.told(env, (n,), self.best), mass
-        return env, mass
+                ids, hows = (n,), {"own" if self.k.claims["greedy"] else "inside"}
+            case _:
+                return env, mass
+        best = lambda x: next((how for how in ("own", "inside") if how in {*hows, x}), "")
+        return {v: (*x[:2], best(x[2]), x[3]) if is_token(x) and x[1] in ids else x for v, x in env.items()}, mass
 
-    def told(self, env: Env, ids: tuple[int, ...], how: str) -> Env:
-        better = lambda x: "own" if "own" in (x, how) else x or how
-        same = lambda x: isinstance(x, tuple) and x[0] == "token" and x[1] in ids
-        return {v: (*x[:2], better(x[2]), x[3]) if same(x) else x for v, x in env.items()}
-
-    def loop(self, op: Op, env: Env, mass: Row) -> list[tuple[Env, Row]]:
-        """States as (ended, values): each that the certificate lists is followed once."""
+    def loop(self, op: Op, env: Env, mass: Row) -> list[Path]:
+        """States are (ended, values): each that the certificate lists is followed once, and all that come up have to be listed."""
         n, body, stops = self.loops.index(op), op.regions[0], int(bool(op.attrs.get("stops")))
-        states = self.states[n] if n < len(self.states) else ()
-        self.listed(op, n, states, (False, *(nameless(self.get(env, v)) for v in op.operands[2:])))
-        for ended, *values in states:
-            if ended:
-                continue
+        found = [(False, *(nameless(self.get(env, v)) for v in op.operands[2:]))]
+        for _, *values in (state for state in self.states[n] if not state[0]):
             inner = {**env, body.args[0]: None, **dict(zip(body.args[1:], map(self.named, values)))}
             for after, _ in self.run(body, [(inner, EMPTY)]):
-                state = [nameless(self.get(after, y)) for y in body.yields[stops:]]
                 stop = self.get(after, body.yields[0]) if stops else False
-                for end in (True, False) if not isinstance(stop, bool) else (stop,):
-                    self.listed(op, n, states, (end, *state))
-        return [({**env, **dict(zip(op.results, map(self.named, values)))}, mass) for _, *values in states]
-
-    def listed(self, op: Op, n: int, states: Any, state: tuple[Any, ...]) -> None:
-        if state not in states:
-            raise Missing(op, self.k.names[self.op.result], n, state)
+                state = [nameless(self.get(after, y)) for y in body.yields[stops:]]
+                found += [(end, *state) for end in ((stop,) if isinstance(stop, bool) else (True, False))]
+        if missing := [state for state in found if state not in self.states[n]]:
+            raise Missing(op, self.k.names[self.op.result], n, missing[0])
+        return [({**env, **dict(zip(op.results, map(self.named, values)))}, mass) for _, *values in self.states[n]]
 
     def named(self, x: Any) -> Any:
         return ("token", next(self.ids), *x[2:]) if isinstance(x, tuple) and x[0] == "token" else x
@@ -300,14 +253,8 @@ class Matching(Cases):
 
 def nameless(x: Any) -> Any:
     """A carried value without the identity of a token; a condition on tokens means nothing in another iteration."""
-    if not isinstance(x, tuple):
-        return x
-    return ("token", -1, *x[2:]) if x[0] == "token" else None if x[0] in ("equal", "above", "mass") else x
-
-
-def not_negative(x: Any) -> bool:
-    known = isinstance(x, tuple) and (x[0] in ("mass", "masses") or x[0] == "number" and x[1])
-    return known or isinstance(x, int | Fraction) and x >= 0
+    kind = x[0] if isinstance(x, tuple) else ""
+    return ("token", -1, *x[2:]) if kind == "token" else None if kind in ("equal", "above", "mass") else x
 
 
 # -- the algebra of rows: linear combinations of P, Q and relu rows, as functions of a token
@@ -323,14 +270,13 @@ def is_positive(a: Row) -> bool:
 
 def relu(a: Row) -> Row:
     """relu(a) as an atom; of a and -a one has the name, since relu(-a) = relu(a) - a."""
-    if is_positive(a) or is_positive(plus(EMPTY, a, -1)):
+    negative = plus(EMPTY, a, -1)
+    if is_positive(a) or is_positive(negative):
         return a if is_positive(a) else EMPTY
-    least = min(a)
-    turned = a[least] < 0
-    base = plus(EMPTY, a, -1) if turned else a
-    scale = base[least]
+    base = negative if a[min(a)] < 0 else a
+    scale = base[min(a)]
     name = "relu(" + " ".join(f"{x / scale}*{atom}" for atom, x in sorted(base.items())) + ")"
-    return plus({name: scale}, a if turned else EMPTY)
+    return plus({name: scale}, a if base is negative else EMPTY)
 
 
 def minimum(a: Row, b: Row) -> Row:
@@ -338,34 +284,29 @@ def minimum(a: Row, b: Row) -> Row:
 
 
 class Lossless(Cases):
-    """Values: ("row", r) and ("at", r), a row and its entry at the child; ("ratio", r), that entry divided by Q's; ("chance", r), the same
-    where it is between 0 and 1; ("coin", r), a
-    coin that falls so with the mass r over the child's token; ("rest", r), the row r divided by its sum."""
+    """Values: ("row", r) and ("at", r), a row and its entry at the child; ("ratio", r), that entry divided by Q's; ("chance", r), the
+    same where it is between 0 and 1; ("coin", r), a coin that falls so with the mass r; ("rest", r), the row r divided by its sum."""
 
     def judge(self) -> None:
         region, op = self.op.regions[0], self.op
         _, p, children = region.args
-        if op.attrs["scope"] != "node" or len([o for o in region.ops if o.opcode == "for"]) != 1:
+        if op.attrs["scope"] != "node" or [o.opcode for o in region.ops].count("for") != 1:
             raise Refused(op, "no rule for lossless rules of this form yet")
-        (loop,) = (o for o in region.ops if o.opcode == "for")
-        at, made = region.ops.index(loop), {o.result: o for o in region.ops if len(o.results) == 1}
-        low, high = (made.get(v) for v in loop.operands[:2])
-        all_of_them = low is not None and low.attrs.get("value", 1) == 0 and high is not None and high.opcode == "len"
-        if not all_of_them or high is None or high.operands[0] is not children or p not in loop.operands[2:]:
-            raise Refused(loop, "the loop does not carry what is owed over all children")
-        if any(o.opcode not in ("const", "len") for o in region.ops[:at]) or not loop.attrs.get("stops"):
-            raise Refused(loop, "the loop never accepts, or is not the first thing in the rule")
+        at = [o.opcode for o in region.ops].index("for")
+        loop, before = region.ops[at], region.ops[:at]
+        ends = {o.result: o.attrs["value"] if o.opcode == "const" else o.operands for o in before if o.opcode in ("const", "len")}
+        low, high = (ends.get(v) for v in loop.operands[:2])
+        if len(ends) != len(before) or low != 0 or high != (children,) or p not in loop.operands[2:] or not loop.attrs.get("stops"):
+            raise Refused(loop, "not one loop that goes over all children, with what is owed, until one is accepted")
         self.keyed(region, (region.args[0],), {})
-        start = {o.result: o.attrs["value"] for o in region.ops[:at] if o.opcode == "const"}
+        start = {v: x for v, x in ends.items() if not isinstance(x, tuple)}
         state, owed = [start.get(v) for v in loop.operands[2:]], loop.operands[2:].index(p)
-        done = self.iteration(loop, start, state, owed, children)
-        rest = Region((), region.ops[at + 1 :], ())
-        for values, accepts in ((state, False), (done, True)):
-            env = {**start, **dict(zip(loop.results, values)), loop.results[owed]: ("row", P)} if values else None
-            for after, _ in self.run(rest, [(env, Q)]) if env is not None else ():
+        done, rest = self.iteration(loop, start, state, owed, children), Region((), region.ops[at + 1 :], ())
+        for values, accepts in ((state, False), *([(done, True)] if done is not None else [])):
+            env = {**start, **dict(zip(loop.results, values)), loop.results[owed]: ("row", P)}
+            for after, _ in self.run(rest, [(env, Q)]):
                 has, what, emits, token = (after.get(v) for v in region.yields)
-                right = (has, what, emits) == (True, ("child",), False) if accepts else (has, emits, token) == (False, True, ("owed",))
-                if not right:
+                if (has, emits, what if accepts else token) != ((True, False, ("child",)) if accepts else (False, True, ("owed",))):
                     raise Refused(op, "after the children the rule does not yield what was accepted, or else a draw of what is owed")
 
     def keyed(self, region: Region, counters: tuple[Value, ...], made: dict[Value, tuple[Value, ...]]) -> None:
@@ -379,42 +320,36 @@ class Lossless(Cases):
                 if v.type.elem == "noise" and made.pop(v, None) != counters:
                     raise Refused(op, "a noise that is read twice, or elsewhere than it is made")
             for inner in op.regions:
-                looped = op.opcode in ("for", "while", "each")
-                self.keyed(inner, (*counters, inner.args[0]) if looped else counters, made)
+                self.keyed(inner, (*counters, inner.args[0]) if op.opcode in ("for", "while", "each") else counters, made)
 
-    def iteration(self, loop: Op, start: Any, state: list[Any], owed: int, children: Value) -> list[Any] | None:
+    def iteration(self, loop: Op, start: Env, state: list[Any], owed: int, children: Value) -> list[Any] | None:
         """One child: what is accepted of it, and what is owed by those who go on."""
-        body = loop.regions[0]
+        body, accepts, rests, done = loop.regions[0], EMPTY, [], None
         env = {**start, **dict(zip(body.args[1:], state)), body.args[0]: ("index",), children: ("children",)}
         env[body.args[1 + owed]] = ("row", P)
-        accepts: Row = {}
-        rests, done = [], None
+        others = lambda values: [x for n, x in enumerate(values) if n != owed]
         for after, mass in self.run(body, [(env, Q)]):
             stop, *now = (after.get(v) for v in body.yields)
-            others = [x for n, x in enumerate(now) if n != owed]
-            if stop is True and others.count(("child",)) == 1 and others.count(True) == 2:
-                if done is not None and others != [x for n, x in enumerate(done) if n != owed]:
+            if stop is True and others(now).count(("child",)) == 1 and others(now).count(True) == 2:
+                if done is not None and others(now) != others(done):
                     raise Refused(loop, "a child is accepted in two ways")
                 accepts, done = plus(accepts, mass), now
-            elif stop is False and others == [x for n, x in enumerate(state) if n != owed]:
+            elif stop is False and others(now) == others(state):
                 rests.append(now[owed])
             else:
                 raise Refused(loop, "an iteration ends in a state that is neither accepted nor as before")
         left = plus(P, accepts, -1)
+        for kind, row in [rest if isinstance(rest, tuple) and len(rest) == 2 else ("", EMPTY) for rest in rests]:
+            factors = {row[atom] / left[atom] for atom in row} if row.keys() == left.keys() else set()
+            if kind != "rest" or len(factors) != 1 or min(factors) <= 0:
+                raise Refused(loop, "accepted mass and what is owed afterwards are not what was owed before")
         if left and not rests:
             raise Refused(loop, "every child is accepted")
-        for rest in rests:
-            if not (isinstance(rest, tuple) and rest[0] == "rest" and self.proportional(rest[1], left)):
-                raise Refused(loop, "accepted mass and what is owed afterwards are not what was owed before")
         return done
 
-    def proportional(self, a: Row, b: Row) -> bool:
-        if not b or set(a) != set(b):
-            return False
-        factors = {a[atom] / b[atom] for atom in a}
-        return len(factors) == 1 and min(factors) > 0
-
     def value(self, op: Op, xs: list[Any]) -> Any:
+        if op.attrs.get("fn") in ("mul", "weigh") and len(xs) == 2 and not isinstance(xs[1], tuple):
+            xs = xs[::-1]
         match op.opcode, op.attrs.get("fn"), xs:
             case "noise", _, _:
                 return ("noise",)
@@ -428,9 +363,7 @@ class Lossless(Cases):
                 return ("ratio", r)
             case "map", ("sub" | "contrast" | "add" as fn), [("row" | "at" | "ratio" as kind, r), (other, s)] if kind == other:
                 return (kind, plus(r, s, 1 if fn == "add" else -1))
-            case "map", ("mul" | "weigh"), [int() | Fraction() as c, ("row" | "at" | "ratio" as kind, r)] if c is not True:
-                return (kind, plus(EMPTY, r, Fraction(c)))
-            case "map", ("mul" | "weigh"), [("row" | "at" | "ratio" as kind, r), int() | Fraction() as c] if c is not True:
+            case "map", ("mul" | "weigh"), [int() | Fraction() as c, ("row" | "at" | "ratio" as kind, r)] if not isinstance(c, bool):
                 return (kind, plus(EMPTY, r, Fraction(c)))
             case "map", "minimum", [("ratio", r), 1] | [1, ("ratio", r)] if is_positive(r):
                 return ("chance", minimum(r, Q))
@@ -444,16 +377,11 @@ class Lossless(Cases):
                 return ("rest", r)
             case "draw", _, [("row", r), ("noise",)]:
                 return ("owed",) if r == P else None
-            case "bernoulli", _, [("ratio", r), ("noise",)] if is_positive(r):
-                return ("coin", minimum(r, Q))  # q * min(1, n / q) = min(n, q) where n is not negative
-            case "bernoulli", _, [("chance", r), ("noise",)]:
-                return ("coin", r)
-        return super().value(op, xs)
+            case "bernoulli", _, [("ratio" | "chance" as kind, r), ("noise",)] if kind == "chance" or is_positive(r):
+                return ("coin", r if kind == "chance" else minimum(r, Q))  # q * min(1, n / q) = min(n, q) for n >= 0
+        return None
 
-    def learn(self, op: Op, env: Env, condition: Any, true: bool, mass: Row) -> tuple[Env, Row]:
+    def learn(self, op: Op, env: Env, condition: Any, true: bool, mass: Row) -> Path:
         if not (isinstance(condition, tuple) and condition[0] == "coin" and mass == Q):
             raise Refused(op, "a branch on something that is no coin about this child, or a second one")
         return env, condition[1] if true else plus(mass, condition[1], -1)
-
-    def loop(self, op: Op, env: Env, mass: Row) -> list[tuple[Env, Row]]:
-        raise Refused(op, "a loop in a loop over children")
