@@ -245,7 +245,7 @@ class Pass:
                     raise Refused(op, f"commits {said(what)}, which is not what the claim is about")
             self.progress = True
         self.remember("context", self.depend(*op.operands))
-        self._new_version(one)
+        self._new_version()
 
     def _independent(self, op: Op, how: str, noises: Labels) -> None:
         """Whether a draw is committed does not depend on what it is; the output stream's draws and others do not mix."""
@@ -267,10 +267,8 @@ class Pass:
         tree = self.of(op.operands[1]) if len(op.operands) == 2 else None
         return tree is not None and tree[0] == "tree" and tree[6] in ("", *self.models) and tree[2] == self.version
 
-    def _new_version(self, one: bool = False) -> None:
-        old, self.newest = self.version, self.newest + 1
-        self.version = self.newest
-        self.numbers.committed(old, self.version, one)
+    def _new_version(self) -> None:
+        self.version = self.newest = self.newest + 1
 
     def returns(self, op: Op) -> None:
         if self.mode != "inside":
@@ -397,7 +395,6 @@ class Pass:
             self.claim(a, moved(self.of(v), entry, head), op)
         for a, asked in zip(body.args[1:], op.regions[0].args[1:] if len(op.regions) == 2 else ()):
             self.claim(asked, self.of(a), op, a)
-        self.numbers.begin(op, carried, head, entry)
         self.stored, self.control, self.progress = dict(loop["stored"]), loop["control"], False
         for region in op.regions:
             self.depends |= dict(zip(region.args[1:], loop["values"]))
@@ -411,11 +408,9 @@ class Pass:
         if goes_on is not None and self.numbers.decided(goes_on) is False:  # it does not begin
             self.progress, self.control, self.stored = progress, outer, dict(loop["stored"])
             self.depends |= dict(zip(op.results, loop["values"]))
-            self.numbers.after(op, head, head)
             return [placed(self.claims["facts"].get(self.names[a]), self.names[v]) for a, v in zip(body.args[1:], op.results)]
-        with self.numbers.under(goes_on, True, head if asks_done(op) else None):
+        with self.numbers.under(goes_on, True):
             self.region(body)
-            self.numbers.kept(op, body.yields[stops:], head, self.version)
         if stops or "fills" in op.attrs:  # it may end where no node of a tree can grow, which the drafts say
             self.control |= self.depend(*(body.yields if "fills" in op.attrs else body.yields[:1]))
         for a, y in zip(body.args[1:], body.yields[stops:]):
@@ -435,7 +430,6 @@ class Pass:
         if commits:
             self._new_version()
         self.depends |= {v: labels | loop["control"] for v, labels in zip(op.results, loop["values"])}
-        self.numbers.after(op, head, self.version)
         return [placed(moved(self.claims["facts"].get(self.names[a]), head, self.version), self.names[v])
                 for a, v in zip(body.args[1:], op.results)]  # fmt: skip
 

@@ -5,13 +5,13 @@ symbols of a sum are whole numbers, it is rounded. A real number takes part only
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from math import floor, gcd, lcm
 from typing import TYPE_CHECKING, Any
 
-from decgraph.check.certificate.data import Fact, Refused
+from decgraph.check.certificate.data import Refused
 from decgraph.ir.values import Op, Param, Value
 
 if TYPE_CHECKING:
@@ -44,28 +44,15 @@ def text(form: Form, relation: str) -> str:
     return " + ".join(f"{f} {s}".strip() for s, f in sorted(form.items())) + f" {relation} 0"
 
 
-END = plus(of("prompt"), of("room"))
-
-
-class Unkept(Refused):
-    """An atom of a loop's invariant that does not follow: the loop, and which one."""
-
-    def __init__(self, op: Op, loop: str, n: int, atom: str) -> None:
-        super().__init__(op, f"{loop} does not keep {atom}")
-        self.loop, self.n = loop, n
-
-
 class Numbers:
     """What is known of numbers at the place where the pass stands."""
 
     def __init__(self, k: Pass, condition: tuple[Any, ...]) -> None:
-        self.k, self.condition, self.whole = k, condition, {"prompt", "room", "context 0"}
-        start = plus(of("context 0"), of("prompt"), -1), "=" if k.claims["claim"] else ">="  # a run may begin behind the prompt
-        self.known: dict[str, Atom] = {n: (plus(of(n), of(-1)), ">=") for n in ("prompt", "room")} | {"context 0": start}
+        self.k, self.condition, self.whole = k, condition, set[str]()
+        self.known: dict[str, Atom] = {}
         self.compared: dict[Value, tuple[str, Form]] = {}
         self.ranges: dict[Value, tuple[Any, Any]] = {}
         self.finite: set[str] = set()
-        self.outside: list[dict[str, Atom]] = []
 
     # -- what is asked
     def prove(self, at: Op, form: Form, relation: str = ">=") -> bool:
@@ -128,18 +115,6 @@ class Numbers:
         ends = any(op.attrs.get(name) for name in ("stops", "fills"))
         return 1 if not ends and self.prove(op, plus(plus(high, low, -1), of(-1)), "=") else None
 
-    def piece(self, op: Op, place: Fact | None) -> Fact | None:
-        """The prompt, the committed text, or its end behind the prompt."""
-        field = op.attrs["field"]
-        if op.opcode == "request":
-            return ("piece", "start", "prompt") if field == "prompt" else None
-        if place is None or place[0] != "context" or place[2] or field not in ("path", "last"):
-            return None
-        form, behind = self.form(op.operands[-1]) or {}, plus(of(f"context {place[1]}"), of("prompt"), -1)
-        if field == "path" or self.prove(op, plus(form, behind, -1), "="):
-            return ("piece", "start" if field == "path" else "prompt", ("context", place[1]))
-        return None
-
     # -- atoms
     def form(self, v: Value) -> Form | None:
         """A number as a sum; None for what is none or may be infinite, and for vectors that share no index."""
@@ -181,11 +156,6 @@ class Numbers:
                 return of(c)
             case ("param", name):
                 return self.form(self.k.function.param(name).value)
-            case ("request", ("prompt" | "room") as name):
-                return of(name)
-            case (("+" | "-") as sign, one, other):
-                a, b = self._term(one), self._term(other)
-                return None if a is None or b is None else plus(a, b, 1 if sign == "+" else -1)
         return None
 
     def note(self, op: Op) -> None:
@@ -219,42 +189,19 @@ class Numbers:
         vectors = [x for x in xs if x.type.dims or x.type.elem in ("dist", "scores", "list")]
         whole = self.length(vectors[0]) if vectors else {}
         place = self.k.of(xs[0]) if xs else None
-        same = op.opcode in ("map", "face", "arg", "as_int", "within", "sort") or op.opcode == "model.read" and bool(attrs.get("each"))
-        if same and len(v.type.dims) == 1 and len(vectors) == 1:
-            yield plus(self.length(v), whole, -1), "="
         match op.opcode:
             case "map" if a is not None and (len(xs) == 1 or b is not None) and fn in ("eq", "ne", *OPPOSITE):
                 self._compare(op, fn, a, b or {})
-            case "map" if fn == "and" and len(xs) == 2 and all(x in self.compared for x in xs):
-                with self.under(xs[0], True):
-                    if all(self.prove(op, *atom) for atom in self._said(*self.compared[xs[1]], False) or [(of(-1), ">=")]):
-                        self.k.constants[v] = False
             case "map" if v.type.elem in ("int", "real", "prob") and a is not None and None not in forms:
                 yield from self._arithmetic(op, fn, me, a, b)
             case "as_int" | "within" if a is not None and (op.opcode == "within" or not a.keys() - {""} - self.whole):
                 if op.opcode == "within" or all(f.denominator == 1 for f in a.values()):
                     yield plus(me, a, -1), "="
-            case "len" if vectors:
-                yield plus(me, whole, -1), "="
-            case "ctx.get" if place is not None and place[0] == "context":
-                here = plus(of(f"context {place[1]}"), of(-int(place[2])))
-                if attrs["field"] in ("length", "path"):
-                    yield plus(me if attrs["field"] == "length" else self.length(v), here, -1), "="
-                elif attrs["field"] == "last" and forms[1] is not None and self.prove(op, forms[1]):
-                    yield plus(forms[1], self.length(v), -1), ">="
-            case "request" if attrs["field"] == "prompt":
-                yield plus(self.length(v), of("prompt"), -1), "="
             case "model.layers" | "vocab_size":
                 yield plus(me, of(-1 if op.opcode == "vocab_size" else 0)), ">="
             case "tree.size" if place is not None and place[0] == "tree":
                 made = self.k.made.get(self.k.by_name[place[1]])
                 yield me, "=" if made is not None and made.opcode == "tree.new" else ">="
-            case "list" if v.type.dims or v.type.elem == "list":
-                yield plus(self.length(v), of(len(xs)), -1), "="
-            case "tile" if attrs["kind"] == "iota" and None not in forms:
-                low, high = (forms[0] or {}) if len(xs) > 1 else {}, forms[-1] or {}
-                yield from ((plus(me, low, -1), ">="), (plus(high, me, -1), ">"))
-                yield plus(self.length(v), plus(high, low, -1), -1), "=" if self.prove(op, plus(high, low, -1)) else ">="
             case "compact" | "slice" | "take_first" | "select.top" if v.type.dims and xs[0].type.dims:
                 yield plus(whole, self.length(v), -1), ">="
                 low, high = forms[1] if attrs.get("has_lo") else {}, forms[-1] if attrs.get("has_hi") else None
@@ -263,11 +210,6 @@ class Numbers:
                     yield self.length(v), "="
                 if cut and high is not None and self.prove(op, high):
                     yield plus(high, self.length(v), -1), ">="
-            case "concat" if v.type.elem != "path" and all(x.type.elem not in ("path", "topology", "node") for x in xs):
-                parts = [self.length(x) if x.type.dims or x.type.elem == "list" else of(1) for x in xs]
-                yield plus(self.length(v), plus(*parts), -1), "="
-            case "reduce" if fn == "count" and not v.type.dims and len(xs[0].type.dims) == 1:
-                yield from ((me, ">="), (plus(whole, me, -1), ">="))
             case "reduce" if fn in ("max", "min", "mean") and not v.type.dims and a is not None:
                 some = fn == "mean" or xs[0].type.elem == "dist" or bool(xs[0].type.dims) and xs[0].type.dims[-1].kind == "vocab"
                 if some or self.prove(op, plus(whole, of(-1))):  # the largest of nothing is -inf, its mean 0
@@ -300,8 +242,6 @@ class Numbers:
                 yield me, ">="
         elif fn in ("abs", "relu"):
             yield from ((me, ">="), (plus(me, a, -1), ">="))
-        elif fn == "mod" and y is not None and y > 0 and op.result.type.elem == "int":
-            yield from ((me, ">="), (plus(of(y - 1), me, -1), ">="))
 
     def _compare(self, op: Op, fn: str, a: Form, b: Form) -> None:
         """A condition on numbers; whether it is always true, or always false, as far as the certificate shows it."""
@@ -320,22 +260,13 @@ class Numbers:
 
     # -- places
     @contextmanager
-    def under(self, v: Value | None, true: bool, head: int | None = None) -> Iterator[None]:
+    def under(self, v: Value | None, true: bool) -> Iterator[None]:
         """What is known where a condition is true, or false; after it nothing of that is known."""
         before = dict(self.known)
         for n, atom in enumerate(self._said(*self.compared[v], true) if v is not None and v in self.compared else ()):
             self.known[f"{self.k.names[v]} {true} {n}"] = atom  # type: ignore[index]
-        if head is not None:  # the request is not done
-            self.known["goes on"] = plus(plus(END, of(f"context {head}"), -1), of(-1)), ">="
         yield
         self.known = before
-
-    def committed(self, old: int, new: int, one: bool) -> None:
-        """The next context: longer by one token where the request was not done, no shorter, and no longer than it may be."""
-        now, more = f"context {new}", plus(of(f"context {new}"), of(f"context {old}"), -1)
-        self.whole.add(now)
-        exact = one and f"context {old}" in self.known.get("goes on", ({}, ""))[0]
-        self.known |= {now: (plus(more, of(-1)), "=") if exact else (more, ">="), f"{now} most": (plus(END, of(now), -1), ">=")}
 
     def alias(self, v: Value, y: Value) -> None:
         """A value that is another one."""
@@ -346,41 +277,6 @@ class Numbers:
             self.known[f"{name} alias"] = plus(of(name), form, -1), "="
         if v.type.dims or v.type.elem == "list":
             self.known[f"{name} as long"] = plus(self.length(v), self.length(y), -1), "="
-
-    def begin(self, op: Op, carried: Sequence[Value], head: int, entry: int) -> None:
-        """At the head of a loop: its invariant, atoms over the names of what its body carries."""
-        self.kept(op, carried, head, entry)
-        self.outside.append(dict(self.known))
-        self.whole |= {self.k.names[a] for r in op.regions for a in r.args if a.type.elem == "int"}
-        self.known |= {f"{self.k.loop_names[op]} {n}": atom for n, atom in enumerate(self.invariant(op))}
-
-    def after(self, op: Op, head: int, now: int) -> None:
-        self.known = self.outside.pop()
-        for n, (form, relation) in enumerate(self.invariant(op)):
-            if (form_now := self.exchanged(form, op, op.results, head, now)) is not None:
-                self.known[f"{self.k.loop_names[op]} after {n}"] = form_now, relation
-
-    def invariant(self, op: Op) -> list[Atom]:
-        found = self.k.claims["numbers"].get(self.k.loop_names[op], ())
-        return [({s: Fraction(f) for s, f in form}, relation) for form, relation in found]
-
-    def kept(self, op: Op, values: Sequence[Value], head: int, now: int) -> None:
-        """Before a loop, and at the end of its body, the invariant holds."""
-        for n, (form, relation) in enumerate(self.invariant(op)):
-            there = self.exchanged(form, op, values, head, now)
-            if there is None or not self.prove(op, there, relation):
-                raise Unkept(op, self.k.loop_names[op], n, text(form, relation))
-
-    def exchanged(self, form: Form, op: Op, values: Sequence[Value], head: int, now: int) -> Form | None:
-        """An atom of a loop's invariant with these values in the place of those that it carries, in another context."""
-        names: dict[str, Form | None] = {f"context {head}": of(f"context {now}")}
-        for a, v in zip(op.regions[-1].args[1:], values):
-            names |= {self.k.names[a]: self.form(v), f"len {self.k.names[a]}": self.length(v)}
-        out: Form | None = {}
-        for s, f in form.items():
-            other = names.get(s, of(s) if s else of(1))
-            out = None if out is None or other is None else plus(out, other, f)
-        return out
 
 
 def settings_of(condition: tuple[Any, ...]) -> dict[str, Any]:

@@ -141,8 +141,10 @@ def concluded(k: Pass, op: Op) -> Fact | None:
         # -- text
         case "as_int", ("token", *_), _ if op.operands[0].type.of[:1] == ("V",):
             return a
-        case ("request" | "ctx.get"), _, _:
-            return k.numbers.piece(op, a)
+        case "request", _, _ if attrs["field"] == "prompt":
+            return ("piece", "start", "prompt")
+        case "ctx.get", ("context", v, False), _ if attrs["field"] == "path":
+            return ("piece", "start", ("context", v))
     return None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from decgraph.check.certificate.claims import check
 from decgraph.check.certificate.data import Refused, digest, names_of
 from decgraph.check.certificate.following import Pass
-from decgraph.check.certificate.numbers import Form, Numbers, Unkept, plus
+from decgraph.check.certificate.numbers import Form, Numbers, plus
 from decgraph.check.certificate.verification import Missing
 from decgraph.check.proof.claims import Open, alternatives, prove
 from decgraph.check.proof.derive import Derivation, derive, judged
@@ -69,11 +69,6 @@ def certificate(module: Module, claim: Claim, derivation: Derivation) -> dict[st
                     states = part["rules"][missing.walk]["states"][missing.loop]
                     if (state := _listed(missing.state)) not in states:
                         states.append(state)
-            continue
-        except Unkept as unkept:
-            for part in (whole, *others):
-                if unkept.n < len(part.get("numbers", {}).get(unkept.loop, ())):
-                    del part["numbers"][unkept.loop][unkept.n]
             continue
         except Refused:
             pass
@@ -175,7 +170,7 @@ class _Writer:
             "rules": {self.names[op.result]: self._judgment(op) for op in walks},
             "laws": {"set": sorted(self.names[v] for v in laws)},
             "positive": {"set": sorted(self.names[v] for v in positive)},
-            "numbers": {name: atoms for op, name in self.loops.items() if (atoms := self._atoms(op))},
+            "numbers": {},
             "shared": {name: self.labels(labels) for name, labels in self.kernel.others.items()} if tracked else {},
         }
         return out
@@ -250,41 +245,6 @@ class _Writer:
             "stored": {name: self.labels(x) for name, x in inv.states},
             "control": self.labels(inv.control),
         }
-
-    def _atoms(self, op: Op) -> list[Any]:
-        """What the kernel's invariant says of numbers and lengths, as atoms; those that do not follow are left out later."""
-        inv, out = self.derivation.invariants.get(op), []
-        for fact, a in zip(inv.facts if inv is not None else (), op.regions[-1].args[1:]):
-            if not isinstance(fact, facts.Size):
-                continue
-            me = f"len {self.names[a]}" if a.type.dims or a.type.elem in ("list", "path") else self.names[a]
-            beyond = None if fact.beyond is None else fact.beyond + self.kernel.sizes.context[fact.version]
-            low = None if fact.low is None else Linear.of(fact.low)
-            for known, relation in ((fact.fixed, "="), (beyond, "="), (low, ">=")):
-                form = self._form(known)
-                if form is not None:
-                    out.append([[*[[s, str(-f)] for s, f in form.items()], [me, "1"]], relation])
-        return out
-
-    def _form(self, x: Linear | None) -> dict[str, Any] | None:
-        """A sum of the kernel's symbols in those of certificates."""
-        form: dict[str, Any] = {} if x is None or not x.constant else {"": x.constant}
-        for symbol, factor in x.terms if x is not None else ():
-            match symbol:
-                case Value():
-                    name = self.names.get(symbol)
-                case ("length", Value() as v):
-                    name = f"len {self.names[v]}"
-                case ("prompt",) | ("room",):
-                    name = symbol[0]
-                case ("context", int() as n):
-                    name = f"context {n}"
-                case _:
-                    name = None
-            if name is None:
-                return None
-            form[name] = factor
-        return None if x is None else form
 
     def _judgment(self, op: Op) -> dict[str, Any]:
         """The judgment on a rule; by cases with the states of its loops, which are found as the checker misses them."""
