@@ -21,9 +21,9 @@ NONE: Labels = frozenset()
 HOW = {"inside": 0, "drawn": 1, "own": 2}
 MASS, SCORES = ("shaped", "raw", "mass"), ("logits", "logs", "scores")
 FIELDS = {
-    **{"model": "=", "context": "v=", "piece": "==", "row": "=vf", "rows": "==t", "nodes": "=vs", "column": "=e", "tokens": "=="},
-    **{"token": "=vh<", "path": "=vh<", "drafts": "<=un", "tree": "=v<t>m", "canvas": "mb", "cell rows": "===f"},
-    **{"cell tokens": "===d", "picked": "===", "edit": "===", "alone": "d", "memory": "=o"},
+    **{"model": "=", "context": "v=", "piece": "==", "row": "=vf", "rows": "==t", "nodes": "=vs"},
+    **{"token": "=vh<", "path": "=vh<", "drafts": "<n", "tree": "=v<t>m", "canvas": "mb", "cell rows": "===f"},
+    **{"cell tokens": "===d", "memory": "=o"},
 }
 """What stands in a fact of each kind, behind it, by how it may be weakened (ORDER)."""
 ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -36,9 +36,7 @@ ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": lambda a, b: a <= b,  # of which draws it consists, at most
     ">": lambda a, b: a >= b,  # from which trees it was grown
     "t": lambda a, b: a or not b,  # drafts have the distributions that they state; rows at all nodes
-    "u": lambda a, b: b or not a,  # one draw that was chosen of several
     "s": lambda a, b: b in (a, "some"),  # which nodes: all, the root; some with the root
-    "e": lambda a, b: a == b or (a, b) == ("everywhere", "at root"),
     "n": lambda a, b: b is None or a == b,
     "m": lambda a, b: b is None or a in ("", b) and a is not None,  # the model of all edges or cells; "": there are none
     "d": lambda a, b: b is None or follows(a, b),
@@ -54,7 +52,7 @@ class Refused(Exception):
 
 EMPTY: Mapping[str, Any] = {
     **{"claim": "", "ir": "", "greedy": False, "condition": "", "premises": (), "loops": {}, "rules": {}, "laws": NONE},
-    **{"positive": NONE, "shared": {}, "numbers": {}, "functions": {}, "cases": (), "format": 1},
+    **{"shared": {}, "numbers": {}, "functions": {}, "cases": (), "format": 1},
 }
 """What a certificate says beside its model, mode and facts; those of functions that are run leave most of it out."""
 
@@ -130,7 +128,7 @@ def moved(fact: Fact | None, old: int, new: int) -> Fact | None:
     kinds = FIELDS[fact[0]]
     if fact[0] == "memory":
         return (*fact[:2], new)  # a beginning of an earlier context is one of later ones
-    if fact[0] == "alone" or "v" in kinds and fact[1 + kinds.index("v")] != old:
+    if "v" in kinds and fact[1 + kinds.index("v")] != old:
         return None
     return (fact[0], *((new if x == old else -1) if c == "b" else new if c == "v" and x == old else x for c, x in zip(kinds, fact[1:])))
 

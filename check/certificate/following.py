@@ -26,7 +26,7 @@ from decgraph.check.certificate.data import (
     said,
 )
 from decgraph.check.certificate.numbers import Numbers
-from decgraph.check.certificate.ops import concluded, constant, everywhere, law, not_negative, same
+from decgraph.check.certificate.ops import concluded, constant, law, same
 from decgraph.check.certificate.verification import accepted
 from decgraph.ir.values import Constant, Function, Module, Op, Region, Value
 
@@ -65,7 +65,7 @@ class Pass:
         self.committed: set[str] = set()
         self.drafting: set[str] | None = None  # in a draft that an error may end: draws that may not be grown in it any more
         self.ends: Labels = NONE
-        self.missing = {*claims["facts"], *claims["laws"], *claims["positive"], *(f"rule {n}" for n in claims["rules"])}
+        self.missing = {*claims["facts"], *claims["laws"], *(f"rule {n}" for n in claims["rules"])}
         self.shared = {f"state {s.name}" for s in function.states if s.scope != "sequence"} | {"extern"}
         self._place(function.body, (), ())
         ops = list(function.body.walk())
@@ -119,17 +119,8 @@ class Pass:
                 raise Refused(at, f"{name}: {said(claimed)} does not follow from {' and '.join(map(said, all_known))}")
             self.facts[name] = claimed
         self.missing.discard(name)
-        for names, rule, what in (
-            (self.claims["laws"], law, "distributions"),
-            (self.claims["positive"], not_negative, "not negative"),
-        ):
-            if name not in names:
-                continue
-            good = rule(self, v) if like is None else self.names[like] in names
-            if like is None and at is not None and v not in at.results:  # what a loop carries
-                good = everywhere(self, at, at.regions[-1].args[1:].index(v), lambda x, names=names: self.names[x] in names)  # type: ignore[misc]
-            if not good:
-                raise Refused(at, f"{name} is not known to be {what}")
+        if name in self.claims["laws"] and not (law(self, v) if like is None else self.names[like] in self.claims["laws"]):
+            raise Refused(at, f"{name} is not known to be distributions")
 
     def depend(self, *values: Value) -> Labels:
         return NONE.union(*(self.depends.get(v, NONE) for v in values))
@@ -343,7 +334,7 @@ class Pass:
         told = decided & (labels_of(fact) | labels_of(other))
         if fact[0] == "tree":
             return (*fact[:4], fact[4] and not (told and not fact[5] & other[5]), *fact[5:])
-        if fact[0] == "drafts" and (told or fact[2]) or fact[0] == "path" and told:
+        if fact[0] in ("drafts", "path") and told:
             return None
         return (*fact[:3], "inside", NONE) if told and fact[0] == "token" else fact
 
@@ -358,19 +349,11 @@ class Pass:
     def for_loop(self, op: Op) -> Sequence[Any]:
         if op.attrs.get("lanes") and contains(op, "commit"):
             raise Refused(op, "commits in lanes")
-        many = self.numbers.iterations(op)
-        body = op.regions[0]
-        if many is None:
+        if self.numbers.iterations(op) is None:
             return self._loop(op, op.operands[2:], self.depend(*op.operands[:2]))
-        if many == 1:
-            for a, v in zip(body.args, (op.operands[0], *op.operands[2:])):
-                self.alias(a, v)
-                self.claim(a, self.of(v), op, v)
-            self.region(body)
-        ends = body.yields if many else op.operands[2:]
-        for v, y in zip(op.results, ends):
+        for v, y in zip(op.results, op.operands[2:]):
             self.alias(v, y)
-        return [self.of(y) for y in ends]
+        return [self.of(y) for y in op.operands[2:]]
 
     def while_loop(self, op: Op) -> Sequence[Any]:
         limited = 1 if op.attrs.get("limited") else 0
@@ -405,10 +388,6 @@ class Pass:
             self.control |= self.depend(goes_on)
             for a, asked in zip(body.args[1:], op.regions[0].args[1:]):
                 self.numbers.alias(a, asked)
-        if goes_on is not None and self.numbers.decided(goes_on) is False:  # it does not begin
-            self.progress, self.control, self.stored = progress, outer, dict(loop["stored"])
-            self.depends |= dict(zip(op.results, loop["values"]))
-            return [placed(self.claims["facts"].get(self.names[a]), self.names[v]) for a, v in zip(body.args[1:], op.results)]
         with self.numbers.under(goes_on, True):
             self.region(body)
         if stops or "fills" in op.attrs:  # it may end where no node of a tree can grow, which the drafts say

@@ -22,7 +22,7 @@ Form = dict[str, Fraction]
 Atom = tuple[Form, str]
 INF = float("inf")
 OPPOSITE = {"ge": "lt", "gt": "le", "le": "gt", "lt": "ge"}
-LINEAR = ("add", "mix", "sub", "contrast", "neg", "minimum", "maximum", "abs", "relu", "mul", "weigh")
+LINEAR = ("add", "mix", "sub", "contrast", "minimum", "maximum", "abs", "relu", "mul", "weigh")
 
 
 def plus(a: Form, b: Form, factor: Fraction | int = 1) -> Form:
@@ -98,9 +98,6 @@ class Numbers:
     def empty(self, at: Op, v: Value) -> bool:
         return self.prove(at, plus({}, self.length(v), -1))
 
-    def single(self, at: Op) -> bool:
-        return self.prove(at, plus(self.length(at.result), of(-1)), "=")
-
     def range(self, v: Value) -> tuple[Any, Any]:
         known = self.k.constants.get(v)
         if isinstance(known, int | float | Fraction) and not isinstance(known, bool):
@@ -108,12 +105,9 @@ class Numbers:
         return self.ranges.get(v, (-INF, INF))
 
     def iterations(self, op: Op) -> int | None:
-        """0 or 1, if a `for` loop is known to have no more."""
-        low, high = (self.form(v) if v.type.elem == "int" else None for v in op.operands[:2])
-        if low is None or high is None or self.prove(op, plus(low, high, -1)):
-            return None if low is None or high is None else 0
-        ends = any(op.attrs.get(name) for name in ("stops", "fills"))
-        return 1 if not ends and self.prove(op, plus(plus(high, low, -1), of(-1)), "=") else None
+        """0, if a `for` loop is known to have none."""
+        low, high = (self.k.constants.get(v) if v.type.elem == "int" else None for v in op.operands[:2])
+        return 0 if isinstance(low, int) and isinstance(high, int) and high <= low else None
 
     # -- atoms
     def form(self, v: Value) -> Form | None:
@@ -187,59 +181,43 @@ class Numbers:
         forms = [self.form(x) for x in xs]
         a, b = (*forms, None, None)[:2]
         vectors = [x for x in xs if x.type.dims or x.type.elem in ("dist", "scores", "list")]
-        whole = self.length(vectors[0]) if vectors else {}
         place = self.k.of(xs[0]) if xs else None
         match op.opcode:
             case "map" if a is not None and (len(xs) == 1 or b is not None) and fn in ("eq", "ne", *OPPOSITE):
                 self._compare(op, fn, a, b or {})
             case "map" if v.type.elem in ("int", "real", "prob") and a is not None and None not in forms:
                 yield from self._arithmetic(op, fn, me, a, b)
-            case "as_int" | "within" if a is not None and (op.opcode == "within" or not a.keys() - {""} - self.whole):
-                if op.opcode == "within" or all(f.denominator == 1 for f in a.values()):
-                    yield plus(me, a, -1), "="
             case "model.layers" | "vocab_size":
                 yield plus(me, of(-1 if op.opcode == "vocab_size" else 0)), ">="
             case "tree.size" if place is not None and place[0] == "tree":
                 made = self.k.made.get(self.k.by_name[place[1]])
                 yield me, "=" if made is not None and made.opcode == "tree.new" else ">="
-            case "compact" | "slice" | "take_first" | "select.top" if v.type.dims and xs[0].type.dims:
-                yield plus(whole, self.length(v), -1), ">="
-                low, high = forms[1] if attrs.get("has_lo") else {}, forms[-1] if attrs.get("has_hi") else None
-                cut = op.opcode == "slice" and low is not None and (not low or self.prove(op, low))
-                if cut and low and self.prove(op, plus(low, whole, -1)) or self.k.constants.get(xs[-1]) is False:
-                    yield self.length(v), "="
-                if cut and high is not None and self.prove(op, high):
-                    yield plus(high, self.length(v), -1), ">="
+            case "compact" | "slice" if v.type.dims and vectors:
+                none = op.opcode == "compact" and self.k.constants.get(xs[1]) is False
+                yield (self.length(v), "=") if none else (plus(self.length(vectors[0]), self.length(v), -1), ">=")
             case "reduce" if fn in ("max", "min", "mean") and not v.type.dims and a is not None:
                 some = fn == "mean" or xs[0].type.elem == "dist" or bool(xs[0].type.dims) and xs[0].type.dims[-1].kind == "vocab"
-                if some or self.prove(op, plus(whole, of(-1))):  # the largest of nothing is -inf, its mean 0
+                if some:  # the largest of nothing is -inf, its mean 0
                     low, high = self.prove(op, a), self.prove(op, plus(of(1), a, -1))
                     self._between(op, self.k.names[v], 0 if low else None, 1 if high else None)
             case "bernoulli" if not v.type.dims and (share := number(a)) is not None and not 0 < share < 1:
                 self.k.constants[v] = share >= 1
 
     def _arithmetic(self, op: Op, fn: str, me: Form, a: Form, b: Form | None) -> Iterator[Atom]:
-        x, y = number(a), number(b)
+        p, q = number(a), number(b)
         if op.result.type.elem != "int":
-            if fn not in LINEAR and not (fn == "div" and y):
+            if fn not in LINEAR:
                 return
             self.finite.add(self.k.names[op.result])
         if fn in ("add", "mix", "sub", "contrast") and b is not None:
             yield plus(me, plus(a, b, 1 if fn in ("add", "mix") else -1), -1), "="
-        elif fn == "neg":
-            yield plus(me, a), "="
-        elif fn in ("mul", "weigh") and b is not None and (x is not None or y is not None):
-            yield plus(me, b if x is not None else a, -(x if x is not None else y or 0)), "="
+        elif fn in ("mul", "weigh") and b is not None and (p is not None or q is not None):
+            yield plus(me, b if p is not None else a, -(p if p is not None else q or 0)), "="
         elif fn in ("mul", "weigh") and b is not None and self.prove(op, a) and self.prove(op, b):
             yield me, ">="
-        elif fn == "div" and y:
-            yield plus(me, a, -1 / y), "="
         elif fn in ("minimum", "maximum") and b is not None:
             sign = -1 if fn == "minimum" else 1
-            for one, other in ((a, b), (b, a)):
-                yield plus({}, plus(me, one, -1), sign), "=" if self.prove(op, plus({}, plus(one, other, -1), sign)) else ">="
-            if self.prove(op, a) and self.prove(op, b):
-                yield me, ">="
+            yield from ((plus({}, plus(me, x, -1), sign), ">=") for x in (a, b))
         elif fn in ("abs", "relu"):
             yield from ((me, ">="), (plus(me, a, -1), ">="))
 
@@ -275,8 +253,6 @@ class Numbers:
         (self.whole if v.type.elem == "int" else self.finite if form is not None else set[str]()).add(name)
         if form is not None and v not in self.k.constants:
             self.known[f"{name} alias"] = plus(of(name), form, -1), "="
-        if v.type.dims or v.type.elem == "list":
-            self.known[f"{name} as long"] = plus(self.length(v), self.length(y), -1), "="
 
 
 def settings_of(condition: tuple[Any, ...]) -> dict[str, Any]:

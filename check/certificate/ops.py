@@ -15,7 +15,7 @@ from decgraph.ir.values import Constant, Op, Value
 if TYPE_CHECKING:
     from decgraph.check.certificate.following import Pass
 
-POINTS: Fact = ("drafts", NONE, False, False, None)
+POINTS: Fact = ("drafts", NONE, None)
 """Point masses: certain, whatever chose them."""
 INFINITE = ("-inf", -float("inf"))
 
@@ -69,37 +69,19 @@ def concluded(k: Pass, op: Op) -> Fact | None:
             return (*a[:4], POINTS) if a is not None and a[0] == "cell tokens" else POINTS
         case "topk" | "index.ask", _, _:
             return POINTS if op.result.type.elem == "draw" else None
-        case "draw.get", ("token" | "tokens" | "cell tokens" | "picked", *_), _:
+        case "draw.get", ("token" | "cell tokens", *_), _:
             return a if attrs["field"] == "token" else None
-        case "select.top", ("drafts", labels, True, _, _), _ if labels:  # the first of a race are draws without replacement
-            made_by = [k.made.get(v) for v in op.operands[2:]]
-            own = all(o is not None and o.opcode == "draw.get" and o.operands[0] is op.operands[0] for o in made_by)
-            first = attrs.get("by_race") and own and not k.tells(labels, op.operands[1])
-            return ("drafts", labels, False, False, None) if first else None
         case "arg", _, _:
             return _arg(k, op, a)
         # -- lists and vectors
         case "gather", _, _:
             return _gather(k, op, a, b)
-        case "compact", ("nodes", t, v, "all"), ("column", of, ("everywhere" | "at root" as where)) if of == t:
-            return ("nodes", t, v, "all" if where == "everywhere" else "some")
         case "compact", ("cell tokens", model, c, str() as at, _), _:
             return ("cell tokens", model, c, (at, k.names[op.operands[1]]), None)
-        case "take_first", ("drafts", labels, False, _, _), _ if not k.tells(labels, op.operands[1]):
-            return a  # what they turned out to be does not say how many
-        case "concat", _, _:
-            return _concat(k, op, a, b)
-        case "list", (*_,) as inner, None if len(xs) == 1:
-            return ("alone", inner)
-        case "slice", ("tokens", model, t), _ if not attrs.get("has_lo") and k.numbers.single(op):
-            tree = k.facts.get(t)
-            return ("path", model, tree[2], "own", NONE) if tree is not None and tree[:2] == ("tree", t) else None
-        case "slice", ("piece", "start", _), _ if not attrs.get("has_lo"):
-            return ("piece", "start", "some")
+        case "concat", (("piece", *_) | None), (("piece", *_) | None):
+            return next((y for v, y in zip(op.operands, (b, a)) if k.numbers.empty(op, v)), None)
         case "slice", ("cell tokens", model, c, None, _), _ if not attrs.get("has_lo"):
             return ("cell tokens", model, c, None, None)
-        case "sort" | "compact" | "take_first" | "select.top" | "slice" | "tile", ("drafts", labels, *_), _ if not labels:
-            return a  # a choice among point masses is of point masses
         # -- trees
         case "context", _, _:
             return ("context", k.version, bool(attrs.get("parent")))
@@ -111,9 +93,9 @@ def concluded(k: Pass, op: Op) -> Fact | None:
             return ("tree", name, k.version, NONE, False, frozenset({name}), None) if tokens else None
         case "tree.grow", ("tree", _, v, labels, true, grown, inside), _ if op.operands[1].type.elem == "draw":
             inside = one_model(inside, _edges(k, op, a, b))
-            drafts = ("drafts", b[4], False, False, None) if b is not None and b[0] == "token" and b[3] == "drawn" else b
+            drafts = ("drafts", b[4], None) if b is not None and b[0] == "token" and b[3] == "drawn" else b
             drafts = drafts[4] if drafts is not None and drafts[0] == "cell tokens" else drafts
-            if drafts is None or drafts[0] != "drafts" or drafts[2]:
+            if drafts is None or drafts[0] != "drafts":
                 return ("tree", name, v, labels, False, grown | {name}, inside)
             return ("tree", name, v, labels | drafts[1], true and _grows(k, op, drafts[1]), grown | {name}, inside)
         case "tree.keep", ("tree", _, v, labels, true, _, inside), _:  # sampled drafts may stay or go by what they are
@@ -122,8 +104,6 @@ def concluded(k: Pass, op: Op) -> Fact | None:
             return ("tree", name, v, labels, true, grown | {name}, None)
         case "tree.nodes", ("tree", t, v, *_), _ if attrs["which"] in ("all", "root"):
             return ("nodes", t, v, attrs["which"])
-        case "tree.get", ("tree", t, *_), _ if attrs["column"] == "depth":
-            return ("column", t, "depth")
         case "tree.set" | "tree.front" | "within", _, _:
             return a
         # -- canvases: tokens that the model gives mass to on this very canvas, at the positions where they are put
@@ -134,13 +114,7 @@ def concluded(k: Pass, op: Op) -> Fact | None:
         case "canvas.put", ("canvas", model, begun), _:
             of = _put(k, op)
             return a if attrs["kind"] == "mask" else ("canvas", of, begun) if of and model in ("", of) else None
-        case "edit", ("picked", of, keys, _), ("picked", again, others, tuple() as tokens) if (of, keys) == (again, others):
-            return ("edit", tokens[1], tokens[2], name)  # a position and the token that was drawn there
-        case "edit.get", ("edit", *_), _:
-            return a
         # -- text
-        case "as_int", ("token", *_), _ if op.operands[0].type.of[:1] == ("V",):
-            return a
         case "request", _, _ if attrs["field"] == "prompt":
             return ("piece", "start", "prompt")
         case "ctx.get", ("context", v, False), _ if attrs["field"] == "path":
@@ -188,11 +162,9 @@ def _draw(k: Pass, op: Op, row: Fact | None) -> Fact | None:
             return ("token", model, v, "own" if output else "drawn", NONE if output else labels)
         case ("row", model, v, face) if one:
             return ("token", model, v, "inside", NONE) if face in MASS else None
-        case ("rows", model, t, True) if one and output:
-            return ("tokens", model, t)
     after = row[1:3] if row is not None and row[0] == "row" and is_row(row, MASS) and op.opcode == "draw.many" else None
     good = fresh and k.names[op.operands[0]] in k.claims["laws"]
-    drafts = ("drafts", labels, op.opcode == "draw.race", False, after) if good else None
+    drafts = ("drafts", labels, after) if good else None
     return ("cell tokens", *row[1:4], drafts) if row is not None and row[0] == "cell rows" and one and is_row(row, MASS) else drafts
 
 
@@ -202,49 +174,20 @@ def _arg(k: Pass, op: Op, row: Fact | None) -> Fact | None:
     if row is not None and likeliest:
         own = k.claims["greedy"] and row[-1] == "shaped"
         return ("token", *row[1:3], "own" if own else "inside", NONE) if row[0] == "row" else ("cell tokens", *row[1:4], None)
-    if len(op.operands) == 1 or op.result.type.dims or op.operands[0].type.elem not in ("position", "draw", "token"):
-        return None
-    tokens = row if row is not None and row[0] == "cell tokens" else None
-    of = tokens[3] if tokens is not None and isinstance(tokens[3], str) else k.names[op.operands[0]]
-    return ("picked", of, (op.attrs["fn"], *(k.names[v] for v in op.operands[1:])), tokens)
+    return None
 
 
 def _gather(k: Pass, op: Op, column: Fact | None, place: Fact | None) -> Fact | None:
-    """A model's distributions at nodes of the tree that they are of, or at positions; draws that are taken out, in order."""
-    index, one = op.operands[1:], len(op.operands) == 2
-    if column is not None and column[0] == "cell tokens" and index[0].type.elem != "position":
-        column = column[4]
+    """A model's distributions at nodes of the tree that they are of, or at positions; draws that are taken out."""
+    index = op.operands[1]
     match column, place:
-        case ("alone", inner), _ if one and not index[0].type.dims:
-            return inner  # type: ignore[no-any-return]
         case ("rows", model, t, _), ("nodes", of, v, "root") if of == t:
             return ("row", model, v, "shaped")
-        case ("rows", _, t, _), ("nodes", of, _, "all") if of == t:
-            return column
-        case ("cell rows", model, c, _, face), _ if one and index[0].type.elem == "position":
-            return ("cell rows", model, c, k.names[index[0]], face)
-        case ("cell tokens", model, c, _, _), _ if one:
-            return ("cell tokens", model, c, k.names[index[0]], None)
-        case ("drafts", labels, False, _, _), _ if op.result.type.elem == "draw" and not k.tells(labels, *index):
-            made = [k.made.get(v) for v in index]
-            fields = [o.attrs["field"] if o is not None and o.opcode == "level.get" else None for o in made]
-            level = fields == ["parent", "rank"] and made[0].operands == made[1].operands  # type: ignore[union-attr]
-            single = one and not index[0].type.dims and index[0].type.elem == "int"
-            return column if not labels or level else ("drafts", labels, False, True, None) if single else None
+        case ("cell rows", model, c, _, face), _ if len(op.operands) == 2 and index.type.elem == "position":
+            return ("cell rows", model, c, k.names[index], face)
+        case ("cell tokens", model, c, _, _), _ if len(op.operands) == 2 and index.type.elem == "position":
+            return ("cell tokens", model, c, k.names[index], None)
     return column if column is not None and column[0] == "drafts" and not column[1] else None
-
-
-def _concat(k: Pass, op: Op, a: Fact | None, b: Fact | None) -> Fact | None:
-    for v, other in zip(op.operands, (b, a)):
-        if other is not None and other[0] in ("piece", "alone") and k.numbers.empty(op, v):
-            return other
-    match a, b:
-        case ("piece", start, end), ("piece", again, last) if end == again != "some":
-            return ("piece", start, last)
-        case ("drafts", labels, False, False, _), ("drafts", others, False, False, _) if op.result.type.elem == "draw":
-            told = labels & others or k.tells(others, op.operands[0])
-            return None if told else ("drafts", labels | others, False, False, None)
-    return None
 
 
 def _of_draws(op: Op, tree: object) -> bool:
@@ -275,7 +218,7 @@ def _edges(k: Pass, op: Op, tree: Fact, drafts: Fact | None) -> str | None:
     match drafts:
         case ("cell tokens", model, t, nodes, _) if t in tree[5] and not op.attrs.get("chain"):
             return model if nodes == at or at is None and made is not None and made.opcode == "draw" else None
-        case ("token", model, v, _, _) | ("drafts", _, _, _, (model, v)) if v == tree[2] and not op.attrs.get("chain"):
+        case ("token", model, v, _, _) | ("drafts", _, (model, v)) if v == tree[2] and not op.attrs.get("chain"):
             place = k.of(op.operands[2]) if at is not None else None
             root = place is not None and place[0] == "nodes" and place[3] == "root"
             return model if root or at is None and before is not None and before.opcode == "tree.new" else None
@@ -286,10 +229,8 @@ def _put(k: Pass, op: Op) -> str | None:
     """The model that gives mass to what is put at positions of a canvas."""
     tokens = k.of(op.operands[2]) if op.attrs["kind"] == "token" else None
     where, made = op.operands[1], k.made.get(op.operands[1])
-    if tokens is None or tokens[0] not in ("cell tokens", "edit") or tokens[2] != k.names[op.operands[0]]:
+    if tokens is None or tokens[0] != "cell tokens" or tokens[2] != k.names[op.operands[0]]:
         return None
-    if tokens[0] == "edit":
-        return tokens[1] if k.of(where) == tokens else None
     dims = op.operands[2].type.dims[:1]
     filtered = made is not None and made.opcode == "compact" and tokens[3] == tuple(k.names[v] for v in made.operands)
     right = bool(dims and dims[0].kind == "cells") if tokens[3] is None else filtered or tokens[3] == k.names[where]
@@ -300,18 +241,9 @@ def _map(k: Pass, op: Op, xs: list[Fact | None]) -> Fact | None:
     """Rows that have no mass, or scores of -inf, where the model's has none; conditions on depths that the root meets."""
     fn, (a, b) = op.attrs["fn"], (*xs, None)[:2]
     above = lambda n: k.numbers.positive(op, op.operands[n])
-    if a is not None and a[0] == "column" and a[2] == "depth" and len(xs) == 2:
-        if fn == "ge" and k.constants.get(op.operands[1]) == 0:
-            return ("column", a[1], "everywhere")
-        return ("column", a[1], "at root") if fn == "lt" and k.numbers.positive(op, op.operands[1], 1) else None
     match fn:
-        case "mod" if a is not None and a[0] == "token":  # of the number of tokens
-            made = k.made.get(op.operands[1])
-            return a if made is not None and made.opcode == "vocab_size" else None
         case "log" if a is not None and is_row(a, MASS):
             return faced(a, "logs" if a[-1] == "raw" else "scores")
-        case "exp" if a is not None and is_row(a, SCORES):
-            return faced(a, "mass")
         case "mul" | "weigh":
             found = weaker(a, MASS) or weaker(b, MASS)
             found = found or (weaker(b, SCORES) if is_row(b, SCORES) and above(0) else None)
@@ -353,60 +285,23 @@ def _select(k: Pass, op: Op, xs: list[Fact | None]) -> Fact | None:
     return None
 
 
-# -- distributions, and numbers that are not negative: claimed by name, and checked where each is made
-DISTRIBUTIONS = frozenset("model.eval model.read head.read softmax warp beta draw.point topk index.ask".split())
-PASSED = frozenset("gather slice compact take_first sort select.top".split())
-KEPT = frozenset("add mul weigh mix minimum maximum div pow floor select relu exp sqrt abs".split())
+# -- distributions: claimed by name, and checked where each is made
+MADE = frozenset("model.eval model.read head.read softmax warp beta draw.point topk index.ask".split())
+PASSED = frozenset("gather slice compact take_first sort select.top draw draw.many draw.race face draw.get renorm".split())
 
 
 def law(k: Pass, v: Value) -> bool:
-    """Whether a value is distributions, or draws are of what they state, by what made it."""
+    """Whether a value is distributions, or draws are of what they state, by what made it and not by its type."""
     claimed = lambda x: k.names.get(x) in k.claims["laws"]
     op = k.made.get(v)
-    if op is None or op.opcode in DISTRIBUTIONS:
-        return op is not None
-    if op.opcode in ("normalize", "renorm"):
-        return k.names[op.operands[0]] in k.claims["positive"]
-    if op.opcode in PASSED or op.opcode in ("draw", "draw.many", "draw.race", "face", "draw.get"):
-        right = op.attrs.get("face") != "logits" and op.attrs.get("field", "law") == "law"
-        return right and claimed(op.operands[0])
-    return everywhere(k, op, op.results.index(v), claimed)
-
-
-def not_negative(k: Pass, v: Value) -> bool:
-    """Whether no entry of a value is negative."""
-    claimed = lambda x: k.names.get(x) in k.claims["positive"]
-    op = k.made.get(v)
-    if v.type.elem == "bool" or k.numbers.range(v)[0] >= 0:
-        return True
-    if op is None or op.opcode in ("len", "rank") or op.opcode in DISTRIBUTIONS - {"draw.point", "topk"}:
-        return op is not None
-    if op.opcode == "draw.get":
-        return op.attrs["field"] == "law" and k.names[v] in k.claims["laws"]
-    if op.opcode == "map" and op.attrs["fn"] in KEPT or op.opcode in ("concat", "list", "tile"):
-        always = op.attrs.get("fn") in ("relu", "exp", "sqrt", "abs") or op.attrs.get("kind") == "zeros"
-        return always or all(map(claimed, op.operands))
-    if op.opcode in PASSED or op.opcode in ("normalize", "renorm", "lookup", "reduce", "scan", "face"):
-        return op.attrs.get("face") != "logits" and claimed(op.operands[0])
-    return everywhere(k, op, op.results.index(v), claimed)
-
-
-def everywhere(k: Pass, op: Op, n: int, holds: Callable[[Value], bool]) -> bool:
-    """Of what a loop, a branch or a column of a tree yields: of all that it may be."""
-    if op.opcode in ("for", "while"):
-        many = len(op.results)
-        return holds(op.operands[len(op.operands) - many + n]) and holds(op.regions[-1].yields[n - many])
-    if op.opcode == "if":
-        return all(holds(r.yields[n]) for r in op.regions)
-    column, writes = op.attrs.get("column"), []
-    for o in k.function.body.walk() if op.opcode == "tree.get" else ():
-        if o.opcode == "tree.grow" and column in ("law", "draw") and o.operands[1].type.elem == "draw":
-            writes.append(o.operands[1])
-        if o.opcode == "tree.set" and o.attrs["column"] == column:
-            writes.append(o.operands[2])
-        if o.opcode == "tree.grow" and column in o.attrs.get("columns", ()):
-            writes.append(o.operands[(3 if o.attrs.get("has_at") else 2) + o.attrs["columns"].index(column)])
-    return bool(writes) and all(map(holds, writes))
+    if op is not None and op.opcode == "normalize":
+        inner = k.made.get(op.operands[0])
+        return claimed(op.operands[0]) or inner is not None and inner.attrs.get("fn") == "relu"
+    if op is not None and op.opcode in PASSED:
+        return op.attrs.get("face") != "logits" and op.attrs.get("field", "law") == "law" and claimed(op.operands[0])
+    if op is not None and op.opcode == "if":
+        return all(claimed(r.yields[op.results.index(v)]) for r in op.regions)
+    return op is not None and op.opcode in MADE
 
 
 # -- constants
@@ -431,8 +326,6 @@ def constant(op: Op, known: Mapping[Value, Constant]) -> Constant:
             return len(x)
         case "list", _, _ if None not in xs:
             return tuple(xs)
-        case "gather", _, [(x, *rest), *_] if all(y == x for y in rest):
-            return x  # type: ignore[no-any-return]
         case "tile", _, _ if op.attrs["kind"] == "zeros":
             return 0
         case ("within" | "as_int"), _, [x] if number(x) is not None:
@@ -445,10 +338,8 @@ def constant(op: Op, known: Mapping[Value, Constant]) -> Constant:
             return fn == "and"
         case "map", "select", [_, x, y] if x is not None and x == y:
             return x
-        case "map", ("weigh" | "mul" | "pow"), _ if any(number(x) == 0 for x in xs) and op.attrs["fn"] != "pow":
+        case "map", ("weigh" | "mul"), _ if any(number(x) == 0 for x in xs):
             return 0  # 0 times anything is 0 in the language
-        case "map", "pow", [1, _]:
-            return 1
         case "map", fn, _ if fn in FOLDED and all(number(x) is not None for x in xs):
             try:
                 return FOLDED[fn](*(x if isinstance(x, int) else Fraction(str(x)) for x in xs))

@@ -15,7 +15,7 @@ from decgraph.check.certificate.numbers import Form, Numbers, plus
 from decgraph.check.certificate.verification import Missing
 from decgraph.check.proof.claims import Open, alternatives, prove
 from decgraph.check.proof.derive import Derivation, derive, judged
-from decgraph.check.proof.environment import Environment, not_negative, sums_to_one
+from decgraph.check.proof.environment import Environment, sums_to_one
 from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.proof.kernel import Kernel
 from decgraph.check.proof.multipliers import multipliers
@@ -162,14 +162,13 @@ class _Writer:
     def data(self) -> dict[str, Any]:
         tracked = self.derivation.mode != "own"
         needed = self._needed()
-        laws, positive = self._laws(needed) if tracked else (set[Value](), set[Value]())
+        laws = self._laws(needed) if tracked else set[Value]()
         walks = [op for op in self.function.body.walk() if op.opcode == "tree.walk" and op.result in needed]
         out = {
             "facts": {self.names[v]: self.json(self.fact(v)) for v in self.names if v in needed},
             "loops": {name: self._invariant(op) for op, name in self.loops.items() if tracked and op in self.derivation.invariants},
             "rules": {self.names[op.result]: self._judgment(op) for op in walks},
             "laws": {"set": sorted(self.names[v] for v in laws)},
-            "positive": {"set": sorted(self.names[v] for v in positive)},
             "numbers": {},
             "shared": {name: self.labels(labels) for name, labels in self.kernel.others.items()} if tracked else {},
         }
@@ -214,28 +213,17 @@ class _Writer:
             yield op.regions[-1].yields[n - 1 - many]
             yield from (r.args[n] for r in op.regions)
 
-    def _laws(self, needed: set[Value]) -> tuple[set[Value], set[Value]]:
-        """The values that are distributions, and not negative, as far as the drafts need it."""
-        laws, positive = set[Value](), set[Value]()
-        todo = [(v, True) for v in needed for op in [self.kernel.made.get(v)] if op is not None for v in op.operands[:1]
-                if op.opcode in ("draw", "draw.many", "draw.race")]  # fmt: skip
+    def _laws(self, needed: set[Value]) -> set[Value]:
+        """The values that are distributions by what made them, as far as the drafts need it."""
+        laws = set[Value]()
+        drawn = [v for v in needed if (fact := self.fact(v)) and (fact[0] == "drafts" or fact[0] == "cell tokens" and fact[4])]
+        todo = [op.operands[0] for v in drawn if (op := self.kernel.made.get(v)) and op.opcode in ("draw", "draw.many")]
         while todo:
-            v, law = todo.pop()
-            found = laws if law else positive
-            if v in found or not (sums_to_one if law else not_negative)(self.kernel, v):
-                continue
-            found.add(v)
-            op = self.kernel.made.get(v)
-            inner = list(self._from(v))
-            if op is not None and op.opcode == "tree.get":
-                inner = [x for o in self.function.body.walk() if o.opcode in ("tree.grow", "tree.set") for x in o.operands]
-            if op is not None and law and op.opcode in ("normalize", "renorm"):
-                todo.append((op.operands[0], False))
-                continue
-            if op is not None and not law and op.opcode == "draw.get":
-                todo.append((v, True))
-            todo.extend((x, law) for x in inner)
-        return laws, positive
+            v = todo.pop()
+            if v not in laws and sums_to_one(self.kernel, v):
+                laws.add(v)
+                todo.extend(self._from(v))
+        return laws
 
     # -- as data
     def _invariant(self, op: Op) -> dict[str, Any]:
@@ -290,7 +278,7 @@ class _Writer:
             case facts.Tokens(model, tree):
                 return ("tokens", model, self.names[tree])
             case facts.Drafts(noises, race, one, after):
-                return None if own else ("drafts", noises, race, one, after)
+                return None if own or race or one else ("drafts", noises, after)
             case facts.Tree(version, tree, noises, fault, grown, inside):
                 if own:
                     return ("tree", self.names[tree], version, facts.NONE, False, frozenset[str](), None)
