@@ -65,7 +65,7 @@ def command(
     jobs: Annotated[int, option("--jobs", "-j", help="Processes for several algorithms; 0: as many as cores.")] = 0,
     certificate: Annotated[
         Path | None,
-        option("--certificate", help="Write the derivations as data: a file, or of several algorithms a folder.", metavar="FILE"),
+        option("--certificate", help="Write derivations as data: a file, or of several algorithms a folder.", metavar="FILE"),
     ] = None,
     verify: Annotated[
         Path | None,

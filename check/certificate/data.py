@@ -1,7 +1,7 @@
 """What a certificate says, as plain data; and when one fact follows from another.
 
 A fact is a tuple that begins with its kind. Values of the program stand in it by their names in the printed IR, contexts by
-numbers: 0 is the one at the start, each commit, and each loop or branch that commits, begins the next (docs/proof.md, Certificates).
+numbers: 0 is the one at the start; each commit, and each loop or branch that commits, begins the next (docs/proof.md).
 """
 
 from __future__ import annotations
@@ -21,9 +21,20 @@ NONE: Labels = frozenset()
 HOW = {"inside": 0, "drawn": 1, "own": 2}
 MASS, SCORES = ("shaped", "raw", "mass"), ("logits", "logs", "scores")
 FIELDS = {
-    **{"model": "=", "context": "v=", "piece": "==", "row": "=vf", "rows": "==t", "nodes": "=vs"},
-    **{"token": "=vh<", "path": "=vh<", "drafts": "<n", "tree": "=v<t>m", "canvas": "mb", "cell rows": "===f"},
-    **{"cell tokens": "===d", "memory": "=o"},
+    "model": "=",
+    "context": "v=",
+    "piece": "==",
+    "row": "=vf",
+    "rows": "==t",
+    "nodes": "=vs",
+    "token": "=vh<",
+    "path": "=vh<",
+    "drafts": "<n",
+    "tree": "=v<t>m",
+    "canvas": "mb",
+    "cell rows": "===f",
+    "cell tokens": "===d",
+    "memory": "=o",
 }
 """What stands in a fact of each kind, behind it, by how it may be weakened (ORDER)."""
 ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -51,8 +62,19 @@ class Refused(Exception):
 
 
 EMPTY: Mapping[str, Any] = {
-    **{"claim": "", "ir": "", "greedy": False, "condition": "", "premises": (), "loops": {}, "rules": {}, "laws": NONE},
-    **{"shared": {}, "numbers": {}, "functions": {}, "cases": (), "format": 1},
+    "claim": "",
+    "ir": "",
+    "greedy": False,
+    "condition": "",
+    "premises": (),
+    "loops": {},
+    "rules": {},
+    "laws": NONE,
+    "shared": {},
+    "numbers": {},
+    "functions": {},
+    "cases": (),
+    "format": 1,
 }
 """What a certificate says beside its model, mode and facts; those of functions that are run leave most of it out."""
 
@@ -82,7 +104,7 @@ def digest(module: Module) -> str:
 
 
 def digest_of_rule(op: Op) -> str:
-    """The hash of a verification rule's IR without names, sites and lines, and without the ops that repeat what regions yield."""
+    """The hash of a verification rule's IR without names, sites and lines, and without ops that repeat what regions yield."""
     numbers: dict[Value, int] = {}
 
     def text(region: Region) -> list[Any]:
@@ -130,7 +152,10 @@ def moved(fact: Fact | None, old: int, new: int) -> Fact | None:
         return (*fact[:2], new)  # a beginning of an earlier context is one of later ones
     if "v" in kinds and fact[1 + kinds.index("v")] != old:
         return None
-    return (fact[0], *((new if x == old else -1) if c == "b" else new if c == "v" and x == old else x for c, x in zip(kinds, fact[1:])))
+    return (
+        fact[0],
+        *((new if x == old else -1) if c == "b" else new if c == "v" and x == old else x for c, x in zip(kinds, fact[1:])),
+    )
 
 
 def placed(fact: Fact | None, name: str) -> Fact | None:

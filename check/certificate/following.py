@@ -31,9 +31,24 @@ from decgraph.check.certificate.verification import accepted
 from decgraph.ir.values import Constant, Function, Module, Op, Region, Value
 
 LOOPS = ("for", "while", "each")
-TOTAL = frozenset(
-    "const context done noise state.read if for break len face tree.nodes tree.size tree.new softmax normalize map level.get reduce "
-    "topk head.read head.score model.eval request beta draw.point rank scan slice take_first tree.set".split()
+TOTAL = (
+    *(
+        "const",
+        "context",
+        "done",
+        "noise",
+        "state.read",
+        "if",
+        "for",
+        "break",
+        "len",
+        "face",
+        "tree.nodes",
+        "tree.size",
+        "tree.set",
+    ),
+    *("softmax", "normalize", "map", "level.get", "reduce", "topk", "head.read", "head.score", "model.eval", "request", "beta"),
+    *("draw.point", "rank", "scan", "slice", "take_first"),
 )
 """Ops of which nothing that was drawn decides whether they end a draft in an error."""
 
@@ -108,8 +123,8 @@ class Pass:
         return self.facts.get(self.names.get(v, ""))
 
     def claim(self, v: Value, known: Fact | list[Fact | None] | None, at: Op | None, like: Value | None = None) -> None:
-        """Enter what the certificate claims of a value, if it follows from what is known; from each of several facts. like: another
-        value that it is."""
+        """Enter what the certificate claims of a value, if it follows from what is known (of several facts from each). like: a value
+        that it is."""
         name = self.names[v]
         claimed = self.claims["facts"].get(name)
         self.facts.pop(name, None)
@@ -134,7 +149,7 @@ class Pass:
         return made is not None and made.opcode == "noise" and made.attrs["kind"] == "output" and not made.operands
 
     def fresh(self, op: Op, noise: Value) -> bool:
-        """Whether nothing but this draw reads a noise, nor can have: made beside it, keyed by all loops, at a site of its own."""
+        """Whether nothing but this draw reads a noise: made beside it, keyed by all loops, at a site of its own."""
         made, label = self.made.get(noise), (self.names[noise], None)
         if made is None or made.opcode != "noise" or made.attrs["kind"] == "output" or made.attrs["site"] in self.twice:
             return False
@@ -169,7 +184,13 @@ class Pass:
             self.numbers.note(op)
             if (known := constant(op, self.constants)) is not None:
                 self.constants[op.result] = known
-            facts = (accepted(self, op) if op.opcode == "tree.walk" else sub_run(self, op) if op.opcode == "run" else concluded(self, op),)
+            facts = (
+                accepted(self, op)
+                if op.opcode == "tree.walk"
+                else sub_run(self, op)
+                if op.opcode == "run"
+                else concluded(self, op),
+            )
             if (alias := same(op, self.constants)) is not None:
                 if alias in self.constants:
                     self.constants.setdefault(op.result, self.constants[alias])
@@ -205,17 +226,11 @@ class Pass:
             decisive = op.operands[2:]
         elif op.opcode == "lookup" and op.operands[0].type.vocab == op.operands[1].type.vocab:
             decisive = ()  # a token is one of its vocabulary
-        elif op.opcode == "gather" and op.operands[0].type.elem == "draw" and self._counted(op.operands[0]):
+        elif op.opcode == "gather" and (made := self.made.get(op.operands[0])) and made.opcode in ("draw", "draw.many", "topk"):
             decisive = op.operands[1:]  # there are as many draws, whatever they are
         self.ends |= self.depend(*decisive) | self.control
         self.control |= self.ends
         self.drafting |= {noise for noise, past in self.ends if past is None and noise not in self.grown}
-
-    def _counted(self, v: Value) -> bool:
-        op = self.made.get(v)
-        if op is not None and op.opcode == "if":
-            return all(self._counted(r.yields[op.results.index(v)]) for r in op.regions)
-        return op is not None and op.opcode in ("draw", "draw.many", "topk")
 
     # -- effects
     def commit(self, op: Op) -> None:
@@ -326,7 +341,7 @@ class Pass:
         return out
 
     def _chosen(self, fact: Fact | None, other: Fact | None, decided: Labels) -> Fact | None:
-        """One of two facts, where the draws `decided` choose: draws that decide whether they are taken are not what they were."""
+        """One of two facts, where the draws `decided` choose: what decides whether it is taken is not what it was."""
         if fact is not None and other is not None and fact[0] == "cell tokens" and fact != other:
             fact, other = fact[4], other[4] if other[0] == "cell tokens" else other
         if fact is None or other is None or other[0] != fact[0]:
@@ -416,7 +431,9 @@ class Pass:
         self, op: Op, loop: Mapping[str, Any], now: Sequence[Labels], control: Labels, stored: Mapping[str, Labels], when: str
     ) -> None:
         """That the invariant allows for all dependences as they are."""
-        fits = len(now) == len(loop["values"]) and all(a <= b for a, b in zip(now, loop["values"])) and control <= loop["control"]
+        fits = (
+            len(now) == len(loop["values"]) and all(a <= b for a, b in zip(now, loop["values"])) and control <= loop["control"]
+        )
         if self.tracked and (not fits or any(v - loop["stored"].get(k, NONE) for k, v in stored.items())):
             raise Refused(op, f"its invariant leaves out draws that something depends on ({when})")
 
@@ -425,8 +442,8 @@ class Pass:
 
 
 def sub_run(k: Pass, op: Op) -> Fact | None:
-    """What another algorithm commits that is run from the context, up to wherever it is stopped: its model gives mass to it, or it
-    is drawn as the model draws, with noise of its own (`left_when_Law`)."""
+    """What another algorithm commits that is run from the context, up to wherever it is stopped: its model gives mass to it, or
+    it is drawn as the model draws, with noise of its own (`left_when_Law`)."""
     here, model = k.of(op.operands[0]), k.of(op.operands[2])
     shown, function = k.claims["functions"].get(op.attrs["callee"]), k.module.functions[op.attrs["callee"]]
     if here not in (("context", k.version, False), None) and (here[0] != "nodes" or here[2:] != (k.version, "root")):
@@ -466,7 +483,14 @@ def asks_done(op: Op) -> bool:
 
 
 OWN: dict[str, Any] = {
-    **{"const": Pass.const, "commit": Pass.commit, "return": Pass.returns, "extern": Pass.tell, "state.read": Pass.tell},
-    **{"state.write": Pass.tell, "if": Pass.branch, "for": Pass.for_loop, "while": Pass.while_loop},
+    "const": Pass.const,
+    "commit": Pass.commit,
+    "return": Pass.returns,
+    "extern": Pass.tell,
+    "state.read": Pass.tell,
+    "state.write": Pass.tell,
+    "if": Pass.branch,
+    "for": Pass.for_loop,
+    "while": Pass.while_loop,
 }
 """Ops with effects or regions."""

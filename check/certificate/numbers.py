@@ -1,7 +1,7 @@
-"""Numbers and lengths. What an op's meaning says of them is linear: atoms `form = 0`, `form >= 0` or `form > 0` over the names of
-values, `len` of vectors, `prompt`, `room` and the lengths of contexts; of a vector the name stands for each element. Whether
-another atom follows, the certificate shows: multipliers with which atoms and its opposite add up to a contradiction. Where all
-symbols of a sum are whole numbers, it is rounded. A real number takes part only where it is finite."""
+"""Numbers and lengths. What an op's meaning says of them is linear: atoms `form = 0`, `form >= 0` or `form > 0` over the names
+of values and `len` of vectors; of a vector the name stands for each element. Whether another atom follows, the certificate
+shows: multipliers with which atoms and its opposite add up to a contradiction. Where all symbols of a sum are whole numbers, it
+is rounded. A real number takes part only where it is finite."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ class Numbers:
             for name, factor in parts:
                 if Fraction(factor) < 0 and steps[name][1] != "=":
                     raise Refused(at, f"a multiplier below 0 in the proof of {text(form, relation)}")
-                total, strict = plus(total, steps[name][0], Fraction(factor)), strict or steps[name][1] == ">"
+                total, strict = (
+                    plus(total, steps[name][0], Fraction(factor)),
+                    strict or steps[name][1] == ">" and Fraction(factor) > 0,
+                )
             now, relation_now = steps[f"step {n}"] = self.tight(total, strict)
             if (left := number(now)) is not None:
                 return left < 0 or left == 0 and relation_now == ">"
@@ -139,7 +142,11 @@ class Numbers:
                 self.known |= {f"{name} low": (plus(of(name), of(low), -1), ">=")} if low > -INF else {}
                 self.known |= {f"{name} high": (plus(of(high), of(name), -1), ">=")} if high < INF else {}
         for n, part in enumerate(self.condition[1:] if self.condition[:1] == ("and",) else (self.condition,)):
-            a, b = (self._term(x) for x in part[1:]) if len(part) == 3 and part[0] in (">=", ">", "<=", "<", "==") else (None, None)
+            a, b = (
+                (self._term(x) for x in part[1:])
+                if len(part) == 3 and part[0] in (">=", ">", "<=", "<", "==")
+                else (None, None)
+            )
             if a is not None and b is not None:
                 form = plus(b, a, -1) if part[0][0] == "<" else plus(a, b, -1)
                 self.known[f"when {n}"] = form, "=" if part[0] == "==" else part[0].replace("<", ">")
@@ -165,7 +172,9 @@ class Numbers:
     def _share(self, op: Op, name: str) -> None:
         """Probabilities of models, heads and weights lie between 0 and 1, and so does what is taken from them."""
         v, first = op.result, self.range(op.operands[0]) if op.operands else (-INF, INF)
-        passed = op.opcode in ("face", "lookup", "gather", "slice", "compact", "take_first") and op.attrs.get("face") != "logits"
+        passed = (
+            op.opcode in ("face", "lookup", "gather", "slice", "compact", "take_first") and op.attrs.get("face") != "logits"
+        )
         model = op.opcode in ("model.eval", "model.read", "head.read") and v.type.elem in ("dist", "prob")
         if model or op.opcode in ("model.attention", "beta") or passed and first[0] >= 0 and first[1] <= 1:
             self._between(op, name, 0, 1)
@@ -177,7 +186,7 @@ class Numbers:
         self.known |= {f"{name} high": (plus(of(high), of(name), -1), ">=")} if high is not None else {}
 
     def _atoms_of(self, op: Op, v: Value, me: Form) -> Iterator[Atom]:
-        xs, fn, attrs = op.operands, str(op.attrs.get("fn")), op.attrs
+        xs, fn = op.operands, str(op.attrs.get("fn"))
         forms = [self.form(x) for x in xs]
         a, b = (*forms, None, None)[:2]
         vectors = [x for x in xs if x.type.dims or x.type.elem in ("dist", "scores", "list")]
@@ -196,7 +205,9 @@ class Numbers:
                 none = op.opcode == "compact" and self.k.constants.get(xs[1]) is False
                 yield (self.length(v), "=") if none else (plus(self.length(vectors[0]), self.length(v), -1), ">=")
             case "reduce" if fn in ("max", "min", "mean") and not v.type.dims and a is not None:
-                some = fn == "mean" or xs[0].type.elem == "dist" or bool(xs[0].type.dims) and xs[0].type.dims[-1].kind == "vocab"
+                some = (
+                    fn == "mean" or xs[0].type.elem == "dist" or bool(xs[0].type.dims) and xs[0].type.dims[-1].kind == "vocab"
+                )
                 if some:  # the largest of nothing is -inf, its mean 0
                     low, high = self.prove(op, a), self.prove(op, plus(of(1), a, -1))
                     self._between(op, self.k.names[v], 0 if low else None, 1 if high else None)
@@ -234,7 +245,11 @@ class Numbers:
         fn = fn if true else OPPOSITE.get(fn, "eq" if fn == "ne" else "")
         if fn == "eq":
             return [(less, "=")]
-        return [(less if fn in ("lt", "le") else plus({}, less, -1), ">" if fn in ("lt", "gt") else ">=")] if fn in OPPOSITE else []
+        return (
+            [(less if fn in ("lt", "le") else plus({}, less, -1), ">" if fn in ("lt", "gt") else ">=")]
+            if fn in OPPOSITE
+            else []
+        )
 
     # -- places
     @contextmanager

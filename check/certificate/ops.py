@@ -165,7 +165,11 @@ def _draw(k: Pass, op: Op, row: Fact | None) -> Fact | None:
     after = row[1:3] if row is not None and row[0] == "row" and is_row(row, MASS) and op.opcode == "draw.many" else None
     good = fresh and k.names[op.operands[0]] in k.claims["laws"]
     drafts = ("drafts", labels, after) if good else None
-    return ("cell tokens", *row[1:4], drafts) if row is not None and row[0] == "cell rows" and one and is_row(row, MASS) else drafts
+    return (
+        ("cell tokens", *row[1:4], drafts)
+        if row is not None and row[0] == "cell rows" and one and is_row(row, MASS)
+        else drafts
+    )
 
 
 def _arg(k: Pass, op: Op, row: Fact | None) -> Fact | None:
@@ -200,7 +204,7 @@ def _of_draws(op: Op, tree: object) -> bool:
 
 
 def _grows(k: Pass, op: Op, labels: Any) -> bool:
-    """Whether drafts may be grown: fresh, once, in the loops of drawing, and before anything that decides where tells of them."""
+    """Whether drafts may be grown: once, in the loops of drawing, and before anything that decides where tells of them."""
     place = op.operands[2:3] if op.attrs.get("has_at") else ()
     if k.tells(labels, op.operands[0], *place) or labels & (k.control | k.stored.get("context", NONE)):
         return False
@@ -267,7 +271,7 @@ def _map(k: Pass, op: Op, xs: list[Fact | None]) -> Fact | None:
 
 
 def _select(k: Pass, op: Op, xs: list[Fact | None]) -> Fact | None:
-    """Entries of one of two rows, of which one may be 0, or -inf, throughout. `where(p.raw > 0, p.logits, -inf)` is p.logits."""
+    """Entries of one of two rows, of which one may be 0 or -inf throughout. `where(p.raw > 0, p.logits, -inf)` is p.logits."""
     test, (a, b), (_, c, d) = k.made.get(op.operands[0]), xs[1:], [k.constants.get(v) for v in op.operands]
     if a is not None and a[0] == "row" and is_row(a, ("logits", "logs")) and d in INFINITE and test is not None:
         limit = k.constants.get(test.operands[1]) if test.attrs.get("fn") == "gt" else None
@@ -286,8 +290,8 @@ def _select(k: Pass, op: Op, xs: list[Fact | None]) -> Fact | None:
 
 
 # -- distributions: claimed by name, and checked where each is made
-MADE = frozenset("model.eval model.read head.read softmax warp beta draw.point topk index.ask".split())
-PASSED = frozenset("gather slice compact take_first sort select.top draw draw.many draw.race face draw.get renorm".split())
+MADE = ("model.eval", "model.read", "head.read", "softmax", "warp", "beta", "draw.point", "topk", "index.ask")
+PASSED = ("gather", "slice", "compact", "take_first", "sort", "draw", "draw.many", "face", "draw.get", "renorm")
 
 
 def law(k: Pass, v: Value) -> bool:
@@ -306,11 +310,29 @@ def law(k: Pass, v: Value) -> bool:
 
 # -- constants
 FOLDED: Mapping[str, Callable[..., Any]] = {
-    **{"add": operator.add, "mix": operator.add, "sub": operator.sub, "contrast": operator.sub, "mul": operator.mul},
-    **{"weigh": operator.mul, "neg": operator.neg, "minimum": min, "maximum": max, "abs": abs, "mod": operator.mod},
-    **{"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge},
-    **{"div": lambda x, y: Fraction(x) / y, "relu": lambda x: max(x, 0), "floor": floor},
-    **{"clamp": lambda x, low, high: min(max(x, low), high), "exp": lambda x: {0: 1}.get(x), "log": lambda x: {1: 0}.get(x)},
+    "add": operator.add,
+    "mix": operator.add,
+    "sub": operator.sub,
+    "contrast": operator.sub,
+    "mul": operator.mul,
+    "weigh": operator.mul,
+    "neg": operator.neg,
+    "minimum": min,
+    "maximum": max,
+    "abs": abs,
+    "mod": operator.mod,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "div": lambda x, y: Fraction(x) / y,
+    "relu": lambda x: max(x, 0),
+    "floor": floor,
+    "clamp": lambda x, low, high: min(max(x, low), high),
+    "exp": lambda x: {0: 1}.get(x),
+    "log": lambda x: {1: 0}.get(x),
 }
 
 
@@ -328,7 +350,7 @@ def constant(op: Op, known: Mapping[Value, Constant]) -> Constant:
             return tuple(xs)
         case "tile", _, _ if op.attrs["kind"] == "zeros":
             return 0
-        case ("within" | "as_int"), _, [x] if number(x) is not None:
+        case (("within" | "as_int"), _, [x]) if number(x) is not None:
             return trunc(number(x)) if op.opcode == "as_int" else number(x)
         case "map", "not", [bool() as x]:
             return not x

@@ -1,11 +1,11 @@
 """What a verification accepts: the judgment on its rule, which the certificate names and which is checked here.
 
-- `rule-matching`, `rule-support`, by cases: on every path the rule accepts a child that is the evidence's own draw (or has mass),
-  or emits such a token (`follow_owned`, `walk_inside`). Of a loop over children the certificate lists the states in which an
-  iteration begins and ends; they are closed under the body, so there may be any number of children.
-- `rule-lossless`, by algebra: an iteration over a child x ~ Q, where the row P is owed, accepts with the mass A, a function of the
-  token; what all who go on owe has to be P - A but for a factor. Its sum is their mass, so accepted mass and the rest are P again
-  (`siblings_lossless`). Or by a lemma about a rule of whole trees, known by the hash of its IR.
+- `rule-matching`, `rule-support`, by cases: on every path the rule accepts a child that is the evidence's own draw (or has
+  mass), or emits such a token (`follow_owned`, `walk_inside`). Of a loop over children the certificate lists the states in which
+  an iteration begins and ends; they are closed under the body, so there may be any number of children.
+- `rule-lossless`, by algebra: an iteration over a child x ~ Q, where the row P is owed, accepts with the mass A, a function of
+  the token; what all who go on owe has to be P - A but for a factor. Its sum is their mass, so accepted mass and the rest are P
+  again (`siblings_lossless`). Or by a lemma about a rule of whole trees, known by the hash of its IR.
 """
 
 from __future__ import annotations
@@ -136,7 +136,12 @@ class Cases:
 
 
 def not_negative(x: Any) -> bool:
-    return isinstance(x, int | Fraction) and x >= 0 or isinstance(x, tuple) and (x[0] in ("mass", "masses") or x[0] == "number" and x[1])
+    return (
+        isinstance(x, int | Fraction)
+        and x >= 0
+        or isinstance(x, tuple)
+        and (x[0] in ("mass", "masses") or x[0] == "number" and x[1])
+    )
 
 
 ABOUT: Mapping[tuple[str, ...], Callable[..., Any]] = {
@@ -169,8 +174,16 @@ class Matching(Cases):
         for env, _ in self.run(region, [(start, EMPTY)]):
             has, what, emits, token = (self.get(env, v) for v in region.yields)
             ends = [x for yes, x in ((has, what), (emits, token)) if yes is True]
-            if not isinstance(has, bool) or not isinstance(emits, bool) or len(ends) != (1 + has if tree else 1) or tree and not emits:
-                raise Refused(self.op, "on some path it is not known whether the rule accepts or emits, or it does neither or both")
+            if (
+                not isinstance(has, bool)
+                or not isinstance(emits, bool)
+                or len(ends) != (1 + has if tree else 1)
+                or tree
+                and not emits
+            ):
+                raise Refused(
+                    self.op, "on some path it is not known whether the rule accepts or emits, or it does neither or both"
+                )
             if any(not isinstance(x, tuple) or x[0] not in ("token", "node") or not x[2] for x in ends):
                 raise Refused(self.op, "on some path the rule accepts or emits what nothing is known of")
             node = ("node", what[1]) if tree and has else ("node", "root")
@@ -191,7 +204,7 @@ class Matching(Cases):
         match op.opcode, xs:
             case "noise", _:
                 return ("output",) if op.attrs["kind"] == "output" and not op.operands else ("noise",)
-            case "draw", [x, _]:
+            case "draw", [_, _]:
                 return token(own) if kinds[0] == "row" else ("draws", own) if kinds[0] == "rows" else token()
             case "arg", [("row", at)] if fn == "max":
                 return token(best, at)
@@ -207,8 +220,10 @@ class Matching(Cases):
                     return False
                 above = {"masses": ("good", best), "mass": ("above", *big[1:])}.get(big[0]) if isinstance(big, tuple) else None
                 return above if not_negative(small) else None
-            case "map", _ if fn in ("exp", "sqrt", "abs", "relu") or fn in ("mul", "weigh", "minimum", "add", "maximum") and all(
-                map(not_negative, xs)
+            case "map", _ if (
+                fn in ("exp", "sqrt", "abs", "relu")
+                or fn in ("mul", "weigh", "minimum", "add", "maximum")
+                and all(map(not_negative, xs))
             ):
                 return ("number", True, False)
         return None
@@ -234,7 +249,7 @@ class Matching(Cases):
         return {v: (*x[:2], best(x[2]), x[3]) if is_token(x) and x[1] in ids else x for v, x in env.items()}, mass
 
     def loop(self, op: Op, env: Env, mass: Row) -> list[Path]:
-        """States are (ended, values): each that the certificate lists is followed once, and all that come up have to be listed."""
+        """States are (ended, values): each that the certificate lists is followed once, and all that come up are listed."""
         n, body, stops = self.loops.index(op), op.regions[0], int(bool(op.attrs.get("stops")))
         found = [(False, *(nameless(self.get(env, v)) for v in op.operands[2:]))]
         for _, *values in (state for state in self.states[n] if not state[0]):
@@ -284,8 +299,8 @@ def minimum(a: Row, b: Row) -> Row:
 
 
 class Lossless(Cases):
-    """Values: ("row", r) and ("at", r), a row and its entry at the child; ("ratio", r), that entry divided by Q's; ("chance", r), the
-    same where it is between 0 and 1; ("coin", r), a coin that falls so with the mass r; ("rest", r), the row r divided by its sum."""
+    """Values: ("row", r) and ("at", r), a row and its entry at the child; ("ratio", r), that entry divided by Q's; ("chance", r),
+    the same between 0 and 1; ("coin", r), a coin that falls so with the mass r; ("rest", r), the row r divided by its sum."""
 
     def judge(self) -> None:
         region, op = self.op.regions[0], self.op
@@ -294,9 +309,17 @@ class Lossless(Cases):
             raise Refused(op, "no rule for lossless rules of this form yet")
         at = [o.opcode for o in region.ops].index("for")
         loop, before = region.ops[at], region.ops[:at]
-        ends = {o.result: o.attrs["value"] if o.opcode == "const" else o.operands for o in before if o.opcode in ("const", "len")}
+        ends = {
+            o.result: o.attrs["value"] if o.opcode == "const" else o.operands for o in before if o.opcode in ("const", "len")
+        }
         low, high = (ends.get(v) for v in loop.operands[:2])
-        if len(ends) != len(before) or low != 0 or high != (children,) or p not in loop.operands[2:] or not loop.attrs.get("stops"):
+        if (
+            len(ends) != len(before)
+            or low != 0
+            or high != (children,)
+            or p not in loop.operands[2:]
+            or not loop.attrs.get("stops")
+        ):
             raise Refused(loop, "not one loop that goes over all children, with what is owed, until one is accepted")
         self.keyed(region, (region.args[0],), {})
         start = {v: x for v, x in ends.items() if not isinstance(x, tuple)}
@@ -306,8 +329,12 @@ class Lossless(Cases):
             env = {**start, **dict(zip(loop.results, values)), loop.results[owed]: ("row", P)}
             for after, _ in self.run(rest, [(env, Q)]):
                 has, what, emits, token = (after.get(v) for v in region.yields)
-                if (has, emits, what if accepts else token) != ((True, False, ("child",)) if accepts else (False, True, ("owed",))):
-                    raise Refused(op, "after the children the rule does not yield what was accepted, or else a draw of what is owed")
+                if (has, emits, what if accepts else token) != (
+                    (True, False, ("child",)) if accepts else (False, True, ("owed",))
+                ):
+                    raise Refused(
+                        op, "after the children the rule does not yield what was accepted, or else a draw of what is owed"
+                    )
 
     def keyed(self, region: Region, counters: tuple[Value, ...], made: dict[Value, tuple[Value, ...]]) -> None:
         """Every noise is made where it is read, keyed by all loops around it, and read once."""
@@ -363,7 +390,9 @@ class Lossless(Cases):
                 return ("ratio", r)
             case "map", ("sub" | "contrast" | "add" as fn), [("row" | "at" | "ratio" as kind, r), (other, s)] if kind == other:
                 return (kind, plus(r, s, 1 if fn == "add" else -1))
-            case "map", ("mul" | "weigh"), [int() | Fraction() as c, ("row" | "at" | "ratio" as kind, r)] if not isinstance(c, bool):
+            case "map", ("mul" | "weigh"), [int() | Fraction() as c, ("row" | "at" | "ratio" as kind, r)] if not isinstance(
+                c, bool
+            ):
                 return (kind, plus(EMPTY, r, Fraction(c)))
             case "map", "minimum", [("ratio", r), 1] | [1, ("ratio", r)] if is_positive(r):
                 return ("chance", minimum(r, Q))

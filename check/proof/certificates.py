@@ -19,9 +19,9 @@ from decgraph.check.proof.environment import Environment, sums_to_one
 from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.proof.kernel import Kernel
 from decgraph.check.proof.multipliers import multipliers
+from decgraph.check.proof.terms import PROMPT
 from decgraph.ir import facts
 from decgraph.ir.facts import Certainty, Fact
-from decgraph.check.proof.terms import PROMPT
 from decgraph.ir.labels import Labels
 from decgraph.ir.linear import Linear
 from decgraph.ir.values import Claim, Function, Module, Op, Value
@@ -166,7 +166,9 @@ class _Writer:
         walks = [op for op in self.function.body.walk() if op.opcode == "tree.walk" and op.result in needed]
         out = {
             "facts": {self.names[v]: self.json(self.fact(v)) for v in self.names if v in needed},
-            "loops": {name: self._invariant(op) for op, name in self.loops.items() if tracked and op in self.derivation.invariants},
+            "loops": {
+                name: self._invariant(op) for op, name in self.loops.items() if tracked and op in self.derivation.invariants
+            },
             "rules": {self.names[op.result]: self._judgment(op) for op in walks},
             "laws": {"set": sorted(self.names[v] for v in laws)},
             "numbers": {},

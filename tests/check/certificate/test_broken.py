@@ -20,21 +20,23 @@ from decgraph.check.proof.certificates import certificates
 from decgraph.ir.text import parse_module, print_module
 from decgraph.ir.values import Module
 
-PROGRAMS = ["speculative", "recursive_sd", "mcsd", "dyspec", "prompt_lookup", "cfg", "a_star", "llada", "traversal", "foreal"]
+PROGRAMS = [
+    *("speculative", "recursive_sd", "mcsd", "pass", "specdec_pp", "prompt_lookup"),
+    *("cfg", "a_star", "traversal", "foreal", "reward_guided_sd", "autodeco"),
+]
 VERSION = {"context": 1, "row": 2, "token": 2, "path": 2, "nodes": 2, "tree": 2}
 STRONGER = {"drawn": "own", "inside": "own"}
 Data = dict[str, Any]
 EDITS = [
     # An edit of the IR that makes a claim in distribution or in tokens false; and programs that it is made in.
     ('kind = "output", site = "output"', 'kind = "race", site = "other"', ["prompt_lookup", "jetspec", "cfg"]),
-    ("model.eval(%target, %t.1, with = ())", "model.eval(%drafter, %t.1, with = ())", ["speculative", "mcsd", "eagle3"]),
+    ("model.eval(%target, %t.1, with = ())", "model.eval(%drafter, %t.1, with = ())", ["speculative", "mcsd"]),
     ('map(%p.2, %25, fn = "sub")', 'map(%25, %p.2, fn = "sub")', ["speculative"]),
-    ("real = map(%15, %17, fn = \"div\")", "real = map(%17, %15, fn = \"div\")", ["speculative"]),
+    ('real = map(%15, %17, fn = "div")', 'real = map(%17, %15, fn = "div")', ["speculative"]),
     ("noise(%i.1, %i.2, kind", "noise(%i.1, kind", ["speculative", "copyspec"]),
     ("noise(%i.1, %depth, %i.3, kind", "noise(%i.1, %depth, kind", ["speculative"]),
     ("noise(%i.1, %depth, kind", "noise(%depth, kind", ["speculative"]),
     ("draw(%p.1, %30)", "draw(%p, %30)", ["speculative"]),
-    ("yield %t.3\n", "yield %t.2\n", ["speculative"]),
     ("normalize(%27)", "normalize(%26)", ["speculative"]),
     ("tree.grow(%t.2, %x,", "tree.grow(%t, %x,", ["speculative"]),
     ("commit(%accepted)", "", ["speculative", "prompt_lookup"]),
@@ -67,7 +69,7 @@ def broken(whole: Data) -> Iterator[tuple[str, Data]]:
     if whole["mode"] == "drawn":
         yield other("a stronger mode", mode="own")
     for name, fact in whole["facts"].items():
-        one = lambda changed, name=name: {"facts": {**whole["facts"], name: changed}}  # noqa: E731
+        one = lambda changed, name=name: {"facts": {**whole["facts"], name: changed}}
         kind = fact[0]
         if (at := VERSION.get(kind)) is not None:
             for step in (1, -1):
@@ -84,12 +86,16 @@ def broken(whole: Data) -> Iterator[tuple[str, Data]]:
         if kind == "row" and fact[3] in ("mass", "scores", "logs", "logits", "raw"):
             yield other(f"{name}: row as shaped", **one([*fact[:3], "shaped"]))
         if kind in ("rows", "nodes"):
-            yield other(f"{name}: {kind} of another tree", **one([kind, *(("%none" if x == fact[2 - (kind == 'nodes')] else x) for x in fact[1:])]))
+            at = 2 if kind == "rows" else 1
+            yield other(f"{name}: {kind} of another tree", **one([*fact[:at], "%none", *fact[at + 1 :]]))
         if kind == "tree":
             yield other(f"{name}: a tree by another name", **one(["tree", "%none", *fact[2:]]))
             if fact[5] != {"set": []}:
-                yield other(f"{name}: grown from another tree", **one([*fact[:5], {"set": [*fact[5]["set"], "%none"]}, fact[6]]))
-        yield other(f"{name}: no fact", facts={n: f for n, f in whole["facts"].items() if n != name})
+                yield other(
+                    f"{name}: grown from another tree", **one([*fact[:5], {"set": [*fact[5]["set"], "%none"]}, fact[6]])
+                )
+        if kind == "path":  # what is committed
+            yield other(f"{name}: no fact", facts={n: f for n, f in whole["facts"].items() if n != name})
     for name, loop in whole["loops"].items():
         for field in ("stored", "values"):
             places = loop[field].items() if field == "stored" else enumerate(loop[field])
@@ -103,7 +109,7 @@ def broken(whole: Data) -> Iterator[tuple[str, Data]]:
             changed["loops"][name]["control"]["set"].remove(label)
             yield f"{name}: control without {label}", changed
     for name, rule in whole["rules"].items():
-        judged = lambda name=name, **changed: {"rules": {**whole["rules"], name: {**whole["rules"][name], **changed}}}  # noqa: E731
+        judged = lambda name=name, **changed: {"rules": {**whole["rules"], name: {**whole["rules"][name], **changed}}}
         if rule["rule"] == "rule-lossless":
             yield other(f"{name}: matching", **judged(rule="rule-matching", theorem="follow_owned", states=[[], [], []]))
             for theorem in ("grown_block_Law", "grown_traverse_Law", "siblings_lossless", "nobody"):
@@ -115,16 +121,16 @@ def broken(whole: Data) -> Iterator[tuple[str, Data]]:
                 del changed["rules"][name]["states"][n][m]
                 yield f"{name}: without a state", changed
     for key, proof in whole["numbers"].items():
-        for n, step in enumerate(proof if ":" in key else ()):
-            for m, (atom, factor) in enumerate(step):
-                changed = copy.deepcopy(whole)
-                changed["numbers"][key][n][m] = [atom, str(-int(factor)) if factor.lstrip("-").isdigit() else "0"]
-                yield f"{key}: another multiplier", changed
+        if key in NEEDED:
+            yield other(f"{key}: no proof", numbers={k: p for k, p in whole["numbers"].items() if k != key})
+        if key in NEEDED:
+            for factor in ("0", "-1"):
+                changed = [[[n, factor] for n, _ in step] for step in proof]
+                yield other(f"{key}: multiplied by {factor}", numbers={**whole["numbers"], key: changed})
 
 
-def needed(name: str, what: str) -> bool:
-    """Left out are facts that the claim does not need: those of one mode alone, and atoms that only make a proof longer."""
-    return not what.endswith("another multiplier")
+NEEDED = {"%22: 1 %scale > 0", "%8: 1 %r >= 0", "%9: 1 %8 > 0"}
+"""Linear facts without which the claims of `cfg`, `reward_guided_sd` and `autodeco` do not follow."""
 
 
 @pytest.mark.quick("speculative", "prompt_lookup")
@@ -133,13 +139,10 @@ def test_broken_certificates_are_refused(name: str) -> None:
     module = decgraph.load(name).module
     accepted, many = [], 0
     for whole in written(name):
-        try:
-            check(module, whole)
-        except Refused:
+        if whole["mode"] not in ("own", "drawn", "inside"):
             continue  # of a kind that the checker has no rule for
+        check(module, whole)
         for what, data in broken(whole):
-            if not needed(name, what):
-                continue
             many += 1
             try:
                 check(module, data)
@@ -151,7 +154,7 @@ def test_broken_certificates_are_refused(name: str) -> None:
 
 @pytest.mark.slow
 def test_there_are_hundreds_of_them() -> None:
-    assert sum(needed(name, what) for name in PROGRAMS for whole in written(name) for what, _ in broken(whole)) > 400
+    assert sum(1 for name in PROGRAMS for whole in written(name) for _ in broken(whole)) > 400
 
 
 @pytest.mark.parametrize(("old", "new", "name"), [(old, new, name) for old, new, names in EDITS for name in names])
@@ -161,7 +164,9 @@ def test_true_certificates_of_other_programs_are_refused(old: str, new: str, nam
     text = print_module(module)
     assert text.count(old)
     head, _, rest = text.rpartition("\nfunc ")
-    other: Module = parse_module(head + "\nfunc " + rest.replace(old, new, 1)) if old in rest else parse_module(text.replace(old, new))
+    other: Module = (
+        parse_module(head + "\nfunc " + rest.replace(old, new, 1)) if old in rest else parse_module(text.replace(old, new))
+    )
     for whole in written(name):
         if whole["mode"] in ("own", "drawn"):
             with pytest.raises(Refused):

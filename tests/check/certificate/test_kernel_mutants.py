@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from proof.test_kernel_mutants import MUTANTS, programs
 
 import decgraph
 from decgraph.check.certificate import Refused, check
@@ -12,7 +13,6 @@ from decgraph.check.proof import derive
 from decgraph.check.proof.certificates import certificate
 from decgraph.check.proof.claims import Open, prove
 from decgraph.ir.values import Module
-from proof.test_kernel_mutants import MUTANTS, programs
 
 
 @pytest.fixture(scope="module")
