@@ -33,11 +33,22 @@ def write(path: Path, algorithms: Sequence[decgraph.Algorithm], several: bool, q
         for note in notes if not quiet else ():
             print(f"{algorithm.name}: {note}", file=sys.stderr)
         if made["certificates"]:
-            output.write(place, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+            output.write(place, text(made) + "\n")
             if not quiet:
                 print(f"wrote {place}: {len(made['certificates'])} of {algorithm.name}'s claims", file=sys.stderr)
         elif not several:
             print(f"{algorithm.name}: no claim has a derivation, so there is no certificate to write", file=sys.stderr)
+
+
+def text(x: object, depth: int = 0) -> str:
+    """JSON with a fact, an invariant or a proof on each line."""
+    if depth == 5 or not isinstance(x, dict) and depth != 1 or not x or not isinstance(x, dict | list):
+        return json.dumps(x, ensure_ascii=False)
+    inner = (
+        (f"{json.dumps(k, ensure_ascii=False)}: {text(y, depth + 1)}" for k, y in x.items()) if isinstance(x, dict) else None
+    )
+    lines = ",\n".join(" " * (depth + 1) + line for line in (inner or (text(y, depth + 1) for y in x)))
+    return ("{\n%s\n%s}" if isinstance(x, dict) else "[\n%s\n%s]") % (lines, " " * depth)
 
 
 def verified(algorithm: decgraph.Algorithm, path: Path, shown: bool) -> bool:

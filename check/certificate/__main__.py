@@ -1,6 +1,6 @@
-"""`python -m decgraph.check.certificate PROGRAM CERTIFICATE`: a .dec file or printed IR, and what `decgraph check --certificate`
-wrote. Exit code 0 if every certificate shows its claim, 1 with the line and the fact that does not follow, 2 for files that
-cannot be read."""
+"""`python -m decgraph.check.certificate PROGRAM CERTIFICATE`: a .dec file or printed IR, and a file of certificates (`decgraph
+check NAME --certificate FILE`). Exit code 0 if every one shows its claim, 1 with the line and the fact that does not follow, 2
+for files that cannot be read."""
 
 import json
 import sys

@@ -9,33 +9,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from decgraph.ir.text import print_module
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
 Fact = tuple[Any, ...]
+Known: TypeAlias = Any
+"""The pass that asks (following.py): it imports those whom it asks, so they do not name it."""
 Labels = frozenset[Any]
 """Draws as (name of a noise, None); of an earlier iteration of a loop with the name of the loop in the place of None."""
 NONE: Labels = frozenset()
 HOW = {"inside": 0, "drawn": 1, "own": 2}
 MASS, SCORES = ("shaped", "raw", "mass"), ("logits", "logs", "scores")
-FIELDS = {
-    "model": "=",
-    "context": "v=",
-    "piece": "==",
-    "row": "=vf",
-    "rows": "==t",
-    "nodes": "=vs",
-    "token": "=vh<",
-    "path": "=vh<",
-    "drafts": "<n",
-    "tree": "=v<t>m",
-    "canvas": "mb",
-    "cell rows": "===f",
-    "cell tokens": "===d",
-    "memory": "=o",
-}
+KINDS = ("model", "context", "piece", "memory", "row", "rows", "cell rows", "token", "path", "cell tokens", "drafts", "nodes")
+FIELDS = dict(zip(KINDS, ("=", "v=", "==", "=o", "=vf", "==t", "===f", "=vh<", "=vh<", "===d", "<n", "=vs")))
+FIELDS |= {"tree": "=v<t>m", "canvas": "mb"}
 """What stands in a fact of each kind, behind it, by how it may be weakened (ORDER)."""
 ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": lambda a, b: bool(a == b),  # models, trees, positions
@@ -61,19 +50,12 @@ class Refused(Exception):
         super().__init__(f"line {at.loc.line}: {why}" if at is not None and at.loc.line else why)
 
 
-EMPTY: Mapping[str, Any] = {
-    "claim": "",
-    "ir": "",
-    "greedy": False,
-    "condition": "",
+EMPTY: dict[str, Any] = dict.fromkeys(("loops", "rules", "shared", "numbers", "functions"), {})
+EMPTY |= dict.fromkeys(("claim", "ir", "condition"), "") | {
     "premises": (),
-    "loops": {},
-    "rules": {},
-    "laws": NONE,
-    "shared": {},
-    "numbers": {},
-    "functions": {},
     "cases": (),
+    "laws": NONE,
+    "greedy": False,
     "format": 1,
 }
 """What a certificate says beside its model, mode and facts; those of functions that are run leave most of it out."""

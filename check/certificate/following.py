@@ -28,28 +28,14 @@ from decgraph.check.certificate.data import (
 from decgraph.check.certificate.numbers import Numbers
 from decgraph.check.certificate.ops import concluded, constant, law, same
 from decgraph.check.certificate.verification import accepted
-from decgraph.ir.values import Constant, Function, Module, Op, Region, Value
+from decgraph.ir.values import Function, Module, Op, Region, Value
 
 LOOPS = ("for", "while", "each")
-TOTAL = (
-    *(
-        "const",
-        "context",
-        "done",
-        "noise",
-        "state.read",
-        "if",
-        "for",
-        "break",
-        "len",
-        "face",
-        "tree.nodes",
-        "tree.size",
-        "tree.set",
-    ),
-    *("softmax", "normalize", "map", "level.get", "reduce", "topk", "head.read", "head.score", "model.eval", "request", "beta"),
-    *("draw.point", "rank", "scan", "slice", "take_first"),
+SURE = (
+    "const context done noise state.read if for break len face tree.nodes tree.size tree.set softmax normalize map level.get "
+    "reduce topk head.read head.score model.eval request beta draw.point rank scan slice take_first"
 )
+TOTAL = frozenset(SURE.split())
 """Ops of which nothing that was drawn decides whether they end a draft in an error."""
 
 
@@ -65,7 +51,7 @@ class Pass:
         self.names, self.loop_names = names_of(function)
         self.by_name = {name: v for v, name in self.names.items()}
         self.facts: dict[str, Fact] = {}
-        self.constants: dict[Value, Constant] = {}
+        self.constants: dict[Value, Any] = {}
         self.depends: dict[Value, Labels] = {}
         self.stored: dict[str, Labels] = {}
         self.told: dict[str, Labels] = {}
@@ -123,8 +109,8 @@ class Pass:
         return self.facts.get(self.names.get(v, ""))
 
     def claim(self, v: Value, known: Fact | list[Fact | None] | None, at: Op | None, like: Value | None = None) -> None:
-        """Enter what the certificate claims of a value, if it follows from what is known (of several facts from each). like: a value
-        that it is."""
+        """Enter what the certificate claims of a value, if it follows from what is known (of several facts from each). like: a
+        value that it is."""
         name = self.names[v]
         claimed = self.claims["facts"].get(name)
         self.facts.pop(name, None)
@@ -157,7 +143,7 @@ class Pass:
         return here and self.reads[noise] == 1 and label not in self.control | self.depend(*op.operands)
 
     def remembered(self, name: str) -> Labels:
-        return self.stored.get(name, NONE) | self.claims["shared"].get(name, NONE)
+        return self.stored.get(name, NONE).union(self.claims["shared"].get(name, NONE))
 
     def remember(self, name: str, labels: Labels) -> None:
         labels |= self.control
@@ -412,7 +398,7 @@ class Pass:
             if y is not a and fact is not None and fact[0] != "tree" and labels_of(fact):
                 fact = (*fact[:4], None) if fact[0] == "cell tokens" else None  # draws of an earlier iteration are not fresh
             if fact is not None and fact[0] == "tree":
-                fact = placed((*fact[:3], self._aged(fact[3], name), *fact[4:]), self.names[a])
+                fact = placed((*fact[:3], self._aged(frozenset(fact[3] or ()), name), *fact[4:]), self.names[a])
             if claimed is not None and not follows(fact, claimed):
                 raise Refused(op, f"the body does not keep {self.names[a]}: {said(claimed)}")
         now = [self._aged(self.depend(y), name) for y in body.yields[stops:]]
@@ -482,15 +468,7 @@ def asks_done(op: Op) -> bool:
     return len(ops) == 2 and ops[0].opcode == "done" and ops[1].attrs.get("fn") == "not" and ops[1].result is condition
 
 
-OWN: dict[str, Any] = {
-    "const": Pass.const,
-    "commit": Pass.commit,
-    "return": Pass.returns,
-    "extern": Pass.tell,
-    "state.read": Pass.tell,
-    "state.write": Pass.tell,
-    "if": Pass.branch,
-    "for": Pass.for_loop,
-    "while": Pass.while_loop,
-}
+OWN: dict[str, Any] = dict.fromkeys(("extern", "state.read", "state.write"), Pass.tell)
+OWN |= {"const": Pass.const, "commit": Pass.commit, "return": Pass.returns}
+OWN |= {"if": Pass.branch, "for": Pass.for_loop, "while": Pass.while_loop}
 """Ops with effects or regions."""

@@ -9,18 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from math import floor, gcd, lcm
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from decgraph.check.certificate.data import Refused
+from decgraph.check.certificate.data import Known, Refused
 from decgraph.ir.values import Op, Param, Value
-
-if TYPE_CHECKING:
-    from decgraph.check.certificate.following import Pass
 
 Form = dict[str, Fraction]
 """A sum of symbols with factors; its constant stands at ""."""
 Atom = tuple[Form, str]
-INF = float("inf")
+INF, LARGE = float("inf"), 10**15
 OPPOSITE = {"ge": "lt", "gt": "le", "le": "gt", "lt": "ge"}
 LINEAR = ("add", "mix", "sub", "contrast", "minimum", "maximum", "abs", "relu", "mul", "weigh")
 
@@ -47,7 +44,7 @@ def text(form: Form, relation: str) -> str:
 class Numbers:
     """What is known of numbers at the place where the pass stands."""
 
-    def __init__(self, k: Pass, condition: tuple[Any, ...]) -> None:
+    def __init__(self, k: Known, condition: tuple[Any, ...]) -> None:
         self.k, self.condition, self.whole = k, condition, set[str]()
         self.known: dict[str, Atom] = {}
         self.compared: dict[Value, tuple[str, Form]] = {}
@@ -58,12 +55,13 @@ class Numbers:
     def prove(self, at: Op, form: Form, relation: str = ">=") -> bool:
         """Whether an atom follows, by the multipliers that the certificate gives for it."""
         if (known := number(form)) is not None:
-            return known > 0 or relation != ">" and known == 0
+            return bool(known > 0 or relation != ">" and known == 0)
         if relation == "=":
             return self.prove(at, form) and self.prove(at, plus({}, form, -1))
         place = self.k.names[at.results[0]] if at.results else self.k.loop_names.get(at, at.opcode)
         steps = {**self.known, "goal": (plus({}, form, -1), ">" if relation == ">=" else ">=")}
-        for n, parts in enumerate(self.proof(f"{place}: {text(form, relation)}", form, relation) or ()):
+        proof: Any = self.proof(f"{place}: {text(form, relation)}", form, relation) or ()
+        for n, parts in enumerate(proof):
             total, strict = Form(), False
             for name, factor in parts:
                 if Fraction(factor) < 0 and steps[name][1] != "=":
@@ -117,7 +115,7 @@ class Numbers:
         """A number as a sum; None for what is none or may be infinite, and for vectors that share no index."""
         x, name = self.k.constants.get(v), self.k.names[v]
         if isinstance(x, int | float | Fraction) and not isinstance(x, bool):
-            return of(x) if abs(x) < 10**15 else None
+            return of(x) if -LARGE < x < LARGE else None
         flat = len(v.type.dims) + (v.type.elem == "dist") < 2
         return of(name) if flat and (v.type.elem == "int" or name in self.finite) else None
 
@@ -135,6 +133,8 @@ class Numbers:
         self.k.constants |= {v: settings[p.name]} if p.name in settings else {}
         if t.elem in ("int", "prob", "real") and not t.dims:
             given = [Fraction(str(x)) if isinstance(x, int | float | Fraction) else None for x in (p.low, p.high)]
+            low: Any
+            high: Any
             low, high = (x if x is not None else d if t.elem == "prob" else s for x, d, s in zip(given, (0, 1), (-INF, INF)))
             self.ranges[v] = low, high
             (self.whole if t.elem == "int" else self.finite if max(abs(low), abs(high)) < INF else set[str]()).add(name)
@@ -202,7 +202,7 @@ class Numbers:
                 made = self.k.made.get(self.k.by_name[place[1]])
                 yield me, "=" if made is not None and made.opcode == "tree.new" else ">="
             case "compact" | "slice" if v.type.dims and vectors:
-                none = op.opcode == "compact" and self.k.constants.get(xs[1]) is False
+                none = op.opcode == "compact" and self.k.constants.get(xs[-1]) is False
                 yield (self.length(v), "=") if none else (plus(self.length(vectors[0]), self.length(v), -1), ">=")
             case "reduce" if fn in ("max", "min", "mean") and not v.type.dims and a is not None:
                 some = (
@@ -257,7 +257,7 @@ class Numbers:
         """What is known where a condition is true, or false; after it nothing of that is known."""
         before = dict(self.known)
         for n, atom in enumerate(self._said(*self.compared[v], true) if v is not None and v in self.compared else ()):
-            self.known[f"{self.k.names[v]} {true} {n}"] = atom  # type: ignore[index]
+            self.known[f"{self.k.names[v]} {true} {n}"] = atom
         yield
         self.known = before
 
@@ -276,7 +276,7 @@ def settings_of(condition: tuple[Any, ...]) -> dict[str, Any]:
         case ("and", *parts):
             return {name: value for part in parts for name, value in settings_of(part).items()}
         case ("==", ("param", name), ("const", value)) | ("==", ("const", value), ("param", name)):
-            return {name: value}
+            return {str(name): value}
         case ("not", ("param", name)) | ("param", name):
-            return {name: condition[0] == "param"}
+            return {str(name): condition[0] == "param"}
     return {}

@@ -6,18 +6,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from math import floor, trunc
-from typing import TYPE_CHECKING, Any
+from math import trunc
+from typing import Any
 
-from decgraph.check.certificate.data import MASS, NONE, SCORES, Fact, one_model
-from decgraph.ir.values import Constant, Op, Value
-
-if TYPE_CHECKING:
-    from decgraph.check.certificate.following import Pass
+from decgraph.check.certificate.data import MASS, NONE, SCORES, Fact, Known, one_model
+from decgraph.ir.values import Op, Value
 
 POINTS: Fact = ("drafts", NONE, None)
 """Point masses: certain, whatever chose them."""
-INFINITE = ("-inf", -float("inf"))
+INF = float("inf")
+INFINITE = ("-inf", -INF)
 
 
 def faced(fact: Fact, face: str) -> Fact:
@@ -33,9 +31,20 @@ def weaker(fact: Fact | None, faces: tuple[str, ...]) -> Fact | None:
     return faced(fact, "mass" if faces is MASS else "scores") if fact is not None and is_row(fact, faces) else None
 
 
-def concluded(k: Pass, op: Op) -> Fact | None:
+def drafts_of(fact: Fact | None) -> Fact | None:
+    """What is known of draws as drafts."""
+    match fact:
+        case ("token", _, _, "drawn", labels):
+            return ("drafts", labels, None)
+        case ("cell tokens", _, _, _, drafts):
+            return drafts  # type: ignore[no-any-return]
+    return fact
+
+
+def concluded(k: Known, op: Op) -> Fact | None:
     """The fact of an op's first result."""
-    xs, attrs, name = [k.of(v) for v in op.operands], op.attrs, k.names[op.results[0]] if op.results else ""
+    attrs, name = op.attrs, k.names[op.results[0]] if op.results else ""
+    xs: list[Fact | None] = [k.of(v) for v in op.operands]
     a, b = (*xs, None, None)[:2]
     place = b if len(xs) > 1 else ("context", k.version, False)
     match op.opcode, a, b:
@@ -93,8 +102,7 @@ def concluded(k: Pass, op: Op) -> Fact | None:
             return ("tree", name, k.version, NONE, False, frozenset({name}), None) if tokens else None
         case "tree.grow", ("tree", _, v, labels, true, grown, inside), _ if op.operands[1].type.elem == "draw":
             inside = one_model(inside, _edges(k, op, a, b))
-            drafts = ("drafts", b[4], None) if b is not None and b[0] == "token" and b[3] == "drawn" else b
-            drafts = drafts[4] if drafts is not None and drafts[0] == "cell tokens" else drafts
+            drafts = drafts_of(b)
             if drafts is None or drafts[0] != "drafts":
                 return ("tree", name, v, labels, False, grown | {name}, inside)
             return ("tree", name, v, labels | drafts[1], true and _grows(k, op, drafts[1]), grown | {name}, inside)
@@ -122,17 +130,19 @@ def concluded(k: Pass, op: Op) -> Fact | None:
     return None
 
 
-def _of_model(k: Pass, op: Op, name: str, place: Fact | None) -> Fact | None:
+def _of_model(k: Known, op: Op, name: str, place: Fact | None) -> Fact | None:
     """A model's distribution, where nothing but its own memory of the very text is given; such a memory."""
     at, read = op.operands[1], op.opcode == "model.read"
-    given = dict(zip(("given",) if op.attrs.get("given") is True else op.attrs.get("with", ()), op.operands[2:]))
+    given: dict[str, Value] = dict(
+        zip(("given",) if op.attrs.get("given") is True else op.attrs.get("with", ()), op.operands[2:])
+    )
     if op.attrs.get("part") or read and op.attrs.get("each"):
         return None
     if at.type.elem == "canvas":
-        return None if given.keys() - {"at"} else ("cell rows", name, k.names[at], k.names.get(given.get("at")), "shaped")  # type: ignore[arg-type]
+        return None if given.keys() - {"at"} else ("cell rows", name, k.names[at], k.names.get(given.get("at")), "shaped")
     tree = k.of(given["tree"]) if "tree" in given else place
     version = tree[2] if tree and tree[0] == "tree" else tree[1] if tree and tree[0] == "context" else k.version
-    memory = k.of(given["given"]) if "given" in given else ("memory", name, version)
+    memory: Fact | None = k.of(given["given"]) if "given" in given else ("memory", name, version)
     if given.keys() - {"tree", "given"} or memory is None or memory[:2] != ("memory", name) or memory[2] > version:
         return None
     if op.opcode == "model.memory":
@@ -152,7 +162,7 @@ def _of_model(k: Pass, op: Op, name: str, place: Fact | None) -> Fact | None:
     return None
 
 
-def _draw(k: Pass, op: Op, row: Fact | None) -> Fact | None:
+def _draw(k: Known, op: Op, row: Fact | None) -> Fact | None:
     """A draw of the model's distribution, its own where the noise is the output stream; of a computed one, a draft."""
     noise = op.operands[2 if op.opcode == "draw.many" else 1]
     labels, one = frozenset({(k.names[noise], None)}), op.opcode == "draw"
@@ -172,7 +182,7 @@ def _draw(k: Pass, op: Op, row: Fact | None) -> Fact | None:
     )
 
 
-def _arg(k: Pass, op: Op, row: Fact | None) -> Fact | None:
+def _arg(k: Known, op: Op, row: Fact | None) -> Fact | None:
     """The likeliest token of a model's distribution has mass; where the request is greedy it is the own draw."""
     likeliest = len(op.operands) == 1 and op.attrs["fn"] == "max" and is_row(row, ("shaped", "raw"))
     if row is not None and likeliest:
@@ -181,7 +191,7 @@ def _arg(k: Pass, op: Op, row: Fact | None) -> Fact | None:
     return None
 
 
-def _gather(k: Pass, op: Op, column: Fact | None, place: Fact | None) -> Fact | None:
+def _gather(k: Known, op: Op, column: Fact | None, place: Fact | None) -> Fact | None:
     """A model's distributions at nodes of the tree that they are of, or at positions; draws that are taken out."""
     index = op.operands[1]
     match column, place:
@@ -203,7 +213,7 @@ def _of_draws(op: Op, tree: object) -> bool:
     return op.operands[1].type.elem == "draw" if op.opcode == "tree.grow" else op.attrs.get("edge", "token") == "token"
 
 
-def _grows(k: Pass, op: Op, labels: Any) -> bool:
+def _grows(k: Known, op: Op, labels: Any) -> bool:
     """Whether drafts may be grown: once, in the loops of drawing, and before anything that decides where tells of them."""
     place = op.operands[2:3] if op.attrs.get("has_at") else ()
     if k.tells(labels, op.operands[0], *place) or labels & (k.control | k.stored.get("context", NONE)):
@@ -215,7 +225,7 @@ def _grows(k: Pass, op: Op, labels: Any) -> bool:
     return True
 
 
-def _edges(k: Pass, op: Op, tree: Fact, drafts: Fact | None) -> str | None:
+def _edges(k: Known, op: Op, tree: Fact, drafts: Fact | None) -> str | None:
     """The model that gives mass to every edge that is grown: draws that are grown where they were drawn."""
     at = k.names[op.operands[2]] if op.attrs.get("has_at") else None
     made, before = k.made.get(op.operands[1]), k.made.get(op.operands[0])
@@ -229,7 +239,7 @@ def _edges(k: Pass, op: Op, tree: Fact, drafts: Fact | None) -> str | None:
     return None
 
 
-def _put(k: Pass, op: Op) -> str | None:
+def _put(k: Known, op: Op) -> str | None:
     """The model that gives mass to what is put at positions of a canvas."""
     tokens = k.of(op.operands[2]) if op.attrs["kind"] == "token" else None
     where, made = op.operands[1], k.made.get(op.operands[1])
@@ -241,10 +251,10 @@ def _put(k: Pass, op: Op) -> str | None:
     return tokens[1] if right else None
 
 
-def _map(k: Pass, op: Op, xs: list[Fact | None]) -> Fact | None:
+def _map(k: Known, op: Op, xs: list[Fact | None]) -> Fact | None:
     """Rows that have no mass, or scores of -inf, where the model's has none; conditions on depths that the root meets."""
     fn, (a, b) = op.attrs["fn"], (*xs, None)[:2]
-    above = lambda n: k.numbers.positive(op, op.operands[n])
+    above: Callable[[int], bool] = lambda n: bool(k.numbers.positive(op, op.operands[n]))
     match fn:
         case "log" if a is not None and is_row(a, MASS):
             return faced(a, "logs" if a[-1] == "raw" else "scores")
@@ -270,7 +280,7 @@ def _map(k: Pass, op: Op, xs: list[Fact | None]) -> Fact | None:
     return None
 
 
-def _select(k: Pass, op: Op, xs: list[Fact | None]) -> Fact | None:
+def _select(k: Known, op: Op, xs: list[Fact | None]) -> Fact | None:
     """Entries of one of two rows, of which one may be 0 or -inf throughout. `where(p.raw > 0, p.logits, -inf)` is p.logits."""
     test, (a, b), (_, c, d) = k.made.get(op.operands[0]), xs[1:], [k.constants.get(v) for v in op.operands]
     if a is not None and a[0] == "row" and is_row(a, ("logits", "logs")) and d in INFINITE and test is not None:
@@ -294,9 +304,9 @@ MADE = ("model.eval", "model.read", "head.read", "softmax", "warp", "beta", "dra
 PASSED = ("gather", "slice", "compact", "take_first", "sort", "draw", "draw.many", "face", "draw.get", "renorm")
 
 
-def law(k: Pass, v: Value) -> bool:
+def law(k: Known, v: Value) -> bool:
     """Whether a value is distributions, or draws are of what they state, by what made it and not by its type."""
-    claimed = lambda x: k.names.get(x) in k.claims["laws"]
+    claimed: Callable[[Value], bool] = lambda x: k.names.get(x) in k.claims["laws"]
     op = k.made.get(v)
     if op is not None and op.opcode == "normalize":
         inner = k.made.get(op.operands[0])
@@ -309,38 +319,17 @@ def law(k: Pass, v: Value) -> bool:
 
 
 # -- constants
-FOLDED: Mapping[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "mix": operator.add,
-    "sub": operator.sub,
-    "contrast": operator.sub,
-    "mul": operator.mul,
-    "weigh": operator.mul,
-    "neg": operator.neg,
-    "minimum": min,
-    "maximum": max,
-    "abs": abs,
-    "mod": operator.mod,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "div": lambda x, y: Fraction(x) / y,
-    "relu": lambda x: max(x, 0),
-    "floor": floor,
-    "clamp": lambda x, low, high: min(max(x, low), high),
-    "exp": lambda x: {0: 1}.get(x),
-    "log": lambda x: {1: 0}.get(x),
-}
+FOLDED: dict[str, Callable[..., Any]] = {name: getattr(operator, name) for name in ("add", "sub", "mul", "neg", "abs", "mod")}
+FOLDED |= {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+FOLDED |= {"mix": operator.add, "contrast": operator.sub, "weigh": operator.mul, "minimum": min, "maximum": max}
+FOLDED |= {"div": lambda x, y: Fraction(x) / y, "log": lambda x: {1: 0}.get(x)}
 
 
-def number(x: object) -> Any:
-    return x if isinstance(x, int | float | Fraction) and not isinstance(x, bool) and abs(x) < float("inf") else None
+def number(x: Any) -> Any:
+    return x if isinstance(x, int | float | Fraction) and not isinstance(x, bool) and -INF < x < INF else None
 
 
-def constant(op: Op, known: Mapping[Value, Constant]) -> Constant:
+def constant(op: Op, known: Mapping[Value, Any]) -> Any:
     """The value that an op makes, of a row that of each entry, where it is known; else None."""
     xs = [known.get(v) for v in op.operands]
     match op.opcode, op.attrs.get("fn"), xs:
@@ -370,7 +359,7 @@ def constant(op: Op, known: Mapping[Value, Constant]) -> Constant:
     return None
 
 
-def same(op: Op, known: Mapping[Value, Constant]) -> Value | None:
+def same(op: Op, known: Mapping[Value, Any]) -> Value | None:
     """The operand that a `map` gives back unchanged, in the same shape."""
     fn, xs = op.attrs.get("fn"), op.operands
     c = [number(known.get(v)) for v in xs]

@@ -1,8 +1,8 @@
 """What a verification accepts: the judgment on its rule, which the certificate names and which is checked here.
 
 - `rule-matching`, `rule-support`, by cases: on every path the rule accepts a child that is the evidence's own draw (or has
-  mass), or emits such a token (`follow_owned`, `walk_inside`). Of a loop over children the certificate lists the states in which
-  an iteration begins and ends; they are closed under the body, so there may be any number of children.
+  mass), or emits such a token (`follow_owned`, `walk_inside`). Of a loop over children the certificate lists the states in
+  which an iteration begins and ends; they are closed under the body, so there may be any number of children.
 - `rule-lossless`, by algebra: an iteration over a child x ~ Q, where the row P is owed, accepts with the mass A, a function of
   the token; what all who go on owe has to be P - A but for a factor. Its sum is their mass, so accepted mass and the rest are P
   again (`siblings_lossless`). Or by a lemma about a rule of whole trees, known by the hash of its IR.
@@ -13,13 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from decgraph.check.certificate.data import NONE, Fact, Refused, digest_of_rule
+from decgraph.check.certificate.data import NONE, Fact, Known, Refused, digest_of_rule
 from decgraph.ir.values import Op, Region, Value
-
-if TYPE_CHECKING:
-    from decgraph.check.certificate.following import Pass
 
 LEMMAS: Mapping[str, str] = {
     "941d2bc304d105f81b8fc7ecc037c7afd603bcfb1cdb1a6015c258c6bfe895f0": "grown_block_Law",
@@ -44,7 +41,7 @@ class Missing(Refused):
         self.walk, self.loop, self.state = walk, loop, state
 
 
-def accepted(k: Pass, op: Op) -> Fact | None:
+def accepted(k: Known, op: Op) -> Fact | None:
     """What follows of the path that a verification accepts."""
     inner = list(op.regions[0].walk())
     if bad := next((o for o in inner if o.opcode in ("commit", "return", "state.write", "run")), None):
@@ -81,14 +78,13 @@ def accepted(k: Pass, op: Op) -> Fact | None:
 class Cases:
     """All paths through a rule: what is known of its values (None: nothing), and with which mass."""
 
-    def __init__(self, k: Pass, op: Op, states: Any = ()) -> None:
+    def __init__(self, k: Known, op: Op, states: Any = ()) -> None:
         self.k, self.op, self.states, self.ids = k, op, states, count()
         self.loops = [o for o in op.regions[0].walk() if o.opcode == "for"]
 
     def get(self, env: Env, v: Value) -> Any:
         known = env[v] if v in env else self.k.constants.get(v)
-        low, high = self.k.numbers.range(v)
-        return known if v in env or known is not None else ("number", low >= 0, high <= 1)
+        return known if v in env or known is not None else ("number", self.k.numbers.range(v)[0] >= 0)
 
     def run(self, region: Region, paths: list[Path]) -> list[Path]:
         for op in region.ops:
@@ -104,7 +100,7 @@ class Cases:
         if op.opcode != "if":
             value = self.constant(op, xs) if len(op.results) == 1 else None
             return [({**env, **dict.fromkeys(op.results, value)}, mass)]
-        out = []
+        out: list[Path] = []
         for n, region in enumerate(op.regions):
             if not isinstance(xs[0], bool) or xs[0] is not bool(n):
                 learnt = (env, mass) if isinstance(xs[0], bool) else self.learn(op, env, xs[0], n == 0, mass)
@@ -119,11 +115,8 @@ class Cases:
         if op.opcode == "map" and fn in ("and", "or"):
             if any(x is (fn == "or") for x in xs) or not rest:
                 return (fn == "or") if any(x is (fn == "or") for x in xs) else fn == "and"
-            return rest[0] if len(rest) == 1 else self.conjunction(rest) if fn == "and" else None
+            return rest[0] if len(rest) == 1 else None
         return not xs[0] if op.opcode == "map" and fn == "not" and isinstance(xs[0], bool) else self.value(op, xs)
-
-    def conjunction(self, parts: list[Any]) -> Any:
-        return None
 
     def value(self, op: Op, xs: list[Any]) -> Any:
         raise NotImplementedError
@@ -158,7 +151,7 @@ ABOUT: Mapping[tuple[str, ...], Callable[..., Any]] = {
     ("map eq", "token", "token"): lambda a, b: ("equal", a[1], b[1], True),
     ("map eq", "tokens", "draws above"): lambda _, draws: ("good", draws[1]),
     ("map eq", "draws above", "tokens"): lambda draws, _: ("good", draws[1]),
-    ("map not", "equal"): lambda x: ("equal", *x[1:3], not x[3]) if isinstance(x[3], bool) else None,
+    ("map not", "equal"): lambda x: (*x[:3], not x[3]),
     ("draw.get token", "token"): lambda x: x,
     ("draw.get token", "draws"): lambda x: x,
 }
@@ -192,9 +185,11 @@ class Matching(Cases):
             hows |= {x[2] for x in ends}
         return "inside" if "inside" in hows else "own"
 
+    def token(self, how: str = "", where: Any = None) -> Any:
+        return ("token", next(self.ids), how, where)
+
     def value(self, op: Op, xs: list[Any]) -> Any:
         fn, best, one = op.attrs.get("fn"), "own" if self.k.claims["greedy"] else "inside", not op.result.type.dims
-        token = lambda how="", where=None: ("token", next(self.ids), how, where)
         kinds = tuple(x[0] if isinstance(x, tuple) else "" for x in xs)
         which = next((str(op.attrs[a]) for a in ("fn", "column", "which", "field") if a in op.attrs), "")
         for key in ((op.opcode, *kinds), (f"{op.opcode} {which}", *kinds)):
@@ -205,19 +200,17 @@ class Matching(Cases):
             case "noise", _:
                 return ("output",) if op.attrs["kind"] == "output" and not op.operands else ("noise",)
             case "draw", [_, _]:
-                return token(own) if kinds[0] == "row" else ("draws", own) if kinds[0] == "rows" else token()
+                return self.token(own) if kinds[0] == "row" else ("draws", own) if kinds[0] == "rows" else self.token()
             case "arg", [("row", at)] if fn == "max":
-                return token(best, at)
+                return self.token(best, at)
             case "arg", [("nodes", how), *_]:
                 return ("node", next(self.ids), how)
             case "gather", [("children",), *_] if one:
-                return token("", "child")
+                return self.token("", "child")
             case "gather", [("draws", how), ("node", n, _)]:
-                return token(how, ("node", n))
+                return self.token(how, ("node", n))
             case "map", [a, b] if fn in ("gt", "lt"):
                 big, small = (a, b) if fn == "gt" else (b, a)
-                if big == ("number", True, True) and isinstance(small, int | Fraction) and small >= 1:
-                    return False
                 above = {"masses": ("good", best), "mass": ("above", *big[1:])}.get(big[0]) if isinstance(big, tuple) else None
                 return above if not_negative(small) else None
             case "map", _ if (
@@ -225,27 +218,21 @@ class Matching(Cases):
                 or fn in ("mul", "weigh", "minimum", "add", "maximum")
                 and all(map(not_negative, xs))
             ):
-                return ("number", True, False)
-        return None
-
-    def conjunction(self, parts: list[Any]) -> Any:
-        """Any part of a conjunction is implied; of its opposite nothing follows."""
-        for part in (x for x in parts if isinstance(x, tuple)):
-            if part[0] in ("above", "good") or part[0] == "equal" and part[3] is True:
-                return (*part[:3], "all") if part[0] == "equal" else part
+                return ("number", True)
         return None
 
     def learn(self, op: Op, env: Env, condition: Any, true: bool, mass: Row) -> Path:
         """What a condition says of tokens: of two that are equal what is known of either; that one has mass."""
-        is_token = lambda x: isinstance(x, tuple) and x[0] == "token"
+        ids: tuple[int, ...]
+        is_token: Callable[[Any], bool] = lambda x: isinstance(x, tuple) and x[0] == "token"
         match condition:
-            case ("equal", a, b, so) if so is true or so == "all" and true:
+            case ("equal", a, b, so) if so is true:
                 ids, hows = (a, b), {x[2] for x in env.values() if is_token(x) and x[1] in (a, b)}
             case ("above", n) if true:
                 ids, hows = (n,), {"own" if self.k.claims["greedy"] else "inside"}
             case _:
                 return env, mass
-        best = lambda x: next((how for how in ("own", "inside") if how in {*hows, x}), "")
+        best: Callable[[str], str] = lambda x: next((how for how in ("own", "inside") if how in {*hows, x}), "")
         return {v: (*x[:2], best(x[2]), x[3]) if is_token(x) and x[1] in ids else x for v, x in env.items()}, mass
 
     def loop(self, op: Op, env: Env, mass: Row) -> list[Path]:
@@ -299,8 +286,8 @@ def minimum(a: Row, b: Row) -> Row:
 
 
 class Lossless(Cases):
-    """Values: ("row", r) and ("at", r), a row and its entry at the child; ("ratio", r), that entry divided by Q's; ("chance", r),
-    the same between 0 and 1; ("coin", r), a coin that falls so with the mass r; ("rest", r), the row r divided by its sum."""
+    """Values: ("row", r) and ("at", r), a row and its entry at the child; ("ratio", r), that entry divided by Q's; ("chance",
+    r), the same between 0 and 1; ("coin", r), a coin that falls so with the mass r; ("rest", r), the row r over its sum."""
 
     def judge(self) -> None:
         region, op = self.op.regions[0], self.op
@@ -354,7 +341,7 @@ class Lossless(Cases):
         body, accepts, rests, done = loop.regions[0], EMPTY, [], None
         env = {**start, **dict(zip(body.args[1:], state)), body.args[0]: ("index",), children: ("children",)}
         env[body.args[1 + owed]] = ("row", P)
-        others = lambda values: [x for n, x in enumerate(values) if n != owed]
+        others: Callable[[list[Any]], list[Any]] = lambda values: [x for n, x in enumerate(values) if n != owed]
         for after, mass in self.run(body, [(env, Q)]):
             stop, *now = (after.get(v) for v in body.yields)
             if stop is True and others(now).count(("child",)) == 1 and others(now).count(True) == 2:
