@@ -25,7 +25,7 @@ TAIL = """
 
 def test_stopping_by_attention_is_lossless_whatever_it_says() -> None:
     stop = "                break if sum(target.attention(t.leaves[0])[:1]) > eta"
-    report = decgraph.parse(HEAD + stop + TAIL).check(models=3, mutants=False, derive=False)
+    report = decgraph.parse(HEAD + stop + TAIL).check(models=3, derive=False)
     assert (report.verdict, report.controllers) == ("holds", "any")
 
 

@@ -60,13 +60,13 @@ def test_sound_passes_the_label_check(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["speculative", "sequoia", "pearl"])
 def test_shipped_and_sound(name: str) -> None:
-    assert check_algorithm(name, models=4, mutants=False, derive=False).verdict == "holds"
+    assert check_algorithm(name, models=4, derive=False).verdict == "holds"
 
 
 @pytest.mark.quick("recursive_sd")
 @pytest.mark.parametrize("name", ["rsd_s", "speculative_jacobi", "recursive_sd"])
 def test_shipped_and_sound_in_a_small_world(name: str) -> None:
-    report = check_algorithm(name, models=2, mutants=False, derive=False)
+    report = check_algorithm(name, models=2, derive=False)
     assert report.verdict == "holds"
     assert report.models >= 10
 
@@ -87,4 +87,4 @@ def test_dropping_by_an_adversary_is_not_lossless() -> None:
 
 
 def test_a_convergence_test_is_no_controller() -> None:
-    assert check_algorithm("jacobi", models=4, mutants=False, derive=False).controllers == "own"
+    assert check_algorithm("jacobi", models=4, derive=False).controllers == "own"
