@@ -24,7 +24,6 @@ class CheckOptions(TypedDict, total=False):
     vocab: int
     models: int
     params: Mapping[str, ParamValue] | None
-    adversary: bool
     externs: Externs | None
     seconds: float | None
     progress: Progress | None
@@ -70,7 +69,6 @@ def check_algorithm(
     vocab: int = 3,
     models: int = 20,
     params: Mapping[str, ParamValue] | None = None,
-    adversary: bool = True,
     externs: Externs | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
@@ -81,8 +79,7 @@ def check_algorithm(
     """Decide the claims of an algorithm.
 
     vocab: tokens of the tables (3 or more sees what 2 cannot). models: worlds per claim. params: values to check with, by
-    name; what is not given is varied over small values. adversary: also say whether the claims hold however the conditions
-    that steer drafting return (`Report.controllers`). externs: the functions that the program declares, where they should not
+    name; what is not given is varied over small values. externs: the functions that the program declares, where they should not
     be any functions of their types. seconds: of processor time, after which to give up; the report says what was known by
     then. progress: called with (what, done, of). derive: look for a derivation of each claim first; without, worlds alone
     decide. What is derived is compared in a dozen worlds, for half a second or with `compare` in all of them. derived_first:
@@ -110,7 +107,6 @@ def check_algorithm(
         models=models,
         params=given,
         progress=progress,
-        adversary=adversary,
         externs=externs,
         seconds=seconds,
         derive=derive,

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 
 from decgraph.backends.exact.coverage import CoveredRun, Outcome
 from decgraph.backends.exact.run import ExactMachine
-from decgraph.check.adversary import adversarial, controllers
 from decgraph.check.case import Case
 from decgraph.check.claims import Failure
 from decgraph.check.constants import facts
@@ -20,10 +19,10 @@ from decgraph.check.faults import internal
 from decgraph.check.plans import first_plans, further_plans
 from decgraph.check.probes import probed
 from decgraph.check.reachable_states import from_reached_states
-from decgraph.check.settings import Group, groups, restricted
+from decgraph.check.settings import Group, groups
 from decgraph.check.unseen_outcomes import harmless, searched
 from decgraph.check.verdicts import FOR_ALL, SUFFICES, Premise, Proof, proof_of
-from decgraph.check.worlds import narrow, world
+from decgraph.check.worlds import world
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Module
 from decgraph.runtime.arguments import Externs, ParamValue
@@ -57,10 +56,6 @@ class Report:
     decided from carried values of any kind, "reached" where only from those that runs reach, "" where nothing is carried.
     missing: what no decided world has shown. tried: of what the worlds consisted. seen, harmless: outcomes for `--coverage`.
 
-    controllers: for an algorithm whose claims hold in worlds and whose drafting is steered by probabilities, entropies, coins
-    or states: "any" if the claims are true whatever those conditions return, "own" if they need their own (a convergence test
-    does), "undecided", or nothing.
-
     faults: errors of decgraph itself that ended a world, with the place in its code: the verdict is `undecided` then.
     """
 
@@ -72,7 +67,6 @@ class Report:
     seconds: float
     counterexample: Counterexample | None = None
     notes: list[str] = field(default_factory=list)
-    controllers: str = ""
     reasons: list[str] = field(default_factory=list)
     shrunk: int = 0
     states: str = ""
@@ -149,7 +143,6 @@ class Report:
             "counterexample": self.counterexample.to_json() if self.counterexample else None,
             "reasons": self.reasons,
             "notes": self.notes,
-            "controllers": self.controllers,
             "states": self.states,
             "tried": self.tried.to_json(),
             "not_seen": self.not_seen,
@@ -185,7 +178,6 @@ def check_module(
     params: Mapping[str, ParamValue] | None = None,
     progress: Progress | None = None,
     engine: type[ExactMachine] = ExactMachine,
-    adversary: bool = True,
     externs: Externs | None = None,
     seconds: float | None = None,
     derive: bool = True,
@@ -210,11 +202,6 @@ def check_module(
             if derived_first is not None and report.derived and not report.faults:
                 derived_first(replace(report, verdict="proved"))
             decide_claims(module, report, tally, progress, options)
-        if report.verdict == "holds" and adversary and controllers(f):
-            plain = report.groups[0]  # what is claimed without a condition, if anything
-            if not plain.skipped:
-                fewer = replace(options, models=max(2, models // 5))
-                report.controllers = against_controllers(restricted(module, plain), tally, report.faults, fewer)
     except OutOfTime:
         over = f"the {seconds:g} seconds that it was given are over"
         sure = report.derived and not report.reasons
@@ -336,21 +323,3 @@ def not_shown(module: Module, report: Report, tally: RunTally, options: Options)
         tried_up_to = max(report.tried.contexts, default=0)
         out.append(f"contexts of up to {tried_up_to} tokens were tried, and the program cuts at {uncut[0]}")
     return out
-
-
-def against_controllers(module: Module, tally: RunTally, faults: list[str], options: Options) -> str:
-    """ "any" where each claim is true whatever controllers return, "own" where it needs their own results, "undecided"."""
-    decided, open_ = 0, False
-    for claim in module.entry.claims:
-        given = (options.params, adversarial(options.engine), options.externs)
-        explored = Exploration(module, claim, tally, None, DecidedSettings(), *given, faults=faults)
-        for plan in first_plans(module, claim, options.vocab, options.models):
-            case = explored.make(plan)
-            if case is None:
-                continue
-            failure, why, _ = explored.attempt(narrow(case))
-            if failure is not None or explored.erred:  # another choice may lead where the program cannot go on
-                return "own"
-            open_ = open_ or bool(why)
-            decided += not why
-    return "any" if decided and not open_ else "undecided"

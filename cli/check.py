@@ -181,11 +181,6 @@ def write_page(path: Path, reports: Sequence[Report], algorithms: Sequence[decgr
     output.write(path, report_page(found))
 
 
-STEERED = {
-    "any": "true whatever the conditions that steer drafting return",
-    "own": "true only with the values that its own conditions return",
-    "undecided": "whether it is true however drafting is steered was not decided",
-}
 STARTS = {"any": "steps from carried values of any kind", "reached": "steps from the carried values that runs reach"}
 
 
@@ -239,9 +234,8 @@ def show(report: Report, *, brief: bool, said: bool = False) -> None:
     if not brief and report.verdict in ("holds", "undecided"):
         for words in report.tried.words():
             tell(f"tried: {words}")
-        for known in (STARTS.get(report.states), STEERED.get(report.controllers)):
-            if known:
-                tell(known)
+        if report.states in STARTS:
+            tell(STARTS[report.states])
     for note in report.notes[:3]:
         tell(f"note: {note}")
     if len(report.notes) > 3:

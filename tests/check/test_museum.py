@@ -49,7 +49,7 @@ LONG = {
 @pytest.mark.parametrize("name", [p.name for p in PROGRAMS.values() if p.verdict in ("refuted", "proved", "holds")])
 def test_verdict(name: str) -> None:
     p = PROGRAMS[name]
-    report = check_algorithm(FOLDER / f"{name}.dec", adversary=False, **p.options)
+    report = check_algorithm(FOLDER / f"{name}.dec", **p.options)
     assert report.verdict == p.verdict, report.notes
     assert (report.counterexample is not None) == (p.verdict == "refuted")
 

@@ -78,7 +78,7 @@ MACHINES = {
 def test_bugs_of_machines_are_refuted(machine: type[ExactMachine]) -> None:
     path = PROGRAMS / f"{MACHINES[machine]}.dec"
     module, _ = find(path if path.exists() else MACHINES[machine])
-    assert check_module(module, engine=machine, models=20, adversary=False, seconds=60).verdict == "refuted"
+    assert check_module(module, engine=machine, models=20, seconds=60).verdict == "refuted"
 
 
 class Same(ExactMachine):
@@ -87,5 +87,5 @@ class Same(ExactMachine):
 
 @pytest.mark.slow
 def test_no_bug_is_never_found() -> None:
-    found = check_module(find("speculative")[0], engine=Same, params={"gamma": 1}, models=4, adversary=False)
+    found = check_module(find("speculative")[0], engine=Same, params={"gamma": 1}, models=4)
     assert found.verdict == "holds", found.reasons

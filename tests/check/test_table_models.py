@@ -71,20 +71,9 @@ def test_shipped_and_sound_in_a_small_world(name: str) -> None:
     assert report.models >= 10
 
 
-@pytest.mark.quick(first=1)
-@pytest.mark.parametrize(("name", "answer"), [("stop_after", "any"), ("position_keys", "any")])
-def test_controllers(name: str, answer: str) -> None:
-    """What stops after a token may be any function of what was seen."""
-    assert check_module(module(name), models=10, derive=False).controllers == answer
-
-
 @pytest.mark.slow
 def test_dropping_by_an_adversary_is_not_lossless() -> None:
     """At a threshold that never applies no world shows the dropping, and forced it is not lossless: nothing holds."""
     report = check_module(module("stop_and_drop"), models=10, params={"eta": 0}, derive=False)
     assert report.verdict == "undecided"
     assert report.reasons == ["line 10: this condition was always true"]
-
-
-def test_a_convergence_test_is_no_controller() -> None:
-    assert check_algorithm("jacobi", models=4, derive=False).controllers == "own"
