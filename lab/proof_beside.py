@@ -18,13 +18,14 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from decgraph.backends.exact.choices import Choices
+from decgraph.backends.exact.choices import AdversaryWins, Choices, TooMany
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import AnyFunction, World
 from decgraph.check.case import Case
 from decgraph.check.claims import Failure
 from decgraph.check.distributions import (
     Distribution,
+    OutOfTime,
     RunTally,
     Specification,
     distribution_of,
@@ -250,9 +251,7 @@ def ways(case: Case) -> Iterator[tuple[str, Callable[[World, dict[str, Any]], Ca
 
 def remembering(case: Case, later: int) -> dict[str, Any]:
     """The functions of a case: those that an adversary answers for remember."""
-    return {
-        name: Recall([a for a in f.answers], later) if isinstance(f, AnyFunction) else f for name, f in case.externs.items()
-    }
+    return {name: Recall(list(f.answers), later) if isinstance(f, AnyFunction) else f for name, f in case.externs.items()}
 
 
 def beside_fails(case: Case, tally: RunTally, rng: random.Random, orders: int = 6) -> tuple[Failure | None, int]:
@@ -263,7 +262,12 @@ def beside_fails(case: Case, tally: RunTally, rng: random.Random, orders: int = 
     for what, way in some:
         for later in (0, 1) if case.externs else (0,):
             for one in range(1 if what.startswith("a") else 2):
-                failure = _decided(case, tally, way, later, one, what)
+                try:
+                    failure = _decided(case, tally, way, later, one, what)
+                except (TooMany, AdversaryWins):  # heads that an adversary answers for may decide which drafts there are
+                    continue
+                except OutOfTime:
+                    return None, decided
                 if failure is not None:
                     return failure, decided
                 decided += 1
