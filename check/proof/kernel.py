@@ -115,6 +115,8 @@ def committed(k: Environment, op: Op) -> Fact | None:
     asks = {inner.opcode for inner in op.regions[0].walk()}
     sites = [o.attrs.get("site") for o in k.function.body.walk()]
     fresh = set(k.loops[op.result]) <= set(op.operands) and sites.count(op.attrs["site"]) == 1
+    asked = [k.remembered(memory_of(inner)) for inner in op.regions[0].walk() if inner.opcode == "state.read"]
+    fresh &= (op.result, None) not in k.control.union(k.taint(*op.operands), *asked)
     if kind != "own" or not fresh or asks & {"noise", "extern", "run", "commit", "state.write"}:
         return None
     k.say(op, f"runs `{op.attrs['callee']}`, which draws as `{model.name}`, until a condition holds of that", "run-drawn")
@@ -131,6 +133,8 @@ def _weighed(k: Environment, op: Op, rows: Rows, noises: set[Value]) -> str:
         return "evidence at some of the nodes only: where it is must not depend on drafts"
     if k.output_readers:
         return "the output stream is read elsewhere"
+    if k.tells(frozenset((v, None) for v in noises), *op.operands) or {(v, None) for v in noises} & k.control:
+        return "a shared memory tells of the rule's own noise, which other requests may have read, before it is drawn"
     for noise in noises:
         made = k.made.get(noise)
         if made is None or made.opcode != "noise" or made.attrs["site"] in k.shared_sites:

@@ -99,6 +99,24 @@ def test_a_sub_run_tells_a_function_what_it_drew() -> None:
         assert isinstance(prove(module, module.entry.claims[0]), Open) is not derived
 
 
+def test_noise_of_a_rule_that_is_not_drawn_yet() -> None:
+    """A draft that is certain is right whatever chose it, but for what tells of the noise that the rule reads then."""
+    text = """algorithm a(target: causal):
+    refines autoregressive(target) in distribution
+    state last: int per {scope} = 0
+    while not done:
+        draft t:
+            if last == 0:
+                grow point(ctx.token)
+        verify t by rejection against target(t)
+        last = int(t.accepted.token[0])
+        commit t.accepted
+"""
+    for scope in ("session", "sequence"):
+        module = decgraph.parse(text.format(scope=scope)).module
+        assert isinstance(prove(module, module.entry.claims[0]), Open) is (scope == "session")
+
+
 def test_a_function_that_remembers_another_session() -> None:
     """It answers in the first step of a request what it was told in the second step of one with the same noise."""
     algorithm = decgraph.parse(text("an answer of the step before", own=False))
