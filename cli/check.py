@@ -13,7 +13,7 @@ import typer
 import decgraph
 from decgraph import stdlib
 from decgraph.check import CheckOptions, Report, check_algorithm, check_all
-from decgraph.cli import completion, given, options, output
+from decgraph.cli import certificates, completion, given, options, output
 from decgraph.cli.options import option
 from decgraph.runtime import progress
 
@@ -59,6 +59,14 @@ def command(
         float | None, option("--seconds", help=f"For each algorithm; then say what is known. With --all {EACH:g}.")
     ] = None,
     jobs: Annotated[int, option("--jobs", "-j", help="Processes for several algorithms; 0: as many as cores.")] = 0,
+    certificate: Annotated[
+        Path | None,
+        option("--certificate", help="Write derivations as data: a file, or of several algorithms a folder.", metavar="FILE"),
+    ] = None,
+    verify: Annotated[
+        Path | None,
+        option("--verify", help="Only check the certificates of a file, with a checker of its own.", metavar="FILE"),
+    ] = None,
     html: Annotated[Path | None, option("--html", help="Write the verdicts and counterexamples as a page.")] = None,
 ) -> None:
     """Prove what an algorithm claims, or refute it with the smallest counterexample found.
@@ -87,7 +95,12 @@ def command(
         "compare": compare,
         "seconds": EACH if seconds is None and all_ else seconds,
     }
+    certificates.check_place(certificate, len(words) != 1)
     one = decgraph.load(words[0]) if len(words) == 1 else None
+    if verify is not None:
+        if one is None:
+            raise decgraph.DecError("--verify goes with one algorithm", hint="decgraph check speculative --verify proof.json")
+        raise typer.Exit(0 if certificates.verified(one, verify, not shown.quiet) else output.USER_ERROR)
     if one is not None:
         worlds["params"] = given.pairs(set_ or (), "--set") | given.direct(context.args, one.params, context)
         worlds["externs"] = given.functions(extern or ())
@@ -101,6 +114,9 @@ def command(
         write_page(html, reports, [one] if one is not None else [decgraph.load(name) for name in words or stdlib.names()])
         if not shown.quiet:
             print(f"wrote {html}", file=sys.stderr)
+    if certificate is not None:
+        written = [one] if one is not None else [decgraph.load(name) for name in words or stdlib.names()]
+        certificates.write(certificate, written, one is None, shown.quiet)
     if shown.json:
         found = [{"claim": "; ".join(r.claims), **r.to_json()} for r in reports]
         output.emit_json(found[0] if one is not None else found)
