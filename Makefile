@@ -74,7 +74,7 @@ types: $(READY)  ## mypy over the package and lab/, pyright over the package
 	echo "types: pyright"; cat build/pyright.txt; \
 	exit $$failed
 
-check: $(READY)  ## prove every claim of stdlib/ and refute every planted mutant
+check: $(READY)  ## prove every claim of stdlib/, or compare it in worlds
 	@echo "check: decgraph check --all --compare"
 	@$(BIN)/decgraph check --all --compare || [ $$? -eq 3 ]
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from decgraph.check.planting import Planting
 from decgraph.check.report import Progress, Report, check_module
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower import load_text, refuse_settings
@@ -25,8 +24,6 @@ class CheckOptions(TypedDict, total=False):
     vocab: int
     models: int
     params: Mapping[str, ParamValue] | None
-    mutants: bool
-    adversary: bool
     externs: Externs | None
     seconds: float | None
     progress: Progress | None
@@ -72,8 +69,6 @@ def check_algorithm(
     vocab: int = 3,
     models: int = 20,
     params: Mapping[str, ParamValue] | None = None,
-    mutants: bool = True,
-    adversary: bool = True,
     externs: Externs | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
@@ -81,17 +76,16 @@ def check_algorithm(
     compare: bool = False,
     derived_first: Callable[[Report], None] | None = None,
 ) -> Report:
-    """Decide the claims of an algorithm, and with `mutants` whether every bug planted in it is found.
+    """Decide the claims of an algorithm.
 
     vocab: tokens of the tables (3 or more sees what 2 cannot). models: worlds per claim. params: values to check with, by
-    name; what is not given is varied over small values. adversary: also say whether the claims hold however the conditions
-    that steer drafting return (`Report.controllers`). externs: the functions that the program declares, where they should not
+    name; what is not given is varied over small values. externs: the functions that the program declares, where they should not
     be any functions of their types. seconds: of processor time, after which to give up; the report says what was known by
     then. progress: called with (what, done, of). derive: look for a derivation of each claim first; without, worlds alone
     decide. What is derived is compared in a dozen worlds, for half a second or with `compare` in all of them. derived_first:
     called with the report so far where each claim is derived, before it is compared. Raises DecError.
 
-    >>> check_algorithm("speculative", models=2, mutants=False).verdict
+    >>> check_algorithm("speculative", models=2).verdict
     'proved'
     """
     module, text = find(algorithm)
@@ -113,14 +107,11 @@ def check_algorithm(
         models=models,
         params=given,
         progress=progress,
-        mutants=mutants,
-        adversary=adversary,
         externs=externs,
         seconds=seconds,
         derive=derive,
         compare=compare,
         derived_first=derived_first,
-        planting=Planting(text, module.path) if text else None,
     )
     report.text = text
     return report

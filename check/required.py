@@ -26,7 +26,7 @@ class Checkable(Protocol):
     @property
     def function(self) -> Function: ...
     def ir(self) -> str: ...
-    def check(self, *, mutants: bool = ..., seconds: float | None = ...) -> Report: ...
+    def check(self, *, seconds: float | None = ...) -> Report: ...
 
 
 SECONDS = 120.0
@@ -59,8 +59,7 @@ def require(
     such a claim is `least` or better. A claim with a condition counts where `params` (the others at their defaults) satisfy it,
     one that is proved under a premise where `requests` meet it; without `requests` it is for all that there may be.
 
-    The check runs once for every program in a process (without mutants: they test the checker, not the program), for at most
-    `seconds`; where there is a derivation that is a second.
+    The check runs once for every program in a process, for at most `seconds`; where there is a derivation that is a second.
     """
     if least not in SUFFICES:
         raise DecError(f"require is {least!r}", hint='"proved", "holds", or leave it out')
@@ -78,7 +77,7 @@ def require(
         return  # what the others refine
     key = (name, algorithm.ir())
     if key not in _reports:
-        _reports[key] = algorithm.check(mutants=False, seconds=seconds)
+        _reports[key] = algorithm.check(seconds=seconds)
     report = _reports[key]
     found = [report.verdict_of(place) for place in places]
     known = [report.proofs[place] for place, verdict in zip(places, found) if verdict in SUFFICES[least]]

@@ -43,10 +43,6 @@ def command(
         ),
     ] = None,
     set_: options.Set = None,
-    mutants: Annotated[
-        bool,
-        option("--mutants/--no-mutants", help="Plant bugs in what holds without a derivation (mutants); each must be found."),
-    ] = True,
     extern: Annotated[
         list[str] | None,
         option("--extern", help="A function it calls: file.py:name; else any function.", autocompletion=completion.externs),
@@ -77,8 +73,8 @@ def command(
 
     Proved: a derivation, for every vocabulary, model, context and request. Holds: no counterexample in the worlds that are
     counted; exact, every outcome of every draw is followed, with rational probabilities. After so many --seconds it says what
-    is known. Exit code 0 for both verdicts; 1 if a claim is refuted, a planted bug was not found, or --require asks for more;
-    3 if it is undecided; 70 if decgraph itself failed.
+    is known. Exit code 0 for both verdicts; 1 if a claim is refuted, or --require asks for more; 3 if it is
+    undecided; 70 if decgraph itself failed.
     """
     words = list(algorithms or ())
     rest = [w for w in words if w.startswith("-")]
@@ -96,7 +92,6 @@ def command(
     worlds: CheckOptions = {
         "vocab": vocab,
         "models": fewest,
-        "mutants": mutants,
         "compare": compare,
         "seconds": EACH if seconds is None and all_ else seconds,
     }
@@ -131,7 +126,7 @@ def command(
         raise typer.Exit(INTERRUPTED)
     if any(r.faults for r in reports):
         raise typer.Exit(output.INTERNAL_ERROR)
-    if any(r.verdict == "refuted" or r.killed < r.planted for r in reports):
+    if any(r.verdict == "refuted" for r in reports):
         raise typer.Exit(output.USER_ERROR)
     less = [r for r in reports if require is not None and not r.suffices(require) and (r.claims or not all_)]
     for r in less:
@@ -202,11 +197,6 @@ def write_page(path: Path, reports: Sequence[Report], algorithms: Sequence[decgr
     output.write(path, report_page(found))
 
 
-STEERED = {
-    "any": "true whatever the conditions that steer drafting return",
-    "own": "true only with the values that its own conditions return",
-    "undecided": "whether it is true however drafting is steered was not decided",
-}
 STARTS = {"any": "steps from carried values of any kind", "reached": "steps from the carried values that runs reach"}
 
 
@@ -260,9 +250,8 @@ def show(report: Report, *, brief: bool, said: bool = False) -> None:
     if not brief and report.verdict in ("holds", "undecided"):
         for words in report.tried.words():
             tell(f"tried: {words}")
-        for known in (STARTS.get(report.states), STEERED.get(report.controllers)):
-            if known:
-                tell(known)
+        if report.states in STARTS:
+            tell(STARTS[report.states])
     for note in report.notes[:3]:
         tell(f"note: {note}")
     if len(report.notes) > 3:
@@ -273,17 +262,11 @@ def show(report: Report, *, brief: bool, said: bool = False) -> None:
 
 
 def counted(report: Report) -> list[str]:
-    """How many worlds, runs, seconds and mutants."""
+    """How many worlds, runs and seconds."""
     shrunk = f" ({report.shrunk} of them with smaller parameters or lengths)" if report.shrunk else ""
     said = "compared in " if report.verdict == "proved" else ""
     worlds = f"{said}{report.models} world{'s' * (report.models != 1)}{shrunk}"
     out = [f"{worlds}, {report.runs:,} runs, {report.seconds:.1f} s"]
-    if report.planted:
-        out.append(f"{report.killed} of {report.planted} mutants found")
-    elif report.challenged:
-        out.append("0 mutants apply")
-    if report.outside:
-        out.append(f"{len(report.outside)} mutants outside the claim's settings")
     return out
 
 
@@ -319,5 +302,4 @@ def show_total(reports: list[Report]) -> None:
     counts = {verdict: sum(r.verdict == verdict for r in reports) for verdict in COLOURS}
     said = ", ".join(f"{count} {'without a claim' if verdict == 'none' else verdict}"
                      for verdict, count in counts.items() if count)  # fmt: skip
-    planted, killed = sum(r.planted for r in reports), sum(r.killed for r in reports)
-    print(f"{said}; {killed} of {planted} mutants found; {sum(r.seconds for r in reports):.0f} s")
+    print(f"{said}; {sum(r.seconds for r in reports):.0f} s")

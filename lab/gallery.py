@@ -299,12 +299,9 @@ def current(verdicts: Found) -> Found:
 
 def verdict_of(report: Found) -> Found:
     """What is kept of a report of `decgraph check --json`."""
-    mutants = report["mutants"]
     said = [f"{report['models']} small models, every outcome of {report['runs']:,} runs"]
     if report["verdict"] == "proved":
         said = [f"{report['reach']}; compared in {said[0]}"]
-    if mutants["planted"]:
-        said.append(f"{mutants['killed']} of {mutants['planted']} planted bugs found")
     if report["verdict"] == "undecided":
         said += report["reasons"][:1]
     if report["verdict"] == "holds":

@@ -169,7 +169,7 @@ class ExactMachine(ExactDraws):
             raise error.at(self.op.loc if self.op is not None else "") from None
 
     def check_end(self, op: Op, values: Sequence[Datum], yielded: Sequence[Datum]) -> None:
-        """Nothing: a run that imposes outcomes, or one with a planted bug, may end early where the program does not."""
+        """Nothing: a run that imposes outcomes may end early where the program does not."""
 
     def decide(self, op: Op, cond: Datum) -> bool:
         ran = self.world.ran

@@ -121,6 +121,9 @@ def _column(read: Op, function: Function, again: Again) -> bool:
 
 
 LOOPS = ("for", "while", "each")
+EVER = Op("ever", (), {}, (), ())
+"""In labels the mark of what a shared memory tells: of a draw of any iteration, later ones among them, however long ago it
+was read."""
 Judged = tuple[str, str]
 """What a verification rule is (`matching`, `lossless`, `support` or ""), and why it is not more."""
 
@@ -163,7 +166,9 @@ class Environment:
         self.reads: dict[Value, int] = {}
         self.carried: dict[Value, tuple[Op, int]] = {}
         self.states: dict[str, Labels] = {}
-        self.shared = {f"state {s.name}" for s in self.function.states if s.scope != "sequence"} | {"extern"}
+        lasting = [s for s in self.function.states if s.scope != "sequence"]
+        self.texts = {f"state {s.name}" for s in lasting if s.type.elem == "index"}  # they learn what is committed
+        self.shared = {f"state {s.name}" for s in lasting} | {"extern", "batch", *(["context"] if self.texts else [])}
         beside = self.invariants.get(None)
         self.others: dict[str, Labels] = {} if beside is None else dict(beside.states)
         self.told: dict[str, Labels] = {}
@@ -268,7 +273,8 @@ class Environment:
         """The draws that a memory depends on. What a session, a batch or the caller keeps was also written by sequences that
         run beside this one, at any place of the program and in this very iteration, and by requests before it, whose noise is
         this one's where they have its seed (docs/decisions/0016-noise-and-memory.md)."""
-        return self.states.get(name, NONE) | self.others.get(name, NONE)
+        told = self.others.get(name, NONE) | (self.others.get("context", NONE) if name in self.texts else NONE)
+        return self.states.get(name, NONE) | told | {(v, EVER) for v, _ in told}
 
     def in_context(self) -> Labels:
         """The draws that the committed context depends on."""

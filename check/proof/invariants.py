@@ -66,9 +66,12 @@ def contains(op: Op, opcode: str) -> bool:
 
 
 def memory_of(op: Op) -> str:
-    """Where an op leaves what it was told: a state by name; externs share theirs, also with sub-runs; a commit the context."""
+    """Where an op leaves what it was told: a state by name; externs share theirs, also with sub-runs; a commit the context;
+    what is asked across a batch the memories of its sequences."""
     if op.opcode in ("extern", "run"):
         return "extern"
+    if op.opcode in ("batch.fold", "batch.top"):
+        return "batch"
     return "context" if op.opcode == "commit" else f"state {op.attrs['state']}"
 
 

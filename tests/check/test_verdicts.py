@@ -55,7 +55,6 @@ def test_a_derivation_is_for_all_and_is_compared_in_a_dozen_worlds() -> None:
     report = decgraph.check("speculative", compare=True)
     assert (report.verdict, claims(report)) == ("proved", ["proved"])
     assert 0 < report.models <= reports.CROSS_CHECK
-    assert report.planted == 0 and not report.challenged
     assert report.reach() == "for every vocabulary, model, context and request"
     (claim,) = report.to_json()["claims"]
     assert claim["claim"] == LOSSLESS and "errors" not in claim
@@ -65,7 +64,7 @@ def test_a_derivation_is_for_all_and_is_compared_in_a_dozen_worlds() -> None:
 
 
 def test_without_a_derivation_worlds_decide_and_are_counted() -> None:
-    report = decgraph.check("speculative", models=4, mutants=False, derive=False)
+    report = decgraph.check("speculative", models=4, derive=False)
     assert (report.verdict, claims(report)) == ("holds", ["holds"])
     assert report.reach().startswith(f"in {report.models} worlds: contexts up to ")
     assert "vocabularies up to " in report.reach() and "gamma 1 2 " in report.reach()
@@ -86,20 +85,20 @@ def test_what_is_derived_is_said_at_once_and_compared_for_half_a_second(monkeypa
 
 
 def test_where_a_derivation_stops_is_said_with_its_line() -> None:
-    report = decgraph.check(PLAIN.replace("commit x", "commit argmax(onehot(x))"), models=2, mutants=False)
+    report = decgraph.check(PLAIN.replace("commit x", "commit argmax(onehot(x))"), models=2)
     (claim,) = report.to_json()["claims"]
     assert claim["verdict"] == report.verdict == "holds" and "proof" not in claim
     assert claim["stopped"]["line"] == 6 and claim["stopped"]["why"] in report.stopped()[0]
 
 
 def test_one_claim_with_a_derivation_and_one_without() -> None:
-    report = decgraph.check(TWO, models=2, mutants=False)
+    report = decgraph.check(TWO, models=2)
     assert (report.verdict, claims(report)) == ("holds", ["proved", "holds"])
     assert report.stopped() == [f"`ensures p[x] > 0`: {report.proofs[1].stopped()}"]
 
 
 def test_a_run_that_ends_in_an_error_is_a_counterexample() -> None:
-    report = decgraph.check(LATE, mutants=False)
+    report = decgraph.check(LATE)
     assert not report.proofs[0].found and report.proofs[0].line == 5
     assert (report.verdict, claims(report), report.faults) == ("refuted", ["refuted"], [])
     assert report.counterexample is not None and report.counterexample.kind == "error"
@@ -107,11 +106,11 @@ def test_a_run_that_ends_in_an_error_is_a_counterexample() -> None:
 
 
 def test_a_counterexample_outweighs_a_derivation_and_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = decgraph.check(LOSSY, mutants=False)
+    honest = decgraph.check(LOSSY)
     assert (honest.verdict, claims(honest), honest.faults) == ("refuted", ["refuted"], [])
     false = Proof("", (Step(5, "commits a token", "commit-drawn"),), "target", "drawn")
     monkeypatch.setattr(reports, "proof_of", lambda *_: false)
-    report = decgraph.check(LOSSY, mutants=False, compare=True)
+    report = decgraph.check(LOSSY, compare=True)
     assert (report.verdict, claims(report)) == ("refuted", ["refuted"])
     assert report.faults == [f"the derivation of `{LOSSLESS}` and a world disagree"]
 
@@ -120,7 +119,7 @@ def test_a_prover_that_fails_is_a_fault_and_no_proof(monkeypatch: pytest.MonkeyP
     from decgraph.check import verdicts
 
     monkeypatch.setattr(verdicts, "prove", lambda *_: [][0])
-    report = decgraph.check(PLAIN, models=2, mutants=False)
+    report = decgraph.check(PLAIN, models=2)
     assert report.verdict == "undecided" and report.faults[0].startswith("IndexError")
 
 

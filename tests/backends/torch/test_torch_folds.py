@@ -160,9 +160,9 @@ def test_what_holds_of_a_sequence_alone_is_refuted_in_a_batch(own: str, fn: str,
     """Alone a fold is the sequence's own number, so that this program is the target."""
     file = tmp_path / "biased.dec"
     file.write_text(WRONG.format(claim="refines autoregressive(target)", own=own, fn=fn))
-    assert decgraph.load(str(file)).check(models=12, mutants=False, seconds=200).verdict == "refuted"
+    assert decgraph.load(str(file)).check(models=12, seconds=200).verdict == "refuted"
     file.write_text(WRONG.format(claim="refines autoregressive(target)", own=own, fn=fn).replace("all_ != own", "no"))
-    assert decgraph.load(str(file)).check(models=1, mutants=False, seconds=0.5).verdict != "refuted"
+    assert decgraph.load(str(file)).check(models=1, seconds=0.5).verdict != "refuted"
 
 
 def test_a_batch_is_folded_by_a_number_of_each_sequence() -> None:
