@@ -31,6 +31,8 @@ from decgraph.check.certificate.verification import accepted
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
 LOOPS = ("for", "while", "each")
+EVER = "ever"
+"""In labels the mark of what a shared memory tells: of a draw of any iteration, however long ago it was read."""
 SURE = (
     "const context done noise state.read if for break len face tree.nodes tree.size softmax normalize level.get topk head.read "
     "head.score model.eval request beta draw.point"
@@ -67,7 +69,9 @@ class Pass:
         self.drafting: set[str] | None = None  # in a draft that an error may end: draws that may not be grown in it any more
         self.ends: Labels = NONE
         self.missing = {*claims["facts"], *claims["laws"], *(f"rule {n}" for n in claims["rules"])}
-        self.shared = {f"state {s.name}" for s in function.states if s.scope != "sequence"} | {"extern"}
+        lasting = [s for s in function.states if s.scope != "sequence"]
+        self.texts = {f"state {s.name}" for s in lasting if s.type.elem == "index"}  # they learn what is committed
+        self.shared = {"extern", "batch", *(f"state {s.name}" for s in lasting), *(["context"] if self.texts else [])}
         self._place(function.body, (), ())
         ops = list(function.body.walk())
         noises = [op for op in ops if op.opcode == "noise"]
@@ -95,6 +99,9 @@ class Pass:
             self.numbers.parameter(p)
             known = p.value.type.elem == "model" and p.name not in governed
             self.claim(p.value, ("model", p.name) if known else None, None)
+        for state in self.function.states:  # it may begin with what a shared one holds
+            asked = [self.remembered(memory(o)) for o in state.init.walk() if o.opcode in MEMORIES]
+            self.stored[f"state {state.name}"] = NONE.union(*asked)
         self.region(self.function.body)
         if not self.ended and self.mode != "inside":
             raise Refused(None, "the function may return before the request is done")
@@ -143,13 +150,16 @@ class Pass:
         return here and self.reads[noise] == 1 and label not in self.control | self.depend(*op.operands)
 
     def remembered(self, name: str) -> Labels:
-        return self.stored.get(name, NONE).union(self.claims["shared"].get(name, NONE))
+        shared = self.claims["shared"]
+        told = shared.get(name, NONE) | (shared.get("context", NONE) if name in self.texts else NONE)
+        return self.stored.get(name, NONE).union(told, ((noise, EVER) for noise, _ in told))
 
     def remember(self, name: str, labels: Labels) -> None:
         labels |= self.control
         self.stored[name] = self.stored.get(name, NONE) | labels
         if name in self.shared:  # others of the session or batch have written it too, in this very iteration
-            self.told[name] = self.told.get(name, NONE) | {(noise, None) for noise, _ in labels}
+            told = labels | self.stored.get("context", NONE)  # steps, lengths and ends tell of the text so far
+            self.told[name] = self.told.get(name, NONE) | {(noise, None) for noise, _ in told}
 
     # -- ops
     def region(self, region: Region) -> None:
@@ -163,7 +173,7 @@ class Pass:
         facts: Sequence[Any]
         if op.opcode in OWN:
             facts = OWN[op.opcode](self, op) or ()
-            if op.opcode in ("const", "state.read", "extern"):
+            if op.opcode in ("const", *MEMORIES):
                 self.numbers.note(op)
         else:
             self._absorb(op)
@@ -193,13 +203,15 @@ class Pass:
             if o.opcode in ("commit", "return"):
                 raise Refused(o, f"{o.opcode} inside {op.opcode}")
             told |= {(self.names[v], None) for v in o.operands if v.type.elem == "noise"} | self.depend(*o.operands)
+            told |= self.remembered(memory(o)) if o.opcode in MEMORIES else NONE
         if op.opcode == "run":  # what it runs may call functions that remember
             told |= self.remembered("extern")
-            self.remember("extern", told)
+            callee = self.module.functions[op.attrs["callee"]].body
+            own = {(self.names[op.result], None)} if any(o.opcode in ("extern", "run") for o in callee.walk()) else NONE
+            self.remember("extern", told | own)
         for o in inner:
-            if o.opcode in ("state.write", "extern"):
+            if o.opcode in MEMORIES and o.opcode != "state.read":
                 self.remember(memory(o), told)
-                told |= self.remembered(memory(o))
         if op.regions:
             self.depends |= dict.fromkeys(op.results, told)
 
@@ -273,9 +285,10 @@ class Pass:
 
     def tell(self, op: Op) -> None:
         """What a state holds, or a function of the caller's answers, tells of all that it was told."""
+        told = NONE if op.opcode == "state.read" else self.depend(*op.operands)
         if op.opcode != "state.read":
-            self.remember(memory(op), self.depend(*op.operands))
-        self.depends |= dict.fromkeys(op.results, self.remembered(memory(op)))
+            self.remember(memory(op), told)
+        self.depends |= dict.fromkeys(op.results, told | self.remembered(memory(op)))
 
     def const(self, op: Op) -> None:
         self.constants[op.result] = op.attrs["value"]
@@ -429,7 +442,8 @@ class Pass:
             raise Refused(op, f"its invariant leaves out draws that something depends on ({when})")
 
     def _aged(self, labels: Labels, loop: str) -> Labels:
-        return frozenset((noise, loop if loop in self.around.get(noise, ()) else past) for noise, past in labels)
+        aged = {(noise, past if past == EVER or loop not in self.around.get(noise, ()) else loop) for noise, past in labels}
+        return frozenset(aged | {(noise, None) for noise, past in labels if past == EVER})
 
 
 def sub_run(k: Pass, op: Op) -> Fact | None:
@@ -449,6 +463,8 @@ def sub_run(k: Pass, op: Op) -> Fact | None:
         return ("path", model[1], k.version, "inside", NONE)
     sites = [o.attrs.get("site") for o in k.function.body.walk()]
     fresh = set(k.counters[op.result]) <= set(op.operands) and sites.count(op.attrs["site"]) == 1
+    asked = [k.remembered(memory(o)) for o in op.regions[0].walk() if o.opcode == "state.read"]
+    fresh &= (k.names[op.result], None) not in k.control.union(k.depend(*op.operands), *asked)
     if not fresh or inner & {"noise", "extern", "run", "commit", "state.write"}:
         return None
     labels: Labels = frozenset({(k.names[op.result], None)})
@@ -462,6 +478,8 @@ def contains(op: Op, opcode: str) -> bool:
 
 def memory(op: Op) -> str:
     """Where an op leaves what it was told."""
+    if op.opcode in ("batch.fold", "batch.top"):
+        return "batch"
     return "extern" if op.opcode in ("extern", "run") else f"state {op.attrs['state']}"
 
 
@@ -473,7 +491,8 @@ def asks_done(op: Op) -> bool:
     return len(ops) == 2 and ops[0].opcode == "done" and ops[1].attrs.get("fn") == "not" and ops[1].result is condition
 
 
-OWN: dict[str, Any] = dict.fromkeys(("extern", "state.read", "state.write"), Pass.tell)
+MEMORIES = ("extern", "state.read", "state.write", "batch.fold", "batch.top")
+OWN: dict[str, Any] = dict.fromkeys(MEMORIES, Pass.tell)
 OWN |= {"const": Pass.const, "commit": Pass.commit, "return": Pass.returns}
 OWN |= {"if": Pass.branch, "for": Pass.for_loop, "while": Pass.while_loop}
 """Ops with effects or regions."""

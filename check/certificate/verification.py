@@ -66,6 +66,8 @@ def accepted(k: Known, op: Op) -> Fact | None:
     own = all(o is not None and o.opcode == "noise" and o.attrs["site"] not in k.twice for o in made.values())
     if not own or any(not set(k.counters[v]) <= set(o.operands) for v, o in made.items() if o is not None) or k.output_readers:
         raise Refused(op, "a noise of the rule is not its own, or something reads the output stream")
+    if k.tells(labels, *op.operands) or labels & k.control:
+        raise Refused(op, "a shared memory tells of the rule's own noise, which other requests may have read")
     if not tree[4] or not rows[3]:
         raise Refused(op, "drafts that are not known to be drawn as they state, or evidence at some nodes only")
     if theorem == "siblings_lossless":

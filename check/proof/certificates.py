@@ -15,7 +15,7 @@ from decgraph.check.certificate.numbers import Form, Numbers, plus
 from decgraph.check.certificate.verification import Missing
 from decgraph.check.proof.claims import Open, alternatives, prove
 from decgraph.check.proof.derive import Derivation, derive, judged
-from decgraph.check.proof.environment import Environment, sums_to_one
+from decgraph.check.proof.environment import EVER, Environment, sums_to_one
 from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.proof.kernel import Kernel
 from decgraph.check.proof.multipliers import multipliers
@@ -245,7 +245,8 @@ class _Writer:
         return {"rule": rule, "theorem": theorem, "states": [[] for _ in range(many)]}
 
     def label(self, label: tuple[Value, Op | None]) -> list[Any]:
-        return [self.names[label[0]], None if label[1] is None else self.loops[label[1]]]
+        past = label[1]
+        return [self.names[label[0]], None if past is None else "ever" if past is EVER else self.loops[past]]
 
     def labels(self, labels: Labels) -> dict[str, Any]:
         return {"set": sorted((self.label(x) for x in labels), key=str)}

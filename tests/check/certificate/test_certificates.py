@@ -19,7 +19,7 @@ from decgraph.ir.text import print_module
 OF_CANVASES = "no rule for claims of this kind yet"
 """What the checker says of claims about schedules of canvases, which are not written into certificates."""
 NOT_FOLLOWED = {
-    # Lengths of texts, numbers that loops carry, Jacobi iteration, draws of a step before, races, levels, lists.
+    # Lengths of texts, numbers that loops carry, Jacobi iteration, draws of a step before, races, levels, lists, parts of an `and`.
     "cache_augmentation: refines autoregressive(target) in tokens when latents == 0",
     "contrastive_decoding: refines autoregressive(target) in tokens when alpha == 0 and weight == 0",
     "depth_decay: refines autoregressive(target) in tokens when alpha == 1",
@@ -30,6 +30,7 @@ NOT_FOLLOWED = {
     "free: refines autoregressive(target) in tokens when tau == 1",
     "gs_jacobi: refines autoregressive(target) in tokens",
     "jacobi: refines autoregressive(target) in tokens",
+    "judge_decoding: refines autoregressive(target) in tokens when tau == 1",
     "kv_frequency: refines autoregressive(target) in tokens when capacity >= len(prompt) + room",
     "kv_quantized: refines autoregressive(target) in tokens when residual >= len(prompt) + room",
     "kv_sparse_read: refines autoregressive(target) in tokens when heavy >= len(prompt) + room",
