@@ -17,7 +17,7 @@ from decgraph.runtime.placement import Placement
 from decgraph.runtime.request import Request
 
 pytest.importorskip("gguf")
-from tests.runtime.gguf import written
+from lib.models import gguf_files as written
 
 IDS = tuple(range(3, 40))
 
