@@ -17,7 +17,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -179,18 +178,17 @@ def names() -> list[str]:
     return [f"{case} | {algorithm} | {kind}" for case, c in CASES.items() for algorithm in c.algorithms for kind in c.kinds]
 
 
-@lru_cache(maxsize=1)
-def folders(case: str) -> tuple[tempfile.TemporaryDirectory[str], dict[str, str]]:
-    """The folders of a case's models, as long as the last one is asked for."""
-    at = tempfile.TemporaryDirectory()
-    return at, {name: str(path) for name, path in CASES[case].write(Path(at.name)).items()}
-
-
 def row(name: str) -> tuple[str, ...]:
-    """A row: tokens, calls of models, positions that went through models, cache rows moved, sum of log-probabilities."""
+    """A row: tokens, calls of models, positions computed, cache rows moved, sum of log-probabilities. Its models
+    are read anew: an engine that another row has used has its cache."""
     case, spec, kind = name.split(" | ")
+    with tempfile.TemporaryDirectory() as at:
+        models = {of: str(path) for of, path in CASES[case].write(Path(at)).items()}
+        return name, *_measured(models, spec, kind)
+
+
+def _measured(models: Mapping[str, str], spec: str, kind: str) -> tuple[str, ...]:
     (one,) = candidates([spec], {})
-    _, models = folders(case)
     wanted = {of: path for of, path in models.items() if of.partition(".")[0] in one.algorithm.models}
     session = one.algorithm.session(wanted, device="cpu", **one.values)
     engines = [engine_of(model) for model in session.models.values() if model.kind not in ("layers", "head")]
@@ -208,7 +206,7 @@ def row(name: str) -> tuple[str, ...]:
     computed, moved = (" ".join(str(getattr(c, what)) for c in counted) for what in ("computed", "moved"))
     if kind == "cancelled":  # how far the text got that was left is chance
         called = computed = moved = "-"
-    return name, tokens, called, computed, moved, f"{sum(known):.5f}" if known else "-"
+    return tokens, called, computed, moved, f"{sum(known):.5f}" if known else "-"
 
 
 def committed() -> dict[str, tuple[str, ...]]:
