@@ -32,8 +32,8 @@ from decgraph.ir.values import Function, Module, Op, Region, Value
 
 LOOPS = ("for", "while", "each")
 SURE = (
-    "const context done noise state.read if for break len face tree.nodes tree.size tree.set softmax normalize map level.get "
-    "reduce topk head.read head.score model.eval request beta draw.point rank scan slice take_first"
+    "const context done noise state.read if for break len face tree.nodes tree.size softmax normalize level.get topk head.read "
+    "head.score model.eval request beta draw.point"
 )
 TOTAL = frozenset(SURE.split())
 """Ops of which nothing that was drawn decides whether they end a draft in an error."""
@@ -205,7 +205,12 @@ class Pass:
 
     def _may_end(self, op: Op) -> None:
         """In a draft an error ends the block: what decides whether there is one decides what follows in it."""
-        if self.drafting is None or op.opcode in TOTAL:
+        flat = (
+            op.opcode == "map"
+            and all(not v.type.dims for v in op.operands)
+            and op.attrs["fn"] not in ("div", "mod", "pow", "floor")
+        )
+        if self.drafting is None or op.opcode in TOTAL or flat:
             return
         decisive = op.operands
         if op.opcode == "tree.grow":
