@@ -28,7 +28,10 @@ def loaded(target: str | None, drafter: str | None, parts: Mapping[str, str], pl
     placed = placed.found()
     for name in (target, drafter):
         if name is not None and is_file(name):
-            raise DecError(f"{name} is no folder, and modules of transformers are measured here", hint="--peer llama.cpp")
+            raise DecError(
+                f"{name} is no folder, and modules of transformers are measured here",
+                hint="python -m lab peers measures GGUF files",
+            )
     if target is None:
         made = weights.shipped(placed)
     elif target in SIZES:

@@ -8,19 +8,15 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from decgraph import extras, zoo
+from decgraph import extras
 from decgraph.cli import given, options, output
 from decgraph.cli.options import option
 from decgraph.errors import DecError
 from decgraph.runtime import progress
-from decgraph.runtime.placement import AUTO
-
-if TYPE_CHECKING:
-    from decgraph.bench.benchmark import Benchmark
 
 settings = options.LENIENT
 FORMATS = {"table": (".md", ".txt"), "md": (".md", ".txt"), "csv": (".csv",), "latex": (".tex",), "json": (".json",)}
@@ -54,20 +50,12 @@ def command(
         list[str] | None,
         option("--baseline", help="generate, assisted, assisted_default, prompt_lookup, early_exit, or another algorithm."),
     ] = None,
-    peer: Annotated[
-        list[str] | None,
-        option("--peer", help="Another engine, in a process of its own: llama.cpp, ctranslate2, openvino or transformers."),
-    ] = None,
     set_: options.Set = None,
     ignore_eos: Annotated[bool, option("--ignore-eos", help="Every text runs to --max-tokens.")] = False,
     one_copy: Annotated[
         bool, option("--one-copy", help="Both sides on the same weights in memory, as decgraph laid them out.")
     ] = False,
     quick: Annotated[bool, option("--quick", help="Few and short runs: rough figures soon.")] = False,
-    lists: Annotated[
-        bool,
-        option("--lists", help="Masked programs on list tasks whose answers the model knows: right answers and calls, exact."),
-    ] = False,
     format: Annotated[str, option("--format", help="table, md, csv, latex or json.")] = "table",
     out: Annotated[Path | None, option("--out", "-o", help="Write that to this file, not to stdout.")] = None,
     results: Annotated[Path | None, option("--results", help="Write everything measured to this file as well.")] = None,
@@ -80,7 +68,6 @@ def command(
     Every request is run by every contender, one after the other in a random order, before the next request. Ratios are of the
     time a token takes; above 1, decgraph is faster. Greedy tokens are compared with generate's: where an algorithm claims them
     and they differ by more than near-ties in float32, the exit code is 1. After Ctrl-C what was measured is shown.
-    With --peer, decgraph and other engines decode the same weights in processes of their own, and CPU time is compared.
     """
     # Mistakes in the command line are reported before anything is loaded.
     placed, format = models.placed(), "json" if json else format
@@ -102,13 +89,6 @@ def command(
     output.check_writable(out, *FORMATS[format], what=f"--format {format}", instead=other)
     output.check_writable(results, ".json")
     output.check_folder(plot)
-    if lists:
-        if model or drafter or prompts or peer or baseline or chat or plot is not None or format in ("csv", "latex"):
-            raise DecError(
-                "--lists brings its own model and tasks", hint="names, --set, --format table, md or json, --out, --results"
-            )
-        on_lists(context, algorithms, set_, format, out, results)
-        return
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     extras.check("models", *(["plots"] if plot is not None else []))
@@ -124,8 +104,6 @@ def command(
         raise DecError(
             "--all and names of algorithms exclude each other", hint="decgraph bench --all, or decgraph bench eagle2"
         )
-    if peer:
-        named = named or ["autoregressive"]
     names = tuple(named or (benchmark.causal() if all_ else ON_SHIPPED if target is None else ON_OWN))
     known = {name for one in compare.candidates(names, {}) for name in one.algorithm.params}
     common = {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), context)}
@@ -138,9 +116,6 @@ def command(
         tuple(contenders), wanted, target, drafter or small, parts, tuple(baseline) if baseline else None, prompts, chat, take,
         placed, not ignore_eos, one_copy,
     )  # fmt: skip
-    if peer:
-        beside_peers(context, order, peer, threads, format, out, results, quiet)
-        return
     with progress.shown("measuring", quiet=quiet) as report_progress:
         document = benchmark.document(
             lambda: order.runs(lambda what, done: report_progress(what, done, 1.0)), command=written(context)
@@ -166,71 +141,6 @@ def command(
     if faults := [fault for run in document["runs"] for fault in compare.wrong(run)]:
         raise DecError("; ".join(faults))
     if not any(row["side"] == "decgraph" for run in document["runs"] for row in run["rows"]):
-        raise DecError("no algorithm could be measured", hint="the reasons are below the table")
-
-
-def on_lists(
-    context: typer.Context, algorithms: list[str] | None, set_: list[str] | None, format: str, out: Path | None,
-    results: Path | None,
-) -> None:  # fmt: skip
-    """`--lists`: masked programs, all that need nothing else where none is named, on tasks that are computed exactly."""
-    from decgraph.bench import compare, lists, render
-
-    named, direct = apart([*(algorithms or ()), *context.args])
-    names = named or lists.alone()
-    known = {name for one in compare.candidates(names, {}) for name in one.algorithm.params}
-    contenders = compare.candidates(names, {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), context)})
-    document = lists.document({one.label: lists.row(one.algorithm, one.params) for one in contenders})
-    text = json_.dumps(document, indent=1) + "\n"
-    if results is not None:
-        write(results, text)
-    if format == "table" and out is None:
-        output.print_table(*lists.table(document))
-        print(lists.CAPTION)
-    else:
-        write(out, text if format == "json" else render.markdown_table(lists.table(document)))
-
-
-def beside_peers(
-    context: typer.Context, order: Benchmark, peers: list[str], threads: int, format: str, out: Path | None,
-    results: Path | None, quiet: bool,
-) -> None:  # fmt: skip
-    """`--peer`: other engines on the model of a benchmark. Raises DecError for options that have no meaning there."""
-    from decgraph.bench import loading
-    from decgraph.bench import peers as others
-    from decgraph.bench import prompts as prompts_
-    from decgraph.runtime.models.folders import ends
-
-    if order.target in loading.SIZES or order.placed.device not in (AUTO, "cpu") or order.settings.temperature > 0:
-        raise DecError(
-            "--peer compares greedy decoding of a model in a folder, on the CPU", hint="leave --temperature and --device out"
-        )
-    if order.settings.batch > 1 or order.baselines or context.params.get("plot") is not None or format in ("csv", "latex"):
-        raise DecError("--peer has no --batch, --baseline, --plot, csv or latex", hint="--format table, md or json")
-    target = order.target or "target"
-    names = zoo.known()
-    names.check(target)
-    folder = names.folder_of(target)
-    texts = prompts_.taken(order.source.texts, order.most)
-    made = others.Comparison(
-        order.algorithms, tuple(peers), folder, tuple(prompts_.encoded(texts, folder, chat=order.chat)), order.settings,
-        "float32" if order.placed.dtype == AUTO else order.placed.dtype, threads,
-        {**order.parts, **({"drafter": order.drafter} if order.drafter else {})}, ends(folder),
-    )  # fmt: skip
-    source = {"source": order.source.name, "sha256": order.source.digest, "chat": order.chat}
-    with progress.shown("measuring", quiet=quiet) as report_progress:
-        document = made.document(lambda what, done: report_progress(what, done, 1.0), command=written(context), source=source)
-    if results is not None:
-        write(results, json_.dumps(document, indent=1) + "\n")
-    if format == "table" and out is None:
-        print(others.caption(document))
-        output.print_table(*others.table(document))
-        print("\n".join(others.notes(document)))
-    else:
-        write(out, json_.dumps(document, indent=1) + "\n" if format == "json" else others.markdown(document))
-    if document["interrupted"]:
-        raise typer.Exit(output.INTERRUPTED)
-    if not any(row["engine"].startswith("decgraph ") for row in document["rows"]):
         raise DecError("no algorithm could be measured", hint="the reasons are below the table")
 
 

@@ -9,10 +9,10 @@ from typing import Annotated
 
 from typer import Option
 
-from decgraph.bench import peers, render
+from decgraph.bench import render
 from decgraph.bench.machine import named
 from decgraph.bench.measure import Row
-from lab import pages
+from lab import pages, peers
 
 PAGE = pages.DOCS / "benchmarks.md"
 
@@ -80,7 +80,7 @@ def compiling(found: Row) -> str:
 
 
 def against(found: Row) -> str:
-    """What `decgraph bench --peer` measured."""
+    """What `python -m lab peers` measured."""
     notes = "\n\n".join(peers.notes(found))
     return f"{peers.caption(found)}.\n\n{render.markdown_table(peers.table(found))}\n{notes}\n"
 

@@ -81,7 +81,7 @@ def _number_of(x: object) -> int:
     if hasattr(x, "__len__"):
         return _number_of(x[-1]) if len(x) else 0  # type: ignore[index]
     try:
-        return int(x)  # type: ignore[call-overload, no-any-return]
+        return int(x)  # type: ignore[call-overload]
     except (TypeError, ValueError):
         return 0
 
@@ -363,10 +363,10 @@ def with_memory(rng: random.Random, text: str) -> str:
                 f"{pad}{name} = {name}1 if {read} else {name}2",
             ]
         else:
-            pad = _indent(body[at])
-            end = next((n for n in range(at + 1, len(body)) if body[n].strip() and _indent(body[n]) <= pad), len(body))
-            other = [" " * pad + "else:", *("    " + line for line in body[at:end])] if "commit" in body[at] else []
-            body[at:end] = [" " * pad + f"if {read}:", *("    " + line for line in body[at:end]), *other]
+            deep = _indent(body[at])
+            end = next((n for n in range(at + 1, len(body)) if body[n].strip() and _indent(body[n]) <= deep), len(body))
+            other = [" " * deep + "else:", *("    " + line for line in body[at:end])] if "commit" in body[at] else []
+            body[at:end] = [" " * deep + f"if {read}:", *("    " + line for line in body[at:end]), *other]
     scope = rng.choice(("session", "session", "batch"))
     own = [STATES[kind].format(scope=scope)] if kind in STATES else []
     head = [*lines[: claims[-1] + 1], *("    " + line for line in [*own, "state yy: int = 0"])]

@@ -266,7 +266,7 @@ class Kernel(Environment):
         for inner in (o for r in op.regions for o in r.walk()):
             if inner.opcode in ("commit", "return"):
                 raise DerivationStopped(inner, f"{inner.opcode} inside {op.opcode}")
-            noises = frozenset((v, None) for v in inner.operands if v.type.elem == "noise")
+            noises: Labels = frozenset((v, None) for v in inner.operands if v.type.elem == "noise")
             if inner.opcode in MEMORIES:
                 noises |= self.remembered(memory_of(inner))
             for v in op.results:

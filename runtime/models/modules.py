@@ -126,23 +126,19 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
         with _grads_kept(module):
             return masked_of(shadow(module), name, vocab, form, lambda _: shadow(module))
     refuse_masked(type(module).__name__, name)
-    from decgraph.runtime.models.shards import is_sharded, of_this_rank
-
-    refused, cut = None, is_sharded(module)
-    if cut and form == "layers":
+    if any(hasattr(p, "device_mesh") for p in module.parameters()):  # DTensors
         raise DecError(
-            f"{name} is cut over ranks (tensor parallelism), and the algorithm reads its states, memory or heads",
-            hint="load it without tp_plan, or an algorithm that reads distributions alone (docs/scale.md)",
+            f"{name} is cut over ranks (tensor parallelism)", hint="load it without tp_plan; engines decode on many GPUs"
         )
-    if form != "as it is" and not cut:
+    refused = None
+    if form != "as it is":
         try:
             return _by_layers(module, name, vocab)
         except DecError as error:
             refused = error
     from decgraph.runtime.models.hf_live import from_module
 
-    module = (of_this_rank(module) or module) if cut else shadow(module)
-    made = from_module(module, name=name, vocab=vocab)
+    made = from_module(shadow(module), name=name, vocab=vocab)
     made.unreached = refused
     if form == "layers" and refused is not None:
         raise unreached(name, "the algorithm", refused)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -325,3 +326,20 @@ def test_nothing_is_made_again_where_nothing_changed() -> None:
         m.generate(input_ids=PROMPT, custom_generate=door, **GREEDY)
         models.append(door._session_for(m).models["target"])
     assert all(model is models[0] for model in models)
+
+
+def test_a_module_that_is_cut_over_ranks_is_refused(tmp_path: Path) -> None:
+    """Tensor parallelism, here of one rank: the parameters are DTensors."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import distribute_module
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        module = llama(5)
+        distribute_module(module.model.layers[0].mlp.up_proj, init_device_mesh("cpu", (1,)))
+        for algorithm in ("autoregressive", "swift"):
+            with pytest.raises(DecError, match="is cut over ranks"):
+                decgraph.load(algorithm).session(module, device="cpu")
+    finally:
+        dist.destroy_process_group()

@@ -471,7 +471,12 @@ def llada_weights(block_type: str = "llama") -> dict[str, Tensor]:
 
 def dream() -> DreamModel:
     """Dream's class with the recorded weights."""
-    return _loaded(DreamModel(DreamConfig(**dream_settings())), load_file(GOLDEN / "qwen2_bidir_shift" / "model.safetensors"))
+    return _loaded(DreamModel(DreamConfig(**dream_settings())), dream_weights())
+
+
+def dream_weights() -> dict[str, Tensor]:
+    """The recorded weights, under Dream's names."""
+    return load_file(GOLDEN / "qwen2_bidir_shift" / "model.safetensors")
 
 
 def dream_settings() -> dict[str, Any]:

@@ -17,7 +17,7 @@ from decgraph.runtime.placement import Placement
 from decgraph.runtime.request import Request
 
 pytest.importorskip("gguf")
-from tests.runtime.gguf import written
+from lib.models import gguf_files as written
 
 IDS = tuple(range(3, 40))
 
@@ -153,9 +153,7 @@ def test_the_commands_take_a_file(file: Path, capsys: pytest.CaptureFixture[str]
     assert main(["run", "autoregressive", "-m", str(file), "-p", "def", "-n", "3", "--device", "cpu"]) == 0
     assert "target: small" in capsys.readouterr().out
     assert main(["bench", "autoregressive", "-m", str(file), "--quick"]) == 1
-    assert "--peer llama.cpp" in capsys.readouterr().err
-    assert main(["bench", "autoregressive", "-m", str(file), "--peer", "transformers", "--dtype", "int8", "--quick"]) == 1
-    assert "in the form that it has" in " ".join(capsys.readouterr().err.split())
+    assert "python -m lab peers" in capsys.readouterr().err
     assert main(["run", "speculative", "-m", str(file), "-p", "def"]) == 1
     assert "no shipped model goes with the `target` that was given" in " ".join(capsys.readouterr().err.split())
 

@@ -12,7 +12,7 @@ from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.hf import load_causal
 
 pytest.importorskip("gguf")
-from tests.runtime.gguf import written
+from lib.models import gguf_files as written
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from decgraph.runtime.models.gguf.tokens import PRE_TOKENIZERS
 from decgraph.runtime.text import Tokenizer
 
 pytest.importorskip("gguf")
-from tests.runtime.gguf import written
+from lib.models import gguf_files as written
 
 TEXTS = (
     "def add(a, b):\n    return a + b", "Ünïcode, naïve café 🙂 I'LL don't", "don't  stop 2024 12345678", "a<|x|>b", "▁x",

@@ -1,4 +1,4 @@
-"""The engines of `decgraph bench --peer`, each in a process of its own: `python -m decgraph.bench.engines`.
+"""The engines of `python -m lab peers`, each in a process of its own: `python -m lab.engines`.
 
 A process reads a job, and then a request a line, as JSON; it decodes each by itself, greedily, and answers with the tokens and
 the processor seconds (user and system, of all its threads) that they took.

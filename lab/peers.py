@@ -1,4 +1,4 @@
-"""Other engines beside decgraph on the same weights: `decgraph bench --peer llama.cpp`.
+"""Other engines beside decgraph on the same weights, by CPU time: `python -m lab peers --peer llama.cpp`.
 
 Every engine runs in a process of its own (engines.py). A request is run for its first token alone and in full: what the second
 takes more is decoding. The engines alternate in an order drawn for each prompt of each round, so that other work on the machine
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -20,20 +21,25 @@ from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from statistics import median
+from typing import Annotated
 
 import torch
 from safetensors import safe_open
+from typer import Argument, Option
 
-from decgraph import errors
-from decgraph.bench.compare import Candidate, plain
+from decgraph import errors, zoo
+from decgraph.bench import prompts as texts_
+from decgraph.bench.compare import Candidate, candidates, plain
 from decgraph.bench.machine import facts, load, named
 from decgraph.bench.measure import MeasureSettings, OnProgress, Row, silent
 from decgraph.bench.prompts import BenchPrompt
 from decgraph.bench.render import Table, markdown_table, number
 from decgraph.errors import DecError
 from decgraph.runtime.models import processor
+from decgraph.runtime.models.folders import ends
 from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.sources import concerns
+from lab import pages
 
 BYTES = {"F32": 4.0, "F16": 2.0, "Q8_0": 34 / 32, "Q4_1": 20 / 32, "float32": 4.0, "int8": 1.0}
 """Bytes of a weight of a matrix by the form that it is read in; vectors are float32 in all of them."""
@@ -49,7 +55,7 @@ class Peer:
     modules: tuple[str, ...]
     package: str
     weights: Mapping[str, str]
-    start: tuple[str, ...] = (sys.executable, "-m", "decgraph.bench.engines")
+    start: tuple[str, ...] = (sys.executable, "-m", "lab.engines")
     files: bool = False
 
     @property
@@ -234,7 +240,7 @@ def row_of(label: str, made: Mapping[str, Row], first: str, ends: frozenset[int]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `decgraph bench --peer` measures. algorithms: decgraph's; the others are compared with the first. peers: names of
+    """What is measured. algorithms: decgraph's; the others are compared with the first. peers: names of
     `PEERS`. model: its folder or GGUF file; parts: folders of other models by the name of an algorithm's parameter. ends: the
     tokens that end a text: tokens are compared before them, since some engines forbid them."""
 
@@ -375,6 +381,38 @@ def notes(document: Row) -> list[str]:
     return [*lines, *(f"{label} is not measured: {why}" for label, why in document["failed"].items())]
 
 
-def markdown(document: Row) -> str:
-    """All of it as Markdown."""
-    return f"**{caption(document)}**\n\n{markdown_table(table(document))}\n" + "".join(f"- {one}\n" for one in notes(document))
+def command(
+    algorithms: Annotated[list[str] | None, Argument(help="decgraph's: names or .dec files, `speculative:gamma=6`.")] = None,
+    peer: Annotated[list[str] | None, Option(help=f"Another engine: {', '.join(PEERS)}; all where none is named.")] = None,
+    model: Annotated[str, Option(help="The target: a name, a folder or a GGUF file.")] = "target",
+    part: Annotated[list[str] | None, Option(help="Another model, `drafter=FOLDER`.")] = None,
+    prompts: Annotated[Path | None, Option(help="Prompts: .txt, one a line, or .jsonl.")] = None,
+    chat: Annotated[bool, Option(help="Through the model's chat template.")] = False,
+    take: Annotated[int | None, Option(help="At most so many prompts of each kind.")] = None,
+    max_tokens: Annotated[int, Option(help="New tokens of a request.")] = 64,
+    rounds: Annotated[int, Option(help="Timed runs of each request.")] = 5,
+    threads: Annotated[int, Option(help="Threads of all sides.")] = 1,
+    dtype: Annotated[str, Option(help=", ".join(DTYPES))] = "float32",
+    results: Annotated[Path | None, Option(help="Write everything measured to this file.")] = None,
+) -> None:
+    """Measure and print; greedy decoding on the CPU, each engine in a process of its own."""
+    names = zoo.known()
+    names.check(model)
+    folder = names.folder_of(model)
+    source = texts_.read(prompts) if prompts is not None else texts_.built_in() if chat else texts_.code()
+    comparison = Comparison(
+        tuple(candidates(algorithms or ["autoregressive"], {})), tuple(peer or PEERS), folder,
+        tuple(texts_.encoded(texts_.taken(source.texts, take), folder, chat=chat)), MeasureSettings(max_tokens, rounds),
+        dtype, threads, dict(one.split("=", 1) for one in part or ()), ends(folder),
+    )  # fmt: skip
+    document = comparison.document(
+        lambda what, done: print(f"{done:4.0%} {what}", file=sys.stderr),
+        command=shlex.join(["python", "-m", "lab", "peers", *sys.argv[2:]]),
+        source={"source": source.name, "sha256": source.digest, "chat": chat},
+    )
+    if results is not None:
+        pages.keep(results, document)
+    print(f"**{caption(document)}**\n\n{markdown_table(table(document))}")
+    print("\n".join(f"- {one}" for one in notes(document)))
+    if not any(row["engine"].startswith("decgraph ") for row in document["rows"]):
+        raise DecError("no algorithm could be measured", hint="the reasons are below the table")

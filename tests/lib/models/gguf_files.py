@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import decgraph
-from decgraph.bench.engines import _write_vocabulary
+from lab.engines import _write_vocabulary
 
 NEIGHBOURS = ("llama", "smollm3", "granite")
 GREATER = ("gemma", "gemma2", "gemma3", "nemotron")

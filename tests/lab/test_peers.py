@@ -1,4 +1,4 @@
-"""`decgraph bench --peer`: other engines beside decgraph, in processes of their own."""
+"""`python -m lab peers`: other engines beside decgraph, in processes of their own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import decgraph
-from decgraph.bench import engines, peers
-from decgraph.cli.main import main
 from decgraph.errors import DecError
+from lab import engines, peers
+from lab.__main__ import main as lab
 
 Capture = pytest.CaptureFixture[str]
 SHORT = ("--take", "1", "--max-tokens", "5", "--rounds", "2")
@@ -26,6 +26,14 @@ for line in sys.stdin:
     print(json.dumps({"tokens": [7] * limit, "cpu": 3 + 0.5 * limit, "wall": 3 + limit}), flush=True)
 """
 """An engine that takes 3 seconds of CPU for a prompt and half a second for a token."""
+
+
+def main(words: list[str]) -> int:
+    """The exit code of `python -m lab`."""
+    try:
+        return lab(words)
+    except SystemExit as end:
+        return int(end.code or 0)
 
 
 def fake(folder: Path, text: str, module: str = "decgraph") -> peers.Peer:
@@ -86,13 +94,14 @@ def test_engines_in_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.M
     }
     monkeypatch.setattr(peers, "PEERS", found)
     file = tmp_path / "made.json"
-    assert main(["bench", *(word for name in found for word in ("--peer", name)), *SHORT, "--results", str(file)]) == 0
+    assert main(["peers", *(word for name in found for word in ("--peer", name)), *SHORT, "--results", str(file)]) == 0
     said = capsys.readouterr()
     assert "Traceback" not in said.out + said.err
-    _, head, *lines = said.out.splitlines()
-    assert head.split("\t")[:2] == ["engine", "weights"]
-    assert [line.split("\t")[0].rpartition(" ")[0] for line in lines[:2]] == ["decgraph autoregressive", "llama.cpp"]
-    assert lines[1].split("\t")[1:4] == ["F32", "2.0", "2.0"] and lines[1].split("\t")[-1] == "0 of 1"
+    lines = said.out.splitlines()
+    head, _, *rows = ([word.strip() for word in line.strip("|").split("|")] for line in lines if line.startswith("|"))
+    assert head[:2] == ["engine", "weights"]
+    assert [row[0].rpartition(" ")[0] for row in rows] == ["decgraph autoregressive", "llama.cpp"]
+    assert rows[1][1:4] == ["F32", "2.0", "2.0"] and rows[1][-1] == "0 of 1"
     for why in (
         "absent is not measured: it is not installed: pip install no-such-engine",
         "ends is not measured: its process ended with 1: there is no such processor",
@@ -100,10 +109,10 @@ def test_engines_in_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.M
         "refuses is not measured: a refusal",
         "small is not measured: it has no float32 weights on a CPU",
     ):
-        assert why in lines
+        assert f"- {why}" in lines
     made = json.loads(file.read_text())
     ours, theirs = made["rows"]
-    assert made["dtype"] == "float32" and made["threads"] == 1 and made["command"].startswith("decgraph bench --take 1")
+    assert made["dtype"] == "float32" and made["threads"] == 1 and made["command"].startswith("python -m lab peers")
     assert theirs["tokens_per_cpu_second"] == {"best": 2.0, "median": 2.0} and theirs["tokens_per_second"] == 1.0
     assert theirs["prompt_cpu_seconds"] == 3.5 and theirs["ratio"] > 1
     assert ours["bytes_per_token"] == 4 * made["model"]["numbers"] > 2e7
@@ -117,39 +126,34 @@ def test_without_a_row_of_decgraphs_own_it_fails(tmp_path: Path, monkeypatch: py
     refuses = fake(tmp_path, 'print(\'{"error": "a refusal"}\', flush=True)\ninput()')
     monkeypatch.setattr(peers, "OURS", refuses)
     monkeypatch.setattr(peers, "PEERS", {"llama.cpp": fake(tmp_path, FAKE), "absent": peers.Peer(("no_such_engine",), "x", {})})
-    assert main(["bench", "--peer", "llama.cpp", *SHORT]) == 1
+    assert main(["peers", "--peer", "llama.cpp", *SHORT]) == 1
     said = capsys.readouterr()
-    assert "decgraph autoregressive is not measured: a refusal" in said.out and "\t2.0\t2.0\t-\t" in said.out
+    assert "decgraph autoregressive is not measured: a refusal" in said.out and "| 2.0 | 2.0 | - |" in said.out
     assert "no algorithm could be measured" in said.err
-    assert main(["bench", "--peer", "absent", *SHORT]) == 1
+    assert main(["peers", "--peer", "absent", *SHORT]) == 1
     said = capsys.readouterr()
     assert said.out == "" and "no engine could be measured" in said.err and "pip install x" in said.err
 
 
 @pytest.mark.slow
 @pytest.mark.budget(20)
-def test_transformers_makes_the_same_tokens(tmp_path: Path) -> None:
-    words = ["bench", "autoregressive", "prompt_lookup:k=3", "--peer", "transformers", *SHORT, "--format", "md"]
-    out = tmp_path / "made.md"
-    assert main([*words, "--out", str(out), "--results", str(tmp_path / "made.json")]) == 0
+def test_transformers_makes_the_same_tokens(tmp_path: Path, capsys: Capture) -> None:
+    words = ["peers", "autoregressive", "prompt_lookup:k=3", "--peer", "transformers", *SHORT]
+    assert main([*words, "--results", str(tmp_path / "made.json")]) == 0
     rows = json.loads((tmp_path / "made.json").read_text())["rows"]
     assert [row["engine"] for row in rows] == ["decgraph autoregressive", "decgraph prompt_lookup:k=3", "transformers"]
     assert [row["tokens_equal"] for row in rows] == [None, 1, 1]
-    assert "| transformers " in out.read_text()
+    assert "| transformers " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--peer", "vllm"], "there is no peer 'vllm'"),
     (["--peer", "llama.cpp", "--dtype", "bfloat16"], "no peer is measured in bfloat16"),
-    (["--peer", "llama.cpp", "--temperature", "1"], "compares greedy decoding"),
-    (["--peer", "llama.cpp", "--model", "random-5M"], "a model in a folder"),
-    (["--peer", "llama.cpp", "--batch", "2"], "has no --batch"),
-    (["--peer", "llama.cpp", "--format", "latex"], "has no --batch, --baseline, --plot, csv or latex"),
     (["fast_dllm", "--peer", "llama.cpp"], "fast_dllm decodes with a masked model"),
     (["--peer", "llama.cpp", "--model", "/nowhere/at/all"], "is not a folder with a model"),
 ])  # fmt: skip
 def test_what_is_refused(arguments: list[str], message: str, capsys: Capture) -> None:
-    assert main(["bench", *arguments, *SHORT]) == 1
+    assert main(["peers", *arguments, *SHORT]) == 1
     said = capsys.readouterr().err
     assert message in said and "Traceback" not in said
 

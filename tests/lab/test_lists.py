@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import decgraph
-from decgraph.bench import lists
-from decgraph.cli.main import main
 from decgraph.errors import DecError
 from decgraph.runtime.request import Request
+from lab import list_tasks as lists
 from lab import lists as lab
 from lab import pages
 
@@ -83,13 +82,10 @@ def test_what_is_not_computed_is_said() -> None:
 
 
 def test_the_command_prints_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--lists", "llada:steps=1", "zipar", "--format", "json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert list(document["rows"]) == ["llada:steps=1", "zipar"]
-    shuffle = document["rows"]["llada:steps=1"][[t["name"] for t in document["tasks"]].index("shuffle")]
-    assert shuffle == {"right": "2/9", "calls": "1", "cells": 3}
-    assert main(["bench", "--lists", "llada", "--model", "target"]) == 1
-    assert "--lists brings its own model" in capsys.readouterr().err
+    lab.command(["llada:steps=1", "zipar"])
+    head, _, *rows = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
+    found = {row[0].strip("| "): dict(zip(head[1:], row[1:])) for row in rows}
+    assert found["llada:steps=1"]["shuffle"] == "0.222 (3.00)" and "zipar" in found
 
 
 @pytest.mark.budget(5)
