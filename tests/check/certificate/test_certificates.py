@@ -19,7 +19,7 @@ from decgraph.ir.text import print_module
 OF_CANVASES = "no rule for claims of this kind yet"
 """What the checker says of claims about schedules of canvases, which are not written into certificates."""
 NOT_FOLLOWED = {
-    # Lengths of texts, numbers that loops carry, Jacobi iteration, draws of a step before, races, levels, lists, parts of an `and`.
+    # Lengths of texts, numbers that loops carry, Jacobi iteration, draws of a step before, races, levels, lists, `and`.
     "cache_augmentation: refines autoregressive(target) in tokens when latents == 0",
     "contrastive_decoding: refines autoregressive(target) in tokens when alpha == 0 and weight == 0",
     "depth_decay: refines autoregressive(target) in tokens when alpha == 1",
