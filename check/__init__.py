@@ -1,4 +1,4 @@
-"""Checking claims: derivations, worlds, exact distributions and counterexamples.
+"""Checking claims: worlds, exact distributions, counterexamples and mutants.
 
 The room can be called: `decgraph.check("speculative")` is `check_algorithm("speculative")`.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +29,7 @@ class Derivation:
     mode: Certainty | Literal["scheduled", "same"]
     greedy: bool
     settings: tuple[tuple[str, Constant], ...]
-    invariants: Mapping[Op | None, Invariant]
+    invariants: Mapping[Op, Invariant]
     steps: tuple[Step, ...]
     when: str = ""
     condition: Condition = ()
@@ -37,8 +37,6 @@ class Derivation:
     """Of a condition with `or`: derivations for its other cases."""
     errors: tuple[tuple[int, str], ...] = ()
     """Lines whose errors may end a run, and what may fail there; none: no run ends in an error."""
-    premises: tuple[str, ...] = ()
-    """What it takes for granted of models and requests: codes of check/verdicts.py PREMISES."""
 
 
 def judged(kernel: Environment, op: Op) -> Judged:
@@ -51,7 +49,7 @@ def judged(kernel: Environment, op: Op) -> Judged:
         return "", f"`{callee.name}` runs another algorithm"
     mode: Certainty = "inside" if kernel.mode == "inside" else "own"
     try:
-        kernel.inside[op] = derive(kernel.module, callee, argument, mode, normalised=kernel.normalised).errors
+        derive(kernel.module, callee, argument, mode)
     except DerivationStopped as stopped:
         return "", stopped.why
     return mode, ""
@@ -66,15 +64,13 @@ def derive(
     greedy: bool = False,
     settings: Mapping[str, Constant] | None = None,
     condition: Condition = (),
-    normalised: Callable[[], bool] = lambda: False,
 ) -> Derivation:
-    """A derivation, or Stopped with the op at which nothing follows. normalised: asked where it would follow if the scores of
-    models were the logarithms of their probabilities; whether they may be taken for that."""
-    invariants: dict[Op | None, Invariant] = {}
+    """A derivation, or Stopped with the op at which nothing follows."""
+    invariants: dict[Op, Invariant] = {}
     given = dict(settings or {})
     for _ in range(MOST_ROUNDS):
         try:
-            kernel = Kernel(module, function, model, mode, judged, invariants, greedy, given, condition, normalised)
+            kernel = Kernel(module, function, model, mode, judged, invariants, greedy, given, condition)
             steps = kernel.run()
         except NotKept as found:
             invariants[found.op] = found.weaker

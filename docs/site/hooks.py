@@ -44,6 +44,7 @@ BULK = frozenset(
         "tradeoffs-causal.md",
         "fidelity.md",
         "museum.md",
+        "reference/mutants.md",
     )
 )
 FIRST = frozenset(("tutorial.md", "language.md", "functions.md", "glossary.md"))
