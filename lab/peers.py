@@ -25,7 +25,7 @@ from typing import Annotated
 
 import torch
 from safetensors import safe_open
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from decgraph import errors, zoo
 from decgraph.bench import prompts as texts_
@@ -34,6 +34,8 @@ from decgraph.bench.machine import facts, load, named
 from decgraph.bench.measure import MeasureSettings, OnProgress, Row, silent
 from decgraph.bench.prompts import BenchPrompt
 from decgraph.bench.render import Table, markdown_table, number
+from decgraph.cli import given
+from decgraph.cli.output import INTERRUPTED
 from decgraph.errors import DecError
 from decgraph.runtime.models import processor
 from decgraph.runtime.models.folders import ends
@@ -403,7 +405,7 @@ def command(
     comparison = Comparison(
         tuple(candidates(algorithms or ["autoregressive"], {})), tuple(peer or PEERS), folder,
         tuple(texts_.encoded(texts_.taken(source.texts, take), folder, chat=chat)), MeasureSettings(max_tokens, rounds),
-        dtype, threads, dict(one.split("=", 1) for one in part or ()), ends(folder),
+        dtype, threads, given.pairs(part or (), "--part"), ends(folder),
     )  # fmt: skip
     document = comparison.document(
         lambda what, done: print(f"{done:4.0%} {what}", file=sys.stderr),
@@ -414,5 +416,7 @@ def command(
         pages.keep(results, document)
     print(f"**{caption(document)}**\n\n{markdown_table(table(document))}")
     print("\n".join(f"- {one}" for one in notes(document)))
+    if document["interrupted"]:
+        raise Exit(INTERRUPTED)
     if not any(row["engine"].startswith("decgraph ") for row in document["rows"]):
         raise DecError("no algorithm could be measured", hint="the reasons are below the table")

@@ -116,6 +116,10 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
     name = Path(str(getattr(getattr(module, "config", None), "name_or_path", "") or "")).name or type(module).__name__
     from decgraph.runtime.models.watch import shadow
 
+    if any(hasattr(p, "device_mesh") for p in module.parameters()):  # DTensors
+        raise DecError(
+            f"{name} is cut over ranks (tensor parallelism)", hint="load it without tp_plan; engines decode on many GPUs"
+        )
     if is_peft(module):
         if has_soft_prompt(module):
             return soft_prompted_model(module, name, vocab, form)
@@ -126,10 +130,6 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
         with _grads_kept(module):
             return masked_of(shadow(module), name, vocab, form, lambda _: shadow(module))
     refuse_masked(type(module).__name__, name)
-    if any(hasattr(p, "device_mesh") for p in module.parameters()):  # DTensors
-        raise DecError(
-            f"{name} is cut over ranks (tensor parallelism)", hint="load it without tp_plan; engines decode on many GPUs"
-        )
     refused = None
     if form != "as it is":
         try:

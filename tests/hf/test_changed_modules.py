@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from lib.lazily import masked_modules
 from lib.models.hf_models import llama, noisy
 from torch.nn.utils import parametrize
 
@@ -329,17 +330,21 @@ def test_nothing_is_made_again_where_nothing_changed() -> None:
 
 
 def test_a_module_that_is_cut_over_ranks_is_refused(tmp_path: Path) -> None:
-    """Tensor parallelism, here of one rank: the parameters are DTensors."""
+    """Tensor parallelism, here of one rank: parameters are DTensors. Causal, by its layers, and masked."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import distribute_module
 
     dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
     try:
-        module = llama(5)
-        distribute_module(module.model.layers[0].mlp.up_proj, init_device_mesh("cpu", (1,)))
-        for algorithm in ("autoregressive", "swift"):
+        for algorithm, module in (("autoregressive", llama(5)), ("swift", llama(5)), ("llada", masked_modules.llada())):
+            matrix = next(part for part in module.modules() if isinstance(part, torch.nn.Linear))
+            distribute_module(matrix, init_device_mesh("cpu", (1,)))
             with pytest.raises(DecError, match="is cut over ranks"):
                 decgraph.load(algorithm).session(module, device="cpu")
+        module = llama(5)
+        distribute_module(module.lm_head, init_device_mesh("cpu", (1,)))
+        with pytest.raises(DecError, match="is cut over ranks"):
+            module.generate(torch.tensor([[1, 2, 3]]), custom_generate=decgraph.hf("autoregressive"), max_new_tokens=2)
     finally:
         dist.destroy_process_group()
