@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from types import TracebackType
-from typing import Any, ClassVar, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar, cast
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from decgraph.errors import ContextFullError, DecError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.opdef import OpError
+from decgraph.ir.types import Type
 from decgraph.ir.values import Loc, Module, Op, Param
+from decgraph.runtime import noise
+from decgraph.runtime.answers import answer, check_tokens
 from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import is_outside, noted_outside, title_of
 from decgraph.runtime.logprobs import ROWS, Logprobs, logprobs_of
@@ -105,6 +108,10 @@ def calls(f: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+REQUESTS = ("", "requests")
+"""Among a session's states: how many requests it has begun."""
+
+
 def no_token() -> OpError:
     """The error of a commit of a draw that found no mass."""
     return OpError("a draw has no token: fewer tokens have mass than were drawn", "look before: if x.prob > 0")
@@ -139,6 +146,8 @@ class Run(Backend):
         self.listener, self.externs = listener, dict(externs or {})
         self.shared: dict[tuple[str, str], object] = shared if shared is not None else {}
         self.detokenizer, self.parent = detokenizer, parent
+        self.noise_id: int = self._number() if parent is None else parent.noise_id
+        """The id that keys the noise of this request, but for the stream `output`: `noise.apart`."""
         self.title = title_of(request)
         self.memo: dict[object, Any] = {}
         self.site_prefix = ""
@@ -158,6 +167,14 @@ class Run(Backend):
         self.open_drafts: list[Drafting] = []
         """The drafts that are under way, the innermost last."""
         self.start_run()
+
+    def _number(self) -> int:
+        """Counts the request in its session, where the program has states that outlive it."""
+        if all(s.scope == "sequence" for f in self.module.functions.values() for s in f.states):
+            return self.request.request_id
+        number = cast("int", self.shared.get(REQUESTS, 0))
+        self.shared[REQUESTS] = number + 1
+        return noise.apart(self.request.request_id, number)
 
     def start_run(self) -> None:
         """Begin at the prompt. Raises DecError where it is longer than the context."""
@@ -213,6 +230,7 @@ class Run(Backend):
         v = self.params[p.name]
         if p.value.type.elem == "topology" and not isinstance(v, Topology):
             return Topology.of(v)
+        check_tokens(self.function, {p.name: v}, self.models)
         return self.num.const(v)
 
     def arguments(self) -> list[Any]:
@@ -442,34 +460,31 @@ class Run(Backend):
     # -- the caller's functions
     def extern(self, op: Op, args: Sequence[Any]) -> Any:
         """Call a function of the caller, once per distinct arguments; over a vector of what it takes, element by element.
-        Raises DecError where there is none, for what it raises, and for a probability that is none."""
+        Raises DecError where there is none, for what it raises, and for what is not of the type that it declares."""
         name = op.attrs["extern"]
         f = self.externs.get(name)
         if f is None:
             raise DecError(f"the program needs the function `{name}`", hint=f"hand it over: externs={{{name!r}: f}}")
         each = (a for a, wanted in zip(args, op.attrs["params"], strict=True) if not wanted.dims)
         vector = next((a for a in each if isinstance(a, list | np.ndarray) and np.ndim(a)), None)
-        if vector is not None:
-            calls = [tuple(a[i] if a is vector else a for a in args) for i in range(len(vector))]
-            found: Any = np.array([self.extern_once(name, f, call) for call in calls])
-        else:
-            found = self.extern_once(name, f, tuple(args))
-        if op.attrs["returns"].elem == "prob":
-            wrong = next((x for x in np.ravel(np.asarray(found, dtype=object)) if not 0 <= x <= 1), None)
-            if wrong is not None:
-                raise noted_outside(
-                    DecError(f"`{name}` gave the probability {wrong}", hint="probabilities are between 0 and 1")
-                )
-        return found
+        if vector is None:
+            return self.extern_once(name, f, tuple(args), op.attrs["returns"])
+        calls = [tuple(a[i] if a is vector else a for a in args) for i in range(len(vector))]
+        return np.array([self.extern_once(name, f, call, op.attrs["returns"]) for call in calls])
 
-    def extern_once(self, name: str, f: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """The result of a function of the caller, called once for equal arguments. Raises DecError for what it raises."""
+    def extern_once(self, name: str, f: Callable[..., Any], args: tuple[Any, ...], returns: Type) -> Any:
+        """The result of a function of the caller, called once for equal arguments. Raises DecError for what it raises, and for
+        a result of another type than is declared."""
         key = ("extern", name, tuple(str(a) for a in args))
         if key not in self.memo:
             try:
-                self.memo[key] = f(*args)
+                found = f(*args)
             except Exception as error:  # the caller's function may raise anything, and its author should see it
                 raise noted_outside(DecError(f"`{name}` raised {type(error).__name__}: {error}")) from error
+            try:
+                self.memo[key] = answer(f"`{name}`", returns, found, self.vocab_size)
+            except DecError as error:
+                raise noted_outside(error) from error
         return self.memo[key]
 
     # -- events

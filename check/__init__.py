@@ -1,4 +1,4 @@
-"""Checking claims: worlds, exact distributions, counterexamples and mutants.
+"""Checking claims: derivations, worlds, exact distributions and counterexamples.
 
 The room can be called: `decgraph.check("speculative")` is `check_algorithm("speculative")`.
 """

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from decgraph.check.planting import Planting
 from decgraph.check.report import Progress, Report, check_module
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower import load_text, refuse_settings
@@ -25,12 +24,12 @@ class CheckOptions(TypedDict, total=False):
     vocab: int
     models: int
     params: Mapping[str, ParamValue] | None
-    mutants: bool
-    adversary: bool
     externs: Externs | None
     seconds: float | None
     progress: Progress | None
     derive: bool
+    compare: bool
+    derived_first: Callable[[Report], None] | None
 
 
 def find(algorithm: AlgorithmLike) -> tuple[Module, str]:
@@ -70,23 +69,23 @@ def check_algorithm(
     vocab: int = 3,
     models: int = 20,
     params: Mapping[str, ParamValue] | None = None,
-    mutants: bool = True,
-    adversary: bool = True,
     externs: Externs | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
     derive: bool = True,
+    compare: bool = False,
+    derived_first: Callable[[Report], None] | None = None,
 ) -> Report:
-    """Decide the claims of an algorithm, and with `mutants` whether every bug planted in it is found.
+    """Decide the claims of an algorithm.
 
     vocab: tokens of the tables (3 or more sees what 2 cannot). models: worlds per claim. params: values to check with, by
-    name; what is not given is varied over small values. adversary: also say whether the claims hold however the conditions
-    that steer drafting return (`Report.controllers`). externs: the functions that the program declares, where they should not
-    be any functions of their types. seconds: when to give up; the report says what was known by then. progress: called with
-    (what, done, of). derive: look for a derivation of each claim first, and compare a claim that has one in a dozen worlds
-    only; without, worlds alone decide. Raises DecError.
+    name; what is not given is varied over small values. externs: the functions that the program declares, where they should not
+    be any functions of their types. seconds: of processor time, after which to give up; the report says what was known by
+    then. progress: called with (what, done, of). derive: look for a derivation of each claim first; without, worlds alone
+    decide. What is derived is compared in a dozen worlds, for half a second or with `compare` in all of them. derived_first:
+    called with the report so far where each claim is derived, before it is compared. Raises DecError.
 
-    >>> check_algorithm("speculative", models=2, mutants=False).verdict
+    >>> check_algorithm("speculative", models=2).verdict
     'proved'
     """
     module, text = find(algorithm)
@@ -108,12 +107,11 @@ def check_algorithm(
         models=models,
         params=given,
         progress=progress,
-        mutants=mutants,
-        adversary=adversary,
         externs=externs,
         seconds=seconds,
         derive=derive,
-        planting=Planting(text, module.path) if text else None,
+        compare=compare,
+        derived_first=derived_first,
     )
     report.text = text
     return report
@@ -124,8 +122,7 @@ def check_all(algorithms: Sequence[AlgorithmLike] = (), *, jobs: int = 1, **opti
     `jobs` processes. Options are those of `check_algorithm`."""
     todo: list[AlgorithmLike] = list(algorithms) or [n for n in names() if _claims(n)]
     if jobs <= 1:
-        for a in todo:
-            yield check_algorithm(a, **options)
+        yield from map(_Job(options), todo)
         return
     import multiprocessing
 
@@ -145,11 +142,19 @@ def _claims(name: str) -> bool:
 
 
 class _Job:
+    """One algorithm of several: an error of ours is the line of that one."""
+
     def __init__(self, options: CheckOptions) -> None:
         self.options = options
 
     def __call__(self, algorithm: AlgorithmLike) -> Report:
-        report = check_algorithm(algorithm, **self.options)
+        try:
+            report = check_algorithm(algorithm, **self.options)
+        except DecError:
+            raise
+        except Exception as error:
+            fault = f"a fault of decgraph itself, please report it: {type(error).__name__}: {error}"
+            return Report(str(algorithm), "undecided", [], 0, 0, 0.0, reasons=[fault], faults=[fault])
         report.ran, report.harmless, report.module = None, set(), None  # ids of ops mean nothing in another process
         report.missing = []
         return report

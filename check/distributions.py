@@ -68,12 +68,18 @@ class OutOfTime(Exception):
     """Raised when the time of a check is over."""
 
 
+class ComparedEnough(OutOfTime):
+    """Raised when the time for comparing what is derived is over."""
+
+
 @dataclass
 class RunTally:
-    """How much was run. until: the time (of time.perf_counter) at which to give up, or None."""
+    """How much was run. until: the processor time (of time.process_time) at which to give up, or None: a busy machine decides
+    as much as an idle one. compared: the same for a part, the comparison of a claim that is derived."""
 
     runs: int = 0
     until: float | None = None
+    compared: float | None = None
 
     def count(self) -> None:
         """Counts one more run. Raises OutOfTime."""
@@ -82,8 +88,11 @@ class RunTally:
 
     def check_time(self) -> None:
         """Raises OutOfTime."""
-        if self.until is not None and time.perf_counter() > self.until:
+        now = time.process_time()
+        if self.until is not None and now > self.until:
             raise OutOfTime
+        if self.compared is not None and now > self.compared:
+            raise ComparedEnough
 
 
 Setup = Callable[[ExactMachine], None]
@@ -269,6 +278,7 @@ def whole_distribution(
 __all__ = [
     "AdversaryWins",
     "Distribution",
+    "ComparedEnough",
     "OutOfTime",
     "CheckedProgram",
     "Setup",

@@ -124,13 +124,15 @@ def _span(counts: Counter[int]) -> str:
 
 @dataclass(frozen=True)
 class Options:
-    """What worlds are made of: how many tokens, how many of the first kind, and what is given for them."""
+    """What worlds are made of: how many tokens, how many of the first kind, and what is given for them. compare:
+    whether what is derived is compared in all its worlds, however long that takes."""
 
     vocab: int
     models: int
     params: Mapping[str, ParamValue]
     engine: type[ExactMachine]
     externs: Externs | None
+    compare: bool = False
 
 
 @dataclass

@@ -99,12 +99,9 @@ RESTS = (
     "It rests on the meaning of the program's lines, on the rules above (docs/proof.md), and on "
     "the program that applied them. It speaks of exact arithmetic."
 )
-ERRORS = {
-    True: "That no run ends in an error is not derived.",
-    False: "No run ends in an error of the program's own: nothing outside drafts can fail, and an error in a draft "
-    "ends that draft.",
-}
-"""Whether errors are left out, and what is said of them."""
+NO_ERRORS = (
+    "No run ends in an error of the program's own: nothing outside drafts can fail, and an error in a draft ends that draft."
+)
 
 
 def proof_page(report: Report) -> str:
@@ -130,10 +127,11 @@ def derivation(name: str, proof: Proof, text: str) -> str:
         *beside(text, {step.line: f"{step.text} [{step.rule}]" for step in proof.steps}),
         "",
     ]
-    said = "" if proof.mode == "inside" else ERRORS[not proof.ends]
+    said = [NO_ERRORS] if proof.mode in ("own", "drawn") else []
+    said += [f"A premise: {premise.says}." for premise in proof.premises]
     for rule in rules:
         out += wrapped(f"[{rule}] {RULES[rule]}", "    ")
-    return "\n".join([*out, "", *wrapped(BESIDES), *wrapped(f"{RESTS} {said}".rstrip())])
+    return "\n".join([*out, "", *wrapped(BESIDES), *wrapped(" ".join([RESTS, *said]))])
 
 
 def without(name: str, proof: Proof, text: str) -> str:

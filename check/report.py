@@ -4,47 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from decgraph.backends.exact.coverage import CoveredRun, Outcome
 from decgraph.backends.exact.run import ExactMachine
-from decgraph.check.adversary import adversarial, controllers
 from decgraph.check.case import Case
 from decgraph.check.claims import Failure
 from decgraph.check.constants import facts
 from decgraph.check.counterexample import Counterexample, explain, smaller
 from decgraph.check.coverage import Missing, missing, pinned
-from decgraph.check.distributions import OutOfTime, RunTally
+from decgraph.check.distributions import ComparedEnough, OutOfTime, RunTally
 from decgraph.check.exploration import DecidedSettings, Exploration, Options
 from decgraph.check.faults import internal
-from decgraph.check.mutant import ROUNDS, WANTED, Kill, plant
-from decgraph.check.mutants import MUTANTS
-from decgraph.check.plans import QUICK, first_plans, further_plans
-from decgraph.check.planting import Planting
+from decgraph.check.plans import first_plans, further_plans
 from decgraph.check.probes import probed
 from decgraph.check.reachable_states import from_reached_states
-from decgraph.check.settings import Group, groups, restricted
+from decgraph.check.settings import Group, groups
 from decgraph.check.unseen_outcomes import harmless, searched
-from decgraph.check.verdicts import FOR_ALL, NORMALISED, Proof, proof_of
-from decgraph.check.worlds import narrow, world
+from decgraph.check.verdicts import FOR_ALL, SUFFICES, Premise, Proof, proof_of
+from decgraph.check.worlds import world
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Module
-from decgraph.ir.walk import functions_of
 from decgraph.runtime.arguments import Externs, ParamValue
 
 Progress = Callable[[str, int, int], None]
 CROSS_CHECK, CROSS_RUNS = 12, 200
 """Worlds in which a claim with a derivation is compared, and runs of each: they show errors of programs, and ours."""
+COMPARED = 0.5
+"""Seconds of processor time for that, of all claims of a program together, where it is not asked to be whole."""
 DRAFTS_END = "in some worlds an error ends a draft (the tokens stay right, the drafts are missing)"
 NOT_SOUGHT = "none was looked for"
-
-
-def _shapes_logarithms(module: Module) -> bool:
-    """Whether a program may give logarithms of unshaped probabilities to `warp`."""
-    ops = [op for f in functions_of(module) for op in f.body.walk()]
-    raw = {op.result for op in ops if op.opcode == "face" and op.attrs["face"] == "raw"}
-    logs = any(op.attrs.get("fn") == "log" and op.operands[0] in raw for op in ops)
-    return logs and any(op.opcode == "warp" for op in ops)
 
 
 @dataclass
@@ -54,23 +43,18 @@ class Report:
     verdict: `proved`: each claim has a derivation (`proofs`), which is for every vocabulary, model, context and request, and
     no world contradicts it; it says of runs that end with tokens which tokens these are, and not that no run ends in an error.
     `holds`: some claim has no derivation, and in every world that was decided (`models` of them, at least half of those tried)
-    each holds exactly, over all that chance and adversaries can do there (rationals, no sampling, no tolerance), everything in
-    the program ran in them, both ways, and every mutant was found. A claim with a condition (`when delta == 0`) is decided for
-    the values that satisfy it: only what can run there had to, and mutants that change nothing there (`outside`) are not among
-    those planted. `refuted`: there is a world in which a claim does not
-    hold, and `counterexample` is it. `undecided`: neither; `reasons` says why, with lines. `none`: nothing is claimed.
+    each holds exactly, over all that chance and adversaries can do there (rationals, no sampling, no tolerance), and everything
+    in the program ran in them, both ways. A claim with a condition (`when delta == 0`) is decided for the values that satisfy
+    it: only what can run there had to. `refuted`: there is a world in which a claim does not hold, and `counterexample` is it.
+    `undecided`: neither; `reasons` says why, with lines. `none`: nothing is claimed.
 
-    proofs: for each claim its derivation, or where it stopped and why. challenged: whether mutants were to be planted.
-    text: of the program, where it is known. refuted: the place of the claim that `counterexample` is of. erred: places of
-    claims with a derivation of which a world ended in an error.
+    proofs: for each claim its derivation, or where it stopped and why. text: of the program, where it is known. refuted: the
+    place of the claim that `counterexample` is of. erred: places of claims with a derivation of which a world ended in an
+    error.
 
     shrunk: worlds that were decided only with smaller parameters and lengths. states: "any" where steps were
     decided from carried values of any kind, "reached" where only from those that runs reach, "" where nothing is carried.
     missing: what no decided world has shown. tried: of what the worlds consisted. seen, harmless: outcomes for `--coverage`.
-
-    controllers: for an algorithm whose claims hold in worlds and whose drafting is steered by probabilities, entropies, coins
-    or states: "any" if the claims are true whatever those conditions return, "own" if they need their own (a convergence test
-    does), "undecided", or nothing.
 
     faults: errors of decgraph itself that ended a world, with the place in its code: the verdict is `undecided` then.
     """
@@ -81,12 +65,8 @@ class Report:
     models: int
     runs: int
     seconds: float
-    planted: int = 0
-    killed: int = 0
     counterexample: Counterexample | None = None
     notes: list[str] = field(default_factory=list)
-    mutants: list[Kill] = field(default_factory=list, repr=False)
-    controllers: str = ""
     reasons: list[str] = field(default_factory=list)
     shrunk: int = 0
     states: str = ""
@@ -101,7 +81,6 @@ class Report:
     groups: list[Group] = field(default_factory=list, repr=False)
     proofs: list[Proof] = field(default_factory=list, repr=False)
     text: str = field(default="", repr=False)
-    challenged: bool = False
     refuted: int | None = field(default=None, repr=False)
     erred: set[int] = field(default_factory=set, repr=False)
 
@@ -122,11 +101,20 @@ class Report:
         said = [proof for place, proof in enumerate(self.proofs) if place not in skipped]
         return bool(said) and all(proof.found for proof in said)
 
+    @property
+    def premises(self) -> list[Premise]:
+        """What the claims that are proved take for granted of models and requests."""
+        proved = [proof for place, proof in enumerate(self.proofs) if self.verdict_of(place) == "proved"]
+        return list(dict.fromkeys(premise for proof in proved for premise in proof.premises))
+
+    def suffices(self, least: str) -> bool:
+        """Whether every claim is as good as that, whatever the model and the request: nothing with a premise is proved so."""
+        return self.verdict in SUFFICES[least] and not (least == "proved" and self.premises)
+
     def reach(self) -> str:
         """How far the verdict goes, in a line."""
         if self.verdict == "proved":
-            premise = NORMALISED if self.module is not None and _shapes_logarithms(self.module) else ""
-            return FOR_ALL + premise + ("" if all(p.ends for p in self.proofs) else "; errors: not derived")
+            return "; ".join([FOR_ALL, *(premise.says for premise in self.premises)])
         bounds = self.tried.bounds()
         return f"in {self.models} world{'s' * (self.models != 1)}{': ' if bounds else ''}{bounds}"
 
@@ -134,16 +122,6 @@ class Report:
         """Where and why the claims without a derivation have none."""
         many = len(self.claims) > 1
         return [f"`{p.claim}`: {p.stopped()}" if many else p.stopped() for p in self.proofs if not p.found]
-
-    @property
-    def survivors(self) -> list[Kill]:
-        """Mutants that no world showed."""
-        return [m for m in self.mutants if not m.killed and not m.outside]
-
-    @property
-    def outside(self) -> list[Kill]:
-        """Mutants that change nothing at the setting of the claim that they were planted for."""
-        return [m for m in self.mutants if m.outside]
 
     def _repr_html_(self) -> str:
         from decgraph.html import fragment
@@ -157,20 +135,14 @@ class Report:
             "verdict": self.verdict,
             "reach": self.reach() if self.verdict in ("proved", "holds") else "",
             "claims": [proof.to_json(self.verdict_of(place)) for place, proof in enumerate(self.proofs)],
+            "premises": [asdict(premise) for premise in self.premises],
             "models": self.models,
             "shrunk": self.shrunk,
             "runs": self.runs,
             "seconds": round(self.seconds, 3),
-            "mutants": {
-                "planted": self.planted,
-                "killed": self.killed,
-                "outside": len(self.outside),
-                "list": [m.to_json() for m in self.mutants],
-            },
             "counterexample": self.counterexample.to_json() if self.counterexample else None,
             "reasons": self.reasons,
             "notes": self.notes,
-            "controllers": self.controllers,
             "states": self.states,
             "tried": self.tried.to_json(),
             "not_seen": self.not_seen,
@@ -206,38 +178,30 @@ def check_module(
     params: Mapping[str, ParamValue] | None = None,
     progress: Progress | None = None,
     engine: type[ExactMachine] = ExactMachine,
-    planting: Planting | None = None,
-    mutants: bool = False,
-    adversary: bool = True,
     externs: Externs | None = None,
     seconds: float | None = None,
     derive: bool = True,
+    compare: bool = False,
+    derived_first: Callable[[Report], None] | None = None,
 ) -> Report:
     """Decide every claim of a module's entry: in `models` small worlds over `vocab` tokens and in those that the program asks
-    for. Past `seconds`, and when it is interrupted, the report says what is known by then. derive: look for derivations
-    first; a claim that has one is compared in a few worlds only."""
+    for. Past `seconds` of processor time, and when it is interrupted, the report says what is known by then. derive: look for
+    derivations first; a claim that has one is compared in a few worlds only, for half a second or with `compare` in all of
+    them. derived_first: called with the report so far where all is derived, before anything is compared."""
     f = module.entry
     started = time.perf_counter()
-    tally = RunTally(until=None if seconds is None else started + seconds)
+    tally = RunTally(until=None if seconds is None else time.process_time() + seconds)
     ran = CoveredRun.of(module, f)
     report = Report(f.name, "none", [c.text for c in f.claims], 0, 0, 0.0, ran=ran, module=module)
     derive = derive and engine is ExactMachine  # of another machine than the language's a derivation says nothing
     report.proofs = [proof_of(module, c, report.faults) if derive else Proof(c.text, why=NOT_SOUGHT) for c in f.claims]
-    options = Options(vocab, models, params or {}, engine, externs)
+    options = Options(vocab, models, params or {}, engine, externs, compare)
     try:
         if f.claims:
             report.groups = groups(module, ran, params or {})
+            if derived_first is not None and report.derived and not report.faults:
+                derived_first(replace(report, verdict="proved"))
             decide_claims(module, report, tally, progress, options)
-        if report.verdict == "holds" and adversary and controllers(f):
-            plain = report.groups[0]  # what is claimed without a condition, if anything
-            if not plain.skipped:
-                fewer = replace(options, models=max(2, models // 5))
-                report.controllers = against_controllers(restricted(module, plain), tally, report.faults, fewer)
-        if report.verdict == "holds" and mutants:
-            report.challenged = True
-            for group in report.groups:
-                if not group.skipped and not derived(report, group):
-                    plant_all(module, group, report, planting, tally, progress, options)
     except OutOfTime:
         over = f"the {seconds:g} seconds that it was given are over"
         sure = report.derived and not report.reasons
@@ -278,12 +242,17 @@ def decide_claims(module: Module, report: Report, tally: RunTally, progress: Pro
         explored = Exploration(module, claim, tally, group.ran, report.tried, *given, report.notes, faults=report.faults)
         try:
             if proof.found:
+                if not options.compare:
+                    tally.compared = time.process_time() + COMPARED / sum(report.proofs[at].found for _, at, _ in pairs)
                 few = first_plans(module, claim, options.vocab, min(options.models, CROSS_CHECK))
                 few = [replace(plan, runs=min(plan.runs, CROSS_RUNS)) for plan in few]
                 failure = explored.run(few, progress)
             else:
                 failure = searched_worlds(explored, group, report, options, progress)
+        except ComparedEnough:
+            failure = None
         finally:  # a check that is out of time says what it has decided
+            tally.compared = None
             report.models += explored.decided
             report.shrunk += explored.shrunk
         if failure is not None:
@@ -354,68 +323,3 @@ def not_shown(module: Module, report: Report, tally: RunTally, options: Options)
         tried_up_to = max(report.tried.contexts, default=0)
         out.append(f"contexts of up to {tried_up_to} tokens were tried, and the program cuts at {uncut[0]}")
     return out
-
-
-def plant_all(
-    module: Module,
-    group: Group,
-    report: Report,
-    planting: Planting | None,
-    tally: RunTally,
-    progress: Progress | None,
-    options: Options,
-) -> None:
-    """Plant every bug that applies to a group of claims; the verdict stands only if each is found. At a setting those are left
-    out that change nothing there (check/equivalent_mutants.py)."""
-    module = restricted(module, group)
-
-    models, params, externs = options.models, options.params, options.externs
-
-    def every(m: Module, e: type[ExactMachine], part: int) -> list[Case]:
-        out: list[Case] = []
-        m = restricted(m, group)
-        for claim in m.entry.claims:
-            plans = first_plans(m, claim, options.vocab, models, part * models)
-            if part == 1 or (part == 2 and models < QUICK):  # those of a quick look, then all of them
-                plans = further_plans(m, claim, options.vocab, models if part == 1 else QUICK, params)
-            for plan in plans:
-                try:
-                    out.append(world(m, claim, plan, given=params, engine=e, externs=externs))
-                except DecError:
-                    continue
-        return out
-
-    def without(case: Case) -> Case:
-        sound = world(module, case.claim, case.plan, given=params, engine=options.engine, externs=externs)
-        return replace(sound, params=case.params, length=case.length, request=case.request)
-
-    # Where worlds are few there are more rounds: only what is not found takes them.
-    rounds = ROUNDS + max(0, -(-(WANTED - 2 * models) // models))
-    kills = plant(module, planting, MUTANTS, every, without, progress, tally, setting=bool(group.when), rounds=rounds)
-    report.mutants += kills
-    inside = [kill for kill in kills if not kill.outside]
-    report.planted, report.killed = report.planted + len(inside), report.killed + sum(m.killed for m in inside)
-    where = f", when {group.when}" if group.when else ""
-    for kill in inside:
-        if not kill.killed:
-            report.reasons.append(f"the mutant `{kill.name}` was not found{where}: {kill.why}")
-    if report.survivors:
-        report.verdict = "undecided"
-
-
-def against_controllers(module: Module, tally: RunTally, faults: list[str], options: Options) -> str:
-    """ "any" where each claim is true whatever controllers return, "own" where it needs their own results, "undecided"."""
-    decided, open_ = 0, False
-    for claim in module.entry.claims:
-        given = (options.params, adversarial(options.engine), options.externs)
-        explored = Exploration(module, claim, tally, None, DecidedSettings(), *given, faults=faults)
-        for plan in first_plans(module, claim, options.vocab, options.models):
-            case = explored.make(plan)
-            if case is None:
-                continue
-            failure, why, _ = explored.attempt(narrow(case))
-            if failure is not None or explored.erred:  # another choice may lead where the program cannot go on
-                return "own"
-            open_ = open_ or bool(why)
-            decided += not why
-    return "any" if decided and not open_ else "undecided"

@@ -6,15 +6,16 @@ of them. A lossy decoder, or one whose residual is wrong, biases that ratio with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from decgraph.check.report import Report
-from decgraph.check.verdicts import SUFFICES, Least
+from decgraph.check.verdicts import SUFFICES, Least, Premise
 from decgraph.errors import DecError
 from decgraph.ir.settings import holds_for
 from decgraph.ir.values import Claim, Function
 from decgraph.runtime.arguments import ParamValue
+from decgraph.runtime.request import Request
 
 
 class Checkable(Protocol):
@@ -25,7 +26,7 @@ class Checkable(Protocol):
     @property
     def function(self) -> Function: ...
     def ir(self) -> str: ...
-    def check(self, *, mutants: bool = ..., seconds: float | None = ...) -> Report: ...
+    def check(self, *, seconds: float | None = ...) -> Report: ...
 
 
 SECONDS = 120.0
@@ -40,14 +41,25 @@ def keeps(claim: Claim, function: Function, params: Mapping[str, ParamValue]) ->
     return known and not claim.for_greedy and holds_for(claim, function, params)
 
 
+def unmet(premises: Sequence[Premise], requests: Sequence[Request] | None) -> list[str]:
+    """The premises of a derivation that some request does not meet, on models of which nothing is known; None: any request."""
+    shaped = requests is None or any(r.repetition_penalty != 1 or r.processors for r in requests)
+    return [premise.says for premise in premises if shaped or premise.code != "log-probabilities"]
+
+
 def require(
-    algorithm: Checkable, least: Least = "proved", params: Mapping[str, ParamValue] | None = None, *, seconds: float = SECONDS
+    algorithm: Checkable,
+    least: Least = "proved",
+    params: Mapping[str, ParamValue] | None = None,
+    requests: Sequence[Request] | None = None,
+    *,
+    seconds: float = SECONDS,
 ) -> None:
     """Raises DecError unless the algorithm claims to refine `autoregressive` in tokens or in distribution, and the verdict on
-    such a claim is `least` or better. A claim with a condition counts where `params` (the others at their defaults) satisfy it.
+    such a claim is `least` or better. A claim with a condition counts where `params` (the others at their defaults) satisfy it,
+    one that is proved under a premise where `requests` meet it; without `requests` it is for all that there may be.
 
-    The check runs once for every program in a process (without mutants: they test the checker, not the program), for at most
-    `seconds`; where there is a derivation that is a second.
+    The check runs once for every program in a process, for at most `seconds`; where there is a derivation that is a second.
     """
     if least not in SUFFICES:
         raise DecError(f"require is {least!r}", hint='"proved", "holds", or leave it out')
@@ -65,11 +77,18 @@ def require(
         return  # what the others refine
     key = (name, algorithm.ir())
     if key not in _reports:
-        _reports[key] = algorithm.check(mutants=False, seconds=seconds)
+        _reports[key] = algorithm.check(seconds=seconds)
     report = _reports[key]
     found = [report.verdict_of(place) for place in places]
-    if report.verdict != "refuted" and any(verdict in SUFFICES[least] for verdict in found):
+    known = [report.proofs[place] for place, verdict in zip(places, found) if verdict in SUFFICES[least]]
+    left = [unmet(proof.premises, requests) if least == "proved" else [] for proof in known]
+    if report.verdict != "refuted" and not all(left):
         return
+    if report.verdict != "refuted" and left:
+        raise DecError(
+            f"{name} is proved to keep the target's distribution only under a premise: {'; '.join(left[0])}",
+            hint="leave the repetition penalty and the processors out, or take a program that shapes `p.logits`",
+        )
     verdict = "refuted" if report.verdict == "refuted" else "holds" if "holds" in found else "undecided"
     why = [report.proofs[places[found.index("holds")]].stopped()] if verdict == "holds" else report.reasons[:1]
     others = ', or require="holds" if no counterexample is enough' if verdict == "holds" else ""

@@ -2,7 +2,7 @@
 
 A claim `when delta == 0` is decided in worlds whose parameters satisfy the condition, and in no others; where it reads the
 request (`when window >= len(prompt) + room`), in worlds whose parameters satisfy it for their requests. What must have run
-before it is said to hold is what can run there, so every such claim has a coverage and a planting of its own.
+before it is said to hold is what can run there, so every such claim has a coverage of its own.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from decgraph.check.case import WorldPlan, begun
 from decgraph.check.chances import ByChance
 from decgraph.check.coverage import demanded, missing, pinned
 from decgraph.check.distributions import RunTally, execute
-from decgraph.check.equivalent_mutants import effects
+from decgraph.check.effects import effects
 from decgraph.check.exploration import DecidedSettings, Exploration, Options
 from decgraph.check.faults import internal
 from decgraph.check.initial_states import NoValue

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from decgraph.check.proof.claims import prove
@@ -19,8 +19,22 @@ Least = Literal["proved", "holds"]
 """What may be required of a claim: a derivation, or no counterexample."""
 SUFFICES: Mapping[str, tuple[str, ...]] = {"proved": ("proved",), "holds": ("proved", "holds")}
 FOR_ALL = "for every vocabulary, model, context and request"
-NORMALISED = "; with a repetition penalty or processors: for models whose scores are log-probabilities"
-"""What a derivation rests on where `warp` shapes logarithms of probabilities in the place of scores (docs/checking.md)."""
+
+
+@dataclass(frozen=True)
+class Premise:
+    """What a derivation takes for granted of the models and the requests: a stable code, and the words beside the verdict."""
+
+    code: str
+    says: str
+
+
+PREMISES = {
+    # `warp` shapes logarithms of probabilities in the place of scores.
+    "log-probabilities": "with a repetition penalty or processors: for models whose scores are log-probabilities",
+    # Of claims about other specifications than `autoregressive`.
+    "no-errors": "errors: not derived",
+}
 
 
 @dataclass(frozen=True)
@@ -38,11 +52,7 @@ class Proof:
     when: str = ""
     line: int = 0
     why: str = ""
-
-    @property
-    def ends(self) -> bool:
-        """Whether it shows that no run ends in an error, too; of a claim about support nothing is asked of errors."""
-        return self.mode not in ("scheduled", "same")
+    premises: tuple[Premise, ...] = ()
 
     @property
     def found(self) -> bool:
@@ -58,7 +68,7 @@ class Proof:
         told: dict[str, object] = {"claim": self.claim, "verdict": verdict}
         if self.found:
             steps = [{"line": step.line, "text": step.text, "rule": step.rule} for step in self.steps]
-            return {**told, "proof": steps, **({} if self.ends else {"errors": "not derived"})}
+            return {**told, "proof": steps, "premises": [asdict(premise) for premise in self.premises]}
         return {**told, "stopped": {"line": self.line, "why": self.why}}
 
 
@@ -72,8 +82,10 @@ def proof_of(module: Module, claim: Claim, faults: list[str]) -> Proof:
         return Proof(claim.text, why="the search for one failed")
     if isinstance(found, Derivation):
         steps = tuple(dict.fromkeys(step for case in (found, *found.others) for step in case.steps))
-        return Proof(claim.text, steps, found.model, found.mode, found.greedy, found.settings, found.when)
+        premises = tuple(Premise(code, PREMISES[code]) for code in found.premises)
+        shown = (found.model, found.mode, found.greedy, found.settings, found.when)
+        return Proof(claim.text, steps, *shown, premises=premises)
     return Proof(claim.text, line=found.line, why=found.why)
 
 
-__all__ = ["FOR_ALL", "NORMALISED", "Least", "Proof", "SUFFICES", "proof_of"]
+__all__ = ["FOR_ALL", "Least", "PREMISES", "Premise", "Proof", "SUFFICES", "proof_of"]

@@ -13,17 +13,16 @@ import typer
 import decgraph
 from decgraph import stdlib
 from decgraph.check import CheckOptions, Report, check_algorithm, check_all
-from decgraph.check.verdicts import SUFFICES
-from decgraph.cli import completion, given, options, output
+from decgraph.cli import certificates, completion, given, options, output
 from decgraph.cli.options import option
 from decgraph.runtime import progress
 
 settings = options.LENIENT
 MODELS = 20
 FEWER = 6
-EACH = 15.0
-"""With --all: small worlds per claim, and seconds for each algorithm, so that the whole library takes about five minutes on
-two cores. What is not decided by then is undecided."""
+EACH = 3.0
+"""With --all: small worlds per claim, and seconds for each algorithm, so that the whole library takes less than three minutes
+on two cores. What is not decided by then is undecided."""
 COLOURS = {"proved": "bold green", "holds": "green", "refuted": "bold red", "undecided": "bold yellow", "none": "dim"}
 UNDECIDED = 3
 INTERRUPTED = 130
@@ -44,10 +43,6 @@ def command(
         ),
     ] = None,
     set_: options.Set = None,
-    mutants: Annotated[
-        bool,
-        option("--mutants/--no-mutants", help="Plant bugs in what holds without a derivation (mutants); each must be found."),
-    ] = True,
     extern: Annotated[
         list[str] | None,
         option("--extern", help="A function it calls: file.py:name; else any function.", autocompletion=completion.externs),
@@ -57,18 +52,29 @@ def command(
         str | None, option("--require", help="Exit code 1 for less than this: proved, or holds.", metavar="proved|holds")
     ] = None,
     coverage: Annotated[bool, option("--coverage", help="Print the program; ! marks what no world has shown.")] = False,
+    compare: Annotated[
+        bool, option("--compare", help="Compare what is proved in all its worlds, not for half a second only.")
+    ] = False,
     seconds: Annotated[
         float | None, option("--seconds", help=f"For each algorithm; then say what is known. With --all {EACH:g}.")
     ] = None,
     jobs: Annotated[int, option("--jobs", "-j", help="Processes for several algorithms; 0: as many as cores.")] = 0,
+    certificate: Annotated[
+        Path | None,
+        option("--certificate", help="Write derivations as data: a file, or of several algorithms a folder.", metavar="FILE"),
+    ] = None,
+    verify: Annotated[
+        Path | None,
+        option("--verify", help="Only check the certificates of a file, with a checker of its own.", metavar="FILE"),
+    ] = None,
     html: Annotated[Path | None, option("--html", help="Write the verdicts and counterexamples as a page.")] = None,
 ) -> None:
     """Prove what an algorithm claims, or refute it with the smallest counterexample found.
 
     Proved: a derivation, for every vocabulary, model, context and request. Holds: no counterexample in the worlds that are
     counted; exact, every outcome of every draw is followed, with rational probabilities. After so many --seconds it says what
-    is known. Exit code 0 for both verdicts; 1 if a claim is refuted, a planted bug was not found, or --require asks for more;
-    3 if it is undecided; 70 if decgraph itself failed.
+    is known. Exit code 0 for both verdicts; 1 if a claim is refuted, or --require asks for more; 3 if it is
+    undecided; 70 if decgraph itself failed.
     """
     words = list(algorithms or ())
     rest = [w for w in words if w.startswith("-")]
@@ -86,10 +92,15 @@ def command(
     worlds: CheckOptions = {
         "vocab": vocab,
         "models": fewest,
-        "mutants": mutants,
+        "compare": compare,
         "seconds": EACH if seconds is None and all_ else seconds,
     }
+    certificates.check_place(certificate, len(words) != 1)
     one = decgraph.load(words[0]) if len(words) == 1 else None
+    if verify is not None:
+        if one is None:
+            raise decgraph.DecError("--verify goes with one algorithm", hint="decgraph check speculative --verify proof.json")
+        raise typer.Exit(0 if certificates.verified(one, verify, not shown.quiet) else output.USER_ERROR)
     if one is not None:
         worlds["params"] = given.pairs(set_ or (), "--set") | given.direct(context.args, one.params, context)
         worlds["externs"] = given.functions(extern or ())
@@ -103,6 +114,9 @@ def command(
         write_page(html, reports, [one] if one is not None else [decgraph.load(name) for name in words or stdlib.names()])
         if not shown.quiet:
             print(f"wrote {html}", file=sys.stderr)
+    if certificate is not None:
+        written = [one] if one is not None else [decgraph.load(name) for name in words or stdlib.names()]
+        certificates.write(certificate, written, one is None, shown.quiet)
     if shown.json:
         found = [{"claim": "; ".join(r.claims), **r.to_json()} for r in reports]
         output.emit_json(found[0] if one is not None else found)
@@ -112,9 +126,14 @@ def command(
         raise typer.Exit(INTERRUPTED)
     if any(r.faults for r in reports):
         raise typer.Exit(output.INTERNAL_ERROR)
-    if any(r.verdict == "refuted" or r.killed < r.planted for r in reports):
+    if any(r.verdict == "refuted" for r in reports):
         raise typer.Exit(output.USER_ERROR)
-    if require is not None and any(r.verdict not in SUFFICES[require] for r in reports if r.claims or not all_):
+    less = [r for r in reports if require is not None and not r.suffices(require) and (r.claims or not all_)]
+    for r in less:
+        if r.verdict == "proved":
+            said = "; ".join(premise.says for premise in r.premises)
+            print(f"--require proved: {r.name} is proved under a premise ({said})", file=sys.stderr)
+    if less:
         raise typer.Exit(output.USER_ERROR)
     if any(r.verdict == "undecided" for r in reports):
         raise typer.Exit(UNDECIDED)
@@ -134,9 +153,17 @@ def decide(
     with progress.shown("check" if one is None else f"check {one.name}:", quiet=output_options.quiet) as report_progress:
         if one is not None:
             worlds["progress"] = report_progress
+            early: list[Report] = []
+
+            def derived_first(report: Report) -> None:
+                early.append(report)
+                head(report)
+
+            if not (output_options.json or output_options.quiet):
+                worlds["derived_first"] = derived_first
             reports.append(check_algorithm(one, **worlds))
             if not output_options.json:
-                show(reports[0], brief=output_options.quiet)
+                show(reports[0], brief=output_options.quiet, said=bool(early) and reports[0].verdict == "proved")
                 for warning in one.warnings():
                     print(f"\n{warning}", file=sys.stderr)
                 if proof:
@@ -170,21 +197,15 @@ def write_page(path: Path, reports: Sequence[Report], algorithms: Sequence[decgr
     output.write(path, report_page(found))
 
 
-STEERED = {
-    "any": "true whatever the conditions that steer drafting return",
-    "own": "true only with the values that its own conditions return",
-    "undecided": "whether it is true however drafting is steered was not decided",
-}
 STARTS = {"any": "steps from carried values of any kind", "reached": "steps from the carried values that runs reach"}
 
 
-def show(report: Report, *, brief: bool) -> None:
-    """The verdict in a line, how far it goes in a second, what it rests on, and the counterexample if there is one."""
+def head(report: Report, *, brief: bool = False) -> None:
+    """The verdict in a line, and how far it goes in a second."""
     from rich.text import Text
 
     console = output.console()
     beside = Text(" " * 10)
-    tell = lambda text: output.print_hanging(console, beside, Text(text, "dim"))
     by_verdict: dict[str, list[str]] = {}
     for place, claim in enumerate(report.claims):
         by_verdict.setdefault(report.verdict_of(place), []).append(claim)
@@ -197,12 +218,26 @@ def show(report: Report, *, brief: bool) -> None:
         return
     for other, claims in by_verdict.items():
         if other == "proved":
-            output.print_hanging(console, beside, Text.assemble((other, COLOURS[other]), f": {'; '.join(claims)}"))
+            told = "; ".join([*claims, *(premise.says for premise in report.premises)])
+            output.print_hanging(console, beside, Text.assemble((other, COLOURS[other]), f": {told}"))
     if well:
         output.print_hanging(
             console, beside, Text(report.reach() + " (--proof shows why)" * (report.verdict == "proved" and not brief))
         )
-    if brief and well:
+    console.file.flush()
+
+
+def show(report: Report, *, brief: bool, said: bool = False) -> None:
+    """The verdict in a line, how far it goes in a second (both unless they are `said`), what it rests on, and the
+    counterexample if there is one."""
+    from rich.text import Text
+
+    console = output.console()
+    beside = Text(" " * 10)
+    tell = lambda text: output.print_hanging(console, beside, Text(text, "dim"))
+    if not said:
+        head(report, brief=brief)
+    if report.verdict == "none" or brief and report.verdict in ("proved", "holds"):
         return
     if report.verdict != "refuted":
         for words in report.stopped():
@@ -215,9 +250,8 @@ def show(report: Report, *, brief: bool) -> None:
     if not brief and report.verdict in ("holds", "undecided"):
         for words in report.tried.words():
             tell(f"tried: {words}")
-        for known in (STARTS.get(report.states), STEERED.get(report.controllers)):
-            if known:
-                tell(known)
+        if report.states in STARTS:
+            tell(STARTS[report.states])
     for note in report.notes[:3]:
         tell(f"note: {note}")
     if len(report.notes) > 3:
@@ -228,17 +262,11 @@ def show(report: Report, *, brief: bool) -> None:
 
 
 def counted(report: Report) -> list[str]:
-    """How many worlds, runs, seconds and mutants."""
+    """How many worlds, runs and seconds."""
     shrunk = f" ({report.shrunk} of them with smaller parameters or lengths)" if report.shrunk else ""
     said = "compared in " if report.verdict == "proved" else ""
     worlds = f"{said}{report.models} world{'s' * (report.models != 1)}{shrunk}"
     out = [f"{worlds}, {report.runs:,} runs, {report.seconds:.1f} s"]
-    if report.planted:
-        out.append(f"{report.killed} of {report.planted} mutants found")
-    elif report.challenged:
-        out.append("0 mutants apply")
-    if report.outside:
-        out.append(f"{len(report.outside)} mutants outside the claim's settings")
     return out
 
 
@@ -274,5 +302,4 @@ def show_total(reports: list[Report]) -> None:
     counts = {verdict: sum(r.verdict == verdict for r in reports) for verdict in COLOURS}
     said = ", ".join(f"{count} {'without a claim' if verdict == 'none' else verdict}"
                      for verdict, count in counts.items() if count)  # fmt: skip
-    planted, killed = sum(r.planted for r in reports), sum(r.killed for r in reports)
-    print(f"{said}; {killed} of {planted} mutants found; {sum(r.seconds for r in reports):.0f} s")
+    print(f"{said}; {sum(r.seconds for r in reports):.0f} s")

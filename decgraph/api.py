@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -129,12 +129,18 @@ class Algorithm:
 
         return check_algorithm(self, **options)
 
-    def require(self, least: Literal["proved", "holds"], params: Mapping[str, Any] | None = None) -> None:
+    def require(
+        self,
+        least: Literal["proved", "holds"],
+        params: Mapping[str, Any] | None = None,
+        requests: Sequence[Request] | None = None,
+    ) -> None:
         """Raises DecError unless it is known to keep the target's distribution with these parameters, the others at their
-        defaults: by a derivation ("proved"), or in worlds of which none refutes it ("holds"; `check/required.py`)."""
+        defaults: by a derivation ("proved"), or in worlds of which none refutes it ("holds"; `check/required.py`).
+        requests: those that a premise of the derivation must be met by; None: any request."""
         from decgraph.check.required import require
 
-        require(self, least, params)
+        require(self, least, params, requests)
 
     def session(
         self,

@@ -129,7 +129,7 @@ def _assert(module: Module, vocab: int, models: int, params: Mapping[str, ParamV
     report = check_module(module, vocab=vocab, models=models, params=params)
     if report.counterexample is not None:
         raise AssertionError(report.counterexample.render())
-    if report.verdict not in SUFFICES[require]:
-        stopped = report.stopped() if report.verdict == "holds" else []
+    if not report.suffices(require):
+        stopped = report.stopped() if report.verdict == "holds" else [premise.says for premise in report.premises]
         raise AssertionError("\n".join([f"{report.name}: {report.verdict}", *stopped, *report.reasons, *report.notes]))
     return report

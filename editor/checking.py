@@ -46,12 +46,11 @@ def said(report: dict[str, Any]) -> str:
     """A report in a few words, for a line above the algorithm."""
     if "error" in report:
         return f"not checked: {report['error'].splitlines()[0]}"
-    mutants = report["mutants"]
     match report["verdict"]:
         case "proved":
             return f"proved {report['reach']}"
         case "holds":
-            return f"holds {report['reach']}; {mutants['killed']} of {mutants['planted']} mutants found"
+            return f"holds {report['reach']}"
         case "refuted":
             return "refuted: see the problem at the claim"
         case verdict:

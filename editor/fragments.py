@@ -130,8 +130,6 @@ def report(value: Any) -> str:
         ),
         ("runs", f"{value.runs:,} in {value.seconds:.1f} s"),
     ]
-    if value.planted:
-        rows.append(("mutants", f"{value.killed} of {value.planted} found"))
     if value.verdict in ("holds", "undecided") and value.models:  # what was looked at
         rows.append(("tried", "\n".join(value.tried.words())))
     rows += [("reasons", "\n".join(value.reasons))] if value.reasons else []

@@ -85,7 +85,7 @@ def custom_generate(
     only what its prompt has that the last text had not: for conversations. require: "proved" refuses an algorithm without a
     derivation that it keeps the target's distribution, "holds" one of which a small world refutes that it does
     (`check/required.py`; once for a program, a second where there is a derivation): for rollouts of reinforcement learning,
-    whose ratios a lossy decoder biases.
+    whose ratios a lossy decoder biases. A call whose repetition penalty or processors a derivation does not cover is refused.
 
     One object keeps one session for each model: states that an algorithm keeps `per session` live as long as it does.
 
@@ -105,8 +105,8 @@ def custom_generate(
         plan=plan,
         reuse_prefix=reuse_prefix,
     )
-    if require is not None:
-        made.algorithm.require(require, made.params)
+    made.require = require
+    made.required(())
     return made
 
 
@@ -161,6 +161,12 @@ class CustomGenerate:
             raise DecError(f"batch is {batch}; it must be at least 1")
         self.batch, self.plan, self.reuse_prefix = batch, plan, reuse_prefix
         self.last: list[Result] = []
+        self.require: Literal["proved", "holds"] | None = None
+
+    def required(self, requests: Sequence[Request]) -> None:
+        """Raises DecError where what is required is not known for these requests."""
+        if self.require is not None:
+            self.algorithm.require(self.require, self.params, requests)
 
     def __repr__(self) -> str:
         return f"<decgraph.hf {self.algorithm!r} on {self.backend or 'the backend of its models'}>"
@@ -274,6 +280,7 @@ class CustomGenerate:
         held = watched(processors)
         key = drawn_seed() if seed is None and not reading.greedy else seed or 0
         requests = [self._request(row, processors, reading, stops, key, len(rows)) for row in rows]
+        self.required(requests)
         listener = _feeding(streamer, input_ids) if streamer is not None else None
         self.last = results = _run(session, requests, self.batch, listener, CACHE if self.reuse_prefix else None)
         for row, result in zip(rows, results, strict=True):
@@ -294,6 +301,7 @@ class CustomGenerate:
         `name`, which takes tokens; such requests run one after the other. Raises what a run raises."""
         from decgraph.runtime.parameters import check_value
 
+        self.required(requests)
         with modules.evaluating([model, *self.binder.given.values()]):
             session = self._session_for(model)
             if texts is None:

@@ -7,12 +7,21 @@ runs, so what is not shown is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from math import floor
 
 from decgraph.ir.values import Constant, Function, Op, Region, Value
 
 INF = float("inf")
 ALIKE = frozenset({"map", "face", "draw", "draw.get", "draw.point", "topk", "draw.many", "normalize", "softmax", "arg", "info"})
 """Ops whose first dimension is that of an operand."""
+COUNTING = frozenset(
+    {"const", "len", "as_int", "tree.size", "vocab_size", "request", "ctx.get", "model.layers", "tile", "rank"}
+)
+"""Ops that make finite whole numbers."""
+FINITE = frozenset({"add", "sub", "minimum", "maximum", "neg", "relu", "abs", "select", "clamp", "div", "log", "sqrt"})
+"""Functions that give a finite number of finite ones, where what is divided by is positive."""
+LARGE = 1e100
+"""Sums of a few numbers that are no larger, and their shares, are finite."""
 
 
 class Expressions:
@@ -28,6 +37,7 @@ class Expressions:
             for op in function.body.walk()
             if op.opcode in ("for", "each") and op.regions and op.regions[0].args
         }
+        self.ints = False
         walks = [op for op in function.body.walk() if op.opcode == "tree.walk" and op.attrs["scope"] == "node"]
         self.evidence: set[Value] = set()
         self.evidence |= {op.regions[0].args[1] for op in walks if self.of_model(op.operands[1])}
@@ -41,6 +51,10 @@ class Expressions:
             if op.opcode == "tree.walk" and op.attrs["scope"] == "tree":
                 self.same[op.regions[0].args[1]] = op.operands[0]
                 self.same[op.regions[0].args[2]] = op.operands[1]
+        ends = [op for op in function.body.walk() if op.opcode == "reduce" and op.attrs["fn"] in ("max", "min")]
+        whole = [op.operands[0] for op in ends if op.result.type.elem not in ("real", "prob")]
+        self.ints = all(map(self.filled, whole))
+        """Whether all whole numbers are finite: the largest of nothing is not."""
 
     def _number(self, region: Region, version: int) -> int:
         """Note of every context after how many commits, by the text, it stands; equal numbers are one context."""
@@ -101,6 +115,12 @@ class Expressions:
                 return self.key(op.operands[0], deep - 1)
         return v
 
+    def count(self, v: Value, deep: int) -> Hashable:
+        """How many elements there are of a number of them: without its fraction, and none where it is negative."""
+        key = self.key(v, deep)
+        whole = v.type.elem == "int" and (self.range(v)[0] >= 0 or isinstance(key, tuple) and key[0] == "len")
+        return key if whole else ("count", key)
+
     def rows(self, v: Value, deep: int = 12) -> Hashable:
         """The same for two vectors of one length: what their first dimension ranges over."""
         v = self.same.get(v, v)
@@ -122,8 +142,8 @@ class Expressions:
             case "tree.get" | "tree.down" | "tree.up":
                 return ("nodes", self.tree(op.operands[0]))
             case "tree.nodes" if len(op.operands) == 1:
-                kind = op.attrs["which"]
-                return ("nodes" if kind == "all" else kind, self.tree(op.operands[0]))
+                kind, t = op.attrs["which"], op.operands[0]
+                return ("nodes" if kind == "all" else kind, self.tree(t) if kind in ("all", "leaves", "drafted") else t)
             case "model.layers":
                 return ("layers", self.key(op.operands[0], deep - 1))
             case "request" if op.attrs["field"] == "prompt":
@@ -131,14 +151,16 @@ class Expressions:
             case "slice" if not op.attrs.get("has_lo"):
                 return self.shorter(op, deep - 1) or v
             case "tile" if op.attrs["kind"] != "iota" and op.operands:  # zeros of some sizes, or one value so many times
-                return ("range", ("const", 0), self.key(op.operands[op.attrs["kind"] == "tile"], deep - 1))
+                return ("range", ("const", 0), self.count(op.operands[op.attrs["kind"] == "tile"], deep - 1))
             case "tile" if op.attrs["kind"] == "iota":
                 first, last = op.operands[:-1], [*op.operands][-1]
                 lo = self.key(first[0], deep - 1) if first else ("const", 0)
                 hi = self.key(last, deep - 1)
                 if lo == ("const", 1) and isinstance(hi, tuple) and hi[:2] == ("map", "add") and lo in hi[2:]:
-                    return ("range", ("const", 0), next(x for x in (*hi[2:], lo) if x != lo))
-                return ("range", lo, hi)
+                    plus = self.made[last]
+                    plus = self.made[plus.operands[0]] if plus.opcode == "within" else plus
+                    return ("range", ("const", 0), self.count(next(x for x in plus.operands if self.key(x) != lo), deep))
+                return ("range", lo, self.count(last, deep - 1) if lo == ("const", 0) else hi)
             case "sort" | "scan" | "contains":
                 return self.rows(op.operands[0], deep - 1)
             case "level.get":
@@ -148,10 +170,11 @@ class Expressions:
             case "within" if op.operands[0].type.dims:
                 return self.rows(op.operands[0], deep - 1)
             case "lookup" if op.result.type.dims:
-                return next(self.rows(x, deep - 1) for x in op.operands if x.type.dims)
+                vector = next((x for x in op.operands if x.type.dims and x.type.dims[0].kind != "vocab"), v)
+                return self.rows(vector, deep - 1)
             case _ if op.opcode in ALIKE and op.result.type.dims:
                 wide = [x for x in op.operands if len(x.type.dims) and x.type.dims[0].kind != "vocab"]
-                if wide and op.result.type.dims[0].kind != "vocab":
+                if wide and op.result.type.dims[0].kind != "vocab" and not _optional(op):
                     found = {self.rows(x, deep - 1) for x in wide}
                     return found.pop() if len(found) == 1 else v
         return v
@@ -234,6 +257,8 @@ class Expressions:
         if isinstance(known, int) or hasattr(known, "numerator"):
             return float(known), float(known)  # type: ignore[arg-type]  # a fraction is a number
         for p in self.function.params:
+            if p.value is v and v.type.elem == "token":
+                return 0, INF
             if p.value is v and v.type.is_number:
                 return -INF if p.low is None else float(p.low), INF if p.high is None else float(p.high)
         op = self.made.get(v)
@@ -241,16 +266,18 @@ class Expressions:
             loop = self.counters[v]
             if loop.opcode == "each":
                 return 0, INF
-            low, high = self.range(loop.operands[0], deep - 1)[0], self.range(loop.operands[1], deep - 1)[1]
-            return low, max(low, high - 1)
+            low, high = _whole(self.range(loop.operands[0], deep - 1)), _whole(self.range(loop.operands[1], deep - 1))
+            return low[0], max(low[0], high[1] - 1)
         if op is None or not deep:
-            return (0, 1) if v.type.elem == "prob" else (-INF, INF)
+            return -INF, INF
         xs = [self.range(x, deep - 1) for x in op.operands] if op.opcode in ("map", "within", "as_int", "if") else []
         match op.opcode:
             case "const" if isinstance(op.attrs["value"], int) or hasattr(op.attrs["value"], "numerator"):
                 return float(op.attrs["value"]), float(op.attrs["value"])
             case "len" | "tree.size" | "path.get":
                 return (1 if op.opcode == "len" and self.filled(op.operands[0]) else 0), INF
+            case "draw.get" if op.attrs["field"] == "token" and (draw := self.made.get(op.operands[0])) is not None:
+                return (0 if draw.opcode == "draw" else -INF), INF
             case "ctx.get" if op.attrs["field"] == "length":
                 return (1 if self.whole(op.operands[0]) else 0), INF
             case "vocab_size":
@@ -259,28 +286,72 @@ class Expressions:
                 return 0, INF
             case "within" if len(op.operands) == 1:
                 return xs[0]
+            case "gather" if (whole := self.made.get(op.operands[0])) is not None and whole.attrs.get("kind") == "zeros":
+                return 0, 0
             case "as_int" if not op.result.type.dims:
-                return xs[0]
+                return _whole(xs[0])
             case "map" if not op.result.type.dims:
-                return _folded(op.attrs["fn"], xs)
-        return (0, 1) if v.type.elem == "prob" else (-INF, INF)
+                known = _folded(
+                    op.attrs["fn"],
+                    xs,
+                    [max(map(abs, x)) <= LARGE or self.finite(v, min(deep - 1, 3)) for v, x in zip(op.operands, xs)],
+                )
+                return (0, 1) if known == (-INF, INF) and self.share(v) else known
+        return (0, 1) if self.share(v) else (-INF, INF)
 
-    def whole(self, ctx: Value) -> bool:
-        """Whether a context is the committed one: a prompt has a token."""
+    def share(self, v: Value, deep: int = 8) -> bool:
+        """Whether a value lies between 0 and 1, or all of a vector do: what models and callers say does. No type says it."""
+        op = self.made.get(v)
+        if op is None or not deep or v.type.elem not in ("prob", "dist"):
+            return v.type.elem == "prob" and v in {p.value for p in self.function.params}
+        if op.opcode == "map":
+            return op.attrs["fn"] in ("mul", "minimum", "maximum", "relu", "select") and all(
+                x.type.elem == "bool" or self.share(x, deep - 1) for x in op.operands
+            )
+        if op.opcode == "reduce":
+            (x,) = op.operands
+            some = x.type.elem == "dist" or len(x.type.dims) == 1 and self.filled(x)  # the largest of nothing is -inf
+            return op.attrs["fn"] in ("max", "min") and some and self.share(x, deep - 1)
+        if op.opcode in ("face", "lookup", "gather", "slice", "compact", "take_first", "sort"):
+            return op.attrs.get("face") != "logits" and self.share(op.operands[0], deep - 1)
+        return op.opcode in ("model.eval", "model.read", "model.attention", "head.read", "beta", "extern")
+
+    def finite(self, v: Value, deep: int = 4) -> bool:
+        """Whether a number is neither an infinity nor NaN, whatever it is computed from."""
+        op = self.made.get(v)
+        whole = v.type.elem not in ("real", "prob", "dist", "scores") and (
+            self.ints or op is not None and op.opcode in COUNTING
+        )
+        if whole or max(map(abs, self.range(v, deep))) <= LARGE:
+            return True
+        if op is None or not deep or op.opcode != "map":
+            return False
+        fn, xs = op.attrs["fn"], [x for x in op.operands if x.type.elem != "bool"]
+        if fn in ("div", "log", "sqrt") and not self.range(xs[-1], deep)[0] >= (1 / LARGE if fn != "sqrt" else 0):
+            return False
+        return fn in FINITE and all(self.finite(x, deep - 1) for x in xs)
+
+    def whole(self, ctx: Value, seen: frozenset[Value] = frozenset()) -> bool:
+        """Whether a context has a token for certain, as the committed one has: there is no empty prompt."""
         op = self.made.get(ctx)
-        return op is not None and op.opcode == "context" and not op.attrs.get("parent")
+        if ctx in seen or op is not None and op.opcode == "context":
+            return op is None or ctx in seen or not op.attrs.get("parent")
+        ways = self.ways(ctx)
+        return bool(ways) and all(self.whole(w, seen | {ctx}) for w in ways)
 
     def filled(self, v: Value, deep: int = 12) -> bool:
         """Whether a vector has an element for certain."""
+        op = self.made.get(v)
+        if op is not None and _optional(op):
+            return False
         if v.type.dims and v.type.dims[0].kind in ("nodes", "vocab", "layers"):
             return True
-        op = self.made.get(v)
         if op is None or not deep:
-            return v in {p.value for p in self.function.params} and v.name == "prompt"
+            return False
         match op.opcode:
             case "tile" if op.attrs["kind"] == "iota":
                 first, last = op.operands[:-1], [*op.operands][-1]
-                return self.range(last)[0] > (self.range(first[0])[1] if first else 0)
+                return _whole(self.range(last))[0] > (_whole(self.range(first[0]))[1] if first else 0)
             case "tree.nodes":
                 return op.attrs["which"] in ("all", "leaves")
             case "list":
@@ -291,9 +362,11 @@ class Expressions:
                 made = self.made.get(op.operands[0])
                 return made is not None and made.opcode == "tree.walk"
             case "compact":
-                return self.filled(op.operands[0], deep - 1) and self.at_root(op.operands[1])
+                of = self.rows(op.operands[0])
+                return isinstance(of, tuple) and of[0] == "nodes" and self.at_root(op.operands[1])
             case "concat":
-                return any(self.filled(x, deep - 1) or not x.type.dims for x in op.operands)
+                single = [x for x in op.operands if not x.type.dims and x.type.elem not in ("list", "path", "topology", "node")]
+                return bool(single) or any(self.filled(x, deep - 1) for x in op.operands)
             case "if":
                 n, made = op.results.index(v), self.made.get(op.operands[0])
                 some, other = (r.yields[n] for r in op.regions)
@@ -306,11 +379,15 @@ class Expressions:
                 at_end = size is not None and size.opcode == "len" and self.key(size.operands[0]) == self.key(whole)
                 return self.filled(whole, deep - 1) and (at_end or self.range(op.operands[1]) == (-1, -1))
             case "ctx.get":
-                return op.attrs["field"] == "path" or op.attrs["field"] == "last" and self.range(op.operands[1])[0] >= 1
+                asks = op.attrs["field"] == "path" or op.attrs["field"] == "last" and self.range(op.operands[1])[0] >= 1
+                return asks and self.whole(op.operands[0])
+            case "topk" | "draw.many" if len(op.operands[0].type.dims) == (op.operands[0].type.elem not in ("dist", "scores")):
+                return op.opcode == "topk" and self.range(op.operands[1])[0] >= 1
             case "gather" if len(op.operands) == 2 and op.operands[1].type.dims:
                 return self.filled(op.operands[1], deep - 1)
             case _ if op.opcode in ALIKE and op.operands:
-                return any(self.filled(x, deep - 1) for x in op.operands if x.type.dims)
+                wide = [x for x in op.operands if x.type.dims and x.type.dims[0].kind != "vocab"]
+                return any(self.filled(x, deep - 1) for x in wide if len(x.type.dims) == max(len(y.type.dims) for y in wide))
         return False
 
     def _asked(self, condition: Op | None, v: Value) -> bool:
@@ -349,8 +426,22 @@ class Expressions:
         return made.opcode in ("model.eval", "model.evals", "model.read")
 
 
-def _folded(fn: str, xs: list[tuple[float, float]]) -> tuple[float, float]:
-    """Numbers that the result of arithmetic lies between."""
+def _optional(op: Op) -> bool:
+    """Whether a choice may be none."""
+    return any(x.type.elem == "none" for x in op.operands)
+
+
+def _whole(x: tuple[float, float]) -> tuple[float, float]:
+    """Numbers that one without its fraction lies between."""
+    low, high = (e if abs(e) == INF else float(int(e)) for e in x)
+    return low, high
+
+
+def _folded(fn: str, xs: list[tuple[float, float]], finite: list[bool]) -> tuple[float, float]:
+    """Numbers that the result of arithmetic lies between. A NaN, which a number that is not known to be finite may be, passes
+    through."""
+    if not all(finite):
+        return -INF, INF
     ends = [(a, b) for a in xs[0] for b in (xs[1] if len(xs) > 1 else (0.0,))]
     match fn:
         case "add":
@@ -364,10 +455,15 @@ def _folded(fn: str, xs: list[tuple[float, float]]) -> tuple[float, float]:
             return min(x[0] for x in xs), min(x[1] for x in xs)
         case "maximum":
             return max(x[0] for x in xs), max(x[1] for x in xs)
+        case "relu":
+            return max(0.0, xs[0][0]), max(0.0, xs[0][1])
+        case "floor":
+            low, high = (e if abs(e) == INF else float(floor(e)) for e in xs[0])
+            return low, high
         case "neg":
             return -xs[0][1], -xs[0][0]
         case "select":
             return min(x[0] for x in xs[1:]), max(x[1] for x in xs[1:])
         case "clamp":
-            return xs[1][0], max(xs[1][1], xs[2][1])
+            return min(max(xs[0][0], xs[1][0]), xs[2][0]), min(max(xs[0][1], xs[1][1]), xs[2][1])
     return -INF, INF

@@ -27,9 +27,9 @@ from decgraph.ir.values import Function, Op, Value
 Certainty = Literal["own", "drawn", "inside"]
 RANK: dict[Certainty, int] = {"inside": 0, "drawn": 1, "own": 2}
 NONE: Labels = frozenset()
-Face = Literal["shaped", "raw", "logits", "mass", "scores"]
+Face = Literal["shaped", "raw", "logits", "logs", "mass", "scores"]
 MASS: tuple[Face, ...] = ("shaped", "raw", "mass")
-SCORES: tuple[Face, ...] = ("logits", "scores")
+SCORES: tuple[Face, ...] = ("logits", "logs", "scores")
 NOTHING = Linear()
 
 
@@ -107,8 +107,9 @@ class Size(Fact):
 class Row(Fact):
     """A vector over the vocabulary, from the distribution of a model after the context.
 
-    `shaped`: the request's distribution; `raw`: before the request shapes it; `logits`: its logarithm; `mass`: 0 wherever the
-    distribution is; `scores`: -inf wherever the distribution is 0.
+    `shaped`: the request's distribution; `raw`: before the request shapes it; `logits`: the model's scores; `logs`: the
+    logarithms of `raw`, which are these scores but for one number; `mass`: 0 wherever the distribution is; `scores`: -inf
+    wherever the distribution is 0.
     """
 
     model: str
@@ -338,6 +339,10 @@ class Known(Protocol):
         """Whether a value is distributions by what made it: `x ~ q * 0.5` draws from q, and states q / 2."""
         ...
 
+    def normalised(self) -> bool:
+        """Whether it may be assumed that a model's scores are the logarithms of its probabilities."""
+        ...
+
     def low(self, v: Value) -> int | float | Fraction:
         """A number that the value is not below."""
         ...
@@ -398,7 +403,7 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
         case Canvas(), Canvas() if (model := one_model(a.model, b.model)) is not None:
             return Canvas(model, a.begun if a.begun == b.begun else -1)
         case ((Row() | CellRows()), (Row() | CellRows())):
-            return arms((a, b), (None, None))
+            return one_of(a, b) or arms((a, b), (None, None))
         case Size(), Size() if a.version == b.version:
             fixed = a.fixed if a.fixed == b.fixed else None
             beyond = a.beyond if a.beyond == b.beyond else None
@@ -421,6 +426,14 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
 def is_row(x: Fact | None, *faces: Face) -> TypeGuard[Row | CellRows]:
     """Whether a fact is of distributions with one of these faces."""
     return isinstance(x, Row | CellRows) and x.face in faces
+
+
+def one_of(a: Fact | None, b: Fact | None) -> Fact | None:
+    """What is known of a row that is one of two as a whole: scores or their logarithms, which differ by one number. Entry by
+    entry this number would tell which is which."""
+    if isinstance(a, Row) and is_row(b, "logits", "logs") and a.face in ("logits", "logs") and a != b:
+        return replace(a, face="logs") if replace(a, face="logs") == replace(b, face="logs") else None
+    return a if isinstance(a, Row) and a == b else None
 
 
 def arms(xs: Sequence[Fact | None], values: Sequence[object]) -> Fact | None:

@@ -97,15 +97,48 @@ def _placed(k: Expressions, draws: Value, t: Value, deep: int = 8) -> bool:
 def _eval(k: Expressions, op: Op) -> str:
     """A model is called at nodes of the tree that they are said to be of, and reads a token at least."""
     place, extra = op.operands[1], op.attrs.get("with", op.attrs.get("named", ()))
-    made = k.made.get(place)
     if op.opcode == "model.read":
         return "" if op.attrs.get("each") or k.filled(place) else "its text may be empty"
-    if op.opcode == "model.eval" and made is not None and made.opcode == "context" and not op.attrs.get("part"):
-        return "the context's parent may be empty" if made.attrs.get("parent") else ""
-    if place.type.elem != "node" or place.type.of[0] == "ctx":
+    if op.opcode == "model.eval" and "allow" in extra:
+        return "no token may be allowed"
+    if place.type.elem == "node" and place.type.of[0] == "ctx":
+        memory = op.opcode in ("model.memory", "model.states")
+        return "" if place.type.dims or memory or k.whole(place) else "the context's parent may be empty"
+    if place.type.elem != "node":
         return ""
     trees = [v for v in op.operands[2:] if v.type.elem == "tree"]
     return "" if len(trees) == 1 and "tree" in (*extra, "tree") and nodes_of(k, place, trees[0]) else NODE
+
+
+def _text(k: Expressions, op: Op) -> str:
+    return "" if op.attrs["field"] != "token" or k.whole(op.operands[0]) else "the context's parent may be empty"
+
+
+def _walk(k: Expressions, op: Op) -> str:
+    """A walk reads the evidence at the nodes that it comes to."""
+    return "" if k.rows(op.operands[1]) == ("nodes", k.tree(op.operands[0])) else LENGTHS
+
+
+def _field(k: Expressions, op: Op) -> str:
+    """Where little was left to draw some draws are none, which come from no distribution."""
+    v = op.operands[0]
+    while (made := k.made.get(v)) is not None and made.opcode in ("gather", "slice", "compact", "take_first"):
+        v = made.operands[0]
+    grown = any(v in o.regions[0].args for o in k.function.body.walk() if o.opcode == "tree.walk")
+    there = made is not None and made.opcode in ("draw", "draw.point", "topk", "tree.get")
+    return "" if there or grown or op.attrs["field"] != "law" else "a draw may be none"
+
+
+def _point(k: Expressions, op: Op) -> str:
+    """A number is a token where it is cut to the vocabulary."""
+    made = k.made.get(op.operands[0])
+    if made is not None and made.opcode == "tile":
+        made = k.made.get(made.operands[0])
+    last = ("map", "sub", ("vocab_size",), ("const", 1))
+    cut = made is not None and made.attrs.get("fn") == "minimum" and k.key(made.operands[1]) == last
+    low, high = k.range(op.operands[0])  # every vocabulary has token 0
+    sound = made is not None and cut and k.range(made.operands[0])[0] >= 0 or low >= 0 and high <= 0
+    return "" if op.operands[0].type.elem in ("token", "draw") or sound else "it may be no token of the vocabulary"
 
 
 def _front(k: Expressions, op: Op) -> str:
@@ -254,8 +287,22 @@ def _concat(k: Expressions, op: Op) -> str:
 
 
 def _ends(k: Expressions, op: Op) -> str:
-    """`while not done` commits in every iteration, and a bounded loop ends; of another one nothing is known."""
-    return "" if op.attrs.get("limited") or op.attrs.get("bound") == "done" else "this loop may not end"
+    """`while not done` commits in every iteration, and a bounded loop ends; another one does where it asks for that too, and
+    commits what a verification accepts."""
+    cond, accepts = k.made.get(op.regions[0].yields[0]), {o for o in op.regions[1].ops if o.opcode == "tree.walk"}
+    asked = (
+        []
+        if cond is None
+        else [k.made.get(v) for v in (cond.operands if cond.attrs.get("fn") == "and" else op.regions[0].yields)]
+    )
+    done = any(o is not None and o.attrs.get("fn") == "not" and _is(k, o, "done") for o in asked)
+    commits = any(o.opcode == "commit" and k.made.get(o.operands[0]) in accepts for o in op.regions[1].ops)
+    return "" if op.attrs.get("limited") or op.attrs.get("bound") == "done" or done and commits else "this loop may not end"
+
+
+def _is(k: Expressions, op: Op, opcode: str) -> bool:
+    made = k.made.get(op.operands[0])
+    return made is not None and made.opcode == opcode
 
 
 TREES = {
@@ -269,6 +316,10 @@ TREES = {
     "tree.set": _set,
     "tree.grow": _grow,
     "tree.front": _front,
+    "ctx.get": _text,
+    "draw.point": _point,
+    "draw.get": _field,
+    "tree.walk": _walk,
     "tree.keep": _front,
     "model.eval": _eval,
     "model.states": _eval,

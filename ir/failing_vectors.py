@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from decgraph.ir.expressions import INF, Expressions
+from decgraph.ir.expressions import Expressions
 from decgraph.ir.failing_trees import LENGTHS, nodes_of
 from decgraph.ir.values import Op, Value
+
+INFINITE = "an infinity is no whole number"
+COUNTS = {
+    **dict.fromkeys(("tile", "noise", "index.new", "canvas.new"), (0, None)),
+    **dict.fromkeys(
+        ("slice", "take_first", "ctx.get", "topk", "tree.nodes", "topology.narrow", "within", "positions"), (1, None)
+    ),
+    **dict.fromkeys(("select.top", "batch.top", "draw.many"), (1, 2)),
+    "index.ask": (1, None),
+    "for": (0, 2),
+    "while": (0, 1),
+}
+"""By opcode the first and last of the operands that are taken without their fraction."""
 
 
 def _map(k: Expressions, op: Op) -> str:
@@ -16,10 +29,13 @@ def _map(k: Expressions, op: Op) -> str:
             return LENGTHS
     if op.attrs["fn"] == "mod" and not k.range(op.operands[1])[0] > 0:
         return "the divisor may be 0"
-    return ""
+    return "" if op.attrs["fn"] != "floor" or k.finite(op.operands[0]) else INFINITE
 
 
 def _empty(k: Expressions, op: Op) -> str:
+    made = k.made.get(op.operands[0])
+    if made is not None and made.opcode in ("list", "concat") and any(v.type.elem == "none" for v in made.operands):
+        return "there may be none among them"
     if op.opcode == "reduce" and op.attrs["fn"] not in ("max", "min", "mean", "logsumexp"):
         return ""
     x = op.operands[0]
@@ -28,7 +44,7 @@ def _empty(k: Expressions, op: Op) -> str:
         return ""
     if len({k.rows(v) for v in _keys(k, op.operands)}) > 1:
         return LENGTHS
-    return "" if k.filled(x) else "there may be nothing to choose from"
+    return "" if len(x.type.dims) < 2 and k.filled(x) else "there may be nothing to choose from"
 
 
 def _keys(k: Expressions, values: tuple[Value, ...]) -> list[Value]:
@@ -113,7 +129,7 @@ def _lookup(k: Expressions, op: Op) -> str:
 
 def _compact(k: Expressions, op: Op) -> str:
     v, c = op.operands
-    if not c.type.dims or k.rows(v) == k.rows(c):
+    if v.type.dims and not c.type.dims or k.rows(v) == k.rows(c):
         return ""
     tree = k.rows(c)
     if v.type.elem == "node" and isinstance(tree, tuple) and tree[0] == "nodes" and nodes_of(k, v, tree[1]):
@@ -121,31 +137,31 @@ def _compact(k: Expressions, op: Op) -> str:
     return LENGTHS
 
 
-def _whole(k: Expressions, op: Op) -> str:
-    """Ends of slices, numbers of tokens: whole numbers are always taken."""
-    real = [v for v in op.operands[1:] if v.type.elem in ("real", "prob")]
-    return "an infinity is no whole number" if real else ""
+def counted(op: Op) -> tuple[Value, ...]:
+    """The operands of an op that are taken without their fraction: ends, counts, indices of draws."""
+    first, last = COUNTS.get(op.opcode, (0, 0))
+    if op.opcode == "tile" and op.attrs["kind"] == "tile":
+        first = 1
+    return (
+        ()
+        if op.attrs.get("kind") == "output" or op.opcode == "while" and not op.attrs.get("limited")
+        else op.operands[first:last]
+    )
+
+
+def endless(k: Expressions, op: Op) -> str:
+    """Whether what is taken as a whole number may be none."""
+    return "" if all(map(k.finite, counted(op))) else INFINITE
 
 
 def _as_int(k: Expressions, op: Op) -> str:
-    x = op.operands[0]
-    made = k.made.get(x)
-    if x.type.elem in ("int", "position", "node", "bool", "token", "draw"):
-        return ""
-    low, high = k.range(x)
-    if made is not None and made.opcode == "map" and made.attrs["fn"] == "div":
-        a, b = (k.range(v) for v in made.operands)
-        below = k.made.get(made.operands[0])
-        whole = made.operands[0].type.elem == "int" or below is not None and below.result.type.elem == "int"
-        if b[0] > 0 and (whole or a[0] > -INF and a[1] < INF):
-            return ""
-    return "" if low > -INF and high < INF else "an infinity is no whole number"
+    return "" if k.finite(op.operands[0]) else INFINITE
 
 
 def _within(k: Expressions, op: Op) -> str:
     """A number is within the limits of every program; a vector within the capacity that it is shown to have."""
     if len(op.operands) == 1:
-        return ""
+        return "" if k.finite(op.operands[0]) else INFINITE
     x, *sizes = op.operands
     inner = x.type
     for n, room in enumerate(sizes):
@@ -194,8 +210,8 @@ def _cut(k: Expressions, x: Value, room: Value) -> bool:
         made = k.made.get(made.operands[-1])
     if made is None or made.opcode not in ("take_first", "select.top", "slice") or made.attrs.get("has_lo"):
         return False
-    most = made.operands[1]
-    return k.key(most) == k.key(room) or k.range(most)[1] <= k.range(room)[0] and k.range(most)[0] >= 0
+    most = made.operands[1]  # a negative end of a slice is counted from the end
+    return k.range(most)[0] >= 0 and (k.key(most) == k.key(room) or k.range(most)[1] <= k.range(room)[0])
 
 
 def _scatter(k: Expressions, op: Op) -> str:
@@ -234,7 +250,7 @@ def _as_wide(k: Expressions, v: Value, x: Value) -> bool:
 def _select(k: Expressions, op: Op) -> str:
     x, _, *keys = op.operands
     same = len({k.rows(v) for v in _keys(k, (x, *keys))}) == 1
-    return _whole(k, Op(op.opcode, op.operands[:2], {}, (), op.results)) or ("" if same else LENGTHS)
+    return "" if same else LENGTHS
 
 
 def _each(k: Expressions, op: Op) -> str:
@@ -247,7 +263,8 @@ def _sorted(k: Expressions, op: Op) -> str:
 
 
 def _listed(k: Expressions, op: Op) -> str:
-    plain = op.result.type.elem == "list" or not any(v.type.dims for v in op.operands)
+    wide = any(v.type.dims or v.type.elem in ("topology", "list", "path") for v in op.operands)
+    plain = op.result.type.elem == "list" or not wide
     return "" if plain or len(op.operands) < 2 else LENGTHS
 
 
@@ -262,14 +279,13 @@ VECTORS = {
     "gather": _gather,
     "lookup": _lookup,
     "compact": _compact,
-    "slice": _whole,
-    "take_first": _whole,
     "as_int": _as_int,
     "within": _within,
     "scatter": _scatter,
     "select.top": _select,
     "each": _each,
     "info": _alike,
+    "hidden.similarity": _alike,
     "sort": _sorted,
     "list": _listed,
 }

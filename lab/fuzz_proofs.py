@@ -2,11 +2,13 @@
 
     python -m lab fuzz_proofs --edits 20000 --seconds 3600
     python -m lab fuzz_proofs --facts 5000 --seconds 3600
+    python -m lab fuzz_proofs --beside 20000 --seconds 3600
 
 Every edit that is a valid program and whose claim still has a derivation is run through the exact enumeration, in up to 20
 small worlds. With `--facts` what the kernel says of values is compared with the values of runs, whether or not there is a
-derivation of the claim (proof_facts.py). One difference is a rule of the kernel that is wrong. The programs that show one are
-written to `build/fuzz/`.
+derivation of the claim (proof_facts.py). With `--beside` programs are given something that outlives a request, or that
+sequences share; what is still derived is run as the second of two requests, and beside another one (proof_beside.py). One
+difference is a rule of the kernel that is wrong. The programs that show one are written to `build/fuzz/`.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ from decgraph.ir.parsing import IRTextError
 from decgraph.ir.text import parse_module, print_module
 from decgraph.ir.values import Claim, Module, Region, Value
 from decgraph.ir.verify import verify
+from lab.proof_beside import beside_fails, shared_scope, shares, with_memory
 from lab.proof_edits import Pool, edited, edited_text
 from lab.proof_facts import Compared, compare, walked
 
@@ -254,6 +257,125 @@ def examine(name: str, module: Module, claim: Claim, proof: Derivation, out: Cou
         kept(name, key, f"{claim.text}\n{failure.kind}\n{print_module(module)}")
 
 
+SMALL = {
+    "two_draws": """algorithm two_draws(target: causal):
+    refines autoregressive(target) in distribution
+    while not done:
+        x ~ target(ctx)
+        y ~ target(ctx)
+        if ctx.length > 1:
+            commit x
+        else:
+            commit y
+""",
+    "drafted": """algorithm drafted(target: causal, drafter: causal, gamma: int in 1..2 = 1):
+    refines autoregressive(target) in distribution
+    while not done:
+        draft t:
+            repeat gamma:
+                x ~ drafter(t.leaves)
+                grow x
+        verify t by rejection against target(t)
+        commit t.accepted
+""",
+    "siblings": """algorithm siblings(target: causal, drafter: causal):
+    refines autoregressive(target) in distribution
+    while not done:
+        z ~ drafter(ctx)
+        draft t:
+            x ~ drafter(root)
+            grow x
+            y ~ drafter(root)
+            grow y at root
+        verify t by rejection against target(t)
+        commit t.accepted
+""",
+    "own": """algorithm own(target: causal, drafter: causal):
+    refines autoregressive(target) in tokens
+    while not done:
+        z ~ drafter(ctx)
+        draft t:
+            grow point(z.token)
+        verify t by match against target(t)
+        commit t.accepted
+""",
+}
+"""Programs in which there is little to enumerate, for edits that let something shared decide."""
+
+
+def beside_edits(rng: random.Random, programs: list[Original]) -> Iterator[tuple[str, Module | None]]:
+    """Programs with something shared, by name: None where an edit is no valid program."""
+    pool = Pool()
+    for program in programs:
+        pool.learn(program.module)
+    texts = [(p.name, p.text) for p in programs if "while not done:" in p.text]
+    while True:
+        name, text = rng.choice(texts) if rng.random() < 0.3 else rng.choice(list(SMALL.items()))
+        try:
+            made = shared_scope(rng, text) if rng.random() < 0.15 else with_memory(rng, text)
+            if rng.random() < 0.2:
+                made = edited_text(rng, made)
+            module = load_text(made, f"{name}.dec")
+            if rng.random() < 0.3:
+                module = parse_module(edited(rng, print_module(module, locs=True), module.main, pool))
+                verify(module)
+            yield name, module
+        except (DecError, InternalError, IRTextError, StopIteration):
+            yield name, None
+
+
+def fuzz_beside(seed: int, count: int, *, names: list[str] | None = None, seconds: float = 1e9, each: float = 2.0) -> Counts:
+    """`count` programs with something shared, and the laws of those that are derived where they are not alone."""
+    rng, out, until = random.Random(seed), Counts(), time.perf_counter() + seconds
+    for name, module in beside_edits(rng, originals(names)):
+        if out.counts["edits"] >= count or time.perf_counter() > until:
+            break
+        out.counts["edits"] += 1
+        if out.counts["edits"] % 500 == 0:
+            print(out.line(), *out.wrong[-3:], sep="\n", flush=True)
+        if module is None or not shares(module):
+            continue
+        out.counts["valid"] += 1
+        for claim in module.entry.claims:
+            if claim.kind != "refines" or claim.spec != "autoregressive":
+                continue
+            proof = prove(module, claim)
+            if not isinstance(proof, Derivation):
+                continue
+            out.counts[f"derived {proof.mode}"] += 1
+            key = digest(module, claim, proof)
+            if out.seen[key] > (proof.mode == "own"):
+                out.counts["alike"] += 1
+                continue
+            out.seen[key] += 1
+            failure, decided = _beside(module, claim, rng, each)
+            out.counts["enumerated"] += decided > 0
+            out.counts["ways"] += decided
+            if failure is not None:
+                out.counts["refuted"] += 1
+                out.wrong.append(f"{name}: {claim.text}: {failure.kind}, {failure.words}")
+                kept(f"beside-{name}", key, f"{claim.text}\n{failure.kind} {failure.words}\n{print_module(module)}")
+    return out
+
+
+def _beside(module: Module, claim: Claim, rng: random.Random, each: float) -> tuple[Failure | None, int]:
+    """In up to three small worlds."""
+    tally, decided = Spent(until=time.process_time() + each), 0
+    for plan in rng.sample(first_plans(module, claim, 3, WORLDS), 3):
+        try:
+            with limited(4 * each):
+                case = reduced(world(module, claim, replace(plan, vocab=2, features=(), temperature=1)), rng.choice((2, 2, 3)))
+                failure, ways = beside_fails(replace(case, limit=200), tally, rng, orders=3)
+        except (TooMany, Unlikely, NotSeparated, DecError):
+            continue
+        except Endless:
+            break
+        decided += ways
+        if failure is not None:
+            return failure, decided
+    return None, decided
+
+
 def kept(name: str, key: str, text: str) -> None:
     """Writes a program that is to be looked at."""
     FOUND.mkdir(parents=True, exist_ok=True)
@@ -302,6 +424,7 @@ def command(
     names: Annotated[list[str] | None, Argument(help="Programs; all of stdlib/ that have a derivation where left out.")] = None,
     edits: int = 2000,
     facts: Annotated[int, Option(help="Compare the facts of so many programs instead.")] = 0,
+    beside: Annotated[int, Option(help="Try so many programs with something shared instead, beside other requests.")] = 0,
     seconds: float = 600,
     each: Annotated[float, Option(help="Most seconds of CPU for the worlds of one edit.")] = 2.0,
     seed: int = 0,
@@ -309,6 +432,8 @@ def command(
     """Fuzz, and print the counts as they grow."""
     if facts:
         out, found = fuzz_facts(seed, facts, names=names or None, seconds=seconds)
+    elif beside:
+        out, found = fuzz_beside(seed, beside, names=names or None, seconds=seconds, each=each), Compared()
     else:
         out, found = fuzz(seed, edits, names=names or None, seconds=seconds, each=each), Compared()
     print(out.line())

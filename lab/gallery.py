@@ -1,6 +1,6 @@
 """Write docs/gallery: a page for every algorithm of stdlib/, from what there is to know of it.
 
-    decgraph check --all --json > verdicts.json
+    decgraph check --all --compare --seconds 60 --json > verdicts.json
     python -m lab gallery [--verdicts verdicts.json] [--only NAME]
 
 A page has the source, links to the paper and the code, a drawing of a step, the claim with its verdict, how it agrees with
@@ -27,7 +27,7 @@ from typer import Option
 
 import decgraph
 from decgraph import stdlib
-from decgraph.check.verdicts import FOR_ALL, proof_of
+from decgraph.check.verdicts import proof_of
 from lab.pages import DOCS, RESULTS, read
 
 FOLDER = DOCS / "gallery"
@@ -299,12 +299,9 @@ def current(verdicts: Found) -> Found:
 
 def verdict_of(report: Found) -> Found:
     """What is kept of a report of `decgraph check --json`."""
-    mutants = report["mutants"]
     said = [f"{report['models']} small models, every outcome of {report['runs']:,} runs"]
     if report["verdict"] == "proved":
-        said = [f"{FOR_ALL}; compared in {said[0]}"]
-    if mutants["planted"]:
-        said.append(f"{mutants['killed']} of {mutants['planted']} planted bugs found")
+        said = [f"{report['reach']}; compared in {said[0]}"]
     if report["verdict"] == "undecided":
         said += report["reasons"][:1]
     if report["verdict"] == "holds":

@@ -53,7 +53,7 @@ def walked(module: Module, claim: Claim, model: str) -> Traced | None:
     """The kernel's facts where a derivation in some mode comes to the end."""
     condition = claim.setting
     for mode in ("own", "drawn", "inside"):
-        invariants: dict[Op, Invariant] = {}
+        invariants: dict[Op | None, Invariant] = {}
         for _ in range(MOST_ROUNDS):
             kernel = Traced(
                 module, module.entry, model, mode, judged, invariants, claim.for_greedy, equalities(condition), condition

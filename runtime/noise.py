@@ -59,6 +59,15 @@ class Key:
         return _words(self.request, self.site, self.counters, self.lane)
 
 
+def apart(request_id: int, number: int) -> int:
+    """The id that keys the noise, but for the stream `output`, of a request that `number` others of its session came before:
+    what a session remembers of their draws then tells nothing of its own, also where ids and seeds are the same
+    (docs/decisions/0016-noise-and-memory.md). Of the first one it is the request's own id."""
+    mixed = number * 0x9E3779B97F4A7C15 & 2**64 - 1
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 & 2**64 - 1
+    return request_id ^ mixed ^ mixed >> 27
+
+
 def output_key(seed: int, request: int, position: int, lane: tuple[int, ...] = ()) -> Key:
     """The key of the reserved stream `output` at a position (or at the index that the author gives)."""
     return Key(seed, request, OUTPUT, (position,), lane)

@@ -16,6 +16,7 @@ from decgraph.errors import DecError
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module
 from decgraph.runtime import progress as shown
+from decgraph.runtime.answers import check_tokens
 from decgraph.runtime.arguments import Externs, Listener, ParamValue, Prompt, Tokenizing
 from decgraph.runtime.backend import Backend
 from decgraph.runtime.conversation import Conversation
@@ -159,6 +160,7 @@ class Session:
         self._dropped: deque[Hashable] = deque()
         self.params = check_params(self.function, self._in_tokens(params or {}, tokenizer))
         check_derivations(self.function, self.models, self.params)
+        check_tokens(self.function, self.params, self.models)
         if self.models:
             check_shapes(self.function, self.params, next(iter(self.models.values())).vocab.size)
         self.tokenizer, self.externs = tokenizer, dict(externs or {})

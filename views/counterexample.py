@@ -59,8 +59,6 @@ def article(report: Report, text: str) -> str:
     counted = f"{report.models} world{'s' * (report.models != 1)}, {report.runs:,} runs, {report.seconds:.1f} s"
     reach = [report.reach()] if report.verdict in ("proved", "holds") else []
     reach += report.stopped() if report.verdict == "holds" else []
-    if report.planted:
-        counted += f"; {report.killed} of {report.planted} mutants found"
     out = [
         f'<article class="run" aria-label="{html.escape(report.name)}">',
         f'<div><h2><span class="verdict {report.verdict}">{report.verdict}</span> {html.escape(report.name)}</h2>',

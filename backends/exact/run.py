@@ -28,6 +28,7 @@ from decgraph.ir.intervals import End, Interval
 from decgraph.ir.machine import Datum, Vector
 from decgraph.ir.ops.common import plain
 from decgraph.ir.table import lookup
+from decgraph.ir.types import REAL, Type
 from decgraph.ir.values import Op, Region, Value
 from decgraph.runtime.models.interface import Memory, Model, Scores
 from decgraph.runtime.models.reading import AnyReading
@@ -168,7 +169,7 @@ class ExactMachine(ExactDraws):
             raise error.at(self.op.loc if self.op is not None else "") from None
 
     def check_end(self, op: Op, values: Sequence[Datum], yielded: Sequence[Datum]) -> None:
-        """Nothing: a run that imposes outcomes, or one with a planted bug, may end early where the program does not."""
+        """Nothing: a run that imposes outcomes may end early where the program does not."""
 
     def decide(self, op: Op, cond: Datum) -> bool:
         ran = self.world.ran
@@ -293,11 +294,13 @@ class ExactMachine(ExactDraws):
         return Scores(weights=tuple(self.num.weights(values, is_probs)))
 
     # -- the caller's functions: an adversary whose results depend on the arguments alone
-    def extern_once(self, name: str, f: Callable[..., object] | AnyReading, args: tuple[object, ...]) -> Any:  # Any: as `Run`
+    def extern_once(
+        self, name: str, f: Callable[..., object] | AnyReading, args: tuple[object, ...], returns: Type
+    ) -> Any:  # Any: as `Run`
         key = (name, tuple(str(a) for a in args))
         if key not in self.world.adversary:
             if not isinstance(f, AnyFunction | AnyReading):
-                return super().extern_once(name, f, args)
+                return super().extern_once(name, f, args, returns)
             options = f.answers
             self.world.adversary[key] = self.world.choices.choose(
                 [Fraction(0)] * len(options), options, f"{name}{args}", "adversary"
@@ -308,14 +311,14 @@ class ExactMachine(ExactDraws):
         """What a head says after each path: as the caller's functions, an adversary's choice where the world says so."""
         if not (isinstance(head, AnyReading) and head.chosen):
             return super().head_values(head, paths)
-        return [self.extern_once(head.name, head, (path,)) for path in paths]
+        return [self.extern_once(head.name, head, (path,), REAL) for path in paths]
 
     def state_values(self, head: Model, rows: np.ndarray, layer: int | None, tokens: list[int] | None) -> Sequence[Number]:
         """What a head says of hidden states [n]: a number for each, an adversary's where the world says so."""
         if not (isinstance(head, AnyReading) and head.chosen):
             return super().state_values(head, rows, layer, tokens)
         beside = [""] * len(rows) if tokens is None else tokens
-        return [self.extern_once(head.name, head, (str(layer), str(row), x)) for row, x in zip(rows, beside, strict=True)]
+        return [self.extern_once(head.name, head, (str(layer), str(row), x), REAL) for row, x in zip(rows, beside, strict=True)]
 
     others: Sequence[Number] | None = None  # scores of other sequences' candidates; None: an adversary's
     folded: Mapping[int, Interval] = MappingProxyType(

@@ -2,7 +2,7 @@
 
 What its ops call is written as functions of the machine, by topic, in the files beside this one; `ReferenceMachine` names them.
 They are its methods because the exact checker, which runs the same machine over rationals with another source of choices
-(backends/exact), and the checker's mutants replace single ones.
+(backends/exact), replaces single ones.
 """
 
 from __future__ import annotations

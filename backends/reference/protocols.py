@@ -60,6 +60,7 @@ class Machine(machine.Machine, Protocol):
     until: Callable[[Self], bool] | None
     results: list[tuple[int, ...]]
     decided: int
+    noise_id: int
     site_prefix: str
     counter_prefix: tuple[int, ...]
     memo: dict[object, Any]  # Any: each user has values of its own

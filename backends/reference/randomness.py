@@ -24,16 +24,16 @@ from decgraph.runtime import noise
 def key(m: Machine, key: NoiseKey, lane: tuple[int, ...], row: Row | None = None, index: int | None = None) -> noise.Key:
     """The Philox key of a draw. Raises DecError for output noise of a distribution
     that stands at no position of the text, without an index."""
-    seed, request = m.request.seed, m.request.request_id
+    seed = m.request.seed
     if key.kind != "output":
-        return noise.Key(seed, request, m.site_prefix + key.site, m.counter_prefix + key.counters, lane)
+        return noise.Key(seed, m.noise_id, m.site_prefix + key.site, m.counter_prefix + key.counters, lane)
     position = index if index is not None else (row.position if row is not None else None)
     if position is None:
         raise DecError("`as output` needs an index here: the distribution has no place of its own", hint=NO_PLACE)
     place = (row.node,) if index is not None and row is not None and row.node is not None else ()
     if m.site_prefix:
-        return noise.Key(seed, request, m.site_prefix + "output", m.counter_prefix + (int(position),), place)
-    return noise.output_key(seed, request, int(position), place)
+        return noise.Key(seed, m.noise_id, m.site_prefix + "output", m.counter_prefix + (int(position),), place)
+    return noise.output_key(seed, m.request.request_id, int(position), place)
 
 
 def draw(m: Machine, op: Op, row: Row, face: str, key: NoiseKey, lane: int, index: int | None) -> Draw:

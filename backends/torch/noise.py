@@ -136,13 +136,13 @@ def key_of(
 ) -> noise.Key:
     """The Philox key of a draw; `position` and `node` are the row's. Raises DecError for output noise of a distribution
     that stands at no position of the text, without an index."""
-    seed, request = m.request.seed, m.request.request_id
+    seed = m.request.seed
     if key.kind != "output":
-        return noise.Key(seed, request, m.site_prefix + key.site, m.counter_prefix + key.counters, lane)
+        return noise.Key(seed, m.noise_id, m.site_prefix + key.site, m.counter_prefix + key.counters, lane)
     at = index if index is not None else position
     if at is None:
         raise DecError("`as output` needs an index here: the distribution has no place of its own", hint=NO_PLACE)
     place = (int(node),) if index is not None and node is not None else ()
     if m.site_prefix:
-        return noise.Key(seed, request, m.site_prefix + "output", m.counter_prefix + (int(at),), place)
-    return noise.output_key(seed, request, int(at), place)
+        return noise.Key(seed, m.noise_id, m.site_prefix + "output", m.counter_prefix + (int(at),), place)
+    return noise.output_key(seed, m.request.request_id, int(at), place)

@@ -47,6 +47,7 @@ class Machine(Protocol):
     until: Callable[[Machine], bool] | None
     results: list[tuple[int, ...]]
     decided: int
+    noise_id: int
     site_prefix: str
     counter_prefix: tuple[int, ...]
     tally: Tally

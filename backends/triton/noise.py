@@ -9,15 +9,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from decgraph.runtime.noise import OUTPUT
 from decgraph.runtime.noise import hash32 as hash_of_words
 
 LOW = 0xFFFFFFFF
 
 
 class Keys(NamedTuple):
-    """The part of noise keys that a request has: the words of its id and of its seed, int64[B] each."""
+    """The part of noise keys that a request has, int64[B] each: the words of its id, which keys the stream `output`, of the id
+    that keys all other noise (runtime/noise.py `apart`), and of its seed."""
 
     request: tuple[Tensor, Tensor]
+    noise_id: tuple[Tensor, Tensor]
     seed: tuple[Tensor, Tensor]
 
 
@@ -60,7 +63,7 @@ def words(keys: Keys, site: str, counters: Sequence[Tensor | int], lanes: Sequen
     def spread(a: Tensor) -> Tensor:
         return a.reshape(*a.shape, *([1] * (2 - a.ndim)))
 
-    r0, r1, k0, k1 = (spread(a) for a in (*keys.request, *keys.seed))
+    r0, r1, k0, k1 = (spread(a) for a in (*(keys.request if site == OUTPUT else keys.noise_id), *keys.seed))
 
     def hashed(*numbers: Tensor | int) -> Tensor:
         return hash32([spread(n) if isinstance(n, Tensor) else torch.full_like(r0[:1], int(n)) for n in numbers])

@@ -325,7 +325,7 @@ class Program:
         self.admitted += 1
         self.used[lane] = self.admitted
         step.admit(lane, m.request)
-        step.settings.admit(lane, m.request, m.committed_tokens())
+        step.settings.admit(lane, m.request, m.committed_tokens(), m.noise_id)
         new = tokens[len(m.request.prompt) :]
         if new:
             step.tokens[lane, len(m.request.prompt) : len(tokens)] = torch.tensor(new, device=step.device)

@@ -20,6 +20,7 @@ from torch import Tensor
 from decgraph.backends.torch import shaping as eager
 from decgraph.backends.torch.shaping import amount, working
 from decgraph.backends.triton.kernels.truncate import truncate
+from decgraph.backends.triton.noise import Keys
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.grammars import Parsed
@@ -115,7 +116,7 @@ class LaneSettings:
 
         self.begins, self.limit, self.min_length, self.top_k = rows(0), rows(0), rows(0), rows(0)
         self.ends = rows(-2, sizes.get("ends", 4))  # equal to no token, not even to -1
-        self.request, self.seed = rows(0, 2), rows(0, 2)
+        self.request, self.noise_id, self.seed = rows(0, 2), rows(0, 2), rows(0, 2)
         self.temperature, self.repetition, self.top_p = (rows(1, dtype=torch.float64) for _ in range(3))
         self.min_p = rows(-1, dtype=torch.float64)
         self.presence, self.frequency = (rows(0, dtype=torch.float64) for _ in range(2))
@@ -131,9 +132,9 @@ class LaneSettings:
             self._tables: list[object] = [self] * batch  # whose table a lane has; at first nobody's
 
     @property
-    def rng(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """(request words, seed words), int64[B] each: the key of all noise."""
-        return (self.request[:, 0], self.request[:, 1]), (self.seed[:, 0], self.seed[:, 1])
+    def rng(self) -> Keys:
+        """The requests' part of noise keys."""
+        return Keys(*((a[:, 0], a[:, 1]) for a in (self.request, self.noise_id, self.seed)))
 
     @property
     def elsewhere(self) -> LaneSettings:
@@ -142,9 +143,9 @@ class LaneSettings:
         made.features = self.features & {"greedy", "sampled", "top_k", "top_p", "min_p"}
         return made
 
-    def admit(self, lane: int, request: Request, generated: Sequence[int] = ()) -> None:
-        """Write one lane, outside a step. generated: tokens that are behind the prompt already. Raises NotSteppable for a
-        request that needs other features."""
+    def admit(self, lane: int, request: Request, generated: Sequence[int] = (), noise_id: int | None = None) -> None:
+        """Write one lane, outside a step. generated: tokens that are behind the prompt already. noise_id: `Run.noise_id`, by
+        default the request's id. Raises NotSteppable for a request that needs other features."""
         have = {*self.features, f"ends:{self.ends.shape[1]}", f"allow:{self.states}"}
         if not covers(frozenset(have), need(request, self.vocab)):
             raise NotSteppable("the request has settings that this program was not made for")
@@ -164,8 +165,10 @@ class LaneSettings:
             getattr(self, name)[lane] = value
         ends = sorted(request.eos)
         self._put(self.ends[lane], [*ends, *[-2] * (self.ends.shape[1] - len(ends))])
-        self._put(self.request[lane], [request.request_id & M32, request.request_id >> 32])
-        self._put(self.seed[lane], [request.seed & M32, request.seed >> 32])
+        own = request.request_id
+        keys = own, own if noise_id is None else noise_id, request.seed
+        for words, key in zip((self.request, self.noise_id, self.seed), keys, strict=True):
+            self._put(words[lane], [key & M32, key >> 32])
         if self.bias is not None:
             row = np.zeros(self.vocab)
             for token, added in request.bias_pairs:

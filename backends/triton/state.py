@@ -141,7 +141,7 @@ class Step(Evaluator):
     @property
     def keys(self) -> noise.Keys:
         """The requests' part of noise keys."""
-        return noise.Keys(*self.settings.rng)
+        return self.settings.rng
 
     # -- states
     def start_states(self, lanes: Sequence[int], shared: Mapping[tuple[str, str], object] | None = None) -> None:

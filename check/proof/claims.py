@@ -10,7 +10,6 @@ from decgraph.check.proof.derive import Derivation, derive
 from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.proof.schedules import scheduled
 from decgraph.ir.facts import Certainty
-from decgraph.ir.failing import Failing
 from decgraph.ir.settings import Condition, conjuncts
 from decgraph.ir.values import Claim, Constant, Function, Module
 
@@ -50,26 +49,39 @@ def prove(module: Module, claim: Claim) -> Derivation | Open:
         found.append(made)
     first, *others = found
     plain = all(c[0] == "==" or c[0] in ("param", "not") for c in conjuncts(claim.setting))
-    errors = tuple(dict.fromkeys(e for made in found for e in made.errors))
-    return replace(first, others=tuple(others), errors=errors, when="" if plain else claim.when)
+    premises = tuple(dict.fromkeys(p for made in found for p in made.premises))
+    return replace(first, others=tuple(others), premises=premises, when="" if plain else claim.when)
 
 
 def _derived(
     module: Module, function: Function, model: str, modes: list[Certainty], greedy: bool, condition: Condition
 ) -> Derivation | Open:
-    """A derivation in the first mode that has one, where a condition holds."""
-    stopped: DerivationStopped | None = None
-    for mode in modes:
-        try:
-            found = derive(module, function, model, mode, greedy=greedy, settings=equalities(condition), condition=condition)
-        except DerivationStopped as why:
-            stopped = why
-            continue
-        for line, what in found.errors:
-            return Open(line, f"{what}, which would end the run in an error")
-        return found
-    assert stopped is not None
-    return Open(stopped.line, stopped.why)
+    """A derivation in the first mode that has one, where a condition holds: without a premise if there is one."""
+    stopped, given = Open(0, ""), equalities(condition)
+    premises: tuple[str, ...] = ()
+    asked: list[bool] = []
+
+    def normalised() -> bool:
+        asked.append(True)
+        return bool(premises)
+
+    for premises in ((), ("log-probabilities",)):
+        for mode in modes:
+            try:
+                found = derive(
+                    module, function, model, mode, greedy=greedy, settings=given, condition=condition, normalised=normalised
+                )
+            except DerivationStopped as why:
+                stopped = Open(why.line, why.why)
+                continue
+            if not found.errors:
+                return replace(found, premises=premises)
+            line, what = found.errors[0]
+            stopped = Open(line, f"{what}, which would end the run in an error")
+            break
+        if not asked:
+            break
+    return stopped
 
 
 def _of_canvases(module: Module, claim: Claim) -> Derivation | Open:
@@ -80,8 +92,8 @@ def _of_canvases(module: Module, claim: Claim) -> Derivation | Open:
         return Open(stopped.line or claim.loc.line, stopped.why)
     text = claim.text.partition(" in ")[0].partition(" when ")[0].removeprefix("refines ")
     mode: Literal["same", "scheduled"] = "same" if claim.mode == "tokens" else "scheduled"
-    errors = tuple((op.loc.line, why) for op, why in Failing(module.entry).outside_drafts())
-    return Derivation(module.main, text, mode, claim.for_greedy, (), {}, tuple(steps), claim.when, errors=errors)
+    premises = ("no-errors",)
+    return Derivation(module.main, text, mode, claim.for_greedy, (), {}, tuple(steps), claim.when, premises=premises)
 
 
 def _model_of(function: Function, claim: Claim) -> str | None:

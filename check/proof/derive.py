@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +29,7 @@ class Derivation:
     mode: Certainty | Literal["scheduled", "same"]
     greedy: bool
     settings: tuple[tuple[str, Constant], ...]
-    invariants: Mapping[Op, Invariant]
+    invariants: Mapping[Op | None, Invariant]
     steps: tuple[Step, ...]
     when: str = ""
     condition: Condition = ()
@@ -37,6 +37,8 @@ class Derivation:
     """Of a condition with `or`: derivations for its other cases."""
     errors: tuple[tuple[int, str], ...] = ()
     """Lines whose errors may end a run, and what may fail there; none: no run ends in an error."""
+    premises: tuple[str, ...] = ()
+    """What it takes for granted of models and requests: codes of check/verdicts.py PREMISES."""
 
 
 def judged(kernel: Environment, op: Op) -> Judged:
@@ -49,7 +51,7 @@ def judged(kernel: Environment, op: Op) -> Judged:
         return "", f"`{callee.name}` runs another algorithm"
     mode: Certainty = "inside" if kernel.mode == "inside" else "own"
     try:
-        derive(kernel.module, callee, argument, mode)
+        kernel.inside[op] = derive(kernel.module, callee, argument, mode, normalised=kernel.normalised).errors
     except DerivationStopped as stopped:
         return "", stopped.why
     return mode, ""
@@ -64,13 +66,15 @@ def derive(
     greedy: bool = False,
     settings: Mapping[str, Constant] | None = None,
     condition: Condition = (),
+    normalised: Callable[[], bool] = lambda: False,
 ) -> Derivation:
-    """A derivation, or Stopped with the op at which nothing follows."""
-    invariants: dict[Op, Invariant] = {}
+    """A derivation, or Stopped with the op at which nothing follows. normalised: asked where it would follow if the scores of
+    models were the logarithms of their probabilities; whether they may be taken for that."""
+    invariants: dict[Op | None, Invariant] = {}
     given = dict(settings or {})
     for _ in range(MOST_ROUNDS):
         try:
-            kernel = Kernel(module, function, model, mode, judged, invariants, greedy, given, condition)
+            kernel = Kernel(module, function, model, mode, judged, invariants, greedy, given, condition, normalised)
             steps = kernel.run()
         except NotKept as found:
             invariants[found.op] = found.weaker

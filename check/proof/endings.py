@@ -10,9 +10,10 @@ from decgraph.check.proof.environment import Environment
 from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.proof.unread import written
 from decgraph.ir.draft_ends import decisive
-from decgraph.ir.facts import NONE, Fact, Row, Tree, one_model
+from decgraph.ir.facts import NONE, Fact, Row, Rows, Tree, one_model
+from decgraph.ir.failing import Failing
 from decgraph.ir.failing_trees import without_place
-from decgraph.ir.values import Op
+from decgraph.ir.values import Module, Op
 
 MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
 
@@ -67,14 +68,33 @@ def _trees(k: Environment, op: Op) -> list[Tree]:
 
 
 def errors(k: Environment) -> list[tuple[int, str]]:
-    """After the pass: the lines where an error may end a run, and what may fail there. A lossless rule does not divide by 0 for
-    the drafts that it is given (`sound`); a computed row that is known to be a model's has mass and holds numbers."""
-    return [(op.loc.line, why) for op, why in k.failing.outside_drafts(k.sound) if not of_model(k, op)]
+    """After the pass: the lines where an error may end a run, and what may fail there. A lossless rule has mass to draw from
+    and shares for its coins (`sound`); a computed row that is known to be a model's has mass and holds numbers. Errors of an
+    algorithm that is run are found where it is run."""
+    found = [(op.loc.line, why) for op, why in k.failing.outside_drafts(k.sound) if not of_model(k, op)]
+    for op in k.function.body.walk():
+        if op.opcode == "run" and (inner := k.inside.get(op, _inside(k.module, op))):
+            line, why = inner[0]
+            found.append((op.loc.line, f"{why} in `{op.attrs['callee']}` (its line {line})"))
+    return found
+
+
+def _inside(module: Module, run: Op, seen: frozenset[str] = frozenset()) -> tuple[tuple[int, str], ...]:
+    """The errors of an algorithm that is run, of which nothing else is known, and of those that it runs."""
+    name = str(run.attrs["callee"])
+    function = module.functions[name]
+    inner = [op for op in function.body.walk() if op.opcode == "run" and name not in seen]
+    free = replace(function, params=tuple(replace(p, low=None, high=None) for p in function.params))  # no door asks for ranges
+    found = [(op.loc.line, why) for op, why in Failing(free).outside_drafts()]
+    return (*found, *(e for op in inner for e in _inside(module, op, seen | {name})))
 
 
 def of_model(k: Environment, op: Op) -> bool:
-    """Whether what an op draws from or computes is known to be a model's row."""
+    """Whether what an op draws from or computes is known to be a model's row, or a walk's evidence to be of its tree."""
+    if op.opcode == "tree.walk":
+        tree, rows = (k.facts.get(v) for v in op.operands[:2])
+        return isinstance(tree, Tree) and isinstance(rows, Rows) and rows.tree is tree.tree
     row = k.facts.get(op.operands[0] if op.opcode == "draw" else op.result) if op.results else None
-    whole = isinstance(row, Row) and row.face in ("shaped", "raw", "logits")
+    whole = isinstance(row, Row) and row.face in ("shaped", "raw", "logits", "logs")
     placed = op.opcode != "draw" or not without_place(k.failing, op)
     return whole and placed and op.opcode in ("draw", "warp", "adjust", "renorm")

@@ -121,6 +121,9 @@ def _column(read: Op, function: Function, again: Again) -> bool:
 
 
 LOOPS = ("for", "while", "each")
+EVER = Op("ever", (), {}, (), ())
+"""In labels the mark of what a shared memory tells: of a draw of any iteration, later ones among them, however long ago it
+was read."""
 Judged = tuple[str, str]
 """What a verification rule is (`matching`, `lossless`, `support` or ""), and why it is not more."""
 
@@ -146,10 +149,11 @@ class Environment:
     model: str
     mode: Certainty
     judge: Callable[[Environment, Op], Judged]
-    invariants: Mapping[Op, Invariant]
+    invariants: Mapping[Op | None, Invariant]
     greedy: bool = False
     settings: Mapping[str, Constant] = field(default_factory=dict)
     condition: Condition = ()
+    ask_normalised: Callable[[], bool] = bool
 
     def __post_init__(self) -> None:
         self.models = self.model.split(" or ")
@@ -162,6 +166,12 @@ class Environment:
         self.reads: dict[Value, int] = {}
         self.carried: dict[Value, tuple[Op, int]] = {}
         self.states: dict[str, Labels] = {}
+        lasting = [s for s in self.function.states if s.scope != "sequence"]
+        self.texts = {f"state {s.name}" for s in lasting if s.type.elem == "index"}  # they learn what is committed
+        self.shared = {f"state {s.name}" for s in lasting} | {"extern", "batch", *(["context"] if self.texts else [])}
+        beside = self.invariants.get(None)
+        self.others: dict[str, Labels] = {} if beside is None else dict(beside.states)
+        self.told: dict[str, Labels] = {}
         self.grown: dict[Value, Op] = {}
         self.version, self.newest = 0, 0
         self.control: Labels = NONE
@@ -172,6 +182,7 @@ class Environment:
         self.ends_draft: Labels = NONE  # the draws by which it is decided whether an error ends it
         self.unread = unread_at_start(self.function)
         self.sound: set[Op] = set()
+        self.inside: dict[Op, tuple[tuple[int, str], ...]] = {}  # of an algorithm that is run the lines that may fail, and why
         self.steps: list[Step] = []
         self._place(self.function.body, (), ())
         noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
@@ -217,7 +228,7 @@ class Environment:
 
     def fresh(self, op: Op, noise: Value) -> bool:
         """Whether nothing else reads a noise: made beside its draw, in the same loops and keyed by all their counters, at a
-        site of its own, and read once."""
+        site of its own, and read once; and nothing that the draw goes by tells of it, as a shared memory may."""
         made = self.made.get(noise)
         return (
             made is not None
@@ -227,6 +238,7 @@ class Environment:
             and self.loops[noise] == self.loops[op.result]
             and set(self.loops[noise]) <= set(made.operands)
             and self.reads[noise] == 1
+            and (noise, None) not in self.control | self.taint(*op.operands)
         )
 
     def reads_noise(self, op: Op, noise: Value) -> None:
@@ -249,9 +261,20 @@ class Environment:
     def sums_to_one(self, v: Value) -> bool:
         return sums_to_one(self, v)
 
+    def normalised(self) -> bool:
+        """Whether scores may be taken for the logarithms of probabilities."""
+        return self.ask_normalised()
+
     def tells(self, noises: Labels, *values: Value) -> bool:
         """Whether any of the values depends on one of these draws."""
         return bool(noises & self.taint(*values))
+
+    def remembered(self, name: str) -> Labels:
+        """The draws that a memory depends on. What a session, a batch or the caller keeps was also written by sequences that
+        run beside this one, at any place of the program and in this very iteration, and by requests before it, whose noise is
+        this one's where they have its seed (docs/decisions/0016-noise-and-memory.md)."""
+        told = self.others.get(name, NONE) | (self.others.get("context", NONE) if name in self.texts else NONE)
+        return self.states.get(name, NONE) | told | {(v, EVER) for v, _ in told}
 
     def in_context(self) -> Labels:
         """The draws that the committed context depends on."""

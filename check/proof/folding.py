@@ -23,8 +23,8 @@ FOLDS = ("map", "len", "list", "gather", "within", "as_int", "tile")
 
 
 def number(x: object) -> Number | None:
-    """A constant as a number; None for conditions and for what is no number."""
-    return x if isinstance(x, int | float | Fraction) and not isinstance(x, bool) else None
+    """A constant as a finite number; None for conditions and for what is none."""
+    return x if isinstance(x, int | float | Fraction) and not isinstance(x, bool) and -INF < x < INF else None
 
 
 def constant(op: Op, consts: Mapping[Value, Constant]) -> Constant:
@@ -45,8 +45,9 @@ def constant(op: Op, consts: Mapping[Value, Constant]) -> Constant:
     fn = op.attrs["fn"]
     if fn in ("log", "exp") and number(known[0]) == (1 if fn == "log" else 0):
         return 0 if fn == "log" else 1
-    if fn in FOLDED and all(isinstance(x, int | float | Fraction) for x in known):
-        return FOLDED[fn](*known)
+    numbers = [x for v in known if (x := number(v)) is not None]
+    if fn in FOLDED and len(numbers) == len(known):
+        return FOLDED[fn](*numbers)
     if fn == "and" and False in [x for x in known if isinstance(x, bool)]:
         return False
     if fn == "or" and True in [x for x in known if isinstance(x, bool)]:

@@ -35,9 +35,10 @@ class Invariant:
 
 
 class NotKept(Exception):
-    """A loop has no invariant, or the body does not keep it; `weaker` is one that it may keep."""
+    """A loop has no invariant, or the body does not keep it; `weaker` is one that it may keep. op: the loop; None: what all
+    sequences and requests write to the memories that they share."""
 
-    def __init__(self, op: Op, weaker: Invariant) -> None:
+    def __init__(self, op: Op | None, weaker: Invariant) -> None:
         super().__init__("a loop without an invariant")
         self.op, self.weaker = op, weaker
 
@@ -65,9 +66,12 @@ def contains(op: Op, opcode: str) -> bool:
 
 
 def memory_of(op: Op) -> str:
-    """Where an op leaves what it was told: a state by name; externs share theirs, also with sub-runs; a commit the context."""
+    """Where an op leaves what it was told: a state by name; externs share theirs, also with sub-runs; a commit the context;
+    what is asked across a batch the memories of its sequences."""
     if op.opcode in ("extern", "run"):
         return "extern"
+    if op.opcode in ("batch.fold", "batch.top"):
+        return "batch"
     return "context" if op.opcode == "commit" else f"state {op.attrs['state']}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from decgraph.check.proof.environment import Environment, Judged
 from decgraph.check.proof.lossless import Lossless
 from decgraph.check.proof.matching import POSITIVE, PROB, UNKNOWN, NoRule, Paths, RuleValue
-from decgraph.ir.values import Op, Region, Value
+from decgraph.ir.values import Constant, Op, Region, Value
 from decgraph.ir.walk import EXITS
 
 LEMMAS: dict[str, str] = {
@@ -31,7 +31,7 @@ def judge(kernel: Environment, op: Op) -> Judged:
     except NoRule as no:
         why.append(str(no))
     try:
-        Lossless(op).judge()
+        Lossless(op, lambda v: _share(kernel, v)).judge()
         return "lossless", ""
     except NoRule as no:
         why.append(str(no))
@@ -59,6 +59,13 @@ def _outside(kernel: Environment, v: Value) -> RuleValue:
         return known
     low, high = kernel.limits(v)
     return PROB if low >= 0 and high <= 1 else POSITIVE if low >= 0 else UNKNOWN
+
+
+def _share(kernel: Environment, v: Value) -> Constant | bool:
+    """The constant that a value from outside of a rule is; or whether it is a parameter between 0 and 1."""
+    known = kernel.const(v)
+    low, high = kernel.limits(v)
+    return known if known is not None else any(p.value is v for p in kernel.function.params) and low >= 0 and high <= 1
 
 
 def digest(op: Op) -> str:

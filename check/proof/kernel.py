@@ -22,7 +22,7 @@ from dataclasses import replace
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
 from decgraph.check.proof import unread
 from decgraph.check.proof.endings import draft, may_end
-from decgraph.check.proof.environment import Environment
+from decgraph.check.proof.environment import EVER, Environment
 from decgraph.check.proof.folding import FOLDS, constant, same
 from decgraph.check.proof.invariants import (
     COMMITS,
@@ -53,17 +53,20 @@ from decgraph.ir.facts import (
     Nodes,
     Path,
     Piece,
-    Row,
     Rows,
     Token,
     Tree,
     Unfit,
     joined,
+    one_of,
 )
 from decgraph.ir.labels import Labels
 from decgraph.ir.linear import Linear, at_least, negated
 from decgraph.ir.opdef import TABLE
-from decgraph.ir.values import Op, Region, Value
+from decgraph.ir.values import Module, Op, Region, Value
+
+PAID = ("draw", "bernoulli")
+"""Ops of a lossless rule of which the judgment says that they do not fail: coins are shares, and what is owed has mass."""
 
 
 def accepted(k: Environment, op: Op) -> Fact:
@@ -87,7 +90,8 @@ def accepted(k: Environment, op: Op) -> Fact:
     if kind == "lossless":
         why = tree.fault or _weighed(k, op, rows, made_here)
         if not why:
-            k.sound.add(op)
+            whole = op.attrs["scope"] == "tree"  # of which a lemma knows every op
+            k.sound |= {o for o in op.regions[0].walk() if whole or o.opcode in PAID}
             k.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
             return Path(rows.model, tree.version, "drawn", tree.noises | noises)
         return Unfit(why)
@@ -111,6 +115,8 @@ def committed(k: Environment, op: Op) -> Fact | None:
     asks = {inner.opcode for inner in op.regions[0].walk()}
     sites = [o.attrs.get("site") for o in k.function.body.walk()]
     fresh = set(k.loops[op.result]) <= set(op.operands) and sites.count(op.attrs["site"]) == 1
+    asked = [k.remembered(memory_of(inner)) for inner in op.regions[0].walk() if inner.opcode == "state.read"]
+    fresh &= (op.result, None) not in k.control.union(k.taint(*op.operands), *asked)
     if kind != "own" or not fresh or asks & {"noise", "extern", "run", "commit", "state.write"}:
         return None
     k.say(op, f"runs `{op.attrs['callee']}`, which draws as `{model.name}`, until a condition holds of that", "run-drawn")
@@ -127,6 +133,8 @@ def _weighed(k: Environment, op: Op, rows: Rows, noises: set[Value]) -> str:
         return "evidence at some of the nodes only: where it is must not depend on drafts"
     if k.output_readers:
         return "the output stream is read elsewhere"
+    if k.tells(frozenset((v, None) for v in noises), *op.operands) or {(v, None) for v in noises} & k.control:
+        return "a shared memory tells of the rule's own noise, which other requests may have read, before it is drawn"
     for noise in noises:
         made = k.made.get(noise)
         if made is None or made.opcode != "noise" or made.attrs["site"] in k.shared_sites:
@@ -170,15 +178,28 @@ def inside(k: Environment, op: Op) -> tuple[str, str] | None:
     return None
 
 
+def _calls(module: Module, name: str, seen: frozenset[str] = frozenset()) -> bool:
+    """Whether an algorithm, or one that it runs, calls functions of the caller's."""
+    ops = list(module.functions[name].body.walk())
+    inner = {str(op.attrs["callee"]) for op in ops if op.opcode == "run"} - seen
+    return any(op.opcode == "extern" for op in ops) or any(_calls(module, n, seen | {name}) for n in inner)
+
+
 class Kernel(Environment):
     """One pass over a function: checks that what it commits is what the claim says."""
 
     # -- the pass
     def run(self) -> list[Step]:
         """The steps of the derivation. Raises Stopped where nothing follows, NotKept for a loop without a true invariant."""
+        for state in self.function.states:  # a state may begin with what a shared one holds
+            asked = [self.remembered(memory_of(op)) for op in state.init.walk() if op.opcode in MEMORIES]
+            self.states[f"state {state.name}"] = NONE.union(*asked)
         self.region(self.function.body)
         if not self.ended and self.mode != "inside":
             raise DerivationStopped(None, "the function may return before the request is done")
+        if any(labels - self.others.get(name, NONE) for name, labels in self.told.items()):
+            found = {name: labels | self.others.get(name, NONE) for name, labels in self.told.items()}
+            raise NotKept(None, Invariant((), (), tuple(sorted({**self.others, **found}.items()))))
         return self.steps
 
     def region(self, region: Region) -> list[Fact | None]:
@@ -193,7 +214,7 @@ class Kernel(Environment):
         rule = OWN_RULES.get(op.opcode)
         if rule is not None:
             found = rule(self, op)
-            if op.opcode in ("state.read", "extern"):
+            if op.opcode in MEMORIES:
                 self.sizes.note(op, self.version)
         else:
             self._absorb(op)
@@ -225,13 +246,14 @@ class Kernel(Environment):
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
         if op.opcode not in FOLDS or not op.operands and op.opcode != "tile":
             return None
-        if (value := constant(op, self.consts)) is not None:
+        endless = op.attrs.get("fn") == "mul" and not self.sizes.ints  # 0 times the largest of nothing is no number
+        if not endless and (value := constant(op, self.consts)) is not None:
             self.consts[op.result] = value
             return None
         operand = same(op, self.consts, self.sizes.sums) if op.opcode == "map" else None
         if operand is None and op.opcode == "map" and op.attrs["fn"] == "select":
             a, b = (self.of(v) for v in op.operands[1:])
-            return a if isinstance(a, Row) and a == b else None
+            return one_of(a, b) if a == b or not op.operands[0].type.dims else None
         if operand is None:
             return None
         if operand in self.consts:
@@ -244,18 +266,19 @@ class Kernel(Environment):
         for inner in (o for r in op.regions for o in r.walk()):
             if inner.opcode in ("commit", "return"):
                 raise DerivationStopped(inner, f"{inner.opcode} inside {op.opcode}")
-            noises = frozenset((v, None) for v in inner.operands if v.type.elem == "noise")
+            noises: Labels = frozenset((v, None) for v in inner.operands if v.type.elem == "noise")
+            if inner.opcode in MEMORIES:
+                noises |= self.remembered(memory_of(inner))
             for v in op.results:
                 self.taints[v] |= noises | self.taint(*inner.operands)
         if op.opcode == "run":  # what it calls may call functions that remember, or keep a state of the session
-            self.taints[op.result] |= self.states.get("extern", NONE)
-            self._remember(op, self.taints[op.result])
+            self.taints[op.result] |= self.remembered("extern")
+            own = {(op.result, None)} if _calls(self.module, op.attrs["callee"]) else NONE
+            self._remember(op, self.taints[op.result] | own)
         for inner in (o for r in op.regions for o in r.walk()):
-            if inner.opcode in ("state.write", "extern"):
+            if inner.opcode in MEMORIES and inner.opcode != "state.read":
                 self.unread.pop(memory_of(inner), None)
                 self._remember(inner, frozenset().union(*(self.taints[v] for v in op.results)) | self.taint(*inner.operands))
-                for v in op.results:
-                    self.taints[v] |= self.states.get(memory_of(inner), NONE)
 
     # -- what ops' rules ask
     def grows(self, op: Op, drafts: Drafts) -> str:
@@ -321,21 +344,24 @@ class Kernel(Environment):
         self._new_version(one)
 
     def _remember(self, op: Op, taint: Labels) -> None:
-        name = memory_of(op)
-        self.states[name] = self.states.get(name, NONE) | taint | self.control
+        name, labels = memory_of(op), taint | self.control
+        self.states[name] = self.states.get(name, NONE) | labels
+        if name in self.shared:
+            self.told[name] = self.told.get(name, NONE) | {(v, None) for v, _ in labels | self.in_context()}
 
     def _state_write(self, op: Op) -> None:
         self._remember(op, self.taint(*op.operands))
         unread.write(self, op)
 
     def _state_read(self, op: Op) -> Fact | None:
-        self.taints[op.result] = self.states.get(memory_of(op), NONE)
+        self.taints[op.result] = self.remembered(memory_of(op))
         return self.unread.get(memory_of(op))
 
     def _extern(self, op: Op) -> None:
-        """A function of the caller's may remember what it was given: its answers tell of all of that."""
+        """A function of the caller's may remember what it was given: its answers tell of all of that. So do the sequences
+        beside this one, of what they were told across the batch."""
         self._remember(op, self.taint(*op.operands))
-        self.taints[op.result] = self.states[memory_of(op)]
+        self.taints[op.result] |= self.remembered(memory_of(op))
 
     def _return(self, op: Op) -> None:
         if self.mode != "inside":
@@ -530,7 +556,8 @@ class Kernel(Environment):
 
     def _aged(self, labels: Labels, loop: Op) -> Labels:
         """Draws of an iteration, as those of some iteration in the past."""
-        return frozenset((v, loop if loop in self.around.get(v, ()) else past) for v, past in labels)
+        aged = {(v, past if past is EVER or loop not in self.around.get(v, ()) else loop) for v, past in labels}
+        return frozenset(aged | {(v, None) for v, past in labels if past is EVER})
 
     def _kept(self, op: Op, inv: Invariant, now: Invariant) -> None:
         """Raises NotKept, with a weaker invariant, unless `inv` follows from `now`."""
@@ -550,6 +577,8 @@ OWN_RULES: dict[str, Callable[[Kernel, Op], Fact | list[Fact | None] | None]] = 
     "commit": Kernel._commit,
     "return": Kernel._return,
     "extern": Kernel._extern,
+    "batch.fold": Kernel._extern,
+    "batch.top": Kernel._extern,
     "state.read": Kernel._state_read,
     "state.write": Kernel._state_write,
     "if": Kernel._if,
@@ -558,6 +587,8 @@ OWN_RULES: dict[str, Callable[[Kernel, Op], Fact | list[Fact | None] | None]] = 
 }
 """Ops with effects or regions: they change what the kernel follows beside facts."""
 
+MEMORIES = ("state.read", "state.write", "extern", "batch.fold", "batch.top")
+"""Ops that ask what was told to others, or tell it."""
 TOLD = {
     "memory.only": ("no row that a call on the memory reads is left out", "whole-memory"),
     "model.derive": ("no layer is left out", "whole-model"),

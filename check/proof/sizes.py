@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from decgraph.check.proof.terms import INDEX, PROMPT, ROOM, ZERO, Terms
 from decgraph.ir.facts import Context, Fact, Memory, Size
+from decgraph.ir.failing_vectors import counted
 from decgraph.ir.linear import Condition, Inequality, Linear, at_least, compared, negated
 from decgraph.ir.values import Op, Value
 
@@ -125,12 +126,12 @@ class Sizes(Terms):
             self._constant(v)
             if fact is not None and fact.beyond is not None:
                 self.assumed.append(compared("eq", known, fact.beyond + self.context[fact.version]))
-        elif v.type.elem == "int" and not vector:
+        elif v.type.elem == "int" and not vector and self.ints:
             self._symbol(v, fact.low if fact is not None else None, None)
         elif vector and fact is not None and fact.low:
             length = self._some(v, None)
             self.facts[("length", v)] = (at_least(length, Linear.of(fact.low)),)
-        if vector and v.type.elem == "int" and len(v.type.dims) == 1:
+        if vector and v.type.elem == "int" and len(v.type.dims) == 1 and self.ints:
             self._element(v)
 
     def size(self, v: Value, version: int, wanted: Fact | None = None) -> Size | None:
@@ -182,8 +183,14 @@ class Sizes(Terms):
                 return self.sum(xs[0]) is not None
             case "bernoulli":
                 return self.sum(xs[0]) is not None and not op.result.type.dims
+            case "tile" | "topk" | "ctx.get" | "take_first" | "slice" if counted(op):
+                return all(self.sum(v) is not None for v in counted(op))
+            case "ctx.get" if isinstance(here := self.of(xs[0]), Context):
+                return not here.parent or self.proves(at_least(self.context[here.version], 2))
             case "arg" | "reduce" if len(xs) == 1 and len(xs[0].type.dims) <= 1:
-                return self.proves(at_least(self.length(xs[0]), 1))
+                made = self.made.get(xs[0])
+                nones = made is not None and any(v.type.elem == "none" for v in made.operands)
+                return not nones and self.proves(at_least(self.length(xs[0]), 1))
             case "model.read" if xs[1].type.dims:
                 return self.proves(at_least(self.length(xs[1]), 1))
             case "model.eval" if isinstance(here := self.of(xs[1]), Context):
@@ -193,6 +200,7 @@ class Sizes(Terms):
             case "map" if op.attrs["fn"] not in ("div", "mod", "pow"):
                 vectors = [v for v in xs if v.type.dims]
                 flat = all(len(v.type.dims) == 1 for v in vectors)
+                flat &= op.attrs["fn"] != "floor" or self.sum(xs[0]) is not None
                 return flat and all(self.equal(self.length(v), self.length(vectors[0])) for v in vectors)
             case "model.derive" if op.attrs["how"] == "skip":
                 layers = self.layers(xs[0])

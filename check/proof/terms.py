@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from decgraph.check.proof.folding import INF, Range
 from decgraph.ir import values
+from decgraph.ir.expressions import COUNTING, LARGE, Expressions
 from decgraph.ir.facts import Context, Fact, Path, Piece
 from decgraph.ir.linear import Condition, Inequality, Linear, at_least, compared, condition_of, contradiction, negated
 from decgraph.ir.ops.common import numeric
@@ -36,19 +37,20 @@ class Terms:
         self, function: Function, setting: values.Condition, consts: dict[Value, Constant], of: Ask, made: Mapping[Value, Op]
     ) -> None:
         self.consts, self.of, self.made = consts, of, made
+        self.ints = Expressions(function).ints
         self.sums: dict[Value, Linear] = {}
         self.lengths: dict[Value, Linear] = {}
         self.conditions: dict[Value, Condition] = {}
         self.facts: dict[Hashable, tuple[Inequality, ...]] = {
             INDEX: (Inequality(Linear.of(INDEX)),),
             PROMPT: (at_least(Linear.of(PROMPT), 1),),
-            ROOM: (Inequality(Linear.of(ROOM)),),
+            ROOM: (at_least(Linear.of(ROOM), 1),),
         }
         self.real: set[Hashable] = set()
         self.ranges: dict[Value, Range] = {}
         self.pieces: dict[Value, Piece] = {}
         self.context: dict[int, Linear] = {0: Linear.of(PROMPT)}
-        self.alive = False
+        self.alive = True  # a request is for a token at least
         by_name = {p.name: p for p in function.params}
         for p in function.params:
             self._declare(p)
@@ -70,7 +72,7 @@ class Terms:
         ends = [Fraction(str(x)) if isinstance(x, int | float | Fraction) else None for x in (p.low, p.high)]
         ends = [e if e is not None else None if d is None else Fraction(d) for e, d in zip(ends, (low, high))]
         self.ranges[v] = (-INF if ends[0] is None else ends[0], INF if ends[1] is None else ends[1])
-        if t.elem == "int" or None not in ends:
+        if t.elem == "int" or None not in ends and max(abs(e) for e in ends if e is not None) <= LARGE:
             self._symbol(v, ends[0], ends[1], real=t.elem != "int")
 
     def _symbol(self, v: Value, low: Fraction | int | None, high: Fraction | int | None, real: bool = False) -> Linear:
@@ -119,10 +121,8 @@ class Terms:
     def sum(self, v: Value) -> Linear | None:
         """A number as a sum; of a vector its generic element."""
         known = self.consts.get(v)
-        if isinstance(known, int | Fraction) and not isinstance(known, bool):
-            return Linear.of(known)
-        if isinstance(known, float) and known == known and abs(known) != float("inf"):
-            return Linear.of(Fraction(str(known)))
+        if isinstance(known, int | float | Fraction) and not isinstance(known, bool):
+            return Linear.of(Fraction(str(known))) if -LARGE <= known <= LARGE else None
         return self.sums.get(v)
 
     def truncated(self, key: Hashable, a: Linear) -> Linear:
@@ -181,7 +181,7 @@ class Terms:
                     self.consts[v] = known
             elif v in self.sums:
                 self._constant(v)
-            elif len(v.type.dims) < 2 and (v.type.elem == "int" or self._between(v)):
+            elif len(v.type.dims) < 2 and (v.type.elem == "int" and (self.ints or op.opcode in COUNTING) or self._between(v)):
                 self._element(v)
 
     def _between(self, v: Value) -> bool:
@@ -196,7 +196,12 @@ class Terms:
             case "draw.get":
                 return op.attrs["field"] == "law" and made is not None and made.opcode == "draw.point"
             case "reduce":
-                return op.attrs["fn"] in ("max", "min") and self._between(op.operands[0])
+                dims = numeric(op.operands[0].type).dims
+                some = len(dims) == 1 and self.proves(
+                    at_least(self.length(op.operands[0]), 1)
+                )  # the largest of nothing is -inf
+                some |= bool(dims) and dims[-1].kind == "vocab" and not op.attrs.get("over")
+                return op.attrs["fn"] in ("max", "min") and some and self._between(op.operands[0])
             case "face":
                 return op.attrs["face"] != "logits" and self._between(op.operands[0])
         return op.opcode in SHARES or op.opcode in PASSED_ON and self._between(op.operands[0])
@@ -208,7 +213,7 @@ class Terms:
     def _map(self, op: Op, version: int) -> None:
         v, fn = op.result, op.attrs["fn"]
         vectors = [x for x in op.operands if x.type.dims or x.type.elem in ("dist", "scores")]
-        if len(v.type.dims) > 1 or any(len(x.type.dims) > 1 for x in vectors):
+        if len(v.type.dims) > 1 or any(len(x.type.dims) > 1 or x.type.elem == "none" for x in (*vectors, *op.operands)):
             return
         sizes = {self.length(x) for x in vectors if x.type.dims}
         if any(not self.equal(a, b) for a, b in pairwise(sizes)):
@@ -260,8 +265,9 @@ class Terms:
                 v = self._symbol(op.result, None, None, real=op.result.type.elem != "int")
                 sign = 1 if fn == "maximum" else -1
                 self.facts[op.result] = tuple(Inequality((v - x).times(sign)) for x in (a, b))
-                if self.proves(("and", at_least(a, ZERO), at_least(b, ZERO))):
-                    self.facts[op.result] = (*self.facts[op.result], at_least(v, ZERO))
+                least = next((n for n in (1, 0) if self.proves(("and", at_least(a, n), at_least(b, n)))), None)
+                if least is not None:
+                    self.facts[op.result] = (*self.facts[op.result], at_least(v, least))
                 return v
             case "abs" | "relu":
                 if self.proves(at_least(a, ZERO)):
@@ -330,7 +336,7 @@ class Terms:
         return length
 
     def _concat(self, op: Op, version: int) -> None:
-        if op.result.type.elem == "path":
+        if op.result.type.elem == "path" or any(x.type.elem in ("topology", "path", "node") for x in op.operands):
             return
         parts = [self.length(x) if x.type.dims or x.type.elem == "list" else ONE for x in op.operands]
         self.lengths[op.result] = parts[0] + parts[1]
@@ -481,7 +487,7 @@ class Terms:
         read = op.opcode in ("model.read", "model.states", "head.read")
         xs = op.operands[1 if read else 0]
         whole = op.opcode not in ("model.read", "model.states") or op.attrs.get("each")
-        if op.opcode == "arg" and op.result.type.elem == "int" and not op.result.type.dims:
+        if op.opcode == "arg" and len(op.operands) == 1 and op.result.type.elem == "int" and not op.result.type.dims:
             i = self._symbol(op.result, 0, None)
             self.facts[op.result] = (*self.facts[op.result], Inequality(self.length(xs) - i, True))
         if len(op.result.type.dims) == 1 and xs.type.dims and whole and op.result.type.dims[0].kind != "vocab":

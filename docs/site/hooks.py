@@ -44,7 +44,6 @@ BULK = frozenset(
         "tradeoffs-causal.md",
         "fidelity.md",
         "museum.md",
-        "reference/mutants.md",
     )
 )
 FIRST = frozenset(("tutorial.md", "language.md", "functions.md", "glossary.md"))

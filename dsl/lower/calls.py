@@ -6,7 +6,7 @@ from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower import builtins
 from decgraph.dsl.lower.access import tree_value
-from decgraph.dsl.lower.declare import type_of
+from decgraph.dsl.lower.declare import at_most, type_of
 from decgraph.dsl.lower.flow import EXIT, suite
 from decgraph.dsl.lower.model_calls import (
     memory_call,
@@ -264,7 +264,7 @@ def extern(lw: Lowering, item: S.Extern, e: S.Call) -> Value:
     """A call of a function that the caller supplies: arguments and result are checked by its declaration."""
     args = [lw.expr(a) for a in e.args]
     params = tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None)
-    returns = type_of(lw, item.returns, item.name)
+    returns = at_most(type_of(lw, item.returns, item.name), item.returns)
     if len(args) != len(params) or e.kwargs:
         lw.fail(e.span, f"{item.name} takes {len(params)} arguments, got {len(args)}", code="E210")
     for want, got in zip(params, args, strict=True):

@@ -347,7 +347,7 @@ def finished(lowering: ModuleLowering, file: S.File, source: Source, main: str, 
             lw = lowering.lowering(source, item.name)
             externs[item.name] = (
                 tuple(type_of(lw, p.type, p.name) for p in item.params if p.type is not None),
-                type_of(lw, item.returns, item.name),
+                at_most(type_of(lw, item.returns, item.name), item.returns),
             )
     module = Module(lowering.functions, main, source.path, externs)
     note_capacities(module)

@@ -39,9 +39,6 @@ class Canvas:
         room = k if self.capacity is None else max(0, min(k, self.capacity - len(self.cells)))
         return replace(self, cells=self.cells + (None,) * room)
 
-    def decided_count(self) -> int:
-        return sum(not self.masked(i) for i in range(len(self.cells)))
-
     def decided_prefix(self) -> list[Symbol]:
         """Cells before the first masked one."""
         out: list[Symbol] = []

@@ -59,17 +59,6 @@ class Row:
             self._faces[name] = self._compute(name)
         return self._faces[name]
 
-    def at_node(self, node: int, position: int | None = None) -> Row:
-        """The same distribution, as if it had been evaluated at `node`."""
-        return Row(
-            self.face,
-            position=self.position if position is None else position,
-            node=node,
-            path=self.path,
-            label=self.label,
-            origin=self.origin,
-        )
-
 
 def value_row(vector: np.ndarray, like: Row | None = None) -> Row:
     """A distribution given by its probabilities [vocab]: all its faces are the same."""

@@ -122,9 +122,13 @@ def _ruled_out(a: np.ndarray, b: np.ndarray, made: np.ndarray) -> np.ndarray:
     return np.where(np.equal(a, -np.inf) | np.equal(b, -np.inf), -np.inf, made)
 
 
+WIDE = 2.0**63
+UNROUNDED = "a number that is infinite, NaN or beyond 64 bits has no whole part"
+
+
 def _floor(a: np.ndarray) -> np.ndarray:
-    if np.ndim(a) == 0 and not np.isfinite(a):
-        raise OverflowError("cannot convert float infinity to integer")
+    if not np.all(np.abs(a) < WIDE):
+        raise OverflowError(UNROUNDED)
     whole: np.ndarray = np.floor(a)
     return whole.astype(np.int64)
 

@@ -286,9 +286,8 @@ class Verdict:
 
 @op("if")
 class If:
-    """One of two regions, by a bool. Attribute reads names what the condition reads (for the checker's adversary); attribute
-    draft that the first region drafts the tree of that name: its condition is `unfailing`, and where an error ends the region
-    the tree stays as it was grown until then."""
+    """One of two regions, by a bool. Attribute draft says that the first region drafts the tree of that name: its condition is
+    `unfailing`, and where an error ends the region the tree stays as it was grown until then."""
 
     @staticmethod
     def type(types: Types, attrs: Attrs, regions: Regions) -> Types:

@@ -162,13 +162,13 @@ class Warp:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """The request's shaping of a model's own scores, at its own place, is the model's distribution. That of its
-        probabilities is not: a repetition penalty looks at scores, which need not be normalised."""
+        """The request's shaping of a model's own scores, at its own place, is the model's distribution. That of the logarithms
+        of its probabilities is if scores are these: a repetition penalty looks at the scores themselves."""
         scores, *at = op.operands
         row, place = k.of(scores), k.of(at[0]) if at else facts.Context(k.version)
-        own = isinstance(row, facts.Row) and row.face == "logits"
-        if isinstance(row, facts.Row) and own and place == facts.Context(row.version):
-            return facts.Row(row.model, row.version)
+        if isinstance(row, facts.Row) and place == facts.Context(row.version):
+            if row.face == "logits" or row.face == "logs" and k.normalised():
+                return facts.Row(row.model, row.version)
         return replace(row, face="mass") if facts.is_row(row, *facts.SCORES) else None
 
     label, batch = labels.joined, "pointwise"

@@ -178,7 +178,7 @@ class Map:
         row: facts.Row | facts.CellRows | None = None
         match fn:
             case "log" if mass[0] is not None:
-                return replace(mass[0], face="logits" if mass[0].face == "raw" else "scores")
+                return replace(mass[0], face="logs" if mass[0].face == "raw" else "scores")
             case "mul" | "weigh":
                 row = mass[0] or mass[1] or (scores[1] if _positive(k, op.operands[0]) else None)
                 row = row or (scores[0] if _positive(k, op.operands[1]) else None)
@@ -247,7 +247,9 @@ def _axis(over: str, t: Type) -> int:
 def _logits_where_mass(k: facts.Known, op: Op) -> facts.Fact | None:
     """`where(p.raw > 0, p.logits, -inf)` is p.logits: where a row has no mass its logarithm is -inf."""
     asks, scores = k.made.get(op.operands[0]), k.of(op.operands[1])
-    if asks is None or asks.attrs.get("fn") != "gt" or not isinstance(scores, facts.Row) or scores.face != "logits":
+    if asks is None or asks.attrs.get("fn") != "gt" or not isinstance(scores, facts.Row):
+        return None
+    if scores.face not in ("logits", "logs"):
         return None
     mass, limit = k.of(asks.operands[0]), k.const(asks.operands[1])
     same = mass == facts.Row(scores.model, scores.version, "raw") and not isinstance(limit, bool) and limit == 0

@@ -86,3 +86,13 @@ def test_what_is_ruled_out_stays_out(scores: str) -> None:
 def test_infinities_and_no_numbers_are_still_refused(scores: str) -> None:
     said = backends(TEXT.format(scores), Fraction(1), 0, ("reference", "torch"))
     assert all("NaN or an infinity" in str(x) for x in said.values()), said
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.quick("p.raw / q.raw")
+@pytest.mark.parametrize("weights", ["p.raw / q.raw", "p.raw / (0 * q.raw)", "max(p.raw, 0 / q.raw)"])
+def test_nothing_is_drawn_of_infinite_weights_or_of_none(weights: str) -> None:
+    """`keeps support of target` may be derived of the first: a backend that draws from it commits what has no mass."""
+    text = TEXT.replace("warp({}, at = ctx)", f"normalize({weights})")
+    said = backends(text, Fraction(1), 3, ("reference", "torch", "triton"))
+    assert all("without mass" in str(x) for x in said.values()), said

@@ -33,7 +33,7 @@ algorithm inverse(target: causal):
     ],
 )
 def test_a_draw_by_the_inverse_of_the_distribution_function(a: int, b: int, u: str, verdict: str) -> None:
-    report = decgraph.parse(INVERSE.format(a=a, b=b, u=u)).check(models=2, mutants=False, derive=False, seconds=60)
+    report = decgraph.parse(INVERSE.format(a=a, b=b, u=u)).check(models=2, derive=False, seconds=60)
     assert report.verdict == verdict, report.reasons
     assert not report.faults
 

@@ -22,7 +22,7 @@ WHOLE = "target.memory(ctx, given = m)"
 
 @pytest.mark.parametrize("first", ["ctx.parent", "prompt"])
 def test_a_memory_of_the_text_is_proved_by_induction(first: str) -> None:
-    found = check_algorithm(TEXT.format(first=first, kept=WHOLE), models=2, mutants=False, derive=False)
+    found = check_algorithm(TEXT.format(first=first, kept=WHOLE), models=2, derive=False)
     assert (found.verdict, found.states, found.reasons) == ("holds", "any", [])
 
 
@@ -38,5 +38,5 @@ def test_a_memory_of_the_text_is_proved_by_induction(first: str) -> None:
 )
 def test_another_memory_is_not(kept: str, verdict: str) -> None:
     """Where it is the next step's memory that is another, the claim of one step holds, and is no ground for induction."""
-    found = check_algorithm(TEXT.format(first="ctx.parent", kept=kept), models=4, mutants=False, derive=False)
+    found = check_algorithm(TEXT.format(first="ctx.parent", kept=kept), models=4, derive=False)
     assert found.verdict == verdict and (verdict == "refuted" or found.reasons)

@@ -61,14 +61,14 @@ def few_runs(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
 def test_nothing_decided_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     few_runs(monkeypatch, 0)
     found = check_algorithm(WIDE, models=6, derive=False)
-    assert (found.verdict, found.models, found.planted) == ("undecided", 0, 0)
+    assert (found.verdict, found.models) == ("undecided", 0)
     assert found.notes[0] == "world 1 (base) was not decided: more than 0 runs"
     assert found.reasons[0] == "the first 6 worlds could not be decided and the others were not tried"
 
 
 def test_a_world_that_is_too_large_is_decided_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     few_runs(monkeypatch, 20)
-    found = check_algorithm("speculative", models=6, mutants=False, derive=False)
+    found = check_algorithm("speculative", models=6, derive=False)
     assert (found.verdict, found.reasons) == ("holds", []) and 0 < found.shrunk < found.models
 
 
@@ -78,7 +78,7 @@ def test_nothing_claimed() -> None:
 
 def test_a_counterexample_can_be_read() -> None:
     found = check_algorithm(FORGETS)
-    assert found.verdict == "refuted" and found.counterexample is not None and found.planted == 0
+    assert found.verdict == "refuted" and found.counterexample is not None
     text = found.counterexample.render()
     assert "parameters gamma = 1" in text
     assert "causal table target, 2 tokens:" in text
@@ -120,14 +120,14 @@ def test_an_unknown_name_has_a_suggestion() -> None:
 
 def test_progress_is_reported() -> None:
     said: list[tuple[str, int, int]] = []
-    found = check_algorithm("speculative", models=2, mutants=False, derive=False, progress=lambda *what: said.append(what))
+    found = check_algorithm("speculative", models=2, derive=False, progress=lambda *what: said.append(what))
     claim = [s for s in said if s[0] == "refines autoregressive(target) in distribution"]
     assert [s[1] for s in claim] == list(range(len(claim))) and {s[2] for s in claim} == {len(claim)}
     assert found.models >= len(claim) - 3
 
 
 def test_the_time_is_kept_and_said() -> None:
-    found = check_algorithm(WIDE, seconds=0.5, mutants=False, derive=False)
+    found = check_algorithm(WIDE, seconds=0.5, derive=False)
     assert found.verdict == "undecided" and found.seconds < 20
     assert found.reasons == ["the 0.5 seconds that it was given are over"]
 
@@ -137,7 +137,7 @@ def test_an_interruption_keeps_what_is_known() -> None:
         if done == 3:
             raise KeyboardInterrupt
 
-    found = check_algorithm("speculative", models=2, mutants=False, derive=False, progress=press)
+    found = check_algorithm("speculative", models=2, derive=False, progress=press)
     assert found.interrupted and found.verdict == "undecided" and found.reasons == ["interrupted"] and found.runs > 0
 
 

@@ -3,7 +3,6 @@ corner alone. Their right twins are proved, or hold in all worlds."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,11 +10,9 @@ import numpy as np
 import pytest
 
 import decgraph
-from decgraph.check.case import WorldPlan
 from decgraph.check.constants import facts
 from decgraph.check.functions import answers
 from decgraph.check.plans import further_plans, places
-from decgraph.check.profile import profile
 from decgraph.check.table_models import MODELS, Style, row
 from decgraph.check.worlds import world
 from decgraph.ir.data.hidden import similarity, states_value
@@ -66,7 +63,7 @@ def test_every_wrong_program_has_a_right_twin() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_wrong_program_is_refuted(name: str) -> None:
-    assert decgraph.check(FOLDER / "wrong" / f"{name}.dec", mutants=False).verdict == "refuted"
+    assert decgraph.check(FOLDER / "wrong" / f"{name}.dec").verdict == "refuted"
 
 
 @pytest.mark.slow
@@ -74,14 +71,14 @@ def test_the_wrong_program_is_refuted(name: str) -> None:
 def test_the_right_twin_is_proved_or_holds(name: str) -> None:
     """Or undecided, where a line of it can never run as the claim's condition has it, and nothing shows that."""
     allowed = ("proved", "holds", "undecided") if name == "parallel_states" else ("proved", "holds")
-    assert decgraph.check(FOLDER / "right" / f"{name}.dec", mutants=False, models=8).verdict in allowed
+    assert decgraph.check(FOLDER / "right" / f"{name}.dec", models=8).verdict in allowed
 
 
 @pytest.mark.slow
 def test_no_sequence_of_a_batch_accepts_nothing() -> None:
     """It commits as many tokens as the sequence that accepted least, which is right. An adversary knows more than another
     sequence does, so it is not proved; nor is it refuted, by a sequence that there is not."""
-    report = decgraph.check(LEAST, mutants=False, models=8)
+    report = decgraph.check(LEAST, models=8)
     assert report.verdict != "refuted" and not any("committed nothing" in note for note in report.notes)
 
 
@@ -90,7 +87,7 @@ def test_no_sequence_of_a_batch_accepts_nothing() -> None:
     "model", ["target.parallel(1)", "target.exit(len(target.layers))", "target.skip(target.layers where target.layers < 0)"]
 )
 def test_all_layers_one_after_the_other_are_the_model(model: str) -> None:
-    assert decgraph.check(WHOLE.format(model=model), mutants=False, models=4).verdict in ("proved", "holds")
+    assert decgraph.check(WHOLE.format(model=model), models=4).verdict in ("proved", "holds")
 
 
 def test_a_table_without_a_change_is_the_table() -> None:
@@ -160,25 +157,3 @@ def test_the_first_model_and_the_others_are_apart() -> None:
     style = Style("apart")
     assert max(max(row(style, 3 * MODELS, 4, (n,))) for n in range(40)) <= Fraction(9, 12)
     assert min(max(row(style, 3 * MODELS + 1, 4, (n,))) for n in range(40)) > Fraction(9, 10)
-
-
-@pytest.mark.parametrize(
-    ("draft", "commit", "names"),
-    [
-        ("grow sample(drafter(ctx), 1) at root", "commit t.accepted", {"padded-slot"}),
-        ("grow drafter_", "commit t.accepted", {"padded-slot", "noise-shared-by-sites"}),
-        ("grow drafter_", "commit t.accepted.token[:1]", {"noise-shared-by-sites"}),
-        ("grow drafter_", "commit t.accepted.token[0]", {"noise-shared-by-sites"}),
-    ],
-)
-def test_bugs_that_change_nothing_are_not_planted(draft: str, commit: str, names: set[str]) -> None:
-    """What is behind the tokens that a program takes, and noise that several draws at once do not share with a rule's."""
-    from decgraph.check.mutants import MUTANTS
-
-    text = FIRST.format(draft=draft.replace("grow drafter_", "x ~ drafter(ctx)\n            grow x"), commit=commit)
-    module = decgraph.parse(text).module
-    claim = module.entry.claims[0]
-    cases = [world(module, claim, replace(WorldPlan(), seed=n, style=Style("plain", shared=n))) for n in range(2)]
-    seen = profile(cases)
-    found = {m.name for m in MUTANTS if m.applies(seen)}
-    assert found & {"padded-slot", "noise-shared-by-sites"} == names

@@ -31,7 +31,7 @@ def program(line: str, evidence: str = "target(t)") -> str:
 @pytest.mark.parametrize("line", ["n = 1 if ctx.length > 9000 else 2", "n = max(ctx.length, 9000)"])
 def test_a_side_on_which_nothing_depends_need_not_be_seen(line: str) -> None:
     """No world comes to it, and nothing that is committed reads it."""
-    found = check_algorithm(program(line), mutants=False, models=3, derive=False)
+    found = check_algorithm(program(line), models=3, derive=False)
     assert (found.verdict, found.missing) == ("holds", [])
 
 
@@ -52,13 +52,13 @@ SHARED = "normalize((1 - share) * target(t) + share * drafter(t))"
 )
 def test_what_is_the_same_in_every_world_is_said(line: str, said: str) -> None:
     """A claim that is wrong beyond all worlds, and no condition that says where."""
-    found = check_algorithm(program(line, SHARED), mutants=False, models=3)
+    found = check_algorithm(program(line, SHARED), models=3)
     assert found.verdict == "undecided" and said in found.reasons, found.reasons
 
 
 def test_a_loop_whose_bounds_are_computed_must_run() -> None:
     line = "w = target(t)\n        repeat int(ctx.length / 9000):\n            w = normalize(w + drafter(t))"
-    found = check_algorithm(program(line, "w"), mutants=False, models=3)
+    found = check_algorithm(program(line, "w"), models=3)
     assert found.verdict == "undecided" and any("this loop" in reason for reason in found.reasons), found.reasons
 
 
@@ -72,7 +72,7 @@ def test_draws_are_compared_by_their_tokens() -> None:
         y ~ target(ctx)
         commit min(x, y)
 """
-    assert check_algorithm(text, mutants=False, models=3).verdict == "refuted"
+    assert check_algorithm(text, models=3).verdict == "refuted"
 
 
 def test_what_a_condition_rules_out_is_not_excused_by_other_parameters() -> None:
@@ -84,14 +84,14 @@ def test_what_a_condition_rules_out_is_not_excused_by_other_parameters() -> None
         x ~ renorm_topk(target(ctx), k)
         commit x
 """
-    found = check_algorithm(text, mutants=False, models=3)
+    found = check_algorithm(text, models=3)
     assert found.verdict in ("undecided", "refuted")
     assert found.verdict == "refuted" or any("never cut a token off" in reason for reason in found.reasons)
 
 
 def test_a_side_that_no_world_shows_and_that_matters_is_said_with_its_line() -> None:
     text = program("wrong = ctx.length > 9000", "drafter(t) if wrong else target(t)")
-    found = check_algorithm(text, mutants=False, models=3)
+    found = check_algorithm(text, models=3)
     assert found.verdict == "undecided"
     assert any(reason.startswith("line 9: ") and "never true" in reason for reason in found.reasons), found.reasons
     page = marked(text, found.module.entry, found.ran, found.module.path, found.harmless)
@@ -101,7 +101,7 @@ def test_a_side_that_no_world_shows_and_that_matters_is_said_with_its_line() -> 
 
 def test_the_same_side_is_refuted_where_a_world_can_be_made_for_it() -> None:
     """The length is in the program, so contexts of that length are made."""
-    found = check_algorithm(program("wrong = ctx.length > 30", "drafter(t) if wrong else target(t)"), mutants=False)
+    found = check_algorithm(program("wrong = ctx.length > 30", "drafter(t) if wrong else target(t)"))
     assert found.verdict == "refuted" and found.counterexample is not None
     assert len(found.counterexample.prompt) + found.counterexample.start.count(",") > 20
 
@@ -135,17 +135,7 @@ def test_whether_an_error_ends_a_draft_is_no_condition_of_the_program() -> None:
     """Such a draft stands in a branch that lowering makes, of which no run says whether it is taken."""
     module = load_text(FAILS)
     assert any("draft" in op.attrs for op in module.entry.body.walk())
-    assert check_algorithm(FAILS, mutants=False, models=4, derive=False).verdict == "holds"
-
-
-def test_a_missed_bug_takes_the_verdict_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from decgraph.check import report as reports
-    from decgraph.check.mutant import Kill
-
-    monkeypatch.setattr(reports, "plant", lambda *a, **k: [Kill("some-bug", "of no kind", False)])
-    found = check_algorithm("speculative", models=4, derive=False)
-    assert found.verdict == "undecided"
-    assert found.reasons == ["the mutant `some-bug` was not found: of no kind"]
+    assert check_algorithm(FAILS, models=4, derive=False).verdict == "holds"
 
 
 COPIES = """algorithm copies(target: causal, k: int in 1..6 = 3):
@@ -166,7 +156,7 @@ COPIES = """algorithm copies(target: causal, k: int in 1..6 = 3):
 
 def test_a_draw_that_was_certain_in_every_world_proves_nothing() -> None:
     """The last draw has noise of its own, which only a row that is open can show, and long copies come from certain rows."""
-    found = check_algorithm(COPIES, mutants=False)
+    found = check_algorithm(COPIES)
     assert found.verdict not in ("proved", "holds")
     assert found.verdict == "refuted" or any("could never have been another token" in r for r in found.reasons), found.reasons
 
@@ -198,4 +188,4 @@ algorithm seldom(target: causal, drafter: causal):
 def test_what_few_worlds_show_is_looked_at_with_other_tables() -> None:
     """Drafts behind one token only, and a residual that is wrong for half of the rows: where one row hides it another does
     not."""
-    assert check_algorithm(SELDOM, mutants=False).verdict == "refuted"
+    assert check_algorithm(SELDOM).verdict == "refuted"

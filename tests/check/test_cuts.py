@@ -16,7 +16,7 @@ WINDOW = ", window: int in {low}..2048 = 1024"
 
 def verdict(read: str, params: str = "", before: str = "") -> str:
     text = HEAD.format(params=params, before=before) + BODY.format(read=read)
-    return decgraph.parse(text).check(mutants=False, seconds=40).verdict
+    return decgraph.parse(text).check(seconds=40).verdict
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,6 @@ def test_a_cut_that_only_the_longest_prompt_reaches_is_refuted(n: int) -> None:
 def test_longer_cuts_than_contexts_are_said(n: int) -> None:
     """That no context as long was tried is a reason, and no proof."""
     text = HEAD.format(params="", before="") + BODY.format(read=f"ctx.last({n})")
-    report = decgraph.parse(text).check(mutants=False, models=2, seconds=40)
+    report = decgraph.parse(text).check(models=2, seconds=40)
     assert report.verdict == "undecided"
     assert any(r.startswith("contexts of up to ") and r.endswith(f"the program cuts at {n}") for r in report.reasons)

@@ -35,7 +35,7 @@ def text(body: str, mode: str = "tokens") -> str:
 @pytest.mark.parametrize("name", WRONG)
 def test_endings_are_counterexamples(name: str, mode: str) -> None:
     body, how, said = WRONG[name]
-    report = decgraph.check(text(body, mode), mutants=False, models=6)
+    report = decgraph.check(text(body, mode), models=6)
     assert report.verdict == "refuted" and not report.faults and not report.proofs[0].found
     assert report.counterexample is not None and report.counterexample.kind == "error"
     shown = report.counterexample.render()
@@ -45,11 +45,11 @@ def test_endings_are_counterexamples(name: str, mode: str) -> None:
 def test_a_draft_that_fails_is_none() -> None:
     body = "draft t:\n    grow point([1, 2][ctx.length])\nverify t by match against target(t)\ncommit t.accepted"
     made = text(body).replace("        x ~ target(ctx) as output\n", "").replace("        commit x\n", "")
-    assert decgraph.check(made, mutants=False).verdict == "proved"
+    assert decgraph.check(made).verdict == "proved"
 
 
 def test_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "ending.dec"
     file.write_text(text(WRONG["a state that is full"][0]), encoding="utf-8")
-    assert main(["check", str(file), "--no-mutants", "--models", "6"]) == 1
+    assert main(["check", str(file), "--models", "6"]) == 1
     assert "ends with an error where autoregressive goes on" in capsys.readouterr().out

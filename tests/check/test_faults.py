@@ -10,13 +10,9 @@ import pytest
 
 import decgraph
 from decgraph.backends.exact.run import ExactMachine
-from decgraph.backends.exact.world import Unlikely
 from decgraph.check.faults import internal
-from decgraph.check.profile import ProfilingMachine
 from decgraph.cli import output
 from decgraph.cli.main import main
-from decgraph.errors import DecError
-from decgraph.runtime.reals.limits import NotSeparated
 
 Capture = pytest.CaptureFixture[str]
 
@@ -47,24 +43,17 @@ def broken(error: Exception, after: int = 0) -> Callable[..., Any]:
 @pytest.mark.parametrize("after", [0, 40])
 def test_an_error_of_ours_is_no_undecided_world(monkeypatch: pytest.MonkeyPatch, error: Exception, after: int) -> None:
     monkeypatch.setattr(ExactMachine, "commit", broken(error, after))
-    report = decgraph.parse(PLAIN).check(models=1, mutants=False, seconds=60)
+    report = decgraph.parse(PLAIN).check(models=1, seconds=60)
     assert report.verdict == "undecided"
     assert type(error).__name__ in report.faults[0] and ".py:" in report.faults[0]
     assert report.reasons[0].startswith("a fault of decgraph itself") and report.to_json()["faults"] == report.faults
-
-
-@pytest.mark.parametrize("error", [NotSeparated("too long to follow"), Unlikely("not computed"), DecError("no mass")])
-def test_a_run_for_the_mutants_that_is_given_up_ends_no_check(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    monkeypatch.setattr(ProfilingMachine, "commit", broken(error))
-    report = decgraph.parse(PLAIN).check(models=1, seconds=60, derive=False)
-    assert report.verdict == "holds" and not report.faults
 
 
 def test_the_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path) -> None:
     path = tmp_path / "plain.dec"
     path.write_text(PLAIN)
     monkeypatch.setattr(ExactMachine, "commit", broken(TypeError("unsupported operand")))
-    assert main(["check", str(path), "--models", "1", "--no-mutants"]) == output.INTERNAL_ERROR
+    assert main(["check", str(path), "--models", "1"]) == output.INTERNAL_ERROR
     assert "a fault of decgraph itself" in capsys.readouterr().out
 
 
@@ -77,7 +66,7 @@ algorithm late(target: causal):
         y ~ target(ctx)
         commit y if x[0] == 0 else y
 """
-    report = decgraph.parse(text).check(models=1, mutants=False, seconds=30)
+    report = decgraph.parse(text).check(models=1, seconds=30)
     assert report.verdict == "undecided" and not report.faults and report.notes
 
 
@@ -100,11 +89,26 @@ def test_a_fault_outside_of_a_world_is_its_programs_line(monkeypatch: pytest.Mon
         raise AssertionError("only plain numbers are folded")
 
     monkeypatch.setattr(report, "probed", failing)
-    found = decgraph.parse(PLAIN).check(models=1, mutants=False, derive=False)
+    found = decgraph.parse(PLAIN).check(models=1, derive=False)
     assert (
         found.verdict == "undecided" and "only plain numbers are folded" in found.faults[0] and "report.py" in found.faults[0]
     )
     assert found.reasons[0].startswith("a fault of decgraph itself")
+
+
+def test_a_fault_before_any_world_is_its_programs_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from decgraph.check import algorithm
+
+    whole = algorithm.check_module
+
+    def failing(module: Any, **options: Any) -> Any:
+        return [][0] if module.entry.name == "eagle2" else whole(module, **options)
+
+    monkeypatch.setattr(algorithm, "check_module", failing)
+    first, second = algorithm.check_all(["eagle2", "speculative"], models=1)
+    assert (first.name, first.verdict, second.verdict) == ("eagle2", "undecided", "proved")
+    assert first.reasons == first.faults and "IndexError" in first.faults[0]
+    assert first.to_json()["verdict"] == "undecided"
 
 
 FOLDED = """
@@ -124,5 +128,5 @@ algorithm folded(target: causal):
 
 
 def test_numbers_that_are_no_fractions_are_folded_over_a_batch() -> None:
-    report = decgraph.parse(FOLDED).check(models=4, mutants=False, derive=False)
+    report = decgraph.parse(FOLDED).check(models=4, derive=False)
     assert report.verdict in ("holds", "undecided") and not report.faults and report.models > 2, report.reasons

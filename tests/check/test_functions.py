@@ -43,7 +43,7 @@ def test_there_are_programs_with_functions_in_docs() -> None:
 
 @pytest.mark.parametrize("text", WITH_EXTERNS)
 def test_every_program_of_docs_with_a_function_is_proved(text: str) -> None:
-    assert check_algorithm(text, mutants=False, models=4).verdict in ("proved", "holds", "undecided")
+    assert check_algorithm(text, models=4).verdict in ("proved", "holds", "undecided")
 
 
 @pytest.mark.quick(first=1)
@@ -57,18 +57,18 @@ def test_every_program_of_docs_with_a_function_is_proved(text: str) -> None:
 )
 def test_what_steers_drafting_may_be_any_function(returns: str, condition: str) -> None:
     text = STEERED.format(type=returns, condition=condition, rule="rejection against target(t)")
-    assert check_algorithm(text, mutants=False, derive=False, models=4).verdict == "holds"
+    assert check_algorithm(text, derive=False, models=4).verdict == "holds"
 
 
 @pytest.mark.quick(first=1)
 @pytest.mark.parametrize("condition", ["sure(text_of(ctx), 0.5)", "sure(text_of(ctx), 0.25)"])
 def test_what_chooses_the_evidence_may_not(condition: str) -> None:
     text = STEERED.format(type="bool", condition="[no]", rule=f"rejection against drafter(t) if {condition} else target(t)")
-    found = check_algorithm(text, mutants=False, derive=False)
+    found = check_algorithm(text, derive=False)
     assert found.verdict == "refuted" and found.counterexample is not None
     assert found.counterexample.kind in ("distribution", "tokens")  # of a function that there is, and not of an adversary
     assert any("sure(" in line and "= yes" in line for line in found.counterexample.functions)
-    honest = check_algorithm(text, mutants=False, derive=False, models=3, externs={"sure": lambda text, p: False})
+    honest = check_algorithm(text, derive=False, models=3, externs={"sure": lambda text, p: False})
     assert honest.verdict != "refuted"
 
 

@@ -25,12 +25,12 @@ PROGRAM = """algorithm two_commits(target: causal, drafter: causal):
 def test_noise_that_an_earlier_step_has_read() -> None:
     """The first step commits two tokens or more: only a longer text shows that the second one drafts with the same noise."""
     once = PROGRAM.format(before="    noise g[vocab]: race\n", inside="")
-    assert decgraph.check(once, mutants=False).verdict == "refuted"
+    assert decgraph.check(once).verdict == "refuted"
 
 
 def test_noise_of_each_step_is_its_own() -> None:
     anew = PROGRAM.format(before="", inside="        noise g[vocab]: race\n")
-    assert decgraph.check(anew, mutants=False, derive=False).verdict == "holds"
+    assert decgraph.check(anew, derive=False).verdict == "holds"
 
 
 CELLS = """algorithm draws_cells(model: masked, length: int in 1..8 = 2, block: int in 1..4 = 2):
@@ -52,8 +52,8 @@ CELLS = """algorithm draws_cells(model: masked, length: int in 1..8 = 2, block: 
 @pytest.mark.slow
 def test_a_large_canvas_draws_again_with_noise_of_its_own() -> None:
     """With the noise of the output, which is that of the cell, a cell that waits is drawn with the same noise again."""
-    assert decgraph.check(CELLS.format(late=" as output"), mutants=False).verdict == "refuted"
-    assert decgraph.check(CELLS.format(late=""), mutants=False, derive=False).verdict == "holds"
+    assert decgraph.check(CELLS.format(late=" as output")).verdict == "refuted"
+    assert decgraph.check(CELLS.format(late=""), derive=False).verdict == "holds"
 
 
 def test_the_prompts_length_is_that_of_the_whole_context_before_anything_is_committed() -> None:

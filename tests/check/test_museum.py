@@ -11,7 +11,6 @@ from entry import FOLDER, Program
 from page import PAGE, page
 
 from decgraph.check import check_algorithm
-from decgraph.check.mutants import MUTANTS
 from decgraph.dsl.format import format_source
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
@@ -50,7 +49,7 @@ LONG = {
 @pytest.mark.parametrize("name", [p.name for p in PROGRAMS.values() if p.verdict in ("refuted", "proved", "holds")])
 def test_verdict(name: str) -> None:
     p = PROGRAMS[name]
-    report = check_algorithm(FOLDER / f"{name}.dec", mutants=False, adversary=False, **p.options)
+    report = check_algorithm(FOLDER / f"{name}.dec", **p.options)
     assert report.verdict == p.verdict, report.notes
     assert (report.counterexample is not None) == (p.verdict == "refuted")
 
@@ -77,14 +76,6 @@ def test_house_layout(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     if not PROGRAMS[file.stem].verdict.startswith("E0"):
         assert format_source(text) == text
-
-
-def test_mutants_are_those_of_the_survey() -> None:
-    """Each is found in tests/check/test_mutants.py."""
-    known = {m.name: m.bugs for m in MUTANTS}
-    for e in ENTRIES:
-        for name in e.mutants:
-            assert e.number in known[name], f"{name} is no mutant for {e.number}"
 
 
 def test_engine_tests_are_there() -> None:

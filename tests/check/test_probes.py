@@ -118,7 +118,7 @@ def text(kind: str, other: str = "drafter") -> str:
 @pytest.mark.budget(8)
 @pytest.mark.parametrize("kind", [*SHARES, *OTHERS])
 def test_what_no_small_world_shows_is_refuted(kind: str) -> None:
-    found = check_algorithm(OTHERS[kind] if kind in OTHERS else text(kind), mutants=False)
+    found = check_algorithm(OTHERS[kind] if kind in OTHERS else text(kind))
     assert found.verdict == "refuted" and found.counterexample is not None
     assert found.counterexample.render()
 
@@ -126,13 +126,13 @@ def test_what_no_small_world_shows_is_refuted(kind: str) -> None:
 @pytest.mark.budget(14)
 @pytest.mark.parametrize("kind", ["many steps", "a late request", "masses in between", "equal tokens"])
 def test_their_twins_are_not(kind: str) -> None:
-    assert check_algorithm(text(kind, "target"), mutants=False, models=8, derive=False).verdict != "refuted"
+    assert check_algorithm(text(kind, "target"), models=8, derive=False).verdict != "refuted"
 
 
 def test_the_bound_is_exact() -> None:
     """One token of two in a hundred too often is shown by the runs that say so, not by a frequency."""
     program = text("a long text").replace("floor(ctx.length / 900), 0, 1)", "floor(ctx.length / 900), 0, 1) / 50")
-    found = check_algorithm(program, mutants=False)
+    found = check_algorithm(program)
     assert found.verdict == "refuted" and found.counterexample is not None
     assert found.counterexample.kind == "text" and "probability" in found.counterexample.words
 
@@ -157,7 +157,7 @@ algorithm stale(model: masked, length: int in 1..1024 = 256, block: int in 1..25
 @pytest.mark.budget(8)
 def test_a_memory_that_is_stale_in_large_canvases_is_refuted() -> None:
     """The rows of models that can tell memories apart are certain there, so that one run is enough."""
-    assert check_algorithm(STALE, mutants=False).verdict == "refuted"
+    assert check_algorithm(STALE).verdict == "refuted"
 
 
 @pytest.mark.parametrize("text", [text("two counters", "target"), STALE.replace("> 9", "> 9000"), OTHERS["large blocks"]])

@@ -225,7 +225,7 @@ EITHER = """algorithm either(target: causal, drafter: causal, a: int in 0..4 = 1
 )
 def test_what_is_impossible_whichever_part_of_a_condition_holds(when: str, bad: str, verdict: tuple[str, ...]) -> None:
     text = EITHER.format(when=when, bad=bad)
-    assert decgraph.check(text, mutants=False, derive=False, models=3).verdict in verdict
+    assert decgraph.check(text, derive=False, models=3).verdict in verdict
 
 
 KEPT = """
@@ -258,7 +258,7 @@ algorithm kept(target: causal, drafter: causal, gamma: int in 1..4 = 2):
 def test_a_condition_is_no_hindrance_only_if_it_always_holds(tmp_path: Path, keep: str, verdict: str) -> None:
     path = tmp_path / "kept.dec"
     path.write_text(KEPT.format(keep=keep))
-    assert decgraph.check(path, mutants=False, derive=False).verdict == verdict
+    assert decgraph.check(path, derive=False).verdict == verdict
 
 
 def test_a_loop_over_a_vector_runs_where_the_vector_is_not_empty() -> None:
@@ -283,5 +283,5 @@ algorithm goes_over(target: causal, drafter: causal):
         verify t by reject against target(t)
         commit t.accepted
 """
-    found = decgraph.check(text, mutants=False, derive=False)
+    found = decgraph.check(text, derive=False)
     assert (found.verdict, found.not_seen) == ("holds", [])

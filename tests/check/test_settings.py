@@ -60,7 +60,7 @@ def biased(when: str, drawn: str = RAISED) -> str:
 
 
 def check(text: str, **options: object) -> Report:
-    return check_algorithm(decgraph.parse(text), **{"models": 3, "mutants": False, "derive": False, **options})  # type: ignore[arg-type]
+    return check_algorithm(decgraph.parse(text), **{"models": 3, "derive": False, **options})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("when", ["delta == 0", "not delta > 0", "delta <= 0 and k < 9", "delta * k == 0 and calm", "greedy"])
@@ -98,28 +98,6 @@ def test_a_branch_that_only_other_claims_reach_is_not_asked_for() -> None:
     """At the setting one side of the condition cannot run; without a condition both must have."""
     text = biased("k == 1", raised("k == 1")).replace("    while", "    keeps support of target\n    while")
     assert check(text).verdict == "holds"
-
-
-@pytest.mark.budget(20)
-def test_mutants_of_dead_branches_are_outside_and_others_are_not() -> None:
-    none = check(DRAFTED.format(mode="distribution", when="gamma == 0", rule="rejection"), mutants=True)
-    assert none.verdict == "undecided" and "this loop never ran exactly once" in none.reasons[0]  # no derivation is asked for
-    assert none.killed == none.planted
-    drafts = check(DRAFTED.format(mode="distribution", when="gamma <= 2", rule="rejection"), mutants=True)
-    assert drafts.verdict == "holds" and drafts.killed == drafts.planted > 10
-    assert drafts.planted > none.planted
-    assert not any(m.killed for m in [*none.outside, *drafts.outside])
-
-
-@pytest.mark.budget(20)
-def test_a_mutant_that_changes_something_must_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no world shows a bug that does change a draw, the claim is undecided and does not hold."""
-    from decgraph.check import mutant
-
-    monkeypatch.setattr(mutant, "judge", lambda case, steps=1: None)
-    found = check(DRAFTED.format(mode="distribution", when="gamma == 1", rule="rejection"), mutants=True)
-    assert found.verdict == "undecided" and found.planted > 5 and found.killed < found.planted
-    assert any("was not found, when gamma == 1" in reason for reason in found.reasons)
 
 
 @pytest.mark.budget(14)
@@ -246,7 +224,7 @@ RECENT = """algorithm recent(target: causal, window: int in 1..4096 = 512):
     ],
 )
 def test_conditions_on_the_size_of_the_request(when: str, first: str, verdict: str) -> None:
-    found = decgraph.check(RECENT.format(when=when, first=first), mutants=False, derive=verdict == "proved")
+    found = decgraph.check(RECENT.format(when=when, first=first), derive=verdict == "proved")
     assert found.verdict == verdict, found.reasons
     if verdict == "refuted":
         case = found.counterexample

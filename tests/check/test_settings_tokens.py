@@ -32,7 +32,7 @@ def fixed(claim: str, when: str, sound: str = "delta == 0") -> str:
 
 
 def check(text: str) -> Report:
-    return check_algorithm(decgraph.parse(text), models=3, mutants=False, derive=False)
+    return check_algorithm(decgraph.parse(text), models=3, derive=False)
 
 
 @pytest.mark.budget(14)

@@ -8,8 +8,6 @@ import pytest
 
 import decgraph
 from decgraph.backends.exact.run import folds_of
-from decgraph.check.mutants.walks import MUTANTS
-from decgraph.check.profile import AlgorithmProfile
 from decgraph.ir.intervals import FALSE, Interval
 
 CHAIN = """
@@ -100,7 +98,7 @@ WRONG = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_none_is_proved(name: str) -> None:
-    verdict = decgraph.check(WRONG[name], mutants=False, models=8).verdict
+    verdict = decgraph.check(WRONG[name], models=8).verdict
     assert verdict == ("undecided" if name in ("sixth_request", "pages", "ids_beyond") else "refuted")
 
 
@@ -109,7 +107,7 @@ def test_the_least_of_a_batch_is_a_number_that_a_sequence_can_have() -> None:
     """All sequences commit as many tokens as the one that accepted least: at least one. Without the token after the drafts that
     is nothing, somewhere. The mutant whose additional token nobody counts is not planted."""
     assert decgraph.check(LEAST.format(more=1), models=8).verdict in ("proved", "holds")
-    assert decgraph.check(LEAST.format(more=0), models=8, mutants=False).verdict not in ("proved", "holds")
+    assert decgraph.check(LEAST.format(more=0), models=8).verdict not in ("proved", "holds")
 
 
 def test_keys_of_several_races_are_not_followed_and_no_fault_of_ours() -> None:
@@ -130,7 +128,7 @@ def test_keys_of_several_races_are_not_followed_and_no_fault_of_ours() -> None:
     found = over ++ now
     commit argmax(found, by = t.race[found])
 """
-    report = decgraph.check(text, mutants=False, models=3)
+    report = decgraph.check(text, models=3)
     assert (report.verdict, report.faults) == ("undecided", [])
     assert any("race keys are followed where" in note for note in report.notes)
 
@@ -144,13 +142,3 @@ def test_what_a_fold_over_a_batch_may_be() -> None:
     assert folds_of("sum", 3, False, known) == [3, 4, 7] and folds_of("sum", 3, False, Interval(2, 9)) == [3, 5, 7]
     assert folds_of("any", False, False) == [False, True] and folds_of("any", False, False, FALSE) == [False]
     assert folds_of("min", Fraction(1, 2), True, Interval(Fraction(1, 3), 1)) == [Fraction(1, 2), Fraction(1, 3)]
-
-
-def test_a_claim_of_support_says_nothing_of_where_a_text_ends() -> None:
-    """Mutants of ends are not planted in a program that claims no more: none of its worlds could show them."""
-    seen = {"many": True, "walks": True, "ends": True}
-    names = {
-        mode: {m.name for m in MUTANTS if m.applies(AlgorithmProfile(modes=frozenset({mode}), **seen))}
-        for mode in ("keeps_support", "tokens")
-    }
-    assert names["keeps_support"] == {"ended-by-a-draft"} and "limit-overshoot" in names["tokens"]

@@ -29,4 +29,4 @@ algorithm copies(model: masked, length: int in 1..64 = 16, block: int in 1..16 =
 )
 def test_a_copy_of_the_left_neighbour(then: str, verdict: str) -> None:
     """An outsider's program: the copied token may have no mass in the cell that it is copied to, where no cell is sure."""
-    assert decgraph.parse(PROGRAM.format(then=then)).check(mutants=False, derive=False, seconds=60).verdict == verdict
+    assert decgraph.parse(PROGRAM.format(then=then)).check(derive=False, seconds=60).verdict == verdict

@@ -77,6 +77,6 @@ def test_the_answer_of_a_server_and_its_line_in_the_log(program: str, caplog: py
 
 def test_check_says_where_a_draft_ends_in_a_world(program: str) -> None:
     """The claim is proved whatever the drafts are; that there are none is a note."""
-    report = check_algorithm(program, params={"few": 0}, models=4, mutants=False)
+    report = check_algorithm(program, params={"few": 0}, models=4)
     assert report.verdict == "proved" and any(f"{program}:6" in note and SAYS in note for note in report.notes)
-    assert not check_algorithm(program, params={"few": 8}, models=4, mutants=False).notes
+    assert not check_algorithm(program, params={"few": 8}, models=4).notes

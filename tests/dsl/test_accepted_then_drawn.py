@@ -156,7 +156,7 @@ def tokens(form: str, backend: str) -> list[tuple[int, ...]]:
 def test_is_proved_or_holds(form: str, tmp_path: Path) -> None:
     path = tmp_path / f"{form}.dec"
     path.write_text(FORMS[form] + ALGORITHM, encoding="utf-8")
-    report = check_algorithm(path, mutants=False, adversary=False)
+    report = check_algorithm(path)
     if form == "loop_between":  # of one draft the count is 0 or 1, and what a count of 2 would do was never seen
         assert report.reasons == ["line 7: zeros_drafted was 1 in every world"]
     else:
@@ -176,7 +176,7 @@ def test_the_emission_that_is_drawn_after_accept_counts(tmp_path: Path) -> None:
     text = FORMS["at_the_end"].replace("rest = normalize(relu(p[root] - q))", "rest = p[root]") + ALGORITHM
     path = tmp_path / "wrong.dec"
     path.write_text(text, encoding="utf-8")
-    assert check_algorithm(path, mutants=False, adversary=False).verdict == "refuted"
+    assert check_algorithm(path).verdict == "refuted"
 
 
 @pytest.mark.parametrize(

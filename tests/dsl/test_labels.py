@@ -84,7 +84,7 @@ def verdict(folder: str, name: str) -> str:
     params = {"gamma": 2} if any(p.name == "gamma" for p in module.entry.params) else {"depth": 1, "k": 2}
     if name == "pearl":
         params = {"gamma": 1}
-    return check_algorithm(module, models=4, params=params, mutants=False, adversary=False).verdict
+    return check_algorithm(module, models=4, params=params).verdict
 
 
 @pytest.mark.quick("bandit_on_past_draws", "chain", "pearl", "stop_after_keeping")

@@ -68,7 +68,7 @@ def own(target: Causal, drafter: Causal) -> None:
         commit(t.accepted)
 
 
-print(mine.run("a b", backend="reference").tokens, own.check(models=4, mutants=False).verdict)
+print(mine.run("a b", backend="reference").tokens, own.check(models=4).verdict)
 """
 
 

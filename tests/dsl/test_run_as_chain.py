@@ -42,7 +42,7 @@ WAYS = [("match", "tokens"), ("rejection", "distribution")]
 def test_a_run_is_drafted_and_proved(rule: str, mode: str, tmp_path: Path) -> None:
     path = tmp_path / "outer.dec"
     path.write_text(TEXT.format(rule=rule, mode=mode), encoding="utf-8")
-    report = check_algorithm(path, models=6, mutants=False, adversary=False)
+    report = check_algorithm(path, models=6)
     assert report.verdict == "proved", report.notes
 
 

@@ -92,7 +92,7 @@ def test_the_cell_of_the_page_is_proved(shell: ipython.InteractiveShell) -> None
 
 def test_programs_are_checked_side_by_side_after_a_reset(shell: ipython.InteractiveShell) -> None:
     shell.reset(new_session=False)
-    reports = list(check_all(["jacobi", "jacobi"], jobs=2, models=1, mutants=False))
+    reports = list(check_all(["jacobi", "jacobi"], jobs=2, models=1))
     assert [r.name for r in reports] == ["jacobi", "jacobi"]
 
 
@@ -161,7 +161,7 @@ def test_values_show_themselves() -> None:
         (algorithm, "gamma = 2"),
         (algorithm.cost(), "drafter"),
         (algorithm.explanation(), "verified"),
-        (decgraph.parse(BAD).check(models=1, mutants=False), "refuted"),
+        (decgraph.parse(BAD).check(models=1), "refuted"),
     ]:
         assert said in Wellformed(value._repr_html_()).text
     with pytest.raises(TypeError):
@@ -234,10 +234,10 @@ def test_the_notebook_of_the_examples_runs_from_top_to_bottom() -> None:
 
 def test_a_verdict_says_what_it_covers() -> None:
     """As the command line does: a derivation, or the worlds and the line at which there was none."""
-    proved = decgraph.load("speculative").check(models=2, mutants=False)
+    proved = decgraph.load("speculative").check(models=2)
     page = Wellformed(proved._repr_html_())
     assert proved.verdict == "proved" and proved.reach() in page.text and "`rejection` is lossless" in page.text
-    report = decgraph.load("beam_patience").check(models=2, mutants=False)
+    report = decgraph.load("beam_patience").check(models=2)
     page = Wellformed(report._repr_html_())
     assert report.verdict == "holds" and report.tried.words()
     assert all(words in page.text for words in (report.reach(), *report.stopped(), *report.tried.words()))

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 import decgraph
+from decgraph.check.distributions import RunTally
+from decgraph.check.exploration import reduced
+from decgraph.check.plans import first_plans
 from decgraph.check.proof.claims import prove
 from decgraph.check.proof.derive import Derivation
 from decgraph.check.proof.kernel import Kernel
+from decgraph.check.worlds import world
 from decgraph.dsl.lower import load_text
 from decgraph.ir.facts import Row
 from decgraph.ir.text import parse_module, print_module
-from lab.fuzz_proofs import contradicted, edits, fuzz, fuzz_facts, originals
+from lab.fuzz_proofs import contradicted, edits, fuzz, fuzz_beside, fuzz_facts, originals
+from lab.proof_beside import beside_fails
 from lab.proof_facts import walked
 
 FEW = ["speculative", "cfg", "mcsd", "jacobi", "static_masked"]
@@ -40,9 +46,51 @@ def test_what_the_kernel_says_of_values_is_so() -> None:
     assert found.counts["Rows"] and found.counts["Tree"] and found.counts["constant"] > 100
 
 
+@pytest.mark.budget(14)
+def test_what_is_derived_with_a_memory_is_true_beside_others() -> None:
+    out = fuzz_beside(5, 30, names=["speculative"], each=0.6)
+    assert out.wrong == []
+    assert out.counts["valid"] >= 8 and out.counts["enumerated"] >= 2 and out.counts["ways"] >= 8
+
+
+REMEMBERS = """
+algorithm program(target: causal):
+    refines autoregressive(target) in {claim}
+    state last: int per session = 0
+    while not done:
+        x ~ target(ctx){stream}
+        y ~ target(ctx){stream}
+        {line}
+        if n == 0:
+            commit x
+        else:
+            commit y
+        last = int(x)
+"""
+ANEW = "last = 0\n        n = last"
+
+
+@pytest.mark.parametrize(("line", "where"), [("n = last", "after"), (ANEW, "side by side")])
+def test_a_request_that_is_not_alone_is_contradicted(line: str, where: str) -> None:
+    for stream, claim in (("", "distribution"), (" as output", "tokens")):
+        module = load_text(REMEMBERS.format(claim=claim, stream=stream, line=line))
+        plan = first_plans(module, module.entry.claims[0], 3, 1)[0]
+        case = reduced(world(module, module.entry.claims[0], replace(plan, vocab=2)), 2)
+        failure, decided = beside_fails(replace(case, limit=200), RunTally(), random.Random(0), orders=8)
+        if stream:
+            assert failure is None and decided >= 4
+        else:
+            assert failure is not None and where in failure.words
+
+
 @pytest.mark.nightly
 def test_two_thousand_edits() -> None:
     assert fuzz(random.randrange(1000), 2000).wrong == []
+
+
+@pytest.mark.nightly
+def test_two_thousand_programs_with_a_memory() -> None:
+    assert fuzz_beside(random.randrange(1000), 2000, each=0.5).wrong == []
 
 
 @pytest.mark.nightly

@@ -69,13 +69,13 @@ def test_a_verdict_is_of_the_text_that_was_checked() -> None:
     report = {
         "name": "speculative", "verdict": "holds", "claims": [{"claim": "c", "stopped": {"line": 7, "why": "why"}}],
         "models": 9, "runs": 1234, "reasons": [],
-        "mutants": {"planted": 3, "killed": 3}, "interrupted": False,
+        "interrupted": False,
     }  # fmt: skip
     kept = gallery.verdict_of(report)
-    assert kept["note"] == "9 small models, every outcome of 1,234 runs; 3 of 3 planted bugs found; no derivation: line 7: why"
+    assert kept["note"] == "9 small models, every outcome of 1,234 runs; no derivation: line 7: why"
     assert "**holds** (9 small models" in gallery.claimed("c", kept)
-    proved = gallery.verdict_of(report | {"verdict": "proved", "claims": []})
-    assert proved["note"].startswith(f"{FOR_ALL}; compared in 9 small models")
+    proved = gallery.verdict_of(report | {"verdict": "proved", "claims": [], "reach": f"{FOR_ALL}; errors: not derived"})
+    assert proved["note"].startswith(f"{FOR_ALL}; errors: not derived; compared in 9 small models")
     old = dict(kept, digest="0" * 16)
     assert gallery.current({"speculative": old, "medusa": kept, "gone": kept}) == {}
     assert gallery.current({"speculative": kept}) == {"speculative": kept}

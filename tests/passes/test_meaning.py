@@ -24,7 +24,7 @@ from decgraph.runtime.models.table import TableModel
 def test_claims_hold_after_all_passes(name: str) -> None:
     """The exact checker runs fused calls and segments too; it computes every call from scratch."""
     made, _ = optimise(decgraph.load(name).module)
-    report = check_algorithm(made, models=4, mutants=False)
+    report = check_algorithm(made, models=4)
     assert report.verdict in ("proved", "holds") or not report.counterexample and name == "token_recycling", report.reasons
 
 
@@ -47,7 +47,7 @@ rule careless(p: dist, children: draws):
     emit y
 """
     made, _ = optimise(load_text(text))
-    assert check_algorithm(made, models=4, mutants=False).verdict == "refuted"
+    assert check_algorithm(made, models=4).verdict == "refuted"
 
 
 # -- stores

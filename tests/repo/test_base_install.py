@@ -32,7 +32,7 @@ HIDE = f"HIDDEN = {MODELS!r}{HIDING}"
 # command line -> whether it needs the models
 COMMANDS = {
     "bench speculative --quick": True,
-    "check speculative --models 2 --no-mutants": False,
+    "check speculative --models 2": False,
     "compile speculative --emit cost": False,
     "compile speculative --emit triton": True,
     "compile speculative --emit python": True,
@@ -165,7 +165,7 @@ import decgraph
 from decgraph.runtime.models.table import TableModel
 
 result = decgraph.run("autoregressive", (0, 1), {{"target": TableModel(4, seed=1)}}, max_tokens=5)
-print(len(result.tokens), decgraph.check("speculative", models=2, mutants=False).verdict)
+print(len(result.tokens), decgraph.check("speculative", models=2).verdict)
 """
     assert python(code).split() == ["5", "proved"]
 

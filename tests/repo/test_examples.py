@@ -55,7 +55,7 @@ def test_an_algorithm_in_ones_own_tests() -> None:
 
 
 def test_the_forgotten_residual_is_refuted() -> None:
-    report = decgraph.check(str(ROOT / "examples" / "forgets_the_residual.dec"), models=3, mutants=False)
+    report = decgraph.check(str(ROOT / "examples" / "forgets_the_residual.dec"), models=3)
     assert report.verdict == "refuted"
     with pytest.raises(AssertionError, match="autoregressive"):
         decgraph.testing.assert_claims(str(ROOT / "examples" / "forgets_the_residual.dec"), models=3)

@@ -48,7 +48,7 @@ def test_a_verbs_help_says_what_it_does() -> None:
 
 
 def test_a_claim_is_decided() -> None:
-    assert "speculative" in said("-OO", "-m", "decgraph", "check", "speculative", "--no-mutants", "--models", "2")
+    assert "speculative" in said("-OO", "-m", "decgraph", "check", "speculative", "--models", "2")
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ def test_the_stand_in_says_what_the_target_does() -> None:
 
 
 def test_a_proof_holds_for_every_head(tmp_path: Path) -> None:
-    report = decgraph.check(program(tmp_path, "prob", "judge(t.leaves) < 0.5"), models=1, mutants=False)
+    report = decgraph.check(program(tmp_path, "prob", "judge(t.leaves) < 0.5"), models=1)
     assert report.verdict == "proved", str(report)
 
 
@@ -95,7 +95,7 @@ def test_keeping_what_a_head_likes_is_refuted(tmp_path: Path) -> None:
     )
     path = tmp_path / "judge_decoding.dec"
     path.write_text(text, encoding="utf-8")
-    report = decgraph.check(path, models=2, mutants=False)
+    report = decgraph.check(path, models=2)
     assert report.verdict == "refuted" and "judge" in str(report.counterexample.render())
 
 

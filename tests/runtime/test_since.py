@@ -146,5 +146,5 @@ algorithm goes_on(target: causal, adapter: layers(target)):
 )
 def test_what_changes_the_states_is_no_call_of_the_target(states: str, verdict: str) -> None:
     text = GOES_ON.format(states=states)
-    report = check_algorithm(load_text(text, "goes_on.dec"), models=20, mutants=False)
+    report = check_algorithm(load_text(text, "goes_on.dec"), models=20)
     assert report.verdict == verdict, str(report)

@@ -154,7 +154,7 @@ def test_torch_reads_what_the_reference_reads(kind: str) -> None:
 
 def test_drafts_of_soft_nodes_hold() -> None:
     """What is committed has a derivation; of `renorm_topk`, which the draft needs outside of it, nothing is known of errors."""
-    found = check_algorithm(load_text(DRAFTED, "drafted.dec"), models=4, mutants=False)
+    found = check_algorithm(load_text(DRAFTED, "drafted.dec"), models=4)
     assert found.verdict == "holds" and "would end the run in an error" in found.proofs[0].stopped()
 
 
@@ -173,7 +173,7 @@ algorithm wrong(target: causal):
 @pytest.mark.parametrize("claim", ["refines autoregressive(target) in tokens", "keeps support of target", "ensures p[x] > 0"])
 @pytest.mark.parametrize("what", ["ctx.token", "target(ctx).raw"])
 def test_a_call_at_a_soft_node_is_no_call_of_the_text(claim: str, what: str) -> None:
-    report = check_algorithm(load_text(WRONG.format(claim=claim, what=what), "wrong.dec"), models=20, mutants=False)
+    report = check_algorithm(load_text(WRONG.format(claim=claim, what=what), "wrong.dec"), models=20)
     assert report.verdict == "refuted", report
 
 

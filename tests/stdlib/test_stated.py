@@ -82,7 +82,7 @@ def runs(text: str, backend: str, **request: Any) -> list[tuple[tuple[int, ...],
 def test_a_stored_distribution_and_a_stated_one_are_decided_by_the_check(text: str, wanted: str, tmp_path: Path) -> None:
     path = tmp_path / "program.dec"
     path.write_text(LIKELY + text, encoding="utf-8")
-    assert check_algorithm(path, models=2, mutants=False, adversary=False).verdict == wanted
+    assert check_algorithm(path, models=2).verdict == wanted
 
 
 @pytest.mark.parametrize("text", [SIBLINGS.format(kept=RESTED), INNER.format(rule="rejection", law=STATED)])

@@ -42,7 +42,7 @@ def runs(backend: str, **request: Any) -> list[tuple[int, ...]]:
 def test_every_request_is_the_specifications(tmp_path: Path) -> None:
     path = tmp_path / "parts.dec"
     path.write_text(TEXT, encoding="utf-8")
-    assert check_algorithm(path, models=2, mutants=False, adversary=False).verdict == "holds"
+    assert check_algorithm(path, models=2).verdict == "holds"
 
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])

@@ -58,7 +58,7 @@ def test_words_of_a_program_are_text(page: Any, tmp_path: Path) -> None:  # noqa
 
 
 def test_a_notebook_shows_it_in_a_frame(page: Any, tmp_path: Path) -> None:  # noqa: F811
-    found = decgraph.load(BROKEN).check(mutants=False).counterexample
+    found = decgraph.load(BROKEN).check().counterexample
     file = tmp_path / "notebook.html"
     file.write_text(f"<!doctype html><title>notebook</title>{found._repr_html_()}", encoding="utf-8")
     page.goto(file.as_uri())
@@ -75,7 +75,7 @@ def test_lines_of_other_files_are_not_marked() -> None:
 
 def test_a_proved_algorithm_has_a_page_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "check.html"
-    assert main(["check", "autoregressive", "--no-mutants", "--models", "2", "--html", str(file)]) == 0
+    assert main(["check", "autoregressive", "--models", "2", "--html", str(file)]) == 0
     text = file.read_text(encoding="utf-8")
     assert "autoregressive" in text and "What each side commits" not in text
     assert main(["check", "autoregressive", "--html", str(tmp_path / "no" / "check.html")]) == 1

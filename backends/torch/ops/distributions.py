@@ -57,7 +57,7 @@ def softmax(m: Machine, s: object, *, op: Op) -> object:
 
 @lowering("normalize")
 def normalize(m: Machine, w: object) -> TorchDist:
-    """Weights over their sum; zeros stay zeros."""
+    """Weights over their sum; zeros where that is 0, infinite or no number: from those nothing is drawn."""
     if isinstance(w, Sparse):
         if len(w.entries) == 1:
             token = next(iter(w.entries))
@@ -65,7 +65,7 @@ def normalize(m: Machine, w: object) -> TorchDist:
         w = w.dense()
     a = tensor_of(w)
     mass = shaping.total(a)
-    return dist_of(m, a / torch.where(mass > 0, mass, 1.0), w)
+    return dist_of(m, torch.where(mass.isfinite() & (mass > 0), a / mass, 0.0), w)
 
 
 @lowering("warp")

@@ -18,6 +18,7 @@ from decgraph.backends.torch.rows import Sparse, TorchDist, TorchVectors, on_one
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchPath, objects
+from decgraph.ir.data.numbers import UNROUNDED, WIDE
 from decgraph.ir.ops.common import align, numeric
 from decgraph.ir.ops.vectors import _axis
 from decgraph.ir.table import lookup
@@ -38,6 +39,13 @@ def mix(a: Tensor, b: Tensor) -> Tensor:
 def contrast(a: Tensor, b: Tensor) -> Tensor:
     """a - b, where -inf on either side stays. a, b: scores [..., V]."""
     return torch.where((a == -math.inf) | (b == -math.inf), -math.inf, a - b)
+
+
+def floor(a: Tensor) -> Tensor:
+    """Of each number the largest whole number that is not larger. Raises OverflowError where there is none."""
+    if not bool((a.abs() < WIDE).all()):
+        raise OverflowError(UNROUNDED)
+    return torch.floor(a).long()
 
 
 _MAPS: dict[str, Callable[..., Tensor]] = {
@@ -67,7 +75,7 @@ _MAPS: dict[str, Callable[..., Tensor]] = {
     "abs": torch.abs,
     "minimum": torch.minimum,
     "maximum": torch.maximum,
-    "floor": lambda a: torch.floor(a).long(),
+    "floor": floor,
     "sqrt": torch.sqrt,
     "clamp": lambda a, lo, hi: torch.minimum(torch.maximum(a, lo), hi),
 }

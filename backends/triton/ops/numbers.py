@@ -52,7 +52,8 @@ def elementwise(s: Step, op: Op, *xs: Operand) -> Operand:
         values = [values[0], torch.where(values[1] == 0, 1, values[1])]
     if not want:
         s.bounds_of(op, fn)
-    return made(_MAPS[fn](*values), live)
+    # a step on the device asks no numbers: what has no whole part is any number there (docs/language.md)
+    return made(torch.floor(values[0]).long() if fn == "floor" else _MAPS[fn](*values), live)
 
 
 def equal(s: Step, a: Operand, b: Operand) -> Tensor:

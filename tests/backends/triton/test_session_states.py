@@ -57,6 +57,28 @@ def test_requests_read_what_the_last_one_left(name: str, order: str) -> None:
         assert asked(triton, eager=mode == "e") == expected
 
 
+def test_noise_by_the_number_of_the_request() -> None:
+    """A later request with the same seed draws anew, and where each runs changes nothing."""
+    text = """algorithm draws(target: causal):
+    state n: int per session = 0
+    while not done:
+        x ~ target(ctx)
+        n = n + 1
+        commit x
+"""
+    request = Request((5, 9, 11), max_tokens=6, seed=3)
+
+    def tokens(backend: str, order: str) -> list[tuple[int, ...]]:
+        one = decgraph.parse(text).session(backend=backend)
+        found = [one.run(request, listener=None if mode == "g" else print, keep_events=False) for mode in order]
+        assert backend != "triton" or [r.mode == "graph mode" for r in found] == [mode == "g" for mode in order]
+        return [r.tokens for r in found]
+
+    expected = tokens("reference", "gg")
+    assert expected[0] != expected[1]
+    assert all(tokens("triton", order) == expected for order in ("gg", "ge", "eg"))
+
+
 def test_sessions_of_the_same_models_have_states_of_their_own() -> None:
     """Requests of both go through the lanes of one program."""
     made = session("written behind the last commit", "triton")

@@ -10,7 +10,6 @@ CACHES = (
         "aprender #2014, Token-Print #110",
         "After a rejection the cache is not taken back.",
         wrong("m22_no_rollback"),
-        ("rollback-forgotten",),
         ("test_any_number_of_drafts",),
     ),
     Entry(
@@ -18,7 +17,6 @@ CACHES = (
         "openvino.genai #4190",
         "The cache is one row too long where the last draft alone is rejected.",
         wrong("m22_no_rollback"),
-        ("rollback-forgotten",),
         ("test_the_last_draft_alone_is_rejected",),
     ),
     Entry(
@@ -33,7 +31,6 @@ CACHES = (
         "mlx-lm #980, #1446",
         "A recurrent state cannot be taken back by cutting it.",
         attempt("m25_untrimmed_state", "E230"),
-        (),
         ("test_a_recurrent_state_is_not_taken_back",),
         "A recurrent state is copied before every draft: what was rejected was read by the copy alone.",
     ),
@@ -56,7 +53,6 @@ CACHES = (
         "SGLang PR #15360, TRT-LLM #10343",
         "The accepted path of a tree is read from the tree's first slots.",
         wrong("m28_growth_order", models=8),
-        ("path-not-gathered",),
         ("test_paths_of_trees",),
     ),
     Entry(
@@ -64,7 +60,6 @@ CACHES = (
         "vLLM PR #56734, PR #26498, #46899",
         "Padded drafts write into slots that are in use.",
         (),
-        ("padded-slot",),
         ("test_batch_equals_alone",),
     ),
     Entry(
@@ -79,7 +74,6 @@ CACHES = (
         "SGLang PR #33872",
         "A ring of four slots is overwritten by the fifth draft.",
         attempt("m31_ring", "E260"),
-        (),
         ("test_any_number_of_drafts",),
     ),
     Entry(
@@ -94,7 +88,6 @@ CACHES = (
         "vLLM #14649",
         "A head goes on from its own guesses of the target's states, after the target has made them.",
         (),
-        ("rollback-forgotten",),
         ("test_drafts_are_those_of_the_reference",),
     ),
     Entry(
@@ -112,7 +105,6 @@ POSITIONS = (
         "SGLang PR #25015",
         "Drafts are computed one position late.",
         attempt("m35_draft_positions", "E260"),
-        (),
         ("test_draft_rows_are_those_of_the_reference",),
     ),
     Entry(
@@ -120,7 +112,6 @@ POSITIONS = (
         "TRT-LLM PR #12962",
         "A node's position is its number, not its depth.",
         attempt("m36_tree_positions", "E260"),
-        ("path-not-gathered",),
         ("test_paths_of_trees",),
     ),
     Entry(
@@ -128,7 +119,6 @@ POSITIONS = (
         "FastDeploy PR #3514, speculators PR #897",
         "The mask of a tree is a triangle: nodes see their siblings.",
         attempt("m37_triangle_mask", "E260"),
-        ("siblings-seen",),
         ("test_paths_of_trees",),
     ),
     Entry(
@@ -185,7 +175,6 @@ BATCHES = (
         "vllm-ascend #13608",
         "Rows without drafts use up random numbers of their request.",
         (),
-        ("match-fresh-noise", "output-shifted", "edit-fresh-noise"),
         ("test_a_row_without_drafts_draws_what_it_draws_alone",),
     ),
     Entry(
@@ -193,7 +182,6 @@ BATCHES = (
         "TRT-LLM #19487; vLLM PR #10863, #6038",
         "Requests share a stream of random numbers, or their seed is ignored.",
         attempt("m45_shared_stream", "E230"),
-        (),
         ("test_seeds", "test_batch_equals_alone"),
         "Noise is a function of seed, request and place; there is no stream.",
     ),
@@ -205,7 +193,6 @@ STOPS = (
         "transformers #47912, koboldcpp #1276",
         "An end of text inside an accepted block is passed over.",
         (),
-        ("end-inside-a-path",),
         ("test_an_end_inside_a_block",),
         "`commit` feeds the stop machine token by token.",
     ),
@@ -214,7 +201,6 @@ STOPS = (
         "transformers #48039",
         "A stop string or criterion that is met inside a block is passed over.",
         (),
-        ("end-inside-a-path",),
         ("test_any_condition_inside_a_block",),
         "`commit` feeds the stop machine token by token.",
     ),
@@ -223,7 +209,6 @@ STOPS = (
         "openvino.genai PR #3293",
         "A drafted end of text ends the text, though the target rejects it.",
         (Program("m48_ended_by_a_draft", "E031"), Program("m48_ended_by_a_draft_right", "proved")),
-        ("ended-by-a-draft",),
         ("test_a_drafted_end_is_no_end",),
     ),
     Entry(
@@ -231,7 +216,6 @@ STOPS = (
         "ORT-genai #2528",
         "More tokens are handed out than were asked for.",
         (Program("m49_overshoot_right", "holds"),),
-        ("limit-overshoot",),
         ("test_never_more_than_asked_for",),
         "A commit is cut where the text ends; a program cannot go past it.",
     ),
@@ -250,7 +234,6 @@ REQUESTS = (
         "SGLang PR #33643",
         "Of the tokens of a step the penalty's state sees the last alone.",
         wrong("m51_last_token_of_a_step", twin="holds", models=4),
-        ("shaping-of-the-root's-path",),
         ("test_shaping_counts_each_nodes_path",),
     ),
     Entry(
@@ -258,7 +241,6 @@ REQUESTS = (
         "SGLang PR #40244, Luce #374",
         "One state of the penalties serves the whole block.",
         wrong("m52_penalty_of_the_root", twin="holds"),
-        ("shaping-of-the-root's-path",),
         ("test_shaping_counts_each_nodes_path",),
     ),
     Entry(
@@ -266,7 +248,6 @@ REQUESTS = (
         "vmlx-swift #361",
         "Rejected drafts are recorded in the penalty's state.",
         wrong("m53_rejected_recorded", twin="holds", models=4),
-        (),
         ("test_shaping_counts_each_nodes_path",),
     ),
     Entry(
@@ -274,7 +255,6 @@ REQUESTS = (
         "TRT-LLM #17701, SGLang #22049",
         "Penalties hold for the first token of a block, or for none.",
         wrong("m54_unpenalised"),
-        ("shaping-at-the-root-only",),
         ("test_shaping_counts_each_nodes_path",),
     ),
     Entry(
@@ -282,7 +262,6 @@ REQUESTS = (
         "lmdeploy #4551, vLLM #34241",
         "The grammar does not advance with each accepted draft.",
         (),
-        ("constraints-at-the-root-only",),
         ("test_what_is_allowed_at_every_node",),
         "A node's constraints are a function of its path.",
     ),
@@ -298,7 +277,6 @@ REQUESTS = (
         "Automodel #2447, verl-SpeCo #66, EAGLE #222",
         "A drafter's token i is read as the target's token i, though their vocabularies differ.",
         (Program("m57_first_tokens", "E240"),),
-        (),
         ("test_another_vocabulary_is_refused",),
     ),
 )

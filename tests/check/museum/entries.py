@@ -1,7 +1,7 @@
 """The museum: correctness bugs that decoding engines shipped, and what becomes of each when it is written for decgraph.
 
 The numbers are those of a survey of engines; `source` names where the bug was. tests/check/test_museum.py decides every
-program here and looks up every test and mutant; page.py writes docs/museum.md from this table.
+program here and looks up every test; page.py writes docs/museum.md from this table.
 """
 
 from __future__ import annotations

@@ -23,27 +23,26 @@ class Program:
 
 @dataclass(frozen=True)
 class Entry:
-    """One bug. wrong: what was wrong, in a sentence. mutants: those of check/mutants that have such a bug. tests: functions of
-    tests/check/test_museum_engine.py that look for it in our engine. why: what keeps it out, where that is not plain."""
+    """One bug. wrong: what was wrong, in a sentence. tests: functions of tests/check/test_museum_engine.py that look for it
+    in our engine. why: what keeps it out, where that is not plain."""
 
     number: str
     source: str
     wrong: str
     programs: tuple[Program, ...] = ()
-    mutants: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     why: str = ""
 
     @property
     def status(self) -> tuple[str, ...]:
-        """How it is found or kept out: refuted, refused, outside (of the language), mutant, engine test."""
+        """How it is found or kept out: refuted, refused, outside (of the language), engine test."""
         verdicts = [
             ("outside" if p.outside else "refuted" if p.verdict == "refuted" else "refused")
             for p in self.programs
             if p.verdict not in ("proved", "holds")
         ]
         found = [*dict.fromkeys(verdicts)]
-        return (*found, *(["mutant"] if self.mutants else []), *(["engine test"] if self.tests else []))
+        return (*found, *(["engine test"] if self.tests else []))
 
 
 def wrong(name: str, twin: str = "proved", **options: Any) -> tuple[Program, Program]:

@@ -15,7 +15,6 @@ WORDS = {
     "refuted": "refuted",
     "refused": "refused",
     "outside": "cannot be written",
-    "mutant": "mutant",
     "engine test": "engine test",
 }
 HEAD = """# The museum
@@ -24,14 +23,13 @@ HEAD = """# The museum
 
 Engines have shipped decoding loops that commit the wrong tokens. This page has 57 such bugs, numbered as in a survey of
 engines, and a few wrong forms of published rules. Each program was written for decgraph. `tests/check/test_museum.py` checks
-every program linked here and looks up every test and mutant named here, so every line of this page is verified.
+every program linked here and looks up every test named here, so every line of this page is verified.
 
 | status | |
 |---|---|
 | refuted | The wrong program loads, and `decgraph check` finds a counterexample. Its right twin is proved, or holds. |
 | refused | The wrong program is refused at the line, with a code. |
 | cannot be written | The language cannot express the bug; the linked program is an attempt, with the code that refuses it. |
-| mutant | A mutant of `decgraph check` has this bug, and the checker refutes it ([the list](reference/mutants.md)). |
 | engine test | The bug is below the level of the language; a test looks for it in decgraph's engine. |
 
 `python -m pytest tests/check/test_museum.py tests/check/test_museum_engine.py` runs all of it.
@@ -44,7 +42,6 @@ def link(p: Program) -> str:
 
 def shown(e: Entry) -> str:
     parts = [link(p) for p in e.programs]
-    parts += [f"mutant: {', '.join(f'`{m}`' for m in e.mutants)}"] if e.mutants else []
     parts += [f"test: {', '.join(f'`{t}`' for t in e.tests)}"] if e.tests else []
     parts += [e.why] if e.why else []
     return "<br>".join(parts)

@@ -10,14 +10,12 @@ RESIDUALS = (
         "Spec-RL #14",
         "After a rejection the token is drawn from p, not from what the draft left of it.",
         wrong("m01_no_residual"),
-        ("residual-skipped", "emit-from-p"),
     ),
     Entry(
         "M02",
         "transformers #47932",
         "Drafts are drawn from the filtered distribution and tested with the unfiltered one.",
         wrong("m02_raw_law", twin="holds"),
-        ("tested-with-raw",),
         why="A draw carries the distribution that it was drawn from; the program has to hand another one to its rule.",
     ),
     Entry(
@@ -25,28 +23,24 @@ RESIDUALS = (
         "transformers PR #30778, jaymody #3",
         "The drafter's likeliest token is tested as if it had been drawn.",
         wrong("m03_greedy_draft"),
-        ("points-as-drawn",),
     ),
     Entry(
         "M04",
         "xLLM PR #2175",
         "Only the drafted token is taken out of p, not the drafter's whole distribution.",
         wrong("m04_one_token_residual"),
-        ("residual-of-the-token",),
     ),
     Entry(
         "M05",
         "vllm-ascend #2881",
         "A row of p is changed in place, and later positions read the change.",
         wrong("m05_zeroed_in_place", twin="holds"),
-        ("zeroed-in-place",),
     ),
     Entry(
         "M06",
         "vLLM #9834, PR #10198",
         "Temperature, top-k and top-p reach the drafter and not the target.",
         wrong("m06_one_side_shaped"),
-        ("tested-with-raw", "shaping-at-the-root-only"),
     ),
     Entry(
         "M07",
@@ -59,28 +53,24 @@ RESIDUALS = (
         "vLLM PR #47386, #54282; lilab #205",
         "The token that replaces a rejected draft is drawn with the draft's own noise.",
         wrong("m08_shared_noise", twin="holds"),
-        ("noise-shared-by-siblings", "noise-shared-by-sites", "noise-shared-by-steps", "noise-shared-in-a-loop"),
     ),
     Entry(
         "M09",
         "openvino.genai #4190",
         "After a rejection the token is read from the next row, which knows the rejected draft.",
         wrong("m09_next_row", twin="holds"),
-        ("next-row", "evidence-at-parent"),
     ),
     Entry(
         "M10",
         "lattice #243",
         "The first draft is committed without a test.",
         wrong("m10_first_unchecked"),
-        ("accept-always", "match-blindly", "evidence-at-parent"),
     ),
     Entry(
         "M11",
         "jaymody #9",
         "A draft is accepted where p >= q, at temperature 0 too, and without a coin for the rest.",
         (*wrong("m11_where_likelier"), Program("m11_where_likelier_greedy", "refuted")),
-        ("accept-where-p-exceeds-q",),
     ),
     Entry(
         "M12",
@@ -91,35 +81,30 @@ RESIDUALS = (
             *wrong("m12_block_early", models=8),
             *wrong("m12_block_first", twin="holds", models=8),
         ),
-        ("accept-p-alone", "block-coin-early", "block-residual-of-the-token", "block-worth-forgotten", "block-worth-uncapped"),
     ),
     Entry(
         "M13",
         "EAGLE #183, #221, #74, #93",
         "The likeliest children of a node are tested as if they had been drawn.",
         (*wrong("m13_children_as_drawn"), *wrong("x_multi_round")),
-        ("points-as-drawn", "distribution-with-replacement", "residual-after-all"),
     ),
     Entry(
         "M14",
         "EAGLE; SpecHub's repository",
         "A rejected sibling's mass stays, or a second draft of the same token is skipped.",
         (*wrong("m14_sibling_kept"), *wrong("m14_equal_siblings_skipped"), Program("m14_better_first", "E031")),
-        ("residual-after-all", "siblings-merged"),
     ),
     Entry(
         "M15",
         "vLLM PR #29274",
         "A row after the last draft reads as token 0, and the bonus token is compared with it.",
         wrong("m15_padded_row"),
-        ("padded-slot", "bonus-of-the-root"),
     ),
     Entry(
         "M16",
         "transformers, _speculative_sampling",
         "A uniform of exactly 0 accepts a draft that the target excludes.",
         wrong("m16_accepts_impossible"),
-        (),
         ("test_a_coin_of_probability_nothing",),
     ),
     Entry(
@@ -127,7 +112,6 @@ RESIDUALS = (
         "TorchCode #16",
         "Where p is q the residual is 0/0, and no number or the uniform distribution comes of it.",
         wrong("m17_empty_residual"),
-        (),
         ("test_nothing_is_left_of_p",),
     ),
     Entry(
@@ -135,7 +119,6 @@ RESIDUALS = (
         "SGLang PR #31214, #39253",
         "One backend emits the likeliest token at every temperature.",
         wrong("m18_argmax_instead"),
-        ("emit-argmax",),
     ),
 )
 
@@ -152,7 +135,6 @@ BONUS = (
         "vLLM #44006, #54437",
         "The bonus token's row has not seen the grammar.",
         wrong("m20_bonus_unconstrained"),
-        ("constraints-at-the-root-only",),
         ("test_what_is_allowed_at_every_node",),
     ),
     Entry(
@@ -160,7 +142,6 @@ BONUS = (
         "vLLM #42744",
         "Biases and min-p reach the bonus token alone.",
         wrong("m21_bonus_alone_shaped"),
-        ("shaping-at-the-root-only",),
         ("test_shaping_counts_each_nodes_path",),
     ),
 )

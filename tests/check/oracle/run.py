@@ -63,7 +63,7 @@ def checked(text: str, limit: float = 60.0, **options: Any) -> tuple[str, str]:
     before = signal.signal(signal.SIGVTALRM, _late)
     signal.setitimer(signal.ITIMER_VIRTUAL, limit)
     try:
-        report = decgraph.check(text, mutants=False, **options)
+        report = decgraph.check(text, **options)
     except Late:
         return "late", f"more than {limit:g} s"
     except DecError as error:

@@ -33,7 +33,7 @@ POINTS = "grow topk(drafter(t.leaves).raw, {})"
 @pytest.mark.parametrize("grow", [IID, DIFFERENT, POINTS])
 @pytest.mark.parametrize(("rule", "mode"), [("rejection", "distribution"), ("match", "tokens")])
 def test_right_uses_are_proved(rule: str, mode: str, grow: str, count: int) -> None:
-    report = decgraph.parse(step(rule, grow.format(count), mode)).check(mutants=False, models=1)
+    report = decgraph.parse(step(rule, grow.format(count), mode)).check(models=1)
     assert report.verdict == "proved", report.counterexample
 
 
@@ -80,11 +80,11 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_wrong_rules_are_refuted(what: str) -> None:
-    report = decgraph.parse(step(*WRONG[what])).check(mutants=False)
+    report = decgraph.parse(step(*WRONG[what])).check()
     assert report.verdict == "refuted"
     assert report.counterexample is not None and "is not known to be right" in report.stopped()[0]
 
 
 def test_a_lossless_rule_gives_no_equal_tokens() -> None:
-    report = decgraph.parse(step("rejection", IID.format(1), "tokens")).check(mutants=False)
+    report = decgraph.parse(step("rejection", IID.format(1), "tokens")).check()
     assert report.verdict == "refuted"

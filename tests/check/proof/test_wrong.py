@@ -35,7 +35,7 @@ def test_what_is_false_is_not_derived(path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("path", [path for path in WRONG if path.stem not in NO_WORLD], ids=lambda path: path.stem)
 def test_what_is_called_false_is_false(path: Path) -> None:
-    assert decgraph.check(path, mutants=False, derive=False).verdict == "refuted"
+    assert decgraph.check(path, derive=False).verdict == "refuted"
 
 
 @pytest.mark.parametrize(("scores", "derived"), [(".logits", True), (".raw", False)])
