@@ -115,7 +115,7 @@ def whole(
 
         device = placed.found().device
         return shared(source.value, ("markov", device, named), lambda: load_markov(source.value, named, device), share)
-    return shared(source.value, (kind, placed), lambda: hf.load_causal(source.value, reuse=True, placed=placed), share)
+    return shared(source.value, (kind, placed), lambda: hf.load_causal(source.value, placed=placed), share)
 
 
 def masked(value: object, reading: MaskedSettings, placed: Placement) -> Model:

@@ -39,9 +39,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("decgraph.engine")
 
 
-def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | None = None) -> HFCausal | LiveModel:
-    """A causal language model of a folder or a GGUF file. With `reuse` calls share earlier calls' cached nodes (see
-    `HFCausal`). placed: its device and dtype; None: `auto` for both.
+def load_causal(path: str | Path, *, placed: Placement | None = None) -> HFCausal | LiveModel:
+    """A causal language model of a folder or a GGUF file. placed: its device and dtype; None: `auto` for both.
 
     The decoder runs it where it has an entry for the family. Else transformers' module does, by layers; and where its layers do
     not hand on what `HFCausal` needs, as a `LiveModel`: that is evaluated and decoded with like any other, and has no exits,
@@ -51,9 +50,9 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     """
     placed = (placed or Placement()).found()
     if Path(path).suffix == gguf.SUFFIX:
-        return _of_file(Path(path).expanduser().resolve(), reuse, placed)
+        return _of_file(Path(path).expanduser().resolve(), placed)
     if (base := adapted_from(Path(path).expanduser())) is not None:
-        return _adapted(Path(path).expanduser().resolve(), base, reuse, placed)
+        return _adapted(Path(path).expanduser().resolve(), base, placed)
     folder = read(path, "causal")
     if folder.composed:
         if placed.dtype in BLOCKS:
@@ -61,7 +60,7 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
         text = {**folder.config, **mapping(folder.config, "text_config")}
         vocab = vocabulary(folder.path, whole(text, "vocab_size", 0))
         if (WITHOUT.get(str(text["model_type"])) == STATES or text["model_type"] == "gemma4_text") and (
-            made := _text_half(folder, vocab, placed, reuse)
+            made := _text_half(folder, vocab, placed)
         ) is not None:
             return made
         return _live(folder, vocab, DecError("it has no text model"), placed, "AutoModelForImageTextToText")
@@ -83,10 +82,10 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
             note(net.base, ForwardChoice("module", reason=str(differs)))
     from decgraph.runtime.models.hf_causal import HFCausal
 
-    return HFCausal(net, name=folder.name, vocab=vocab, context=folder.context, family=str(folder.path), reuse=reuse)
+    return HFCausal(net, name=folder.name, vocab=vocab, context=folder.context, family=str(folder.path))
 
 
-def _text_half(folder: Folder, vocab: Vocab, placed: Placement, reuse: bool) -> HFCausal | None:
+def _text_half(folder: Folder, vocab: Vocab, placed: Placement) -> HFCausal | None:
     """The text model of a folder of images and text (Qwen3.5, Gemma 4), by its layers, where transformers has a class of it
     alone."""
     import torch
@@ -107,10 +106,10 @@ def _text_half(folder: Folder, vocab: Vocab, placed: Placement, reuse: bool) -> 
         _LOG.info("%s runs with its images' layers: %s", folder.name, refused)
         return None
     context = context_of(net.config)
-    return HFCausal(net, name=folder.name, vocab=vocab, context=context, family=str(folder.path), reuse=reuse)
+    return HFCausal(net, name=folder.name, vocab=vocab, context=context, family=str(folder.path))
 
 
-def _adapted(at: Path, base: Path, reuse: bool, placed: Placement) -> HFCausal:
+def _adapted(at: Path, base: Path, placed: Placement) -> HFCausal:
     """The model of an adapter alone: that of its base's folder, with its additions. Raises DecError for a base that the decoder
     does not run, and for an adapter of another kind or of another model."""
     from decgraph.runtime.models.decoder.adapted import MERGE, Adapted
@@ -129,10 +128,10 @@ def _adapted(at: Path, base: Path, reuse: bool, placed: Placement) -> HFCausal:
         raise DecError(why, hint=MERGE) from None
     source.check_used()
     net = placed_net(net, at, placed)
-    return HFCausal(net, name=at.name, vocab=vocab, context=folder.context, family=str(at), reuse=reuse)
+    return HFCausal(net, name=at.name, vocab=vocab, context=folder.context, family=str(at))
 
 
-def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
+def _of_file(path: Path, placed: Placement) -> HFCausal:
     """The model of a GGUF file. With dtype float32 the states that its blocks are multiplied with are float32 too."""
     from decgraph.runtime.models.decoder.gguf import net_of_file, own_dtype
     from decgraph.runtime.models.gguf.settings import config_of
@@ -145,7 +144,7 @@ def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
     activations: Activations = "int16" if placed.dtype == AUTO else "float32"
     net = net_of_file(file, config, placed.precision(own_dtype(file)), placed.device, activations)
     net = placed_net(net, path, placed)
-    return HFCausal(net, name=path.stem, vocab=vocab, context=context_of(config), family=str(path), reuse=reuse)
+    return HFCausal(net, name=path.stem, vocab=vocab, context=context_of(config), family=str(path))
 
 
 def decoder_net(folder: Folder, placed: Placement) -> Net | UnknownToDecoder:

@@ -139,13 +139,8 @@ class _OnFeatures(_Head):
 
 
 class HFFeatures(_OnFeatures):
-    """An EAGLE head (a module as in heads/chained.py). Feature i and token i + 1 make a slot; the slots of one call form a tree
-    in which each sees the target's features and its own ancestors, and every depth is one forward."""
-
-    def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:
-        super().__init__(module, target, name)
-        self._given: Memory | None = None
-        self._own: dict[Path, Tensor] = {}
+    """An EAGLE head (a module as in heads/chained.py). Feature i and token i + 1 make a slot, which sees the slots before it;
+    every drafted token is a forward over all slots."""
 
     @property
     def _head(self) -> FeatureHead:
@@ -154,15 +149,14 @@ class HFFeatures(_OnFeatures):
         return made
 
     def _eval(self, paths: Sequence[Path], given: Memory) -> list[Scores]:
-        if given is not self._given:
-            self._given, self._own = given, {}
-        self._grow(paths, given)
-        return [self._scores(self._own[p]) for p in paths]
+        return [self._scores(self._own(path, given)[-1]) for path in paths]
 
     def states(self, path: Path, given: Memory) -> dict[int, Row]:
         """The features that it predicts at the positions that the memory does not cover."""
-        self.eval([path], given)
-        return {i: self._own[path[: i + 1]] for i in range(first_computed(path, given), len(path))}
+        check_family(self, given)
+        known = first_computed(check_path(self, path), given)
+        check_known(self, given, known)
+        return dict(enumerate(self._own(path, given), start=known))
 
     def read_state(self, state: np.ndarray) -> Scores:
         return self._scores(torch.from_numpy(state).to(self.target.token_embeddings()))
@@ -179,65 +173,41 @@ class HFFeatures(_OnFeatures):
         states = state_of(given, position, self._head.reads, self.target.layers)
         return None if states is None else self._head.project(states)
 
-    def _grow(self, paths: Sequence[Path], given: Memory) -> None:
-        """The features at the paths and at their prefixes down to the root, depth by depth."""
-        wanted: dict[int, dict[Path, None]] = {}
-        for path in paths:
-            for end in range(first_computed(path, given) + 1, len(path) + 1):
-                if path[:end] not in self._own:
-                    wanted.setdefault(end, {})[path[:end]] = None
-        for end in sorted(wanted):
-            for path, feature in zip(wanted[end], self._forward(list(wanted[end]), given), strict=True):
-                self._own[path] = feature
-
     @torch.no_grad()
-    def _forward(self, paths: Sequence[Path], given: Memory) -> Tensor:
-        """The features [n, width] at paths of one length whose prefixes' are known."""
-        head, length, known = self._head, len(paths[0]), first_computed(paths[0], given)
-        # The paths of a call hang below one context; where they do not, they get a forward each.
-        if len({p[: known + 1] for p in paths}) > 1 and len(paths) > 1:
-            return torch.cat([self._forward([p], given) for p in paths])
-        root = paths[0][: known + 1]
-        features: list[Tensor] = []
-        tokens: list[int | SoftCell] = []
-        positions: list[int] = []
+    def _own(self, path: Path, given: Memory) -> list[Tensor]:
+        """The features [width] at the positions of a path that the memory does not cover."""
+        known = first_computed(path, given)
+        own: list[Tensor] = []
+        for end in range(known + 1, len(path) + 1):
+            own.append(self._forward(path[:end], known, own, given))
+        return own
+
+    def _forward(self, path: Path, known: int, own: Sequence[Tensor], given: Memory) -> Tensor:
+        """The feature [width] at a path's end. own: those at the positions from `known` on, but the last."""
+        head = self._head
+        slots: list[tuple[int | SoftCell, Tensor, int]] = []  # token, feature before it, position
         for j in range(1, known + 1):
             feature = self._feature(given, j - 1)
             if feature is not None:
-                features.append(feature)
-                tokens.append(root[j])
-                positions.append(j - 1)
+                slots.append((path[j], feature, j - 1))
         if not known:  # a prompt of one token has no feature before it
-            features.append(self.target.token_embeddings().new_zeros(head.config.hidden_size))
-            tokens.append(root[0])
-            positions.append(0)
+            slots.append((path[0], self.target.token_embeddings().new_zeros(head.config.hidden_size), 0))
         shift = 0 if known else 1
-        row: dict[Path, int] = {root: len(tokens) - 1}
-        for path in paths:
-            for end in range(known + 2, length + 1):
-                if path[:end] not in row:
-                    row[path[:end]] = len(tokens)
-                    if head.mask is None:
-                        features.append(head.back(self._own[path[: end - 1]]))
-                        tokens.append(path[end - 1])
-                    else:  # it drafts in parallel, from tokens and features that are not known
-                        features.append(head.unknown())
-                        tokens.append(head.mask)
-                    positions.append(end - 2 + shift)
-        visible = torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
-        base = row[root] + 1
-        visible[:base, :base] = torch.ones(base, base, dtype=torch.bool).tril()
-        for path, n in row.items():
-            if n >= base:
-                visible[n] = visible[row[path[:-1]]]
-                visible[n, n] = True
+        for j in range(known + 1, len(path)):
+            if head.mask is None:
+                slots.append((path[j], head.back(own[j - 1 - known]), j - 1 + shift))
+            else:  # it drafts in parallel, from tokens and features that are not known
+                slots.append((head.mask, head.unknown(), j - 1 + shift))
+        tokens, features, positions = zip(*slots, strict=True)
+        at, dtype = features[0].device, features[0].dtype
+        visible = torch.ones(len(slots), len(slots), dtype=torch.bool, device=at).tril()
         out = head(
-            torch.tensor(tokens, device=features[0].device)[None],
+            torch.tensor(tokens, device=at)[None],
             torch.stack(features)[None],
-            position_ids=torch.tensor(positions, device=features[0].device)[None],
-            attention_mask=added_to_scores(visible.to(features[0].device), features[0].dtype),
-        )[0]
-        return out[[row[p] for p in paths]]
+            position_ids=torch.tensor(positions, device=at)[None],
+            attention_mask=added_to_scores(visible, dtype),
+        )
+        return out[0, -1]
 
 
 class HFStaged(_OnFeatures):

@@ -6,7 +6,6 @@ model (`engine_of`) shares its weights.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -22,12 +21,9 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
 
-_REMEMBERED = 2048  # rows of scores kept
-
 
 class LiveModel(Model):
-    """A live causal language model. Rows are float64 logits of what the module computes in its own dtype. Calls
-    are pure, so the rows of recent paths are remembered."""
+    """A live causal language model. Rows are float64 logits of what the module computes in its own dtype."""
 
     def __init__(self, module: PreTrainedModel, *, name: str, vocab: Vocab, context: int | None, family: str) -> None:
         self.kind = "causal"
@@ -36,7 +32,6 @@ class LiveModel(Model):
         boundary = boundary_of(module.config)
         self.boundary = boundary if boundary is not None and boundary.recomputed else None
         self.layers = int(module.config.get_text_config().num_hidden_layers)
-        self._scores: OrderedDict[Path, np.ndarray] = OrderedDict()
 
     @torch.no_grad()
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
@@ -45,20 +40,10 @@ class LiveModel(Model):
         return [Scores(logits=self._row(check_path(self, path))) for path in paths]
 
     def _row(self, path: Path) -> np.ndarray:
-        row = self._scores.get(path)
-        if row is None:
-            device = next(self.module.parameters()).device
-            read = inputs(self.module.get_input_embeddings(), path, device)
-            name = "inputs_embeds" if read.is_floating_point() else "input_ids"
-            logits = self._logits(name, read[None])
-            near = self.boundary.length if self.boundary is not None and len(path) > self.boundary.length else 0
-            for end, made in enumerate(logits[:, : self.vocab.size].double().cpu().numpy(), start=1):
-                if end > near:  # shorter texts are read with other frequencies
-                    self._scores[path[:end]] = made
-            row = self._scores[path]
-        self._scores.move_to_end(path)
-        while len(self._scores) > max(_REMEMBERED, len(path)):
-            self._scores.popitem(last=False)
+        device = next(self.module.parameters()).device
+        read = inputs(self.module.get_input_embeddings(), path, device)
+        name = "inputs_embeds" if read.is_floating_point() else "input_ids"
+        row: np.ndarray = self._logits(name, read[None])[-1, : self.vocab.size].double().cpu().numpy()
         check_scores(self, len(path) - 1, row)
         return row
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -15,7 +14,6 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.net import Net
-from decgraph.runtime.models.hf_rows import held_of, memory_of
 from decgraph.runtime.models.interface import (
     Cell,
     Memory,
@@ -32,7 +30,7 @@ from decgraph.runtime.models.interface import (
 from decgraph.runtime.models.masked_settings import LEGAL, ResolvedSettings
 from decgraph.runtime.models.rotary import bounded
 from decgraph.runtime.models.soft_inputs import inputs
-from decgraph.runtime.models.tape import Tape
+from decgraph.runtime.models.tape import Tape, held_of, memory_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,33 +39,17 @@ if TYPE_CHECKING:
 _Call = tuple[Tape, Tensor, list[int]]  # a forward's tape, last hidden states and positions
 
 
-_REMEMBERED = 4
-
-
-R = TypeVar("R")
-
-
-class _Masked(Model, Generic[R]):
-    """The common part of masked models: their settings, the memo of their last calls, and the scores of a position."""
+class _Masked(Model):
+    """The common part of masked models: their settings, and the scores of a position."""
 
     mask: int | None
-    _calls: OrderedDict[Hashable, R]
 
     def _read(self, name: str, vocab: Vocab, context: int | None, family: str, config: PretrainedConfig | None) -> None:
         self.kind, self.name, self.vocab, self.family, self.prompt = "masked", name, vocab, family, 0
         self.context, self.bounded = bounded(context, config, name)
-        self._calls = OrderedDict()
-
-    def _known(self, key: Hashable, make: Callable[[], R]) -> R:
-        """A call's results: of this one, or of an equal one of the last few."""
-        found = self._calls.pop(key, None)
-        self._calls[key] = made = make() if found is None else found
-        while len(self._calls) > _REMEMBERED:
-            self._calls.popitem(last=False)
-        return made
 
     def after(self, prompt: int) -> Self:
-        """See `Model.after`. Calls are remembered together: what a prompt changes is in their keys."""
+        """See `Model.after`."""
         if self.prompt == prompt or self.visibility in ("full", "causal") or self.visibility[0] != "prompt+block":
             return self
         made = copy.copy(self)
@@ -82,10 +64,9 @@ class _Masked(Model, Generic[R]):
         return Scores(logits=row)
 
 
-class HFMasked(_Masked[tuple[Memory | None, _Call]]):
+class HFMasked(_Masked):
     """A masked language model in float32, its logits in float64. The mask itself is never predicted: its
-    logit is -inf. Calls are pure, so the last few are remembered: scores and memory of one call share a
-    forward.
+    logit is -inf. Every call is a forward of its own, and nothing is remembered.
 
     shift: the scores of position i are read from the last hidden state of position i - 1, those of position 0 from its own
     (Ye et al., Dream, 2025). A call on a memory reads a state that it does not compute from the memory.
@@ -137,7 +118,7 @@ class HFMasked(_Masked[tuple[Memory | None, _Call]]):
         cells = tuple(cells)
         tape, last, fresh = self._run(cells, range(len(cells)) if at is None else at, given)
         at_rows = {i: n for n, i in enumerate(fresh)}
-        made = memory_of(tape.keys, tape.values, tape.states, last, self.family, self.layers, cells, at_rows)
+        made = memory_of(tape, last, self.family, self.layers, cells, at_rows)
         return made if given is None else given.join(made)
 
     def attention_logits(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[float]]:
@@ -161,20 +142,13 @@ class HFMasked(_Masked[tuple[Memory | None, _Call]]):
         if any(not 0 <= i < len(cells) for i in at):
             raise DecError(f"{self.name!r} was asked for a position outside 0..{len(cells) - 1}")
         fresh = sorted(set(at)) if given is not None else list(range(len(cells)))
-        # A memory is keyed by identity, and kept alive by its entry: an equal one is computed again.
-        key = (cells, tuple(fresh), id(given), self.prompt)
-        return self._known(key, lambda: (given, self._forward(cells, fresh, given)))[1]
-
-    def _forward(self, cells: tuple[Cell, ...], fresh: list[int], given: Memory | None) -> _Call:
         positions = torch.tensor(fresh, dtype=torch.long, device=self.net.decoder.device)
         visible = self._visible(fresh, fresh, len(cells))
         held = {} if given is None else held_of(given, positions, fresh)
         for layer, rows in held.items():
             held[layer] = replace(rows, visible=self._visible(fresh, rows.positions.tolist(), len(cells)))
         tape = Tape(positions, visible, held)
-        last = self.net.run(self._inputs([cells[i] for i in fresh]), tape)
-        tape.held = {}
-        return tape, last, fresh
+        return tape, self.net.run(self._inputs([cells[i] for i in fresh]), tape), fresh
 
     def _visible(self, queries: Sequence[int], keys: Sequence[int], length: int) -> Tensor:
         return _visible(self.visibility, queries, keys, length, self.prompt).to(self.net.decoder.device)
@@ -222,7 +196,7 @@ Way = Callable[[Tensor], dict[str, Tensor]]
 """The arguments that say who attends to whom, of bool[length, length]."""
 
 
-class CalledMasked(_Masked[Tensor]):
+class CalledMasked(_Masked):
     """A module whose call gives logits [batch, length, vocabulary]. Rows are float64 of what it computes in its own dtype.
 
     why: the reason that it is called whole, for messages; it keeps no keys and values. Raises DecError for a module whose
@@ -251,7 +225,7 @@ class CalledMasked(_Masked[Tensor]):
         if given is not None:
             raise self.no_memory()
         cells = check_cells(self, cells)
-        rows = self._known((cells, self.prompt), lambda: self._scored(cells))
+        rows = self._scored(cells)
         return [self._row(rows[source_of(self, i)].numpy(), i) for i in at]
 
     def _scored(self, cells: tuple[Cell, ...]) -> Tensor:

@@ -165,7 +165,7 @@ def _by_layers(module: Module, name: str, vocab: Vocab) -> Model:
     if getattr(module.config, "is_encoder_decoder", False):
         raise DecError(f"{type(module).__name__} is an encoder-decoder model; decgraph decodes decoder-only and masked models")
     family, net = f"{name}#{id(module)}", net_of_module(shadow(module))
-    return HFCausal(net, reuse=True, name=name, vocab=vocab, context=context_in(module.config), family=family)
+    return HFCausal(net, name=name, vocab=vocab, context=context_in(module.config), family=family)
 
 
 def heads_of(module: Module, target: HFCausal) -> Model:

@@ -1,12 +1,15 @@
-"""One forward of the reference over fresh positions, on top of cached rows: what it attends to, and what it computed."""
+"""One forward of the reference over fresh positions, on top of a memory's rows: what it attends to, and what it computed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from decgraph.runtime.models.interface import Cell, LayerMemory, Memory
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.states import Works
@@ -79,3 +82,38 @@ class Tape:
         if self.attended is not None:
             self.attended.index_add_(0, positions, weights.double().mean(dim=(0, 1)))
         return (weights.to(query.dtype) @ values).transpose(0, 1)
+
+
+def held_of(given: Memory, positions: Tensor, fresh: Iterable[int]) -> dict[int, SeenRows]:
+    """A memory's rows by layer, for queries at `positions` int64[n], which see what is before them. Positions
+    in `fresh` are overridden and left out."""
+    out: dict[int, SeenRows] = {}
+    dropped = set(fresh)
+    for layer, rows in enumerate(given.layers):
+        where = [i for i in sorted(rows.kv) if i not in dropped]
+        if where:
+            at = torch.tensor(where, device=positions.device)
+            out[layer] = SeenRows(
+                torch.stack([rows.kv[i][0] for i in where]),
+                torch.stack([rows.kv[i][1] for i in where]),
+                at,
+                at[None] < positions[:, None],
+            )
+    return out
+
+
+def memory_of(tape: Tape, last: Tensor, family: str, layers: int, cells: Sequence[Cell], at: Mapping[int, int]) -> Memory:
+    """The memory of a forward's rows. last: the last states [fresh, width]; at: the row of each position that is kept."""
+    return Memory(
+        family,
+        len(cells),
+        tuple(
+            LayerMemory(
+                {i: (tape.keys[k][n], tape.values[k][n]) for i, n in at.items()} if k in tape.keys else {},
+                {i: tape.states[k][n] for i, n in at.items()} if k in tape.states else {},
+            )
+            for k in range(layers)
+        ),
+        {i: last[n] for i, n in at.items()},
+        {i: cells[i] for i in at},
+    )

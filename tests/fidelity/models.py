@@ -30,7 +30,7 @@ def folder(name: str) -> Any:
 @cache
 def causal(name: str) -> Any:
     """A causal model."""
-    return hf.load_causal(folder(name), reuse=True)
+    return hf.load_causal(folder(name))
 
 
 @cache

@@ -71,7 +71,7 @@ def test_a_rank_and_a_model_without_one_are_refused(folder: Path) -> None:
 
 def test_self_contrast(folder: Path) -> None:
     """Equal on both backends; without contrast the target's tokens; greedy tokens are those of the scores written out."""
-    models = {"target": hf.load_causal(folder, reuse=True)}
+    models = {"target": hf.load_causal(folder)}
 
     def tokens(backend: str, **params: Any) -> tuple[int, ...]:
         session = decgraph.load("self_contrast_moe").session(models, backend=backend, **params)

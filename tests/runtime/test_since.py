@@ -30,7 +30,7 @@ def module() -> Any:
 def real(module: Any, tmp_path_factory: pytest.TempPathFactory) -> Model:
     folder = tmp_path_factory.mktemp("llama") / "llama"
     module.save_pretrained(folder)
-    return load_causal(folder, reuse=True)
+    return load_causal(folder)
 
 
 def alike(a: Scores, b: Scores) -> bool:

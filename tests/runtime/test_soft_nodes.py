@@ -105,7 +105,7 @@ def test_an_engine_reads_mixtures_in_a_tree_and_in_a_batch(kind: str, layers: tu
     engine = engine_of(model)
     if layers:
         MODULES[kind]().save_pretrained(tmp_path)  # the same one, whose weights no engine has moved
-        loaded = load_causal(tmp_path, reuse=True)
+        loaded = load_causal(tmp_path)
         engine = engine_of(loaded)
         tap(engine, loaded.net, layers, lambda: engine)
     for got, want in zip(engine.compute([tree, plain]), (paths, [(1, 2, 9)]), strict=True):
@@ -123,7 +123,7 @@ def test_the_reference_reads_mixtures(kind: str, tmp_path: Path) -> None:
     models: list[Model] = [from_module(module, name=kind)]
     if kind == "llama":
         module.save_pretrained(tmp_path)
-        models.append(load_causal(tmp_path, reuse=True))
+        models.append(load_causal(tmp_path))
     path = (*PATH, mixed((7, 0.5), (8, 0.5)), 4)
     for model in models:
         (row,) = model.eval([path])

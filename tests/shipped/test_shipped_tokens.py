@@ -57,7 +57,7 @@ def shared(folder: str) -> Any:
     if folder in ("eagle", "exit"):
         load = hf.load_features if folder == "eagle" else hf.load_adapter
         return load(zoo.path(folder), shared("target"))
-    return load_masked(zoo.path(folder)) if folder == "masked" else hf.load_causal(zoo.path(folder), reuse=True)
+    return load_masked(zoo.path(folder)) if folder == "masked" else hf.load_causal(zoo.path(folder))
 
 
 def by_mode(mode: str) -> list[str]:

@@ -193,11 +193,9 @@ class HybridDecoder(ModuleDecoder):
     def run(self, cells: Tensor, tape: Tape) -> Tensor:
         """States [n, width] of cells int64[n], as `ModuleDecoder.run`. Raises DecError for a tape with rows of earlier
         calls, which say nothing of states."""
-        before = tape.visible.tril(-1).cpu()
-        parents = [int(row.nonzero()[-1]) if bool(row.any()) else -1 for row in before]
-        if tape.held or any(int(at) for at, parent in zip(tape.positions, parents, strict=True) if parent < 0):
+        if tape.held or int(tape.positions[0]):
             raise DecError(f"{self.name!r} has recurrent layers: it reads no memory")
-        tape.works = Works([Work(None, [], 0, [], [], parents)])
+        tape.works = Works([Work(None, [], 0, [], [], list(range(-1, len(cells) - 1)))])
         return super().run(cells, tape)
 
     @torch.no_grad()

@@ -69,7 +69,7 @@ def convert(
             f"in {placed.dtype} the target's rows may be rounded, so they cannot be compared", hint="leave dtype out"
         )
     if target is not None:
-        base = hf.load_causal(target, reuse=True, placed=placed)
+        base = hf.load_causal(target, placed=placed)
         reading = lambda path, target: hf.load_reading(path, target, "prob")
         bind = {"features": hf.load_features, "heads": hf.load_heads, "layers": hf.load_adapter, "head": reading}[head.part]
         bind(folder, base)  # type: ignore[arg-type]  # a target whose states cannot be read is refused by them

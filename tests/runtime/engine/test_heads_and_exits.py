@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def target(folder: Path) -> HFCausal:
-    made = hf.load_causal(folder, reuse=True)
+    made = hf.load_causal(folder)
     assert isinstance(made, HFCausal)
     return made
 

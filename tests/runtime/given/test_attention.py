@@ -29,7 +29,7 @@ LAYERS = 3
 def target(tmp_path_factory: pytest.TempPathFactory) -> HFCausal:
     folder: Path = tmp_path_factory.mktemp("models") / "llama"
     module("llama", num_hidden_layers=LAYERS).save_pretrained(folder)
-    made = hf.load_causal(folder, reuse=True)
+    made = hf.load_causal(folder)
     assert isinstance(made, HFCausal)
     return made
 

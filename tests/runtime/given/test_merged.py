@@ -26,7 +26,7 @@ LAYERS = 3
 
 def test_a_call_reads_the_means(tmp_path: Path) -> None:
     module("llama", num_hidden_layers=LAYERS).save_pretrained(tmp_path)
-    target = hf.load_causal(tmp_path, reuse=True)
+    target = hf.load_causal(tmp_path)
     assert isinstance(target, HFCausal)
     plain = of_module(module("llama", num_hidden_layers=LAYERS))
     n = len(PATH) - 1

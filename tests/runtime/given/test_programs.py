@@ -69,7 +69,7 @@ def runs(text: str, folder: Path, params: dict[str, Any], backend: str, temperat
     """What each prompt gets: tokens and calls by model. On torch all at once, each of its own length."""
     algorithm = decgraph.parse(text)
     plan = Plan(backend=backend) if passes else Plan(backend=backend, passes=())
-    session = algorithm.session({"target": hf.load_causal(folder, reuse=True)}, plan=plan, **params)
+    session = algorithm.session({"target": hf.load_causal(folder)}, plan=plan, **params)
     asked = [Request(p, max_tokens=9 + 3 * n, temperature=temperature, seed=4, request_id=n) for n, p in enumerate(PROMPTS)]
     results = session.run_many(asked) if hasattr(session, "run_many") else [session.run(r) for r in asked]
     for r in results:

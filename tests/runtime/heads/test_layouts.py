@@ -235,7 +235,7 @@ def test_medusa_layouts(layout: str, folder: Path, tmp_path: Path) -> None:
         own = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         merged = {**own, "architectures": ["MedusaLlamaModel"], "medusa_num_heads": 3, "medusa_num_layers": 2}
         at = base = written(tmp_path / "m", merged, {**whole, **{f"medusa_head.{k}": t for k, t in w.items()}}, shards=3)
-    target = hf.load_causal(base, reuse=True)
+    target = hf.load_causal(base)
     assert isinstance(target, HFCausal)
     both = target.with_heads(hf.load_heads(at, target))
     state = states_of(folder)[-1][-1]

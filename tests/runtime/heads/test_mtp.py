@@ -153,7 +153,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def target_of(at: Path) -> HFCausal:
-    target = hf.load_causal(at, reuse=True)
+    target = hf.load_causal(at)
     assert isinstance(target, HFCausal)
     return target
 

@@ -27,7 +27,7 @@ Row = tuple[np.ndarray, list[float]]
 
 
 def target(name: str) -> Any:
-    return hf.load_causal(GOLDEN / "ar/models/target" if name == "target" else FOLDERS / name, reuse=True)
+    return hf.load_causal(GOLDEN / "ar/models/target" if name == "target" else FOLDERS / name)
 
 
 def rows_of_features(folder: Path, base: HFCausal, said: dict[str, Any]) -> list[Row]:

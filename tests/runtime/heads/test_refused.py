@@ -182,8 +182,8 @@ def test_other_targets(target: Any, tmp_path: Path) -> None:
         hf.load_features(written(tmp_path / "b", *heads.eagle3(reads=[1, 3, 9])), target)
     with pytest.raises(DecError, match="inputs of the target's layers"):
         hf.load_features(written(tmp_path / "c", *heads.dflash(reads=[0, 7])), target)
-    wide = hf.load_causal(_saved(tmp_path / "wide", hidden_size=64), reuse=True)
-    more = hf.load_causal(_saved(tmp_path / "more", vocab_size=V + 3), reuse=True)
+    wide = hf.load_causal(_saved(tmp_path / "wide", hidden_size=64))
+    more = hf.load_causal(_saved(tmp_path / "more", vocab_size=V + 3))
     for n, (kind, bind) in enumerate(BINDS.items()):
         config, weights = BOUND[kind]()
         at = written(tmp_path / f"head{n}", config, weights)
@@ -241,4 +241,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     prefixed = written(tmp_path / "prefixed", *heads.hydra(prefix=True))
     assert cli.main(["convert", str(prefixed)]) == 1 and "--target" in capsys.readouterr().err
     assert convert(prefixed, target=base, out=tmp_path / "kept").layout == "Hydra++"
-    assert hf.load_features(tmp_path / "kept", hf.load_causal(base, reuse=True)).module.config.hidden_size == WIDTH  # type: ignore[arg-type]
+    assert hf.load_features(tmp_path / "kept", hf.load_causal(base)).module.config.hidden_size == WIDTH  # type: ignore[arg-type]

@@ -110,7 +110,7 @@ def test_convert(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     made = [load_file(tmp_path / name / "model.safetensors") for name in "ab"]
     assert made[0].keys() == made[1].keys() and not any("matrix" in name for name in made[0])
     assert json.loads((tmp_path / "a" / "config.json").read_text())["output"] is False
-    base = hf.load_causal(folder, reuse=True)
+    base = hf.load_causal(folder)
     assert isinstance(base, HFCausal)
     (row,) = hf.load_features(tmp_path / "b", base).eval([IDS], base.memory(IDS[:-1]))
     (want,) = hf.load_features(shared, base).eval([IDS], base.memory(IDS[:-1]))

@@ -34,7 +34,7 @@ CLOSE = {"atol": 3e-4, "rtol": 1e-4}  # of logits of size about 10: sums are tak
 def target(tmp_path_factory: pytest.TempPathFactory) -> HFCausal:
     path = tmp_path_factory.mktemp("models") / "llama"
     module("llama").save_pretrained(path)
-    made = hf.load_causal(File(path), reuse=True)
+    made = hf.load_causal(File(path))
     assert isinstance(made, HFCausal)
     return made
 
