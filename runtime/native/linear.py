@@ -57,11 +57,12 @@ class NativeLinear(nn.Linear):
 
 
 def _native(weight: Tensor, bias: Tensor | None, states: Tensor) -> bool:
-    tensors = (weight, states) if bias is None else (weight, bias, states)
-    plain = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
-    stored = all(type(t) in (nn.Parameter, Tensor) for t in (weight, states))  # while a graph is traced, states have no numbers
+    for t in (weight, states, weight if bias is None else bias):
+        # While a graph is traced, states are of another class and have no numbers.
+        if t.dtype != torch.float32 or t.device.type != "cpu" or type(t) not in (nn.Parameter, Tensor):
+            return False
     recorded = torch._C._len_torch_dispatch_stack() > 0  # what records operations hears of torch's only
-    return plain and stored and not recorded and weight.is_contiguous() and library() is not None
+    return not recorded and weight.is_contiguous() and library() is not None
 
 
 def _hooked(module: nn.Module) -> bool:

@@ -26,11 +26,12 @@ class Batch:
 
 def rows_of(plans: Sequence[SlotPlan], takes: Sequence[int]) -> int:
     """How many cache rows a forward over those tokens attends to, a spare one for padding among them."""
-    rows = max(
-        plan.rows if plan.done + take == plan.total else plan.start + plan.done + take for plan, take in zip(plans, takes)
-    )
-    if any(not plan.linear for plan in plans):
-        rows = max(rows, max(plan.base for plan in plans) + max(plan.span for plan in plans))
+    rows, base, span, branched = 0, 0, 0, False
+    for plan, take in zip(plans, takes):  # a generator would be a call for each
+        rows = max(rows, plan.rows if plan.done + take == plan.total else plan.start + plan.done + take)
+        base, span, branched = max(base, plan.base), max(span, plan.rows - plan.base), branched or not plan.linear
+    if branched:
+        rows = max(rows, base + span)
     return -(-(rows + 1) // LENGTH) * LENGTH
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from math import isfinite
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -165,7 +166,10 @@ class CausalEngine:
     ) -> list[Output]:
         """The logits [rows, V] of last states [rows, width]: one read-out for all calls. To be called without gradients."""
         outputs = list(states)
-        good = [(n, s) for n, s in enumerate(states) if isinstance(s, Tensor) and s.shape[0]]
+        good: list[tuple[int, Tensor]] = []
+        for n, rows in enumerate(states):
+            if isinstance(rows, Tensor) and rows.shape[0]:
+                good.append((n, rows))
         if not good:
             return outputs
         stacked = good[0][1] if len(good) == 1 else torch.cat([s for _, s in good])
@@ -201,19 +205,19 @@ class CausalEngine:
         self.counted.sequence_calls += len(calls)
         for call in calls:
             self.counted.requested += len(call.context) + len(call.parents)
-        if len(calls) == 1 and calls[0].sequence in self._slots and self.below is None and self._of_tokens:
-            quick = self._alone_in_line(calls[0])
-            if quick is not None:
-                return [quick]
         out: list[Output | None] = [None] * len(calls)
-        waiting = list(range(len(calls)))
+        waiting = list(enumerate(calls))
         while waiting:
-            now: dict[Hashable, int] = {}
-            for n in waiting:
-                now.setdefault(calls[n].sequence, n)  # two calls of one sequence run one after the other
-            self._group([(n, calls[n]) for n in now.values()], out)
-            waiting = [n for n in waiting if out[n] is None]
-        return [output for output in out if output is not None]
+            now: dict[Hashable, tuple[int, ForwardCall]] = {}
+            later: list[tuple[int, ForwardCall]] = []
+            for n, call in waiting:
+                if call.sequence in now:
+                    later.append((n, call))  # two calls of one sequence run one after the other
+                else:
+                    now[call.sequence] = n, call
+            self._group(list(now.values()), out)
+            waiting = later
+        return cast("list[Output]", out)  # `_group` left none out
 
     @torch.no_grad()
     def features(self, call: ForwardCall, length: int) -> Tensor:
@@ -325,21 +329,23 @@ class CausalEngine:
 
     def _group(self, calls: list[tuple[int, ForwardCall]], out: list[Output | None]) -> None:
         """Computes calls of different sequences into `out`; halves the batch where it does not fit."""
-        plans: list[tuple[int, SlotPlan]] = []
+        plans: list[SlotPlan] = []
+        places: list[int] = []
         for n, call in calls:
             try:
-                plans.append((n, self._plan(call)))
+                plans.append(self._plan(call))
+                places.append(n)
             except DecError as error:
                 out[n] = error
         try:
             if plans:
-                self._compute_plans([p for _, p in plans])
-                for n, made in plans:
-                    out[n] = self._wanted(made)
+                self._compute_plans(plans)
+            for n, made in zip(places, plans):
+                out[n] = self._wanted(made)
         except (CacheTooLarge, MemoryError, RuntimeError) as error:
             if not _no_memory(error):
                 raise
-            left = [(n, p.call) for n, p in plans if out[n] is None]
+            left = [(n, p.call) for n, p in zip(places, plans) if out[n] is None]
             if len(left) > 1:
                 self._group(left[: len(left) // 2], out)
                 self._group(left[len(left) // 2 :], out)
@@ -371,6 +377,11 @@ class CausalEngine:
             for p in plans:
                 p.below = self.below._plan(p.call) if p.total else None
             self.below._compute_plans([p.below for p in plans if p.below is not None])
+        if len(plans) == 1:
+            (alone,) = plans
+            while alone.done < alone.total:
+                self._forward(plans, [self._take(alone)], plans)
+            return
         pending = [p for p in plans if p.total]
         if len(pending) > 1 and len(pending) == len(self._slots):
             self._compact()
@@ -391,32 +402,6 @@ class CausalEngine:
                 group = self._longest(pending[len(group) :])
             self._forward(group, [self._take(p) for p in group], plans)
             pending = [p for p in pending if p.done < p.total]
-
-    def _alone_in_line(self, call: ForwardCall) -> Output | None:
-        """The last states [rows, width] of one sequence whose few new tokens attend to exactly the rows before their own:
-        most calls of an unbatched run. The result is the general path's, from fewer tensors. None for any other call."""
-        try:
-            made = self._plan(call)
-        except DecError as error:
-            return error
-        count = made.total
-        length = -(-made.rows // LENGTH) * LENGTH
-        straight = (
-            made.linear and made.tokens is None and not made.soft and 0 < count <= self.chunk and length <= self.store.rows
-        )
-        number = made.slot.number
-        if not straight or number >= self.store.slots or hasattr(self.step, "bucket"):
-            return None
-        first = made.positions[0]  # without branches a token's row is its position
-        states = self._straight_step(number, first, made.ids, length)
-        made.finish(count)
-        self.counted.calls += 1
-        self.counted.computed += count
-        self.counted.rows += len(made.want)
-        want = [row - first for row in made.want]
-        if want and want[0] >= 0 and want == list(range(want[0], want[0] + len(want))):
-            return states if len(want) == count else states[want[0] : want[0] + len(want)]
-        return self.store.states(number, made.want)
 
     def _straight_step(self, number: int, first: int, tokens: Sequence[int], length: int) -> Tensor:
         """The last states [n, width] of tokens whose rows and positions are `first`, ..., over the first `length` rows of a
@@ -450,15 +435,23 @@ class CausalEngine:
         group = [p for p in pending if 2 * self._take(p) >= most]
         return group[-max(_TOKENS // most, 1) :]
 
-    def _forward(self, plans: list[SlotPlan], takes: list[int], together: Sequence[SlotPlan]) -> None:
+    def _forward(self, plans: Sequence[SlotPlan], takes: Sequence[int], together: Sequence[SlotPlan]) -> None:
         """One forward over the next tokens of plans; `together` are all plans of the batch, whose caches must be kept."""
         if len(plans) > 1:
             order = sorted(range(len(plans)), key=lambda n: plans[n].slot.number)
             plans, takes = [plans[n] for n in order], [takes[n] for n in order]
         length = rows_of(plans, takes)
-        self._room([p.slot for p in together], length)
-        count, widest = len(plans), max(takes)
+        count, widest, last = len(plans), max(takes), plans[-1]
+        if length > self.store.rows or last.slot.number >= self.store.slots:
+            self._room([p.slot for p in together], length)
+        self.counted.calls += 1
+        self.counted.computed += sum(takes)
         bucket = getattr(self.step, "bucket", None)
+        if count == 1 and self._of_tokens and self.below is None and last.straight and bucket is None:
+            at = last.done
+            self._straight_step(last.slot.number, last.positions[at], last.ids[at : at + widest], length)
+            last.finish(widest)
+            return
         if bucket is not None:
             widest = bucket(widest)
         batch = batch_of(plans, takes, widest, length, self.layout, self._steps)
@@ -478,8 +471,6 @@ class CausalEngine:
             back(batch.write)
         for p, take in zip(plans, takes):
             p.finish(take)
-        self.counted.calls += 1
-        self.counted.computed += sum(takes)
         self.counted.padding += count * widest - sum(takes)
 
     def _run(self, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:

@@ -124,7 +124,8 @@ class FeaturesEngine(CausalEngine):
     """
 
     def __init__(self, model: HFFeatures, target: CausalEngine, head: Callable[[Tensor], Tensor]) -> None:
-        step, layout = layer_step(chained(model))
+        self.module = chained(model)
+        step, layout = layer_step(self.module)
         context = None if model.context is None else model.context - 1
         super().__init__(step, layout, head, name=model.name, size=model.vocab.size, context=context)
         self.model, self.target = model, target
@@ -138,30 +139,34 @@ class FeaturesEngine(CausalEngine):
         """Logits float32 [rows, V] per call, or its DecError. The cached path needs a `given` of the context's length or one
         less."""
         outputs: list[Output | None] = [None] * len(calls)
+        mine: list[tuple[int, ForwardCall, ForwardCall]] = []
+        missing: list[tuple[int, ForwardCall]] = []
         for n, call in enumerate(calls):
+            length = len(call.context)
+            known = length - 1 if call.given is None else min(call.given.length, length)
             if call.given is not None and call.given.model.family != self.model.family:
                 outputs[n] = strange(self.model, call.given)
-        wanting = [ForwardCall(a.sequence, a.context[: self._given(a)], a.marks, name=a.name) for a in calls]
-        usual = [n for n, call in enumerate(calls) if outputs[n] is None and self._usual(call)]
-        reading = [n for n in usual if not self._cached(wanting[n])]
-        for n, made in zip(reading, self.target.states([wanting[n] for n in reading]) if reading else ()):
-            outputs[n] = made if isinstance(made, DecError) else None
-        mine = [n for n in usual if outputs[n] is None]
-        for n in mine:  # after all of the target's work is done: these are views of its cache
-            length = len(wanting[n].context)
-            self._open(calls[n], self.target.features(wanting[n], length) if length else None)
-        # A prompt of one token has no feature before it: the token itself, with zeros, is the chain.
-        shifted = [
-            replace(calls[n], context=calls[n].context[1:] if len(calls[n].context) > 1 else calls[n].context, marks=())
-            for n in mine
-        ]
-        for n, made in zip(mine, self.read([calls[n] for n in mine], self.states(shifted))):
-            outputs[n] = made
-        for n, call in enumerate(calls):
-            if n not in set(usual) and outputs[n] is None:
+            elif self._usual(call, known):
+                wanting = ForwardCall(call.sequence, call.context[:known], call.marks, name=call.name)
+                mine.append((n, call, wanting))
+                if known and not self.target.caches(wanting, known):
+                    missing.append((n, wanting))
+            else:
                 rows = self._plain.compute([call])[0]
                 outputs[n] = rows.float().to(self.layout.device) if isinstance(rows, Tensor) else rows
-        return [output for output in outputs if output is not None]
+        if missing:
+            for (n, _), made in zip(missing, self.target.states([wanting for _, wanting in missing])):
+                outputs[n] = made if isinstance(made, DecError) else None
+            mine = [one for one in mine if outputs[one[0]] is None]
+        shifted: list[ForwardCall] = []
+        for _, call, wanting in mine:  # after all of the target's work is done: these are views of its cache
+            length = len(wanting.context)
+            self._open(call, self.target.features(wanting, length) if length else None)
+            # A prompt of one token has no feature before it: the token itself, with zeros, is the chain.
+            shifted.append(replace(call, context=call.context[1:] if len(call.context) > 1 else call.context, marks=()))
+        for (n, _, _), made in zip(mine, self.read([call for _, call, _ in mine], self.states(shifted))):
+            outputs[n] = made
+        return cast("list[Output]", outputs)
 
     def read(
         self, calls: Sequence[ForwardCall], states: Sequence[Output], head: Callable[[Tensor], Tensor] | None = None
@@ -177,20 +182,14 @@ class FeaturesEngine(CausalEngine):
         """Logits float32 [n, V] of last states [n, width]; of a head with a draft vocabulary those of its rows."""
         return super().logits(states, head) if self._draft is None else self.head(states).float()
 
-    def _cached(self, call: ForwardCall) -> bool:
-        return not len(call.context) or self.target.caches(call, len(call.context))
-
-    def _given(self, call: ForwardCall) -> int:
+    def _usual(self, call: ForwardCall, known: int) -> bool:
+        """Whether the target's engine has the features that a call wants, those of the context's first `known` positions."""
         length = len(call.context)
-        return length - 1 if call.given is None else min(call.given.length, length)
-
-    def _usual(self, call: ForwardCall) -> bool:
-        length, below = len(call.context), any(row >= 0 for row in call.rows)
         if call.given is not None and not (features_of(call.given, self.model.target) and inside(call, call.given)):
-            return False  # features that the target's engine does not have
-        if not length or (below and (call.given is None or (length == 1 and call.given.length >= 1))):
             return False
-        return self._given(call) >= length - 1
+        if not length or (call.given is None or (length == 1 and call.given.length >= 1)) and max(call.rows, default=-1) >= 0:
+            return False
+        return known >= length - 1
 
     def _open(self, call: ForwardCall, known: Tensor | None) -> None:
         """Drops cached rows that were computed from other features than these."""
@@ -219,11 +218,11 @@ class FeaturesEngine(CausalEngine):
 
     def _features(self, rows: Tensor) -> Tensor:
         """Features [n, hidden] of the target's rows [n, ...]."""
-        module = chained(self.model)
+        module = self.module
         return module.project(columns(self.target, rows, module.reads, self.model.target.layers))
 
     def _run(self, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
-        module, (count, width) = chained(self.model), batch.ids.shape
+        module, (count, width) = self.module, batch.ids.shape
         ids = batch.ids if module.mask is None else batch.ids.clone()
         paired = [self._paired(p, take, row) for p, take, row in zip(plans, takes, ids)]
         if count == 1 and takes[0] == width:
@@ -238,7 +237,7 @@ class FeaturesEngine(CausalEngine):
     def _paired(self, p: SlotPlan, take: int, ids: Tensor) -> Tensor:
         """The features [take, width] that a plan's next tokens are paired with. Of a head that drafts in parallel neither the
         tokens after the context nor their features are known: its mask is put into `ids`."""
-        module, first = chained(self.model), p.done - len(p.fresh)
+        module, first = self.module, p.done - len(p.fresh)
         known, late = self._known[p.call.sequence]
         if first < 0:
             at = p.start + p.done

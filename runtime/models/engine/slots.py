@@ -299,10 +299,10 @@ class Slot:
         if cached and (length < cached or not self._same(context, cached)):
             self.rewind(context)  # not a context that grew
             return 0
-        if length == cached:
+        if length == cached or not self.uids:
             return 0
         accepted: list[int] = []
-        for position in range(cached, min(length, len(marks)) if self.uids else cached):
+        for position in range(cached, min(length, len(marks))):
             place = self.offsets.get(marks[position], -1) if marks[position] >= 0 else -1
             if place < 0 or self.parents[place] != (accepted[-1] if accepted else -1):
                 break
@@ -371,10 +371,12 @@ class SlotPlan:
     soft: dict[int, SoftCell] = field(default_factory=dict)  # places in `ids` that are mixtures
     total: int = field(init=False)  # how many tokens are new
     base: int = field(init=False)  # the first row of the tail: the context's length
+    straight: bool = field(init=False)  # linear, and of tokens that are known here: row and position of a token are one number
     _sees: np.ndarray | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.total, self.base = len(self.ids), self.start + len(self.fresh)
+        self.straight = self.linear and self.tokens is None and not self.soft
 
     @property
     def span(self) -> int:
