@@ -101,7 +101,7 @@ class Case:
             self.module,
             self.function.name,
             self.models,
-            self.params,
+            check_params(self.function, self.params),
             self.engine,
             self.externs,
             self.detokenizer,

@@ -22,7 +22,7 @@ from decgraph.ir.values import Op, Region
 SAFE: dict[str, str] = {
     "const context done noise vocab_size topology model.layers state.read": "it reads what is there",
     "if for break verdict return unfailing": "its regions are asked one by one, its ends like all counts",
-    "state.write commit": "what fits is asked by `within`, that it is a token by the claim",
+    "state.write": "what fits is asked by `within`",
     "len face level.get path.get canvas.get tree.size": "a field of what there is",
     "tree.nodes tree.new tree.continue tree.reroot": "a node that is not there has no children, and no way to it",
     "index.ask index.learn index.new": "an index that knows nothing says so",
@@ -63,7 +63,7 @@ class Failing(Expressions):
         for op in region.ops:
             if op in sound:
                 continue
-            if (not drafts or op.opcode in OUTSIDE or op.opcode == "draw.point") and (why := self.why(op)):
+            if (not drafts or op.opcode in OUTSIDE) and (why := self.why(op)):
                 yield op, why
             if op.opcode == "for" and self.range(op.operands[1])[1] <= self.range(op.operands[0])[0]:
                 continue

@@ -129,8 +129,10 @@ def _field(k: Expressions, op: Op) -> str:
     return "" if there or grown or op.attrs["field"] != "law" else "a draw may be none"
 
 
-def _point(k: Expressions, op: Op) -> str:
+def _token(k: Expressions, op: Op) -> str:
     """A number is a token where it is cut to the vocabulary."""
+    if op.operands[0].type.elem != "int":
+        return ""
     made = k.made.get(op.operands[0])
     if made is not None and made.opcode == "tile":
         made = k.made.get(made.operands[0])
@@ -138,7 +140,7 @@ def _point(k: Expressions, op: Op) -> str:
     cut = made is not None and made.attrs.get("fn") == "minimum" and k.key(made.operands[1]) == last
     low, high = k.range(op.operands[0])  # every vocabulary has token 0
     sound = made is not None and cut and k.range(made.operands[0])[0] >= 0 or low >= 0 and high <= 0
-    return "" if op.operands[0].type.elem in ("token", "draw") or sound else "it may be no token of the vocabulary"
+    return "" if sound else "it may be no token of the vocabulary"
 
 
 def _front(k: Expressions, op: Op) -> str:
@@ -317,7 +319,8 @@ TREES = {
     "tree.grow": _grow,
     "tree.front": _front,
     "ctx.get": _text,
-    "draw.point": _point,
+    "draw.point": _token,
+    "commit": _token,
     "draw.get": _field,
     "tree.walk": _walk,
     "tree.keep": _front,

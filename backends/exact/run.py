@@ -86,7 +86,7 @@ class ExactMachine(ExactDraws):
         return None, frozenset()
 
     def adopt(self, parent: Machine) -> None:
-        self.world = cast(ExactMachine, parent).world
+        self.world, self.seen = cast(ExactMachine, parent).world, {}
 
     def while_iteration(self, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
         if op.attrs.get("bound") == "done" and self.parent is None:

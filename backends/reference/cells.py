@@ -53,6 +53,7 @@ class CausalCells:
             here = path[: i + 1]
             cell = self.find(cells, here)
             if cell is None:
+                interface.check_path(self.model, here[-1:])
                 before = [c.made for c in cells if c.made is not None]
                 cell = Cell(None if self.layered is None else self.layered.cell(here, before))
                 self.keep(cells, here, cell)

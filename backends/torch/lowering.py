@@ -3,7 +3,8 @@
 Every op of ir/ops/<topic>.py is registered in backends/torch/ops/<topic>.py, in one of three ways; `load` reports missing ones:
 
 - `@lowering("op")` above a function `f(m, *operands, **attributes)`: `m` is the machine; of the op's attributes it gets those
-  that it names as keywords, and the op itself as `op` where it has that keyword (for types). One result is returned as it is,
+  that it names as keywords, the op itself as `op` where it has that keyword (for types), and `numbers` where its first operand
+  is numbers that are to be tokens. One result is returned as it is,
   several as a tuple. `@planned("op")` above one that builds such a function from the op. - `on_host("op", ..., why=...)`: it
   runs its NumPy meaning of the op table, over host values. - `written("op", ...)`: program.py writes Python for it: loops,
   branches, model calls.
@@ -203,7 +204,9 @@ def lower(op: Op) -> Lowered:
         f = table[op.opcode]
         names, wants_op = _keywords(f)
         usual = {p.name: p.default for p in inspect.signature(f).parameters.values()}
-        kwargs = {n: op.attrs[n] for n in names if n in op.attrs and op.attrs[n] != usual[n]}
+        kwargs: dict[str, Constant] = {n: op.attrs[n] for n in names if n in op.attrs and op.attrs[n] != usual[n]}
+        if "numbers" in names and op.operands[0].type.elem == "int":
+            kwargs["numbers"] = True
         if wants_op:
             return Lowered(_bound(f, op), _name(op), kwargs, own=False)
         return Lowered(f, op.opcode.replace(".", "_"), kwargs, own=False)

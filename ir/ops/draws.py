@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -236,7 +236,7 @@ class DrawRace:
 
 @op("draw.point")
 class DrawPoint:
-    """Tokens as draws from one-hot distributions (drafts without randomness)."""
+    """Tokens as draws from one-hot distributions (drafts without randomness). A number has to be a token of the vocabulary."""
 
     @staticmethod
     def type(types: Types, attrs: Attrs, regions: Regions) -> Types:
@@ -247,6 +247,8 @@ class DrawPoint:
     @staticmethod
     def meaning(m: Machine, op: Op, tokens: Datum) -> tuple[Datum, ...]:
         a = np.asarray(tokens_of(tokens))
+        if op.operands[0].type.elem == "int":
+            must_be_tokens(a.ravel(), m.vocab_size)
         items = np.empty(a.shape, dtype=object)
         for i in np.ndindex(a.shape):
             items[i] = point(m, int(a[i]), tag=op.attrs.get("tag", ""))
@@ -291,6 +293,8 @@ class DrawStated:
         given = tokens.tokens if isinstance(tokens, Path) else np.asarray(tokens_of(tokens)).ravel()
         rows, face, at, inner = rows_of(q)
         each_stated(len(given), rows.size)
+        if op.operands[0].type.elem == "int":
+            must_be_tokens(given, m.vocab_size)
         made = m.stated([token_of(x) for x in given], list(rows.ravel()), face)
         return (Draws(box(made).reshape(rows.shape), at, inner=inner),)
 
@@ -317,6 +321,13 @@ def each_stated(tokens: int, laws: int) -> None:
     """Raises DecError unless there is a distribution for each token."""
     if tokens != laws:
         raise DecError(f"drawn got {tokens} tokens and {laws} distributions", hint="one for each: drawn(xs, p[:len(xs)])")
+
+
+def must_be_tokens(numbers: Iterable[int], size: int) -> None:
+    """Raises DecError unless numbers are tokens of a vocabulary of that size."""
+    for n in numbers:
+        if not 0 <= n < size:
+            raise DecError(f"{n} is no token: the vocabulary has {size} tokens", hint=f"a number in 0..{size - 1}")
 
 
 def point(m: Arithmetic, token: int, source: Row | None = None, tag: str = "") -> Draw:

@@ -13,6 +13,7 @@ from decgraph.ir.labels import Abs, Checker, TreeAbs
 from decgraph.ir.machine import Datum, Machine, Model
 from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import as_int, need, need_one, need_tokens
+from decgraph.ir.ops.draws import must_be_tokens
 from decgraph.ir.types import BOOL, INT, TEXT, Dim, Type, join, parse_type
 from decgraph.ir.values import Op
 
@@ -176,6 +177,8 @@ class Commit:
 
     @staticmethod
     def meaning(m: Machine, op: Op, x: Datum, tree: Tree | None = None) -> tuple[Datum, ...]:
+        if op.operands[0].type.elem == "int":
+            must_be_tokens(map(as_int, np.ravel(np.asarray(x))), m.vocab_size)
         m.commit(op, x, tree)
         return ()
 

@@ -84,6 +84,7 @@ class Gather:
             )
         for i, d in zip(ix, v.dims):
             if i.elem == "node":
+                need(i.of[0] != "ctx", f"the context is no place in {v}", "a node of a tree, or a number")
                 need(d.kind in ("nodes", "part", "k"), f"{v} does not range over nodes")
                 need(d.kind == "k" or d.of == i.of[0] or not d.of, f"a node of tree {i.of[0]} looks into values of tree {d.of}")
             if i.elem in ("node", "position") and d.kind == "part":

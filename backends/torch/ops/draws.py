@@ -16,7 +16,7 @@ from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchPath
 from decgraph.errors import DecError
-from decgraph.ir.ops.draws import NoiseKey, each_stated, index_for
+from decgraph.ir.ops.draws import NoiseKey, each_stated, index_for, must_be_tokens
 from decgraph.ir.values import Op
 from decgraph.runtime import noise as runtime_noise
 
@@ -146,16 +146,21 @@ def draw_race(m: Machine, q: object, key: NoiseKey, under: object = None) -> Tor
 
 
 @lowering("draw.point")
-def draw_point(m: Machine, tokens: object, *, tag: str = "") -> TorchDraws:
+def draw_point(m: Machine, tokens: object, *, tag: str = "", numbers: bool = False) -> TorchDraws:
     """Certain drafts."""
-    return points(array(tokens), tag=tag)
+    found = array(tokens)
+    if numbers:
+        must_be_tokens(found.ravel().tolist(), m.vocab_size)
+    return points(found, tag=tag)
 
 
 @lowering("draw.stated")
-def draw_stated(m: Machine, tokens: object, q: object) -> TorchDraws:
+def draw_stated(m: Machine, tokens: object, q: object, *, numbers: bool = False) -> TorchDraws:
     """Tokens with the distributions that they are said to be drawn from."""
     q, given = as_dist(m, q), np.ravel(np.asarray(tokens.tokens if isinstance(tokens, TorchPath) else host(tokens)))
     each_stated(len(given), q.index.size)
+    if numbers:
+        must_be_tokens(given.tolist(), m.vocab_size)
     return TorchDraws(given.astype(np.int64).reshape(q.shape), q.rows, q.index, q.face, at=q.at, inner=q.inner)
 
 

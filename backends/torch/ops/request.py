@@ -15,6 +15,7 @@ from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import TorchPath, TorchTree, path_of
 from decgraph.errors import DecError
+from decgraph.ir.ops.draws import must_be_tokens
 from decgraph.runtime import trace
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.speaking import spelling_of
@@ -55,10 +56,12 @@ def done(m: Machine) -> bool:
 
 
 @lowering("commit")
-def commit(m: Machine, x: object, tree: TorchTree | None = None) -> None:
+def commit(m: Machine, x: object, tree: TorchTree | None = None, *, numbers: bool = False) -> None:
     """Feed tokens to the stop machine; cut exactly where it fires."""
     fed: list[int] = []
     tokens, marks = commit_tokens(m, x, tree)
+    if numbers:
+        must_be_tokens(tokens, m.vocab_size)
     for token, mark in zip(tokens, marks):
         if m.done():
             break

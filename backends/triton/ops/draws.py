@@ -205,7 +205,10 @@ def path_logs(s: Step, tree: Tree, face: str) -> Tensor:
 @step("draw.point")
 def draw_point(s: Step, op: Op, tokens: Operand) -> Draws:
     """Tokens as draws that are certain."""
-    return Draws(s.lanes(tokens).long(), point=True, live=live_of(tokens))
+    found, live = s.lanes(tokens).long(), live_of(tokens)
+    if op.operands[0].type.elem == "int":
+        s.no_tokens(found, live)
+    return Draws(found, point=True, live=live)
 
 
 @step("draw.stated")
@@ -213,6 +216,8 @@ def draw_stated(s: Step, op: Op, tokens: Operand, q: Operand) -> Draws:
     """Tokens that were drawn elsewhere, each with its distribution."""
     q, tokens = as_dist(s, q), s.tokens_of(tokens)
     t = s.lanes(tokens)
+    if op.operands[0].type.elem == "int":
+        s.no_tokens(t, live_of(tokens))
     if q.shape and q.shape[:1] != t.shape[1:2]:
         raise NotSteppable("tokens and distributions of different lengths", op)
     row = q.index

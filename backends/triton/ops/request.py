@@ -90,6 +90,8 @@ def offered(s: Step, x: Operand, tree: Tree | None, op: Op) -> tuple[Tensor, Ten
         return path, (path >= 0).sum(1)
     if isinstance(x, Draws | Vec | Tensor | np.ndarray | int):
         t, live = flat(s.lanes(x).long()), live_of(x)
+        if op.operands[0].type.elem == "int":
+            s.no_tokens(t, live if live is not None and live.shape == t.shape else None)
         if isinstance(x, Draws):
             s.flag(t < 0 if live is None or not x.shape else (t < 0) & live)
         return t, int(t.shape[1]) if live is None or live.shape != t.shape else live.sum(1)

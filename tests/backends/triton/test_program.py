@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lib.stdlib import table_models as shelf
@@ -170,7 +171,7 @@ def test_states_of_a_session_go_from_one_request_to_the_next() -> None:
     asked = [replace(r, **dict.fromkeys(("eos", "bans"), frozenset()), allow=None, min_length=0) for r in RAGGED]
     assert [g.tokens for g in steps.generate(asked)] == [reference.run(r).tokens for r in asked]
     for name, value in reference.shared.items():
-        assert (steps.shared[name] == value).all()
+        assert np.array_equal(steps.shared[name], value)
 
 
 def third_run_raises(patch: pytest.MonkeyPatch, error: BaseException) -> None:
