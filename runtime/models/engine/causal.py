@@ -444,24 +444,28 @@ class CausalEngine:
         count, widest, last = len(plans), max(takes), plans[-1]
         if length > self.store.rows or last.slot.number >= self.store.slots:
             self._room([p.slot for p in together], length)
-        self.counted.calls += 1
-        self.counted.computed += sum(takes)
         bucket = getattr(self.step, "bucket", None)
         if count == 1 and self._of_tokens and self.below is None and last.straight and bucket is None:
             at = last.done
             self._straight_step(last.slot.number, last.positions[at], last.ids[at : at + widest], length)
-            last.finish(widest)
-            return
-        if bucket is not None:
-            widest = bucket(widest)
-        batch = batch_of(plans, takes, widest, length, self.layout, self._steps)
-        numbers = [p.slot.number for p in plans]
-        first = numbers[0]
+        else:
+            widest = widest if bucket is None else bucket(widest)
+            self._batched_step(plans, takes, widest, length)
+        for p, take in zip(plans, takes):
+            p.finish(take)
+        self.counted.calls += 1
+        self.counted.computed += sum(takes)
+        self.counted.padding += count * widest - sum(takes)
+
+    def _batched_step(self, plans: Sequence[SlotPlan], takes: Sequence[int], width: int, length: int) -> None:
+        """Computes and caches the next tokens of plans, in the order of their slots, padded to a width."""
+        batch = batch_of(plans, takes, width, length, self.layout, self._steps)
+        first, count = plans[0].slot.number, len(plans)
         back: Callable[[Tensor], None] | None = None
-        if numbers[-1] - first == count - 1:
+        if plans[-1].slot.number - first == count - 1:
             part = self.store.part(first, count, length)
         else:
-            part, back = self.store.taken(numbers, length)
+            part, back = self.store.taken([p.slot.number for p in plans], length)
         states = self._run(batch, part, plans, takes)
         if count == 1:
             part.last.index_copy_(1, batch.write[0], states)
@@ -469,9 +473,6 @@ class CausalEngine:
             part.last.scatter_(1, batch.write[:, :, None].expand(states.shape), states)
         if back is not None:
             back(batch.write)
-        for p, take in zip(plans, takes):
-            p.finish(take)
-        self.counted.padding += count * widest - sum(takes)
 
     def _run(self, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The forward itself: new last states [B, T, width]."""
