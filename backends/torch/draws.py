@@ -121,21 +121,12 @@ class TorchDraws(Drawn):
         return self if self.tokens.ndim == 1 else self._flat()
 
     def _flat(self) -> TorchDraws:
-        def flat(a: Ids | None) -> Ids | None:
-            return None if a is None else a.reshape(-1)
-
-        return TorchDraws(
-            self.tokens.reshape(-1),
-            self.rows,
-            flat(self.row),
-            self.face,
-            rank=flat(self.rank),
-            group=flat(self.group),
-            members=self.members,
-            point=self.point,
-            race=flat(self.race),
-            tag=self.tag,
-        )
+        columns = []
+        for a in (self.row, self.rank, self.group, self.race):
+            columns.append(None if a is None else a.reshape(-1))
+        row, rank, group, race = columns
+        return TorchDraws(self.tokens.reshape(-1), self.rows, row, self.face, rank=rank, group=group, members=self.members,
+                          point=self.point, race=race, tag=self.tag)  # fmt: skip
 
     def nodes(self) -> Ids | None:
         """The node (or position) each was drawn at, int64[*shape], where it has one."""

@@ -45,8 +45,7 @@ def remote(t: Tensor) -> bool:
 
 def fetched(t: Tensor) -> np.ndarray:
     """A tensor's values on the host, in its shape; bfloat16 as float32. A device synchronisation, counted."""
-    machine = _NOW.machine() if remote(t) else None
-    if machine is not None:
+    if remote(t) and (machine := _NOW.machine()) is not None:
         machine.syncs += 1
         held = machine.waited(t.detach().cpu)
     else:

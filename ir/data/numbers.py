@@ -248,10 +248,11 @@ class Float:
 
     def order(self, keys: Sequence[Sequence[Number] | np.ndarray], descending: bool) -> np.ndarray:
         """Stable order [n] of indices by the keys, most significant first; ties keep the first index first."""
-        columns = [np.asarray(k, dtype=np.float64) for k in keys]
-        if descending:
-            columns = [-c for c in columns]
-        return np.lexsort(columns[::-1]) if len(columns) > 1 else np.argsort(columns[0], kind="stable")
+        columns: list[np.ndarray] = []
+        for key in keys:
+            column = np.asarray(key, dtype=np.float64)
+            columns.insert(0, -column if descending else column)
+        return np.lexsort(columns) if len(columns) > 1 else np.argsort(columns[0], kind="stable")
 
     def truth(self, value: object) -> bool:
         return bool(value)

@@ -76,7 +76,11 @@ def element(xs: Vector, i: int) -> object:
 
 def keys_of(by: Sequence[object]) -> list[np.ndarray]:
     """Sort keys as flat float arrays [n] on the host."""
-    return [np.asarray(host(k), dtype=np.float64).ravel() for b in by for k in (b if isinstance(b, list | tuple) else [b])]
+    found: list[np.ndarray] = []
+    for b in by:
+        for key in b if isinstance(b, list | tuple) else (b,):
+            found.append(np.asarray(key if isinstance(key, np.ndarray) else host(key), dtype=np.float64).ravel())
+    return found
 
 
 @lowering("arg")
@@ -110,9 +114,9 @@ def ranked(
     flat = x.ravel() if isinstance(x, TorchDraws | Mixed) else x if isinstance(x, list) else np.ravel(array(x))
     n = flat.shape[0] if isinstance(flat, TorchDraws | Mixed) else len(flat)
     live = np.flatnonzero(flat.tokens >= 0) if isinstance(flat, TorchDraws | Mixed) else np.arange(n)
-    keys = keys_of(by) or [np.asarray(host(x), dtype=np.float64).ravel()]
+    keys = keys_of(by or [x])
     if len(keys[0]) == n:
-        picked = [key[live] for key in keys]
+        picked = keys if len(live) == n else [key[live] for key in keys]
     elif len(keys[0]) == len(live):
         picked = keys
     else:  # keys over the whole tree (or canvas) for candidates that are part of it

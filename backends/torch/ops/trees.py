@@ -31,9 +31,8 @@ def is_embedding(what: object) -> bool:
 
 def deepest(m: Machine, tree: TorchTree) -> int:
     """How deep a tree may grow."""
-    window = None if m.window is None else m.window + tree.unread
-    ends = [n for n in (window, tree.extent) if n is not None]
-    return int(min(ends)) - tree.context.length if ends else 1 << 30
+    deep = 1 << 30 if tree.extent is None else int(tree.extent)
+    return (deep if m.window is None else min(deep, m.window + tree.unread)) - tree.context.length
 
 
 def full(m: Machine, tree: TorchTree | None, which: str) -> bool:
@@ -43,10 +42,11 @@ def full(m: Machine, tree: TorchTree | None, which: str) -> bool:
     nodes = {"frontier": tree.frontier, "new": tree.new}.get(which)
     if nodes is not None and not len(nodes):
         return True
-    if not tree.closes and len(tree.parent) <= deepest(m, tree):  # not even a chain is that deep
+    deep = deepest(m, tree)
+    if not tree.closes and len(tree.parent) <= deep:  # not even a chain is that deep
         return False
     nodes = tree.leaves() if nodes is None else nodes
-    open_ = tree.depth[nodes] < deepest(m, tree)
+    open_ = tree.depth[nodes] < deep
     if tree.closes:
         open_ &= ~tree.closed(nodes)
     return not bool(open_.any())

@@ -49,7 +49,8 @@ def batch_of(plans: Sequence[SlotPlan], takes: Sequence[int], width: int, length
     table = np.zeros((4, count, width), dtype=np.int64)
     table[_WRITE], table[_LIMIT] = length - 1, 1
     for b, (plan, take) in enumerate(zip(plans, takes)):
-        table[:, b, :take] = _columns(plan, take)
+        table[:_LIMIT, b, :take] = _columns(plan, take)
+        table[_LIMIT, b, :take] = table[_WRITE, b, :take] + 1
     ids, positions, write, limit = torch.from_numpy(table).to(layout.device).unbind(0)
     for b, (plan, take) in enumerate(zip(plans, takes)):
         if plan.tokens is not None:
@@ -70,8 +71,7 @@ def batch_of(plans: Sequence[SlotPlan], takes: Sequence[int], width: int, length
 
 def _of_one(plan: SlotPlan, take: int, length: int, window: int | None) -> Batch:
     """The next `take` tokens of one plan on the CPU: the same tensors, of few NumPy arrays."""
-    ids, positions, write, _ = _columns(plan, take)
-    table = np.array((ids, positions, write), dtype=np.int64)[:, None]
+    table = np.array(_columns(plan, take), dtype=np.int64)[:, None]
     seen = np.arange(length) <= table[_WRITE, 0, :, None]
     first = max(len(plan.fresh) - plan.done, 0)  # where draft tokens begin
     branched = not plan.linear and first < take
@@ -89,8 +89,8 @@ def _of_one(plan: SlotPlan, take: int, length: int, window: int | None) -> Batch
     return Batch(ids, positions, write, masks)
 
 
-def _columns(plan: SlotPlan, take: int) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Tokens, positions, rows and limits of the plan's next tokens."""
+def _columns(plan: SlotPlan, take: int) -> tuple[list[int], list[int], list[int]]:
+    """Tokens, positions and rows of the plan's next tokens."""
     first, end = plan.done, plan.done + take
     row, split = plan.start + first, plan.base
     if end <= len(plan.fresh):
@@ -98,7 +98,7 @@ def _columns(plan: SlotPlan, take: int) -> tuple[list[int], list[int], list[int]
     else:  # draft tokens: their rows come after the tail's cached ones
         cached = plan.rows - plan.start - plan.total
         write = [*range(row, split), *range(max(row, split) + cached, row + take + cached)]
-    return plan.ids[first:end], plan.positions[first:end], write, [w + 1 for w in write]
+    return plan.ids[first:end], plan.positions[first:end], write
 
 
 def _from_device(plan: SlotPlan, take: int, ids: Tensor) -> None:
