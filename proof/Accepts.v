@@ -1,12 +1,12 @@
 (** What the checker of certificates accepts of a rule of verification, as functions, and that it is right.
 
-    check/certificate/verification.py judges a rule that it reads from the printed IR. Its two tests are functions of terms here.
-    [accepts] is the algebra of [rule-lossless] (the class [Lossless]): of one iteration over the children, the rows are rational
-    combinations of the row P that is owed, the row Q that the child states, and of relu of such rows. [accepted_lossless]: a rule
-    that it accepts has the judgment [lossless] of Rules.v, over every real field and every vocabulary. [accepts_cases] are the cases of
-    [rule-matching] (the class [Matching]) with the states that a certificate lists for each loop. [rule_matching]: what it accepts
-    commits own tokens down any tree, whatever the number of children is. [unpaid_lossy] and [first_child_refused]: both refuse rules
-    that are wrong.
+    check/certificate/verification.py judges a rule that it reads from the printed IR. Its two tests are functions of terms
+    here. [accepts] is the algebra of [rule-lossless] (the class [Lossless]): of one iteration over the children, the rows are
+    rational combinations of the row P that is owed, the row Q that the child states, and of relu of such rows.
+    [accepted_lossless]: a rule that it accepts has the judgment [lossless] of Rules.v, over every real field and every
+    vocabulary. [accepts_cases] are the cases of [rule-matching] (the class [Matching]) with the states that a certificate lists
+    for each loop. [rule_matching]: what it accepts commits own tokens down any tree, whatever the number of children is.
+    [unpaid_lossy] and [first_child_refused]: both refuse rules that are wrong.
 
     That a program's rule means the terms here is a matter of reading, which stays trusted. *)
 From mathcomp Require Import all_ssreflect all_algebra.
@@ -19,7 +19,8 @@ Local Open Scope ring_scope.
 
 (** ** [rule-lossless]: the algebra of rows
 
-    A row by its factors; of equal rows the forms are equal mostly, as they are sorted and hold no 0. An atom [Over f] is relu(f). *)
+    A row by its factors; of equal rows the forms are equal mostly, as they are sorted and hold no 0. An atom [Over f] is
+    relu(f). *)
 Inductive atom := Owed | Stated | Over of seq (atom * rat).
 Definition form := seq (atom * rat).
 
@@ -126,8 +127,8 @@ Definition coin_mass (e : expr) : option form :=
 (** An iteration: the child is accepted, or another row is owed, or a coin falls, with noise of a site. *)
 Inductive body := Accept | GoOn (e : expr) | Toss (site : nat) (e : expr) (yes no : body).
 
-(** Of all that come with a mass: the mass that is accepted, and of each who goes on the mass and the row that is owed. A coin is about
-    this child, and there is one: its mass is Q. *)
+(** Of all that come with a mass: the mass that is accepted, and of each who goes on the mass and the row that is owed. A coin
+    is about this child, and there is one: its mass is Q. *)
 Fixpoint ends (b : body) (mass : form) : option (form * seq (form * form)) :=
   match b with
   | Accept => Some (mass, [::])
@@ -551,13 +552,14 @@ End Sound.
 
 (** ** [rule-matching]: rules by cases *)
 
-(** What is known of a value of a rule: nothing; a truth value; a token, with whether it is the evidence's own and whether it is a
-    child's. *)
+(** What is known of a value of a rule: nothing; a truth value; a token, with whether it is the evidence's own and whether it is
+    a child's. *)
 Definition fact := option (bool + bool * bool).
 Definition Token own child : fact := Some (inr (own, child)).
 Definition Flag b : fact := Some (inl b).
 
-(** Ops append a value to the registers. A condition is a register, an equality of two, or anything ([Unknown]); so may a token be. *)
+(** Ops append a value to the registers. A condition is a register, an equality of two, or anything ([Unknown]); so may a token
+    be. *)
 Inductive op := Own | Any (k : nat) | Copy (r : nat) | Truth (b : bool).
 Inductive test := Is (r : nat) | Equal (r s : nat) | Not (t : test) | Unknown (k : nat).
 
@@ -852,8 +854,9 @@ inversion_clear ay2 as [|? v3 ? ? m3 ay3]; inversion_clear ay3; case: m3 => x [w
 by rewrite m0 m2 e3 /= ox eqxx.
 Qed.
 
-(** *** Rules of a whole tree: the way to a node is good if each token on it meets conditions, of which one is that it is the draw at
-    the node above (here [None]; anything else is a number). Any of the nodes with a good way is accepted, with the draw there. *)
+(** *** Rules of a whole tree: the way to a node is good if each token on it meets conditions, of which one is that it is the
+    draw at the node above (here [None]; anything else is a number). Any of the nodes with a good way is accepted, with the draw
+    there. *)
 Variable other : text -> nat -> V -> bool.
 
 Fixpoint ways (t : tree R V) : seq text :=
@@ -902,8 +905,8 @@ have -> : 1 / 2%:R = 2%:R / 4%:R :> R by rewrite (natrM R 2 2) invfM mulrA mulfV
 by move/(mulIf (invr_neq0 four))/eqP; rewrite eqr_nat.
 Qed.
 
-(** A rule that accepts the first child, whatever it is: no listing of states makes the checker accept it, and it commits what is
-    not own. *)
+(** A rule that accepts the first child, whatever it is: no listing of states makes the checker accept it, and it commits what
+    is not own. *)
 Definition first_child : block :=
   Let (Truth false) (Let (Any 0) (Let (Truth true) (Children 0 [:: 0; 1; 2]
     (Let (Truth true) (Let (Truth false) (Yield [:: 7; 7; 6; 8])))

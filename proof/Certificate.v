@@ -1,14 +1,14 @@
 (** The theorems of the certificate checker's rules, in the certificate's terms.
 
-    A program asks for noise by keys ([reads]); with a table of all noise it is a function. [asks_once]: none is asked twice, nor one
-    that was asked before; this is what the checker tests of draws with sets of labels, and then the table may be replaced by noise of
-    its own for each question ([told_play]).
+    A program asks for noise by keys ([reads]); with a table of all noise it is a function. [asks_once]: none is asked twice,
+    nor one that was asked before; this is what the checker tests of draws with sets of labels, and then the table may be
+    replaced by noise of its own for each question ([told_play]).
 
     [rule_lossless]: a rule that [accepts] of Accepts.v accepts, with noises of its own, commits on what a drafting program has
-    grown with other noises a lawful path. [steps_own], [steps_drawn]: a loop [while not done] of which each iteration commits, of the
-    version of the context that is current, what is own or drawn, keeps its invariant, and asks for no noise of an earlier iteration, is
-    the specification. [accepted_steps], [accepted_own_steps] put both together for algorithms that draft, verify and commit.
-    [reused_lossy]: it is needed that no noise is asked twice. *)
+    grown with other noises a lawful path. [steps_own], [steps_drawn]: a loop [while not done] of which each iteration commits,
+    of the version of the context that is current, what is own or drawn, keeps its invariant, and asks for no noise of an
+    earlier iteration, is the specification. [accepted_steps], [accepted_own_steps] put both together for algorithms that draft,
+    verify and commit. [reused_lossy]: it is needed that no noise is asked twice. *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From Decoding Require Import Prob Rules Walk Steps Tokens Grow Linear Loops Lossy Accepts.
 Set Implicit Arguments.
@@ -77,12 +77,38 @@ Qed.
 Lemma once_map A B (h : A -> B) (r : reads A) s : asks_once s r -> asks_once s (rbind r (fun a => Ret (h a))).
 Proof. by elim: r s => //= k g IH s [n f]; split=> // b; exact: IH. Qed.
 
+(** All that it may give. *)
+Fixpoint results A (P : A -> Prop) (r : reads A) : Prop :=
+  match r with Ret a => P a | Ask _ h => forall n, results P (h n) end.
+
+Lemma told_results A (P : A -> Prop) r w : results P r -> P (told w r).
+Proof. by elim: r => //= k h IH f; exact: IH. Qed.
+
+Lemma results_bind A B (P : B -> Prop) (r : reads A) (g : A -> reads B) :
+  results (fun a => results P (g a)) r -> results P (rbind r g).
+Proof. by elim: r => //= k h IH f n; exact: IH. Qed.
+
+Lemma results_impl A (P Q : A -> Prop) r : (forall a, P a -> Q a) -> results P r -> results Q r.
+Proof. by move=> h; elim: r => [a|k g IH] /=; [exact: h | move=> f n; exact: IH]. Qed.
+
+Lemma results_true A (P : A -> Prop) r : (forall a, P a) -> results P r.
+Proof. by move=> h; elim: r => //= k g IH n; exact: IH. Qed.
+
+Lemma play_results A (P : A -> Prop) r : results P r -> always P (play r).
+Proof.
+by elim: r => [a|k h IH] /= f; [exact: always_ret | apply: always_bind; apply: always_true => n; exact: IH].
+Qed.
+
 (** What is asked on the way to each result. *)
 Fixpoint leads A (P : seq K -> A -> Prop) (l : seq K) (r : reads A) : Prop :=
   match r with Ret a => P l a | Ask k h => forall n, leads P (k :: l) (h n) end.
 
 Lemma leads_impl A (P Q : seq K -> A -> Prop) l r : (forall l a, P l a -> Q l a) -> leads P l r -> leads Q l r.
 Proof. by move=> h; elim: r l => [a|k g IH] l /=; [exact: h | move=> f n; exact: IH]. Qed.
+
+Lemma leads_results A (P : seq K -> A -> Prop) (Q : A -> Prop) l r : leads P l r -> results Q r ->
+  leads (fun l a => P l a /\ Q a) l r.
+Proof. by elim: r l => //= k g IH l f h n; exact: IH. Qed.
 
 Lemma leads_some A (P : seq K -> A -> Prop) l r : leads P l r -> exists l' a, P l' a /\ {subset l <= l'}.
 Proof.
@@ -122,20 +148,6 @@ rewrite (table_split n0 noise_prob (F := fun b w => f (told w (h b))) uks i) => 
 by rewrite (told_unseen (oh b) (w' := w')) // => j; rewrite inE => /norP[jk _]; exact: e.
 Qed.
 
-Lemma always_bind_inv A B (P : B -> Prop) (d : M A) (h : A -> M B) :
-  always P (bind d h) -> always (fun a => always P (h a)) d.
-Proof.
-elim: d => //= -[w a] d IH; rewrite -[bind _ _]/(scale w (h a) ++ bind d h) => /always_cat[s /IH ?]; split=> // w0.
-elim: (h a) s => //= -[u b] d' IH' [ub /IH' ?]; split=> // u0; apply: ub; exact: mulf_neq0.
-Qed.
-
-Lemma always_play A B (P : B -> Prop) (r : reads A) (g : A -> reads B) :
-  always (fun a => always P (play (g a))) (play r) -> always P (play (rbind r g)).
-Proof.
-elim: r => [a|k h IH] /=; first by case=> h _; apply: h; exact: oner_neq0.
-by move/always_bind_inv => f; apply: always_bind; apply: always_impl f => n; exact: IH.
-Qed.
-
 (** A drafting program of Linear.v as one that asks. *)
 Section Drafting.
 Variables (V : finType) (x0 : V) (pick : row R V -> N -> V).
@@ -161,49 +173,6 @@ elim: p s l t => [a|k h IH|k q h IH|i place h IH|i h IH] s l t //=.
 - by move=> f; exact: IH.
 Qed.
 
-Lemma never A (P : pred A) (d : M A) : all (fun o => 0 <= o.1) d -> E d (fun a => (~~ P a)%:R) = 0 -> always P d.
-Proof.
-elim: d => //= -[w a] d IH /= /andP[w0 d0]; rewrite E_cons => /eqP.
-rewrite paddr_eq0 ?mulr_ge0 ?ler0n //; last first.
-  by elim: d d0 {IH} => [|o d IH] /=; rewrite ?E_nil // /E big_cons => /andP[? /IH]; apply: addr_ge0; rewrite mulr_ge0 ?ler0n.
-case/andP=> wa /eqP /(IH d0) ad; split=> // wn; move: wa; rewrite mulf_eq0 (negPf wn) pnatr_eq0 /=.
-by case: (P a).
-Qed.
-
-Lemma faithful_mass k q : law q -> fmap (pick q) (noise k) ~ draw q -> always (fun n => q (pick q n) != 0) (noise k).
-Proof.
-move=> lq e; apply: (never (P := fun n => q (pick q n) != 0)); first by case: (noise_prob k).
-have := e (fun v => (~~ (q v != 0))%:R); rewrite E_fmap E_draw => ->.
-by rewrite /dot big1 // => v _; case: eqP => [->|_]; rewrite ?mul0r ?mulr0.
-Qed.
-
-Let good (o : V * row R V) := law o.2 /\ o.2 o.1 != 0.
-
-Lemma good_others i l : List.Forall good l -> List.Forall good (others i l).
-Proof.
-move=> g; have sub n : List.Forall good (take n l) /\ List.Forall good (drop n l).
-  elim: n l g => [|n IH] [|o l] g //=; split=> //; inversion_clear g; case: (IH l) => // t d.
-  by constructor.
-by rewrite /others; apply/List.Forall_app; split; [case: (sub i) | case: (sub i.+1)].
-Qed.
-
-Lemma good_nth i l : List.Forall good l -> good (nth (absent R x0) l i).
-Proof.
-move=> g; elim: g i => [|o l' go _ IH] [|i] //=; split; rewrite /= ?nth_nil /onehot ?eqxx ?oner_eq0 //; exact: law_onehot.
-Qed.
-
-(** Every draft can have been drawn. *)
-Lemma drafts_drawn A (p : linear R V K N A) ks s l t : fresh noise pick ks s p -> List.Forall good l -> drawn t ->
-  always (fun o => drawn o.1.1) (play (drafts p l t)).
-Proof.
-elim: p s l t => [a|k h IH|k q h IH|i place h IH|i h IH] s l t /=.
-- by move=> _ _ dt; apply: always_ret.
-- by case=> _ _ f gl dt; apply: always_bind; apply: always_true => n; exact: IH.
-- case=> _ _ lq e f gl dt; apply: always_bind; apply: always_impl (faithful_mass lq e) => n qn.
-  apply: IH f _ dt; rewrite -cats1; apply/List.Forall_app; split=> //; by constructor.
-- move=> f gl dt; have [lq qx] := good_nth i gl; apply: IH (f _) (good_others i gl) _; exact: drawn_grow.
-- by move=> f gl dt; apply: IH (f _) (good_others i gl) dt.
-Qed.
 End Drafting.
 End Noise.
 
@@ -218,12 +187,10 @@ Variable noise : K -> M N.
 Hypothesis noise_prob : forall k, prob (noise k).
 Variables (pick : row -> N -> V) (toss : R -> N -> bool).
 
-(** The noises of a rule go by the depth of the node and the child (none for what is drawn after the children), and by their site. *)
+(** The noises of a rule go by the depth of the node and the child (none for what is drawn after the children), and by their
+    site. *)
 Variable key : nat -> option (nat * nat) -> K.
 Hypothesis key_inj : forall d o d' o', key d o = key d' o' -> d = d' /\ o = o'.
-Hypothesis tosses : forall d o r, fmap (toss r) (noise (key d (Some o))) ~ coin r.
-Hypothesis picks : forall d p, law p -> fmap (pick p) (noise (key d None)) ~ draw p.
-
 Variables (target : text -> row) (b : body).
 Hypothesis target_law : forall c, law (target c).
 
@@ -242,24 +209,37 @@ Fixpoint ask_walk c d j (t : tree R V) (p : row) : reads text :=
       else rbind (ask_walk (rcons c x) d.+1 0%N below (target (rcons c x))) (fun w => Ret _ _ (x :: w)))
   else Ask (key d None) (fun n => Ret _ _ [:: pick p n]).
 
-Lemma play_body d j p q x b' : play noise (ask_body d j p q x b') ~ perform p q x b'.
+(** A noise chooses with exactly the probabilities of the coin, or of the row, that it is read for. *)
+Fixpoint exact_body d j (p q : row) x (b : body) : Prop :=
+  if b is Toss s e yes no then
+    [/\ fmap (toss (sem p q x e x)) (noise (key d (Some (j, s)))) ~ coin (sem p q x e x), exact_body d j p q x yes
+      & exact_body d j p q x no]
+  else True.
+
+Fixpoint exact_walk c d j (t : tree R V) (p : row) : Prop :=
+  if t is Node x q below next then
+    exact_body d j p q x b /\
+    results (fun o => if o is Some p' then exact_walk c d j.+1 next p'
+                      else exact_walk (rcons c x) d.+1 0%N below (target (rcons c x))) (ask_body d j p q x b)
+  else fmap (pick p) (noise (key d None)) ~ draw p.
+
+Lemma play_body d j p q x b' : exact_body d j p q x b' -> play noise (ask_body d j p q x b') ~ perform p q x b'.
 Proof.
-elim: b' => [|e|s e yes IHy no IHn] //= f; rewrite !E_bind -(tosses d (j, s)) E_fmap.
+elim: b' => [|e|s e yes IHy no IHn] //= [toss_e ey en] f; rewrite !E_bind -toss_e E_fmap.
 by apply: eq_E => n; case: (toss _ n); rewrite ?IHy ?IHn.
+Qed.
+
+Lemma play_walk t c d j p : exact_walk c d j t p ->
+  play noise (ask_walk c d j t p) ~ descend target c t (p : carried (rule_of R V b)).
+Proof.
+elim: t c d j p => [|x q below IHb next IHn] c d j p /=; first by move=> e f; rewrite !E_bind -e E_fmap.
+case=> eb ew f; rewrite play_bind !E_bind -(play_body eb).
+apply: E_always; apply: always_impl (play_results noise ew) => -[p'|] e; first exact: IHn.
+rewrite play_bind !E_bind E_ret (IHb _ _ _ _ e) E_fmap; by apply: eq_E => w; rewrite E_ret.
 Qed.
 
 Hypothesis good : accepts b.
 Let L := accepted_lossless R V good.
-
-Lemma play_walk t c d j p : drawn t -> law p -> play noise (ask_walk c d j t p) ~ descend target c t (p : carried (rule_of R V b)).
-Proof.
-elim: t c d j p => [|x q below IHb next IHn] c d j p /=.
-  by move=> _ lp f; rewrite !E_bind -(picks d lp) E_fmap.
-case=> lq qx db dn lp f; rewrite play_bind !E_bind play_body.
-apply: E_always; apply: always_impl (look_valid L lp lq qx) => -[p' lp'|_]; first exact: IHn.
-rewrite play_bind !E_bind E_ret; rewrite (IHb (rcons c x) d.+1 0%N _ db (target_law _)) E_fmap.
-by apply: eq_E => w; rewrite E_ret.
-Qed.
 
 Definition later d j d' (o : option (nat * nat)) : bool :=
   (d < d')%N || (d' == d) && (if o is Some (j', _) then j <= j' else true)%N.
@@ -307,12 +287,11 @@ apply: asks_bind => [|[p'|]]; [|exact: IHn|exact: asks_bind (IHb _ _ _ _) _].
 by elim: b {IHb IHn} => //= k e yes IHy no IHn'; split=> // n; case: (toss _ n).
 Qed.
 
-Lemma walk_some t c d j p : always (fun w => 0 < size w)%N (play noise (ask_walk c d j t p)).
+Lemma walk_some t c d j p : results (fun w => 0 < size w)%N (ask_walk c d j t p).
 Proof.
-elim: t c d j p => [|x q below IHb next IHn] c d j p /=.
-  by apply: always_bind; apply: always_true => n; apply: always_ret.
-apply: always_play; apply: always_true => -[p'|]; first exact: IHn.
-by apply: always_play; apply: always_true => w; apply: always_ret.
+elim: t c d j p => [|x q below IHb next IHn] c d j p //=.
+apply: results_bind; apply: results_true => -[p'|]; first exact: IHn.
+by apply: results_bind; apply: results_true => w.
 Qed.
 
 Section Path.
@@ -329,13 +308,15 @@ have [ad od] := once_drafts x0 [::] (Leaf R V) fp; apply: once_bind od ad _ => o
 by apply: once_walk => d' o' _; rewrite cats0.
 Qed.
 
-Lemma verification_Law c : Law target c (play noise (verification c)).
+(** The noises of the rule are exact on each tree that may be drafted. *)
+Definition exact_on c := results (fun o => exact_walk c 0%N 0%N o.1.1 (target c)) (drafts x0 pick p [::] (Leaf R V)).
+
+Lemma verification_Law c : exact_on c -> Law target c (play noise (verification c)).
 Proof.
-have [ad od] := once_drafts x0 [::] (Leaf R V) fp.
-move=> J hJ; rewrite play_bind E_bind -[RHS](linear_Law n0 x0 noise_prob target_law udk fp L hJ) E_bind.
-have d0 := @drafts_drawn R K N noise noise_prob V x0 pick _ p dk [::] [::] (Leaf R V) fp (List.Forall_nil _) I.
+have [ad od] := once_drafts x0 [::] (Leaf R V) fp; move=> ex J hJ.
+rewrite play_bind E_bind -[RHS](linear_Law n0 x0 noise_prob target_law udk fp L hJ) E_bind.
 rewrite (E_always (g := fun o => E (walk target (rule_of R V b) c o.1.1) (fun w => J (c ++ w)))); last first.
-  apply: always_impl d0 => o dt; rewrite play_walk //; by rewrite /walk E_bind E_ret.
+  by apply: always_impl (play_results noise ex) => o e; rewrite play_walk // /walk E_bind E_ret.
 rewrite -(told_play n0 noise_prob udk ad od) E_fmap; apply: eq_E => w; by rewrite told_drafts.
 Qed.
 
@@ -345,14 +326,14 @@ move=> sub all; have [ad _] := once_drafts x0 [::] (Leaf R V) fp.
 by apply: asks_bind (asks_sub sub ad) _ => o; exact: asks_walk.
 Qed.
 
-Lemma verification_some c : always (fun w => 0 < size w)%N (play noise (verification c)).
-Proof. by apply: always_play; apply: always_true => o; exact: walk_some. Qed.
+Lemma verification_some c : results (fun w => 0 < size w)%N (verification c).
+Proof. by apply: results_bind; apply: results_true => o; exact: walk_some. Qed.
 
 (** [rule-lossless]: path(M, v, drawn, N + K). *)
-Theorem rule_lossless c (ks : seq K) : uniq ks -> asks [mem ks] (verification c) ->
+Theorem rule_lossless c (ks : seq K) : exact_on c -> uniq ks -> asks [mem ks] (verification c) ->
   Law target c (fmap (fun w => told w (verification c)) (table n0 noise ks)).
 Proof.
-move=> uks aks J hJ; rewrite -(verification_Law hJ).
+move=> ex uks aks J hJ; rewrite -(verification_Law ex hJ).
 exact: (told_play n0 noise_prob uks aks (verification_once c)).
 Qed.
 
@@ -370,8 +351,9 @@ Hypothesis noise_prob : forall k, prob (noise k).
 Variables (target : text -> row R V) (ended : text -> bool).
 Hypothesis target_law : forall c, law (target c).
 
-(** An iteration, as the certificate reads it. [Look]: a noise decides something, from here on it is in the control. [Commit v P]: what
-    P makes of version v of the context; the versions of an iteration are numbered from its head. [Done]: the values at the end. *)
+(** An iteration, as the certificate reads it. [Look]: a noise decides something, from here on it is in the control. [Commit v
+    P]: what P makes of version v of the context; the versions of an iteration are numbered from its head. [Done]: the values at
+    the end. *)
 Inductive iteration :=
 | Done (s : S)
 | Look (k : K) (h : N -> iteration)
@@ -387,8 +369,8 @@ Fixpoint body_of (p : iteration) (cs : seq text) : reads (text * S) :=
       rbind (body_of (h w) (rcons cs (last [::] cs ++ w))) (fun o => Ret _ _ (w ++ o.1, o.2)))
   end.
 
-(** What the checker tests of it: what is committed is of the version that is current there, and [good]; every way to the end commits;
-    at the end the invariant holds again. *)
+(** What the checker tests of it: what is committed is of the version that is current there, and [good]; every way to the end
+    commits; at the end the invariant holds again. *)
 Section Shown.
 Variables (good : text -> reads text -> Prop) (I : text -> S -> Prop).
 
@@ -396,11 +378,23 @@ Fixpoint shown (p : iteration) v c (made : bool) : Prop :=
   match p with
   | Done s => made /\ I c s
   | Look k h => forall n, shown (h n) v c made
-  | Commit v' path h => [/\ v' = v, good c (path c) & forall w, (0 < size w)%N -> shown (h w) v.+1 (c ++ w) true]
+  | Commit v' path h => [/\ v' = v, good c (path c) & results (fun w => (0 < size w)%N /\ shown (h w) v.+1 (c ++ w) true) (path c)]
   end.
+
+Lemma shown_results p v c cs made : shown p v c made -> size cs = v.+1 -> last [::] cs = c ->
+  results (fun o => (made || (0 < size o.1)%N) /\ I (c ++ o.1) o.2) (body_of p cs).
+Proof.
+elim: p v c cs made => [s|k h IH|v' path h IH] v c cs made /=.
+- by case=> -> Is _ _; rewrite cats0.
+- by move=> sh sz lc n; exact: IH (sh n) sz lc.
+- case=> -> _ sh sz lc; have nc : nth [::] cs v = c by rewrite -lc (last_nth [::]) sz -nth_behead; case: (cs) sz.
+  rewrite nc lc; apply: results_bind; apply: results_impl sh => w [w0 sh]; apply: results_bind.
+  have := IH w _ _ (rcons cs (c ++ w)) _ sh; rewrite size_rcons sz last_rcons => /(_ erefl erefl).
+  by apply: results_impl => o [_ Io] /=; rewrite size_cat addn_gt0 w0 orbT catA.
+Qed.
 End Shown.
 
-Variables (step : nat -> text -> S -> iteration) (I : text -> S -> Prop).
+Variables (step : nat -> text -> S -> iteration) (I : nat -> text -> S -> Prop).
 Definition once_through i c s := body_of (step i c s) [:: c].
 
 (** The first n tokens of [while not done], with iterations that are numbered from i on. *)
@@ -416,31 +410,29 @@ Fixpoint whole k n i c s : reads text :=
 (** *** Mode own: with a table of all noise, the output stream's among it *)
 Section OwnMode.
 Variables (w : K -> N) (own : text -> V).
-Definition good_own c (r : reads text) : Prop := owned own c (told w r) /\ (0 < size (told w r))%N.
+Definition good_own c (r : reads text) : Prop := owned own c (told w r).
 
-Lemma told_own p v c cs made : shown good_own I p v c made -> size cs = v.+1 -> last [::] cs = c ->
-  [/\ owned own c (told w (body_of p cs)).1, made || (0 < size (told w (body_of p cs)).1)%N
-    & I (c ++ (told w (body_of p cs)).1) (told w (body_of p cs)).2].
+Lemma told_own J p v c cs made : shown good_own J p v c made -> size cs = v.+1 -> last [::] cs = c ->
+  owned own c (told w (body_of p cs)).1.
 Proof.
-elim: p v c cs made => [s|k h IH|v' path h IH] v c cs made /=.
-- by case=> -> Is _ _; rewrite cats0.
+elim: p v c cs made => [s|k h IH|v' path h IH] v c cs made //=.
 - by move=> sh; apply: IH.
-- case=> -> [ow s0] sh sz lc; have nc : nth [::] cs v = c by rewrite -lc (last_nth [::]) sz -nth_behead; case: (cs) sz.
-  rewrite told_bind nc told_bind /=; have [||ow' _ Is] := IH _ _ _ (rcons cs (c ++ told w (path c))) _ (sh _ s0).
-  + by rewrite size_rcons sz.
-  + by rewrite last_rcons.
-  rewrite lc owned_cat ow ow' catA; split=> //; by rewrite size_cat addn_gt0 s0 orbT.
+- case=> -> ow /(told_results w)[_ sh] sz lc.
+  have nc : nth [::] cs v = c by rewrite -lc (last_nth [::]) sz -nth_behead; case: (cs) sz.
+  have := IH _ _ _ (rcons cs (c ++ told w (path c))) _ sh; rewrite size_rcons sz last_rcons => /(_ erefl erefl) ow'.
+  by rewrite told_bind nc told_bind lc owned_cat [owned _ _ (told _ _)]ow.
 Qed.
 
 (** The premises: every iteration, from where the invariant holds and the request is not done, is as it should be. *)
-Theorem steps_own : (forall i c s, I c s -> ~~ ended c -> shown good_own I (step i c s) 0 c false) ->
-  forall n i c s, I c s -> told w (whole n n i c s) = own_text own ended n c.
+Theorem steps_own : (forall i c s, I i c s -> ~~ ended c -> shown good_own (I i.+1) (step i c s) 0 c false) ->
+  forall n i c s, I i c s -> told w (whole n n i c s) = own_text own ended n c.
 Proof.
-move=> sh n i c s Is; suff h k : forall n i c s, (n <= k)%N -> I c s \/ ended c -> told w (whole k n i c s) = own_text own ended n c.
+move=> sh n i c s Is; suff h k : forall n i c s, (n <= k)%N -> I i c s \/ ended c -> told w (whole k n i c s) = own_text own ended n c.
   by apply: h => //; left.
 elim: k {n i c s Is} => [|k IH] n i c s nk ok /=; first by case: n nk.
 case: n nk => [|n] nk //=; have [e //|go] := boolP (ended c); case: ok => [{}Is|e]; last by rewrite e in go.
-have [ow s0 Io] := told_own (sh i c s Is go) (erefl : size [:: c] = 1%N) erefl.
+have ow := told_own (sh i c s Is go) (erefl : size [:: c] = 1%N) erefl.
+have [s0 Io] := told_results w (shown_results (sh i c s Is go) (erefl : size [:: c] = 1%N) erefl).
 rewrite told_bind -/(once_through i c s) in ow s0 Io *; move: (told w (once_through i c s)) ow s0 Io => o ow s0 Io.
 have := owned_first n.+1 go ow; rewrite /= (negPf go) => ->.
 have [full|less] := leqP n.+1 _; rewrite //= told_bind /= IH //.
@@ -451,30 +443,20 @@ End OwnMode.
 
 (** *** Mode drawn: the noises of what is committed were not asked before, so nothing that decides tells of them *)
 Section DrawnMode.
-Definition good_drawn c (r : reads text) : Prop :=
-  Law target c (play noise r) /\ always (fun w => 0 < size w)%N (play noise r).
+Definition good_drawn c (r : reads text) : Prop := Law target c (play noise r).
 
-Lemma play_drawn p v c cs made : shown good_drawn I p v c made -> size cs = v.+1 -> last [::] cs = c ->
-  Law target c (fmap fst (play noise (body_of p cs))) /\
-  always (fun o => (made || (0 < size o.1)%N) /\ I (c ++ o.1) o.2) (play noise (body_of p cs)).
+Lemma play_drawn F p v c cs made : shown good_drawn F p v c made -> size cs = v.+1 -> last [::] cs = c ->
+  Law target c (fmap fst (play noise (body_of p cs))).
 Proof.
 elim: p v c cs made => [s|k h IH|v' path h IH] v c cs made /=.
-- case=> -> Is _ _; split; last by split; rewrite ?cats0.
-  by move=> J hJ; rewrite E_fmap E_ret cats0.
-- move=> sh sz lc; split; last by apply: always_bind; apply: always_true => n; case: (IH n _ _ _ _ (sh n) sz lc).
-  move=> J hJ; rewrite E_fmap E_bind -[RHS](E_const _ (noise_prob k).2); apply: eq_E => n.
-  by have [L _] := IH n _ _ _ _ (sh n) sz lc; have := L J hJ; rewrite E_fmap.
-- case=> -> [L s0] sh sz lc; have nc : nth [::] cs v = c by rewrite -lc (last_nth [::]) sz -nth_behead; case: (cs) sz.
-  rewrite nc lc; have sz' w : size (rcons cs (c ++ w)) = v.+2 by rewrite size_rcons sz.
-  split=> [J hJ|].
-    rewrite E_fmap play_bind E_bind -[RHS](L J hJ); apply: E_always; apply: always_impl s0 => w w0.
-    have [L' _] := IH w _ _ _ _ (sh w w0) (sz' w) (last_rcons _ _ _).
-    rewrite -(L' J (harmonic_cat w hJ)) E_fmap play_bind E_bind.
-    by apply: eq_E => o; rewrite E_ret /= catA.
-  apply: always_play; apply: always_impl s0 => w w0.
-  have [_ a] := IH w _ _ _ _ (sh w w0) (sz' w) (last_rcons _ _ _).
-  apply: always_play; apply: always_impl a => o [_ Io]; apply: always_ret; split; last by rewrite /= catA.
-  by rewrite size_cat addn_gt0 w0 orbT.
+- by move=> _ _ _ J hJ; rewrite E_fmap E_ret cats0.
+- move=> sh sz lc J hJ; rewrite E_fmap E_bind -[RHS](E_const _ (noise_prob k).2); apply: eq_E => n.
+  by have := IH n _ _ _ _ (sh n) sz lc J hJ; rewrite E_fmap.
+- case=> -> L /(play_results noise) sh sz lc J hJ.
+  have nc : nth [::] cs v = c by rewrite -lc (last_nth [::]) sz -nth_behead; case: (cs) sz.
+  rewrite nc lc E_fmap play_bind E_bind -[RHS](L J hJ); apply: E_always; apply: always_impl sh => w [_ sh].
+  have := IH w _ _ (rcons cs (c ++ w)) _ sh; rewrite size_rcons sz last_rcons => /(_ erefl erefl) L'.
+  by rewrite -(L' J (harmonic_cat w hJ)) E_fmap play_bind E_bind; apply: eq_E => o; rewrite E_ret /= catA.
 Qed.
 
 Definition path_of c (x : nat * S) : M (text * (nat * S)) :=
@@ -491,34 +473,42 @@ Qed.
 Variable past : nat -> text -> K -> bool.
 
 Record aged : Prop := Aged {
-  aged_once : forall i c s, asks_once [::] (once_through i c s);
-  aged_now : forall i c s, leads (fun l o => forall k, k \in l -> ~~ past i c k && past i.+1 (c ++ cut ended c o.1) k)
-    [::] (once_through i c s);
+  aged_once : forall i c s, I i c s -> ~~ ended c -> asks_once [::] (once_through i c s);
+  aged_now : forall i c s, I i c s -> ~~ ended c ->
+    leads (fun l o => forall k, k \in l -> ~~ past i c k && past i.+1 (c ++ cut ended c o.1) k) [::] (once_through i c s);
   aged_later : forall i c w k, past i c k -> past i.+1 (c ++ w) k
 }.
 
-Lemma once_whole : aged -> forall k n i c s seen, (forall j, j \in seen -> past i c j) -> asks_once seen (whole k n i c s).
+(** The premises: every iteration, from where the invariant holds and the request is not done, is as it should be. *)
+Hypothesis sh : forall i c s, I i c s -> ~~ ended c -> shown good_drawn (I i.+1) (step i c s) 0 c false.
+
+Let through i c s (Is : I i c s) (go : ~~ ended c) := shown_results (sh Is go) (erefl : size [:: c] = 1%N) erefl.
+
+Lemma once_whole : aged -> forall k n i c s seen, I i c s \/ ended c -> (forall j, j \in seen -> past i c j) ->
+  asks_once seen (whole k n i c s).
 Proof.
-move=> ag; elim=> [|k IH] n i c s seen old //=; case: ifP => // _; rewrite -[seen]cat0s.
-apply: (once_leads n0 (aged_once ag i c s)); apply: (leads_impl _ (aged_now ag i c s)) => l o now; split.
+move=> ag; elim=> [|k IH] n i c s seen ok old //=; case: ifP => // /norP[_ go]; rewrite -[seen]cat0s.
+case: ok => [Is|e]; last by rewrite e in go.
+apply: (once_leads n0 (aged_once ag Is go)).
+apply: (leads_impl _ (leads_results (aged_now ag Is go) (through Is go))) => l o [now [_ Io]]; split.
   by move=> j /now /andP[nj _]; apply: contra nj; exact: old.
-case: ifP => // _; apply: once_map; apply: IH => j; rewrite mem_cat => /orP[/now /andP[]//|/old].
-exact: aged_later.
+case: ifP => // _; apply: once_map; apply: IH => [|j].
+  by case: (cut_stops ended c o.1) => [->|]; [left | right].
+by rewrite mem_cat => /orP[/now /andP[]//|/old]; exact: aged_later.
 Qed.
 
-Theorem steps_drawn : aged -> (forall i c s, I c s -> ~~ ended c -> shown good_drawn I (step i c s) 0 c false) ->
-  forall (ks : seq K) n i c s, uniq ks -> asks [mem ks] (whole n n i c s) -> I c s ->
+Theorem steps_drawn : aged -> forall (ks : seq K) n i c s, uniq ks -> asks [mem ks] (whole n n i c s) -> I i c s ->
   fmap (fun w => told w (whole n n i c s)) (table n0 noise ks) ~ spec target ended n c.
 Proof.
-move=> ag sh ks n i c s uks aks Is f.
-rewrite (told_play n0 noise_prob uks aks) ?play_whole; last exact: once_whole.
-have one j c1 s1 : I c1 s1 -> ~~ ended c1 -> _ := fun Is go => play_drawn (sh j c1 s1 Is go) (erefl : size [:: c1] = 1%N) erefl.
-apply: (run_drawn (I := fun c x => I c x.2) target_law) => [c1 [j s1] Is1 go||//].
-  by apply: always_fmap; apply: always_impl (one j c1 s1 Is1 go).2 => o [].
+move=> ag ks n i c s uks aks Is f.
+rewrite (told_play n0 noise_prob uks aks) ?play_whole; last by apply: once_whole => //; left.
+apply: (run_drawn (I := fun c x => I x.1 c x.2) target_law) => [c1 [j s1] Is1 go||//].
+  by apply: always_fmap; apply: always_impl (play_results noise (through Is1 go)) => o [].
 split=> c1 [j s1] [Is1 go].
 - by apply: prob_bind; [exact: prob_play | apply: always_true => o; exact: prob_ret].
-- by move=> J hJ; have := (one j c1 s1 Is1 go).1 J hJ; rewrite !E_fmap.
-- by apply: always_fmap; apply: always_impl (one j c1 s1 Is1 go).2 => o [].
+- move=> J hJ; have := play_drawn (sh Is1 go) (erefl : size [:: c1] = 1%N) erefl hJ.
+  by rewrite !E_fmap => <-.
+- by apply: always_fmap; apply: always_impl (play_results noise (through Is1 go)) => o [].
 Qed.
 End DrawnMode.
 End Loop.
@@ -534,8 +524,7 @@ Definition ask_token k c : reads K N text := Ask k (fun n => Ret _ _ [:: pick (t
 (** token(M, v, drawn, {k}) *)
 Lemma token_drawn k c : fmap (pick (target c)) (noise k) ~ draw (target c) -> good_drawn noise target c (ask_token k c).
 Proof.
-move=> e; split; last by apply: always_bind; apply: always_true => n; apply: always_ret.
-by move=> J hJ; rewrite /= E_bind -(Law_draw hJ) E_fmap -e E_fmap; apply: eq_E => n; rewrite E_ret.
+by move=> e J hJ; rewrite /= E_bind -(Law_draw hJ) E_fmap -e E_fmap; apply: eq_E => n; rewrite E_ret.
 Qed.
 
 (** The output stream is keyed by the position; with a table of noise the target's own draw after a text is a token. *)
@@ -544,7 +533,7 @@ Definition own_of (c : text) : V := pick (target c) (w (out (size c))).
 
 (** token(M, v, own, {}) *)
 Lemma token_own c : good_own w own_of c (ask_token (out (size c)) c).
-Proof. by split=> //=; rewrite eqxx. Qed.
+Proof. by rewrite /good_own /= eqxx. Qed.
 
 (** path(M, v, own, {}): what a rule by cases accepts and emits on a tree of any drafts. *)
 Lemma path_own (own : text -> V) guess chance evidence states b n c (r : reads K N text) (t : tree R V) :
@@ -567,34 +556,39 @@ Hypothesis target_law : forall c, law (target c).
 (** Noises are keyed by the iteration; those of the drafts are others than those of the rule. *)
 Variables (lap : K -> nat) (drafted : nat -> seq K) (key : nat -> nat -> option (nat * nat) -> K).
 Hypothesis key_inj : forall i d o d' o', key i d o = key i d' o' -> d = d' /\ o = o'.
-Hypothesis tosses : forall i d o r, fmap (toss r) (noise (key i d (Some o))) ~ coin r.
-Hypothesis picks : forall i d p, law p -> fmap (pick p) (noise (key i d None)) ~ draw p.
 Hypotheses (key_lap : forall i d o, lap (key i d o) = i) (drafted_lap : forall i k, k \in drafted i -> lap k = i).
 Hypotheses (drafted_uniq : forall i, uniq (drafted i)) (apart : forall i d o, key i d o \notin drafted i).
 
 Variables (program : nat -> text -> S -> linear R V K N A) (next : nat -> text -> S -> text -> S) (b : body).
-Hypothesis program_fresh : forall i c s, fresh noise pick (drafted i) [::] (program i c s).
+Let path i c s := verification x0 pick toss (key i) target b (program i c s).
 
-Definition one_step i c s : iteration V K N S :=
-  Commit 0 (verification x0 pick toss (key i) target b (program i c s)) (fun w => Done _ _ _ (next i c s w)).
+Definition one_step i c s : iteration V K N S := Commit 0 (path i c s) (fun w => Done _ _ _ (next i c s w)).
+
+(** The invariant: from where it holds, draws have the distributions that they state, and it holds after the commit. *)
+Variable I : nat -> text -> S -> Prop.
+Hypothesis drafts_fresh : forall i c s, I i c s -> fresh noise pick (drafted i) [::] (program i c s).
+Hypothesis rule_exact : forall i c s, I i c s -> exact_on x0 noise pick toss (key i) target b (program i c s) c.
+Hypothesis kept : forall i c s, I i c s -> results (fun w => I i.+1 (c ++ w) (next i c s w)) (path i c s c).
 
 Theorem accepted_steps : accepts b -> forall (ks : seq K) n i c s, uniq ks -> asks [mem ks] (whole ended one_step n n i c s) ->
-  fmap (fun w => told w (whole ended one_step n n i c s)) (table n0 noise ks) ~ spec target ended n c.
+  I i c s -> fmap (fun w => told w (whole ended one_step n n i c s)) (table n0 noise ks) ~ spec target ended n c.
 Proof.
-move=> good ks n i c s uks aks.
-apply: (steps_drawn n0 noise_prob target_law (I := fun _ _ => True) (past := fun i _ k => (lap k < i)%N)) => //.
-  split=> [j c1 s1|j c1 s1|j _ _ k lk]; last exact: ltnW.
-  - apply: (once_map (fun w => (w ++ [::], next j c1 s1 w))).
-    exact (@verification_once R V K N x0 noise pick toss (key j) (@key_inj j) target b good A _ _ (@program_fresh j c1 s1) (@apart j) c1).
-  - have asked : asks [pred k | lap k == j] (once_through one_step j c1 s1).
-      apply: asks_bind => [|w //]; apply: (verification_asks x0 toss target b (@program_fresh j c1 s1)) => [k /drafted_lap e|d o] /=.
-        by rewrite e.
-      by rewrite key_lap.
-    apply: (leads_impl _ (asks_leads (l := [::]) asked _)) => // l o all k /all /eqP ->.
-    by rewrite ltnn ltnSn.
-move=> j c1 s1 _ _; split=> //; split; last exact: verification_some.
-exact (@verification_Law R V K N n0 x0 noise noise_prob pick toss (key j) (@tosses j) (@picks j) target b target_law good A _ _
-  (@drafted_uniq j) (@program_fresh j c1 s1) c1).
+move=> good ks n i c s uks aks Is.
+apply: (steps_drawn n0 noise_prob target_law (I := I) (past := fun i _ k => (lap k < i)%N)) => // [j c1 s1 I1 _|].
+  split=> //=; last first.
+    have := verification_some x0 pick toss (key j) target b (program j c1 s1) c1; move: (kept I1); rewrite -/(path j c1 s1 c1).
+    by elim: (path j c1 s1 c1) => [w /= ? ?|k h IH f g u] //=; apply: IH.
+  exact (@verification_Law R V K N n0 x0 noise noise_prob pick toss (key j) target b target_law good A _ _
+    (@drafted_uniq j) (drafts_fresh I1) c1 (rule_exact I1)).
+split=> [j c1 s1 I1 _|j c1 s1 I1 _|j _ _ k lk]; last exact: ltnW.
+- apply: (once_map (fun w => (w ++ [::], next j c1 s1 w))).
+  exact (@verification_once R V K N x0 noise pick toss (key j) (@key_inj j) target b good A _ _ (drafts_fresh I1) (@apart j) c1).
+- have asked : asks [pred k | lap k == j] (once_through one_step j c1 s1).
+    apply: asks_bind => [|w //]; apply: (verification_asks x0 toss target b (drafts_fresh I1)) => [k /drafted_lap e|d o] /=.
+      by rewrite e.
+    by rewrite key_lap.
+  apply: (leads_impl _ (asks_leads (l := [::]) asked _)) => // l o all k /all /eqP ->.
+  by rewrite ltnn ltnSn.
 Qed.
 End Certified.
 
@@ -614,9 +608,10 @@ Definition one_own_step i c s : iteration V K N S :=
 Theorem accepted_own_steps : accepts_cases states b -> forall n i c s,
   told w (whole ended one_own_step n n i c s) = own_text own ended n c.
 Proof.
-move=> ok n i c s; apply: (steps_own (I := fun _ _ => True)) => // j c1 s1 _ _; split=> //.
-have := rule_matching own guess chance evidence ok depth.+1 c1 (told w (drafting j c1 s1)).
-by rewrite /good_own told_bind => /andP[].
+move=> ok n i c s; apply: (steps_own (I := fun _ _ _ => True)) => // j c1 s1 _ _.
+have own_path (t : tree R V) := rule_matching own guess chance evidence ok depth.+1 c1 t; split=> //=.
+  by rewrite /good_own told_bind; have /andP[] := own_path (told w (drafting j c1 s1)).
+by apply: results_bind; apply: results_true => t; have /andP[] := own_path t.
 Qed.
 End CertifiedOwn.
 
