@@ -592,6 +592,38 @@ split=> [j c1 s1 I1 _|j c1 s1 I1 _|j _ _ k lk]; last exact: ltnW.
 Qed.
 End Certified.
 
+(** The premises can hold: two tokens, of which target and drafter take either with one half, one draft in each iteration, [rejection]. *)
+Section Premises.
+Variables (R : realFieldType) (ended : seq bool -> bool).
+Notation coins := (halves R true false).
+Let keys : eqType := [eqType of (nat * option (nat * option (nat * nat)))%type].
+Let key i d o : keys := (i, Some (d, o)).
+Let program (i : nat) (c : seq bool) (s : unit) : linear R [finType of bool] keys bool unit :=
+  Sample ((i, None) : keys) coins (Put 0 [::] (fun=> End _ _ _ _ tt)).
+Let toss (r : R) (n : bool) := 1 <= r.
+Let loop_ := whole ended (one_step true (fun=> id) toss (fun=> coins) key program (fun _ _ _ _ => tt) of_rejection).
+
+Lemma coins_run (ks : seq keys) n c : uniq ks -> asks [mem ks] (loop_ n n 0%N c tt) ->
+  fmap (fun w => told w (loop_ n n 0%N c tt)) (table true (fun=> draw coins) ks) ~ spec (fun=> coins) ended n c.
+Proof.
+have lc := halves_law R true false; have half (y : bool) : coins y / coins y = 1.
+  by rewrite /halves /onehot; case: y; rewrite /= ?addr0 ?add0r divff // mul1r invr_eq0 pnatr_eq0.
+have same_draw : fmap id (draw coins) ~ draw coins by move=> f; rewrite E_fmap.
+move=> uks aks; apply: (@accepted_steps R [finType of bool] keys bool true true unit unit (fun=> draw coins) (fun=> prob_draw lc)
+  (fun=> id) toss (fun=> coins) ended (fun=> lc) fst (fun i => [:: (i, None)]) key _ _ _ _ _ program (fun _ _ _ _ => tt)
+  of_rejection (fun _ _ _ => True)) => //.
+- by move=> i d o d' o' [-> ->].
+- by move=> i k; rewrite inE => /eqP ->.
+- by move=> i d o; rewrite inE; apply/eqP => -[].
+- by move=> i c1 s _; split=> //; rewrite ?inE ?eqxx.
+- move=> i c1 s _ m /=; rewrite /exact_on /=; split.
+    split=> // f; rewrite E_fmap E_coin half clip_id ?ler01 ?lexx // subrr mul0r addr0 mul1r E_draw.
+    by rewrite (eq_dot _ (g := fun=> f true)) ?dot_const // => y; rewrite /toss lexx.
+  by move=> n'; rewrite /toss half lexx.
+- by move=> i c1 s _; apply: results_true.
+Qed.
+End Premises.
+
 (** The same of rules by cases, in mode own: the trees may be drafted in any way, also by what the output stream says. *)
 Section CertifiedOwn.
 Variables (R : realFieldType) (V : finType) (K : eqType) (N S : Type).
