@@ -235,7 +235,8 @@ Lemma relu_scale (k r : R) : 0 <= k -> relu (k * r) = k * relu r.
 Proof. by move=> k0; rewrite /relu maxr_pmulr // mulr0. Qed.
 Lemma relu_opp (r : R) : relu (- r) = relu r - r.
 Proof.
-by case: (lerP 0 r) => h; [rewrite relu_neg ?oppr_le0 // relu_pos // subrr | rewrite relu_pos ?oppr_ge0 1?ltW // relu_neg ?ltW // sub0r].
+case: (lerP 0 r) => h; first by rewrite relu_neg ?oppr_le0 // relu_pos // subrr.
+by rewrite relu_pos ?oppr_ge0 1?ltW // relu_neg ?ltW // sub0r.
 Qed.
 
 Lemma ev_over p q f : ev p q [:: (Over f, 1)] = relu (ev p q f).
@@ -718,7 +719,8 @@ Definition true_of (a : fact) (v : datum) : Prop :=
   match a with
   | None => True
   | Some (inl b) => v = Bool b
-  | Some (inr (o, ch)) => exists x w, [/\ v = Tok x w, o -> x = own c & ch -> exists2 i, w = Some i & List.nth_error xs i = Some x]
+  | Some (inr (o, ch)) =>
+    exists x w, [/\ v = Tok x w, o -> x = own c & ch -> exists2 i, w = Some i & List.nth_error xs i = Some x]
   end.
 Notation agree := (List.Forall2 true_of).
 
@@ -803,7 +805,8 @@ elim: b a e ys => [rs|o k IH|t yes IHy no IHn|n carried body IHb k IHk] a e ys /
   + by exists (guess c j e), None.
   + exact: (agree_nth r h).
   + by [].
-- case kt: (known_test a t) => [b'|]; first by move=> py h; rewrite (known_test_true h kt); by case: b' {kt} py => py; [exact: (IHy _ _ _ py h) | exact: (IHn _ _ _ py h)].
+- case kt: (known_test a t) => [b'|].
+    by move=> py h; rewrite (known_test_true h kt); case: b' {kt} py => py; [exact: (IHy _ _ _ py h) | exact: (IHn _ _ _ py h)].
   move=> py h; have ev := @every_in _ [:: paths states yes (learn a t true); paths states no (learn a t false)] ys py.
   case dt: (do_test c e t).
     have [x ex sub] := ev _ (or_introl erefl); have [y iy ay] := IHy _ _ _ ex (learn_true h dt).
@@ -811,7 +814,8 @@ elim: b a e ys => [rs|o k IH|t yes IHy no IHn|n carried body IHb k IHk] a e ys /
   have [x ex sub] := ev _ (or_intror (or_introl erefl)); have [y iy ay] := IHn _ _ _ ex (learn_true h dt).
   by exists y => //; exact: sub.
 - set l := nth [::] states n; case: ifP => // /andP[begins cl] pk h; have ev := every_in pk.
-  have [|s' sl as'] := @iterate_ends l a (paths states body) (fun s => do_block c xs body (e ++ s)) _ xs [::] _ _ erefl begins (agree_nths carried h).
+  pose do s := do_block c xs body (e ++ s).
+  have [|s' sl as'] := @iterate_ends l a (paths states body) do _ xs [::] _ _ erefl begins (agree_nths carried h).
     move=> s e' sl ae x i ix; have := allP cl _ sl => /=; case py: (paths _ _ _) => [zs|] // clz.
     exists zs => //; have [|y iy ay] := IHb _ (e ++ rcons e' (Tok x (Some i))) _ py.
       by apply: (agree_cat h); apply: (agree_rcons ae); exists x, (Some i); split=> // _; exists i.
@@ -863,7 +867,9 @@ Fixpoint ways (t : tree R V) : seq text :=
   if t is Node x _ below next then [:: x] :: map (cons x) (ways below) ++ ways next else [::].
 
 Fixpoint good_way (asked : seq (option nat)) c (w : text) : bool :=
-  if w is x :: w' then all (fun k => if k is Some k then other c k x else x == own c) asked && good_way asked (rcons c x) w' else true.
+  if w is x :: w' then
+    all (fun k => if k is Some k then other c k x else x == own c) asked && good_way asked (rcons c x) w'
+  else true.
 
 Definition accepts_ways (asked : seq (option nat)) : bool := None \in asked.
 
@@ -895,7 +901,8 @@ Proof.
 split=> [|valid owed L]; first by vm_compute.
 have ls : laws (Sib (onehot R a) (fun=> Nomore R V)) by split=> // ; exact: law_onehot.
 have := siblings_lossless L ls (halves_law R a b) (onehot R a); rewrite E_draw.
-have -> : E (l <- sample (Sib (onehot R a) (fun=> Nomore R V)) ;; apply (rule_of R V unpaid) halves l) (onehot R a) = 3%:R / 4%:R.
+have -> : E (l <- sample (Sib (onehot R a) (fun=> Nomore R V)) ;; apply (rule_of R V unpaid) halves l) (onehot R a)
+    = 3%:R / 4%:R.
   have one : total halves = 1 by case: (halves_law R a b).
   rewrite -(forgetful_mass R ab) /= !E_bind !E_draw !dot_onehot /= !E_bind !E_ret /apply !E_bind !E_ret /=.
   by rewrite !E_bind !E_coin !E_ret /= ?E_ret !E_draw dot_normalize one divr1.
@@ -905,6 +912,16 @@ have -> : 1 / 2%:R = 2%:R / 4%:R :> R by rewrite (natrM R 2 2) invfM mulrA mulfV
 by move/(mulIf (invr_neq0 four))/eqP; rewrite eqr_nat.
 Qed.
 
+(** So is one that accepts every child: what is drafted is emitted. *)
+Theorem accepting_lossy : ~~ accepts Accept /\ forall valid owed, ~ @lossless R V (rule_of R V Accept) valid owed.
+Proof.
+split=> [|valid owed L]; first by vm_compute.
+have ls : laws (Sib (onehot R a) (fun=> Nomore R V)) by split=> // ; exact: law_onehot.
+have := siblings_lossless L ls (halves_law R a b) (onehot R a); rewrite E_draw /= !E_bind !E_draw !dot_onehot /= !E_bind !E_ret.
+rewrite /apply !E_bind !E_ret /= !E_bind !E_ret dot_halves /onehot eqxx (eq_sym b a) (negPf ab) addr0 => h.
+by have := half_one R; rewrite -[X in X != _]mul1r -h eqxx.
+Qed.
+
 (** A rule that accepts the first child, whatever it is: no listing of states makes the checker accept it, and it commits what
     is not own. *)
 Definition first_child : block :=
@@ -912,13 +929,14 @@ Definition first_child : block :=
     (Let (Truth true) (Let (Truth false) (Yield [:: 7; 7; 6; 8])))
     (Let Own (Yield [:: 3; 4; 5; 6])))))%N.
 
-Theorem first_child_refused states : ~~ accepts_cases states first_child /\
-  ~~ owned (fun=> a) [::] (steered (fun=> a) (fun _ _ _ => a) (fun _ _ _ => true) (fun=> false) first_child 1 [::] (Node b (onehot R b) (Leaf R V) (Leaf R V))).
-Proof.
-have no : ~~ owned (fun=> a) [::] (steered (fun=> a) (fun _ _ _ => a) (fun _ _ _ => true) (fun=> false) first_child 1 [::] (Node b (onehot R b) (Leaf R V) (Leaf R V))).
-  by rewrite /= andbT eq_sym.
-split=> //; apply: contra no => ok.
-by have /andP[] := rule_matching (fun=> a) (fun _ _ _ => a) (fun _ _ _ => true) (fun=> false) ok 1 [::] (Node b (onehot R b) (Leaf R V) (Leaf R V)).
-Qed.
+Definition walked := steered (fun=> a) (fun _ _ _ => a) (fun _ _ _ => true) (fun=> false) first_child 1 [::]
+  (Node b (onehot R b) (Leaf R V) (Leaf R V)).
 
+Theorem first_child_refused states : ~~ accepts_cases states first_child /\ ~~ owned (fun=> a) [::] walked.
+Proof.
+have no : ~~ owned (fun=> a) [::] walked by rewrite /= andbT eq_sym.
+split=> //; apply: contra no => ok.
+by have /andP[] := rule_matching (fun=> a) (fun _ _ _ => a) (fun _ _ _ => true) (fun=> false) ok 1 [::]
+  (Node b (onehot R b) (Leaf R V) (Leaf R V)).
+Qed.
 End Refused.

@@ -123,7 +123,8 @@ elim: r l => //= k h IH l [ik f] lk n; apply: IH => // j; rewrite inE => /orP[/e
 Qed.
 
 Lemma once_leads A B (r : reads A) (g : A -> reads B) l seen : asks_once l r ->
-  leads (fun l' a => (forall k, k \in l' -> k \notin seen) /\ asks_once (l' ++ seen) (g a)) l r -> asks_once (l ++ seen) (rbind r g).
+  leads (fun l' a => (forall k, k \in l' -> k \notin seen) /\ asks_once (l' ++ seen) (g a)) l r ->
+  asks_once (l ++ seen) (rbind r g).
 Proof.
 elim: r l => [a|k h IH] l /=; first by move=> _ [].
 case=> kl oh f; split=> [|n]; last by rewrite -cat_cons; apply: IH.
@@ -164,7 +165,8 @@ Fixpoint drafts A (p : linear R V K N A) (l : seq (V * row R V)) (t : tree R V) 
 Lemma told_drafts A (p : linear R V K N A) l t w : told w (drafts p l t) = exec x0 pick w p l t.
 Proof. by elim: p l t => //= *. Qed.
 
-Lemma once_drafts A (p : linear R V K N A) ks s l t : fresh noise pick ks s p -> asks [mem ks] (drafts p l t) /\ asks_once s (drafts p l t).
+Lemma once_drafts A (p : linear R V K N A) ks s l t : fresh noise pick ks s p ->
+  asks [mem ks] (drafts p l t) /\ asks_once s (drafts p l t).
 Proof.
 elim: p s l t => [a|k h IH|k q h IH|i place h IH|i h IH] s l t //=.
 - by case=> i n f; split; split=> // b; case: (IH b _ l t (f b)).
@@ -320,7 +322,8 @@ rewrite (E_always (g := fun o => E (walk target (rule_of R V b) c o.1.1) (fun w 
 rewrite -(told_play n0 noise_prob udk ad od) E_fmap; apply: eq_E => w; by rewrite told_drafts.
 Qed.
 
-Lemma verification_asks (mine : pred K) c : (forall k, k \in dk -> mine k) -> (forall d o, mine (key d o)) -> asks mine (verification c).
+Lemma verification_asks (mine : pred K) c : (forall k, k \in dk -> mine k) -> (forall d o, mine (key d o)) ->
+  asks mine (verification c).
 Proof.
 move=> sub all; have [ad _] := once_drafts x0 [::] (Leaf R V) fp.
 by apply: asks_bind (asks_sub sub ad) _ => o; exact: asks_walk.
@@ -378,7 +381,8 @@ Fixpoint shown (p : iteration) v c (made : bool) : Prop :=
   match p with
   | Done s => made /\ I c s
   | Look k h => forall n, shown (h n) v c made
-  | Commit v' path h => [/\ v' = v, good c (path c) & results (fun w => (0 < size w)%N /\ shown (h w) v.+1 (c ++ w) true) (path c)]
+  | Commit v' path h =>
+    [/\ v' = v, good c (path c) & results (fun w => (0 < size w)%N /\ shown (h w) v.+1 (c ++ w) true) (path c)]
   end.
 
 Lemma shown_results p v c cs made : shown p v c made -> size cs = v.+1 -> last [::] cs = c ->
@@ -427,7 +431,8 @@ Qed.
 Theorem steps_own : (forall i c s, I i c s -> ~~ ended c -> shown good_own (I i.+1) (step i c s) 0 c false) ->
   forall n i c s, I i c s -> told w (whole n n i c s) = own_text own ended n c.
 Proof.
-move=> sh n i c s Is; suff h k : forall n i c s, (n <= k)%N -> I i c s \/ ended c -> told w (whole k n i c s) = own_text own ended n c.
+move=> sh n i c s Is.
+suff h k : forall n i c s, (n <= k)%N -> I i c s \/ ended c -> told w (whole k n i c s) = own_text own ended n c.
   by apply: h => //; left.
 elim: k {n i c s Is} => [|k IH] n i c s nk ok /=; first by case: n nk.
 case: n nk => [|n] nk //=; have [e //|go] := boolP (ended c); case: ok => [{}Is|e]; last by rewrite e in go.
@@ -582,7 +587,8 @@ apply: (steps_drawn n0 noise_prob target_law (I := I) (past := fun i _ k => (lap
     (@drafted_uniq j) (drafts_fresh I1) c1 (rule_exact I1)).
 split=> [j c1 s1 I1 _|j c1 s1 I1 _|j _ _ k lk]; last exact: ltnW.
 - apply: (once_map (fun w => (w ++ [::], next j c1 s1 w))).
-  exact (@verification_once R V K N x0 noise pick toss (key j) (@key_inj j) target b good A _ _ (drafts_fresh I1) (@apart j) c1).
+  exact (@verification_once R V K N x0 noise pick toss (key j) (@key_inj j) target b good A _ _
+    (drafts_fresh I1) (@apart j) c1).
 - have asked : asks [pred k | lap k == j] (once_through one_step j c1 s1).
     apply: asks_bind => [|w //]; apply: (verification_asks x0 toss target b (drafts_fresh I1)) => [k /drafted_lap e|d o] /=.
       by rewrite e.
@@ -592,7 +598,8 @@ split=> [j c1 s1 I1 _|j c1 s1 I1 _|j _ _ k lk]; last exact: ltnW.
 Qed.
 End Certified.
 
-(** The premises can hold: two tokens, of which target and drafter take either with one half, one draft in each iteration, [rejection]. *)
+(** The premises can hold: there are two tokens, target and drafter give one half to each, and an iteration verifies one draft by
+    [rejection]. *)
 Section Premises.
 Variables (R : realFieldType) (ended : seq bool -> bool).
 Notation coins := (halves R true false).
@@ -609,8 +616,8 @@ Proof.
 have lc := halves_law R true false; have half (y : bool) : coins y / coins y = 1.
   by rewrite /halves /onehot; case: y; rewrite /= ?addr0 ?add0r divff // mul1r invr_eq0 pnatr_eq0.
 have same_draw : fmap id (draw coins) ~ draw coins by move=> f; rewrite E_fmap.
-move=> uks aks; apply: (@accepted_steps R [finType of bool] keys bool true true unit unit (fun=> draw coins) (fun=> prob_draw lc)
-  (fun=> id) toss (fun=> coins) ended (fun=> lc) fst (fun i => [:: (i, None)]) key _ _ _ _ _ program (fun _ _ _ _ => tt)
+move=> uks aks; apply: (@accepted_steps R [finType of bool] keys bool true true unit unit (fun=> draw coins)
+  (fun=> prob_draw lc) (fun=> id) toss (fun=> coins) ended (fun=> lc) fst (fun i => [:: (i, None)]) key _ _ _ _ _ program (fun _ _ _ _ => tt)
   of_rejection (fun _ _ _ => True)) => //.
 - by move=> i d o d' o' [-> ->].
 - by move=> i k; rewrite inE => /eqP ->.
