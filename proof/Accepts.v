@@ -97,7 +97,7 @@ Inductive kind := Row | Entry | Ratio | Chance | Rest.
 Definition alike (k l : kind) :=
   match k, l with Row, Row | Entry, Entry | Ratio, Ratio => true | _, _ => false end.
 
-Definition linear2 (op : form -> form -> form) (a b : option (kind * form)) :=
+Definition linearly (op : form -> form -> form) (a b : option (kind * form)) :=
   if (a, b) is (Some (k, f), Some (l, g)) then if alike k l then Some (k, op f g) else None else None.
 
 Fixpoint value (e : expr) : option (kind * form) :=
@@ -107,8 +107,8 @@ Fixpoint value (e : expr) : option (kind * form) :=
   | At e => if value e is Some (Row, f) then Some (Entry, f) else None
   | Divide e d =>
     if (value e, value d) is (Some (Entry, f), Some (Entry, g)) then if equal g stated then Some (Ratio, f) else None else None
-  | Add e d => linear2 plus (value e) (value d)
-  | Sub e d => linear2 minus (value e) (value d)
+  | Add e d => linearly plus (value e) (value d)
+  | Sub e d => linearly minus (value e) (value d)
   | Mul k e => if value e is Some (l, f) then if alike l l then Some (l, times k f) else None else None
   | Min e d => if (value e, value d) is (Some (Row, f), Some (Row, g)) then Some (Row, minimum f g) else None
   | MinOne e => if value e is Some (Ratio, f) then if positive f then Some (Chance, minimum f stated) else None else None
@@ -152,10 +152,11 @@ Definition pays_off (b : body) :=
   else false.
 
 Fixpoint sites (b : body) := if b is Toss k _ yes no then k :: sites yes ++ sites no else [::].
+
 (** And each site of noise stands once in it. *)
 Definition accepts (b : body) := uniq (sites b) && pays_off b.
 
-(** The rule [rejection]; and one that accepts half as often. *)
+(** The rule [rejection]; and one with coins of half the chance. *)
 Definition of_rejection :=
   Toss 0 (Divide (At Target) (At Draft)) Accept (GoOn (Normalize (Relu (Sub Target Draft)))).
 Lemma rejection_accepted : accepts of_rejection. Proof. by vm_compute. Qed.
@@ -312,9 +313,9 @@ Proof.
 have two (op : form -> form -> form) (h : R -> R -> R) a b r s k' g :
     (forall u f' g', entry (op f' g') u = h (entry f' u) (entry g' u)) -> (forall u w, h u w / q x = h (u / q x) (w / q x)) ->
     (forall l g', a = Some (l, g') -> means l g' r) -> (forall l g', b = Some (l, g') -> means l g' s) ->
-    linear2 op a b = Some (k', g) -> means k' g (fun v => h (r v) (s v)).
+    linearly op a b = Some (k', g) -> means k' g (fun v => h (r v) (s v)).
   move=> hop hdiv; case: a => [[l f']|//] ha; case: b => [[l' g']|] hb; last by case: l {ha}.
-  have {}ha := ha _ _ erefl; have {}hb := hb _ _ erefl; rewrite /linear2.
+  have {}ha := ha _ _ erefl; have {}hb := hb _ _ erefl; rewrite /linearly.
   case: l ha; case: l' hb => //= hs hr [<- <-] /= v; by rewrite ?hr ?hs ?hop ?hdiv.
 elim: e k f => [||e IH|e IHe d IHd|e IHe d IHd|e IHe d IHd|c e IH|e IHe d IHd|e IH|e IH|e IH] k f /=.
 - by case=> <- <- v; rewrite /entry ev_owed.
@@ -347,23 +348,31 @@ Qed.
 
 End One.
 
+Lemma value_kind e k f : value e = Some (k, f) ->
+  match k with Chance => exists2 g, positive g & f = minimum g stated | Rest => positive f | _ => True end.
+Proof.
+have two op a b : linearly op a b = Some (k, f) -> if k is Chance then False else if k is Rest then False else True.
+  by case: a => [[[] ?]|//]; case: b => [[[] ?]|] //= [<-].
+case: e => [||e|e d|e d|e d|c e|e d|e|e|e] /=.
+- by case=> <-.
+- by case=> <-.
+- by case: (value e) => [[[] ?]|] // [<-].
+- by case: (value e) => [[[] ?]|] //; case: (value d) => [[[] ?]|] //; case: ifP => // _ [<-].
+- by move/two; case: (k).
+- by move/two; case: (k).
+- by case: (value e) => [[[] ?]|] //= [<-].
+- by case: (value e) => [[[] ?]|] //; case: (value d) => [[[] ?]|] // [<-].
+- by case: (value e) => [[[] g]|] //; case: ifP => // g0 [<- <-]; exists g.
+- by case: (value e) => [[[] ?]|] // [<-].
+- by case: (value e) => [[[] g]|] //; case: ifP => // g0 [<- <-].
+Qed.
+
 Lemma coin_bounds e m (p q : R) : coin_mass e = Some m -> 0 <= p -> 0 <= q -> 0 <= ev p q m <= q.
 Proof.
 have low f : positive f -> 0 <= p -> 0 <= q -> 0 <= ev p q (minimum f stated) <= q.
   by move=> f0 p0 q0; rewrite ev_minimum // ev_stated le_minl lexx orbT le_minr q0 ev_ge0.
-have two op a b f : linear2 op a b = Some (Chance, f) -> False.
-  by case: a => [[[] ?]|//]; case: b => [[[] ?]|].
 rewrite /coin_mass; case e1: (value e) => [[[] f]|] //; first by case: ifP => // f0 [<-]; exact: low.
-case=> <-; case: e e1 => //= [e|e d|e d|e d|k e|e d|e|e|e].
-- by case: (value e) => [[[] ?]|].
-- by case: (value e) => [[[] ?]|] //; case: (value d) => [[[] ?]|] //; case: ifP.
-- by move/two.
-- by move/two.
-- by case: (value e) => [[[] ?]|].
-- by case: (value e) => [[[] ?]|] //; case: (value d) => [[[] ?]|].
-- by case: (value e) => [[[] g]|] //; case: ifP => // g0 [<-]; exact: low.
-- by case: (value e) => [[[] ?]|].
-- by case: (value e) => [[[] ?]|] //; case: ifP.
+by case=> <-; case: (value_kind e1) => g g0 ->; exact: low.
 Qed.
 
 (** Everything that comes out has a share of the mass, and the shares add up. *)
@@ -393,16 +402,7 @@ Qed.
 Lemma ends_positive b m a l : ends b m = Some (a, l) -> all (fun o => positive o.2) l.
 Proof.
 elim: b m a l => [|e|k e yes IHy no IHn] m a l /=; first by case=> _ <-.
-- case e1: (value e) => [[[] r]|] // [_ <-] /=; rewrite andbT; case: e e1 => //= [e|e d|e d|e d|c e|e d|e|e|e].
-  + by case: (value e) => [[[] ?]|].
-  + by case: (value e) => [[[] ?]|] //; case: (value d) => [[[] ?]|] //; case: ifP.
-  + by case: (value e) => [[[] ?]|//]; case: (value d) => [[[] ?]|].
-  + by case: (value e) => [[[] ?]|//]; case: (value d) => [[[] ?]|].
-  + by case: (value e) => [[[] ?]|].
-  + by case: (value e) => [[[] ?]|] //; case: (value d) => [[[] ?]|].
-  + by case: (value e) => [[[] ?]|] //; case: ifP.
-  + by case: (value e) => [[[] ?]|].
-  + by case: (value e) => [[[] ?]|] //; case: ifP => // h [<-].
+- by case e1: (value e) => [[[] r]|] // [_ <-] /=; rewrite andbT; exact: value_kind e1.
 - case: ifP => // _; case: (coin_mass e) => // c; case ey: (ends yes c) => [[a1 l1]|] //.
   case en: (ends no (minus m c)) => [[a2 l2]|] // [_ <-].
   by rewrite all_cat (IHy _ _ _ ey) (IHn _ _ _ en).
@@ -858,9 +858,10 @@ inversion_clear ay2 as [|? v3 ? ? m3 ay3]; inversion_clear ay3; case: m3 => x [w
 by rewrite m0 m2 e3 /= ox eqxx.
 Qed.
 
-(** *** Rules of a whole tree: the way to a node is good if each token on it meets conditions, of which one is that it is the
-    draw at the node above (here [None]; anything else is a number). Any of the nodes with a good way is accepted, with the draw
-    there. *)
+(** *** Rules of a whole tree
+
+    The way to a node is good if each token on it meets conditions, of which one is that it is the draw at the node above (here
+    [None]; anything else is a number). Any of the nodes with a good way is accepted, with the draw there. *)
 Variable other : text -> nat -> V -> bool.
 
 Fixpoint ways (t : tree R V) : seq text :=
@@ -887,6 +888,7 @@ rewrite -cats1 owned_cat /= eqxx !andbT; elim: w c gw {l} => //= x w IH c /andP[
 by rewrite andbT; exact: (m None).
 Qed.
 End Followed.
+
 (** ** What the checker refuses, and has to *)
 Section Refused.
 Variables (R : realFieldType) (V : finType) (a b : V).
@@ -929,6 +931,7 @@ Definition first_child : block :=
     (Let (Truth true) (Let (Truth false) (Yield [:: 7; 7; 6; 8])))
     (Let Own (Yield [:: 3; 4; 5; 6])))))%N.
 
+(** A walk by it: the target's own token is always a, and the tree has one node, with b. *)
 Definition walked := steered (fun=> a) (fun _ _ _ => a) (fun _ _ _ => true) (fun=> false) first_child 1 [::]
   (Node b (onehot R b) (Leaf R V) (Leaf R V)).
 
