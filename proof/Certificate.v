@@ -598,8 +598,8 @@ split=> [j c1 s1 I1 _|j c1 s1 I1 _|j _ _ k lk]; last exact: ltnW.
 Qed.
 End Certified.
 
-(** The premises can hold: there are two tokens, target and drafter give one half to each, and an iteration verifies one draft by
-    [rejection]. *)
+(** The premises can hold: there are two tokens, target and drafter give one half to each, and an iteration verifies one draft
+    by [rejection]. *)
 Section Premises.
 Variables (R : realFieldType) (ended : seq bool -> bool).
 Notation coins := (halves R true false).
@@ -617,8 +617,8 @@ have lc := halves_law R true false; have half (y : bool) : coins y / coins y = 1
   by rewrite /halves /onehot; case: y; rewrite /= ?addr0 ?add0r divff // mul1r invr_eq0 pnatr_eq0.
 have same_draw : fmap id (draw coins) ~ draw coins by move=> f; rewrite E_fmap.
 move=> uks aks; apply: (@accepted_steps R [finType of bool] keys bool true true unit unit (fun=> draw coins)
-  (fun=> prob_draw lc) (fun=> id) toss (fun=> coins) ended (fun=> lc) fst (fun i => [:: (i, None)]) key _ _ _ _ _ program (fun _ _ _ _ => tt)
-  of_rejection (fun _ _ _ => True)) => //.
+  (fun=> prob_draw lc) (fun=> id) toss (fun=> coins) ended (fun=> lc) fst (fun i => [:: (i, None)]) key _ _ _ _ _ program
+  (fun _ _ _ _ => tt) of_rejection (fun _ _ _ => True)) => //.
 - by move=> i d o d' o' [-> ->].
 - by move=> i k; rewrite inE => /eqP ->.
 - by move=> i d o; rewrite inE; apply/eqP => -[].
@@ -674,3 +674,17 @@ have two : 2%:R != 0 :> R by rewrite pnatr_eq0.
 by move/eqP: h; rewrite -[X in X == _]mul1r (inj_eq (mulIf (invr_neq0 two))) eq_sym (negPf (half_one R)).
 Qed.
 End Reused.
+
+(** An iteration that commits a second time what was made of the version before, and one that commits nothing: what the checker
+    asks of iterations is true of neither. The first would not commit own tokens ([stale_not_owned]), and the second would not
+    end. *)
+Section Unshown.
+Variables (V : finType) (K : eqType) (N : Type) (n0 : N) (S : Type) (good : seq V -> reads K N (seq V) -> Prop).
+Variables (I : seq V -> S -> Prop) (path : seq V -> reads K N (seq V)) (c : seq V) (s : S).
+
+Lemma stale_refused : ~ shown good I (Commit 0 path (fun=> Commit 0 path (fun=> Done V K N s))) 0 c false.
+Proof. by case=> _ _ /(told_results (fun=> n0))[_ []]. Qed.
+
+Lemma idle_refused : ~ shown good I (Done V K N s) 0 c false.
+Proof. by case. Qed.
+End Unshown.

@@ -96,3 +96,5 @@ Print Assumptions accepted_steps.
 Print Assumptions coins_run.
 Print Assumptions accepted_own_steps.
 Print Assumptions reused_lossy.
+Print Assumptions stale_refused.
+Print Assumptions idle_refused.
