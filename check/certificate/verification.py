@@ -6,6 +6,8 @@
 - `rule-lossless`, by algebra: an iteration over a child x ~ Q, where the row P is owed, accepts with the mass A, a function of
   the token; what all who go on owe has to be P - A but for a factor. Its sum is their mass, so accepted mass and the rest are P
   again (`siblings_lossless`). Or by a lemma about a rule of whole trees, known by the hash of its IR.
+
+The cases and the algebra are functions of terms in proof/Accepts.v too, with a proof in Coq that what they accept is right.
 """
 
 from __future__ import annotations
