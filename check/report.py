@@ -290,6 +290,8 @@ def searched_worlds(
         *first_plans(module, claim, vocab, models),
         *further_plans(module, claim, vocab, models, options.params),
     ]
+    if claim.kind == "keeps_support":  # first where some tokens have no mass
+        plans.sort(key=lambda plan: plan.label not in ("base", "parameter") or plan.style.sort != "zeros")
     first = len(shared_plans(module, claim, vocab)) + models
     failure = explored.run(plans, progress, slice(first)) or probed(explored, models)
     failure = failure or explored.run(plans, progress, slice(first, None))

@@ -1,5 +1,5 @@
-"""Worlds with a second request of the same seed, and with two sequences whose steps and lines interleave: wrong programs that are
-right when they are alone are refuted there, and their twins are not."""
+"""Worlds with a second request of the same seed, and with two sequences whose steps and lines interleave: wrong programs that
+are right when they are alone are refuted there, and their twins are not."""
 
 from __future__ import annotations
 
