@@ -1,10 +1,8 @@
 """Requests that are not alone: a second request of a session with the seed and id of the first, and two sequences side by side.
 
-The request before runs in the same world: noise that both read is one choice, and all that the first one draws is enumerated
-together with what the second one does. Of two sequences the one that is judged runs in the caller's thread, the other in a
-thread of its own, and one of them moves at a time. Where a step begins, where those that met at a fold go on, and (`lines`)
-before each access to a state that both have, an order says who moves next. So the law of the one that is judged is that of all
-noise of both, in one order; the orders are gone through by `orders`.
+The request before runs in the same world, so that noise which both read is one choice. Of two sequences the one that is judged
+runs in the caller's thread, the other in a thread of its own, and one of them moves at a time. Where a step begins, where those
+that met at a fold go on, and (`lines`) before each access to a state that both have, an order says who moves next.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any
 
 from decgraph.backends.exact.coverage import CoveredRun
 from decgraph.backends.exact.run import ExactMachine
@@ -22,18 +20,15 @@ from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.ir.machine import Datum
 from decgraph.ir.values import Op
 
-A = TypeVar("A")
-B = TypeVar("B")
 Order = tuple[int, ...]
 """Who moves at each choice, 0: the sequence that is judged. Where an order is over, whoever moved last goes on."""
 STEPS, LINES = 4, 6
-"""All orders of so many choices at steps and folds (all merges of two steps and two); for lines, after up to so many moves of
-the one that is judged up to so many of the other, and then all of the first one's."""
+"""All orders of so many choices at steps and folds (all merges of two steps and two); or up to so many moves of the one that is
+judged between lines, up to so many of the other, and then all of the first one's."""
 
 
 def orders(lines: bool, used: list[int]) -> Iterator[Order]:
-    """The orders of two sequences. used: gets how many choices each run made in the order that was yielded; orders that do not
-    differ in so many are one."""
+    """The orders of two sequences. used: gets how many choices each run made; orders that do not differ in so many are one."""
     some: Iterator[Order] = product((0, 1), repeat=STEPS)
     if lines:
         some = ((0,) * mine + (1,) * other + (0,) for mine in range(LINES + 1) for other in range(1, LINES + 1))
@@ -74,7 +69,7 @@ class Turns:
     ran: CoveredRun | None = None
     since: int = 0  # choices of the world before the other sequence moved
 
-    def run(self, judged: Callable[[], A]) -> A:
+    def run(self, judged: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
         """Run the sequence that is judged to its end, and of the other what comes before. Raises what either of them does."""
         world = self.other.world
         self.ran, thread = world.ran, threading.Thread(target=self._run_other, daemon=True)
@@ -93,31 +88,31 @@ class Turns:
         try:
             if 0 in self.alive:
                 self.other.run()
+                self.alive.discard(1)
+                self._next()
         except Over:
             return
         except BaseException as error:  # of the world, or of the program: raised in the caller's thread
             self.error = error
-        self.alive.discard(1)
         if 0 in self.alive:
-            try:
-                to = self._next()
-            except BaseException as error:  # of a fold
-                to, self.error = 0, self.error or error
-            self._give(to)
+            self._give(0)
 
     def choose(self, me: int) -> None:
         """The sequence is where the other one may come first."""
         to = self._next()
         if to != me:
             self._give(to)
-            self._wait(me)
+            self.go[me].acquire()
+            if self.error is not None:
+                raise self.error
+            if 0 not in self.alive:
+                raise Over
 
-    def meet(self, me: int, place: str, mine: A, of_all: Callable[[list[A]], list[B]]) -> B:
+    def meet(self, me: int, place: str, mine: Any, of_all: Callable[[list[Any]], Sequence[Any]]) -> Any:
         """The sequence waits at a fold over the batch."""
         self.waits[me] = (place, mine, of_all)
         self.choose(me)
-        answer: B = self.told.pop(me)
-        return answer
+        return self.told.pop(me)
 
     def _next(self) -> int:
         """Who goes on; where both wait, those that came to one place go on together (backends/reference/together.py)."""
@@ -141,13 +136,6 @@ class Turns:
             owned(world, self.since, "the other sequence's")
         self.active, world.ran = to, None if to else self.ran  # what the other one does is not compared
         self.go[to].release()
-
-    def _wait(self, me: int) -> None:
-        self.go[me].acquire()
-        if self.error is not None:
-            raise self.error
-        if 0 not in self.alive:
-            raise Over
 
 
 class Beside(ExactMachine):
@@ -180,20 +168,18 @@ class Beside(ExactMachine):
         if whole.turns is not None and whole.turns.lines and not self.unseen:
             whole.turns.choose(whole.me)
 
-    def read_state(self, name: str) -> Any:  # Any: as in `Run`
-        if self._state(name)[0] is self.shared:
+    def _state(self, name: str) -> tuple[dict[Any, Any], Any]:
+        found = super()._state(name)
+        if found[0] is self.shared:
             self.touch()
-        return super().read_state(name)
+        return found
 
-    def write_state(self, name: str, value: Any) -> None:
-        if self._state(name)[0] is self.shared:
-            self.touch()
-        super().write_state(name, value)
+    def start_states(self, values: Sequence[Datum]) -> None:
+        self.unseen = True
+        super().start_states(values)
+        self.unseen = False
 
     def learn_committed(self, tokens: Sequence[int]) -> None:
         self.unseen = True  # an index of the session's texts learns them with the commit
         super().learn_committed(tokens)
         self.unseen = False
-
-
-__all__ = ["Beside", "Order", "orders", "owned"]

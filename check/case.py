@@ -103,6 +103,7 @@ class Case:
 
     def program(self) -> CheckedProgram:
         engine = type("BesideAnother", (Beside, self.engine), {}) if self.start.beside else self.engine
+        numbered = self.start.before is None or self.engine is ExactMachine  # else noise is read again that no state tells of
         return CheckedProgram(
             self.module,
             self.function.name,
@@ -112,14 +113,9 @@ class Case:
             self.externs,
             self.detokenizer,
             self.ran,
-            merge=self.merges(),
+            merge=numbered and not self.start.beside,
             folds=self.folds,
         )
-
-    def merges(self) -> bool:
-        """Whether a state tells all that a run depends on: not where another sequence is under way, nor where a request before
-        has read noise that this one reads again."""
-        return not self.start.beside and (self.start.before is None or self.engine is ExactMachine)
 
     def spec(self) -> CheckedProgram:
         """The specification with its arguments: our models and parameters by the claim's names, its defaults else."""
@@ -161,8 +157,7 @@ class Case:
         return prepare
 
     def request_before(self, world: World, prompt: tuple[int, ...]) -> dict[tuple[str, str], object]:
-        """What the session holds after a request with this one's seed and id, which made its choices in the same world. What it
-        ran is not compared."""
+        """What the session holds after a request with this one's seed and id, in the same world. What it ran is not compared."""
         m = self.program().machine(replace(self.request, prompt=prompt), world)
         m.others, world.ran, since = (), None, len(world.choices.points)
         execute(m)

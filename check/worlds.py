@@ -354,6 +354,8 @@ def world(
     for name, model in models.items():
         if isinstance(model, AnyReading):
             models[name] = any_head(model, near, whole, chosen=drawn is None)
+    before = {"after": request.prompt, "another": request.prompt[:1]}.get(plan.pair)
+    beside = plan.pair if plan.pair == "steps" or plan.pair == "lines" else ""
     case = Case(
         module,
         f,
@@ -370,7 +372,7 @@ def world(
         limit=plan.runs,
         others=() if probe else others_for(plan) if known.batch else None,
         sampled=TRIES[(plan.vocab > 4000 or plan.limit > 2) + (plan.limit > 100)] if probe else 0,
-        start=start_of(plan, request),
+        start=Start(arbitrary=plan.arbitrary, session=plan.session, before=before, beside=beside),
         engine=engine,
     )
     heads_chosen = any(isinstance(m, AnyReading) and m.chosen for m in models.values())
@@ -384,13 +386,6 @@ def world(
     # What a later step or draft does can only be seen in a text that is longer than what the first one commits.
     late = plan.label in LATER or plan.style.point_until > 0
     return replace(small, length=case.length, request=case.request) if late else small
-
-
-def start_of(plan: WorldPlan, request: Request) -> Start:
-    """Where the first step of a plan begins, before tokens are committed."""
-    before = {"after": request.prompt, "another": request.prompt[:1]}.get(plan.pair)
-    beside = plan.pair if plan.pair == "steps" or plan.pair == "lines" else ""
-    return Start(arbitrary=plan.arbitrary, session=plan.session, before=before, beside=beside)
 
 
 def planned_request(plan: WorldPlan) -> Request:

@@ -197,12 +197,13 @@ def moves(beside: Literal["steps", "lines"]) -> set[tuple[int, ...]]:
 
     class Noting(ExactMachine):
         def read_state(self, name: str) -> Any:
+            value = super().read_state(name)
             log.append(getattr(self, "me", 0))
-            return super().read_state(name)
+            return value
 
         def write_state(self, name: str, value: Any) -> None:
-            log.append(getattr(self, "me", 0))
             super().write_state(name, value)
+            log.append(getattr(self, "me", 0))
 
     for order in orders(beside == "lines", case.turns):
         log.clear()
