@@ -17,7 +17,8 @@ from decgraph.backends.exact.coverage import CoveredRun
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import World
 from decgraph.backends.reference.machine import ReferenceMachine
-from decgraph.ir.machine import Datum
+from decgraph.ir.data.dist import Draws
+from decgraph.ir.machine import Datum, Vector
 from decgraph.ir.values import Op
 
 Order = tuple[int, ...]
@@ -143,8 +144,13 @@ class Beside(ExactMachine):
 
     turns: Turns | None = None
     me = 0
-    batch_fold, batch_top = ReferenceMachine.batch_fold, ReferenceMachine.batch_top
     unseen = False  # whether the other one cannot come between: a line is under way
+
+    def batch_fold(self, op: Op, x: Datum) -> Datum:
+        return ReferenceMachine.batch_fold(self, op, x)
+
+    def batch_top(self, op: Op, x: Vector | Draws, k: Datum, by: Sequence[Datum]) -> Datum:
+        return ReferenceMachine.batch_top(self, op, x, k, by)
 
     def beside(self, other: Beside, order: Order, lines: bool, used: list[int]) -> None:
         """Run beside another sequence, which has begun after this one."""

@@ -157,7 +157,7 @@ class Case:
         return prepare
 
     def request_before(self, world: World, prompt: tuple[int, ...]) -> dict[tuple[str, str], object]:
-        """What the session holds after a request with this one's seed and id, in the same world. What it ran is not compared."""
+        """What the session holds after a request with this one's seed and id, in the same world. What ran is not compared."""
         m = self.program().machine(replace(self.request, prompt=prompt), world)
         m.others, world.ran, since = (), None, len(world.choices.points)
         execute(m)

@@ -270,7 +270,7 @@ class Paths:
                     return self._either(*rest)
                 return False if not rest else rest[0] if len(rest) == 1 else UNKNOWN
             case "eq", [Tok(a, known), Tok(b, other)]:
-                return Equal(a, b, known=max(known, other, key=("", "inside", "own").index))
+                return Equal(a, b, known="own" if "own" in (known, other) else known or other)
             case "eq", [Thing("tokens"), Thing("draws at parents", _, known)] | [
                 Thing("draws at parents", _, known),
                 Thing("tokens"),
