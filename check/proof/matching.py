@@ -281,8 +281,8 @@ class Paths:
             case "lt" | "le", [small, big]:
                 return self._greater(big, small, or_equal=fn == "le")
             case "select", [condition, *ways]:
-                x, y = map(self._number, ways)
-                return UNKNOWN if x is None or y is None else chosen(condition, x, y)
+                yes, no = map(self._number, ways)
+                return UNKNOWN if yes is None or no is None else chosen(condition, yes, no)
         return mapped(fn, [self._number(x) or Number() for x in xs], same=same)
 
     def _greater(self, big: RuleValue, small: RuleValue, *, or_equal: bool) -> RuleValue:
