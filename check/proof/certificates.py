@@ -12,7 +12,7 @@ from decgraph.check.certificate.claims import check
 from decgraph.check.certificate.data import Refused, digest, names_of
 from decgraph.check.certificate.following import Pass
 from decgraph.check.certificate.numbers import Form, Numbers, plus
-from decgraph.check.certificate.verification import Missing
+from decgraph.check.certificate.verification import MissingState
 from decgraph.check.proof.claims import Open, alternatives, prove
 from decgraph.check.proof.derive import Derivation, derive, judged
 from decgraph.check.proof.environment import EVER, Environment, sums_to_one
@@ -63,7 +63,7 @@ def certificate(module: Module, claim: Claim, derivation: Derivation) -> dict[st
         proofs: dict[int, dict[str, Any]] = {}
         try:
             check(module, whole, _proving(proofs))
-        except Missing as missing:
+        except MissingState as missing:
             for part in (whole, *others):
                 if missing.walk in part.get("rules", ()):
                     states = part["rules"][missing.walk]["states"][missing.loop]
