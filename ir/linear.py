@@ -38,15 +38,15 @@ class Linear:
         return Linear(frozenset({(x, 1)}))
 
     def __add__(self, other: Linear | int) -> Linear:
-        other = other if isinstance(other, Linear) else Linear.of(other)
+        if not isinstance(other, Linear):
+            return Linear(self.terms, self.constant + other)
         found = dict(self.terms)
         for symbol, factor in other.terms:
             found[symbol] = found.get(symbol, 0) + factor
         return Linear(frozenset((s, f) for s, f in found.items() if f), self.constant + other.constant)
 
     def __sub__(self, other: Linear | int) -> Linear:
-        other = other if isinstance(other, Linear) else Linear.of(other)
-        return self + other.times(-1)
+        return self + (other.times(-1) if isinstance(other, Linear) else -other)
 
     def times(self, factor: Exact) -> Linear:
         """The sum with every factor multiplied."""
@@ -72,7 +72,7 @@ class Inequality:
     strict: bool = False
 
 
-def at_least(a: Linear, b: Linear | int) -> Inequality:
+def at_least(a: Linear, b: Linear | int = 0) -> Inequality:
     """a >= b"""
     return Inequality(a - b)
 
@@ -200,18 +200,16 @@ def _tight(terms: Mapping[Hashable, Exact], constant: Exact, strict: bool, whole
     return frozenset((s, f * c.denominator) for s, f in factors), c.numerator, strict
 
 
-def condition_of(
-    setting: values.Condition, symbol: Callable[[str, str], Hashable | None], known: Mapping[str, values.Constant]
-) -> Condition:
-    """A condition of a claim (ir/settings.py) as one between sums. symbol: what stands for a parameter or a quantity of the
-    request, None for what is no number; known: parameters that are known."""
+def condition_of(setting: values.Condition, number: Callable[[str, str], Linear | None]) -> Condition:
+    """A condition of a claim (ir/settings.py) as one between sums. number: what a parameter or a quantity of the request is,
+    None for what is no number."""
     match setting:
         case (("and" | "or") as op, *parts):
-            return (op, *(condition_of(p, symbol, known) for p in parts))
+            return (op, *(condition_of(p, number) for p in parts))
         case ("not", part):
-            return negated(condition_of(part, symbol, known))
+            return negated(condition_of(part, number))
         case (op, a, b) if op in _FN:
-            x, y = (_sum_of(t, symbol, known) for t in (a, b))
+            x, y = (_sum_of(t, number) for t in (a, b))
             return None if x is None or y is None else compared(_FN[op], x, y)
     return None
 
@@ -219,9 +217,7 @@ def condition_of(
 _FN = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
-def _sum_of(
-    term: values.Condition, symbol: Callable[[str, str], Hashable | None], known: Mapping[str, values.Constant]
-) -> Linear | None:
+def _sum_of(term: values.Condition, number: Callable[[str, str], Linear | None]) -> Linear | None:
     match term:
         case ("const", bool()):
             return None
@@ -230,16 +226,12 @@ def _sum_of(
         case ("const", float() as x) if x == x and abs(x) != float("inf"):
             return Linear.of(Fraction(str(x)))
         case (("param" | "request") as kind, name):
-            given = known.get(name) if kind == "param" else None
-            if isinstance(given, int | Fraction) and not isinstance(given, bool):
-                return Linear.of(given)
-            found = symbol(kind, name)
-            return None if found is None else Linear.of(found)
+            return number(kind, name)
         case ("neg", part):
-            whole = _sum_of(part, symbol, known)
+            whole = _sum_of(part, number)
             return None if whole is None else whole.times(-1)
         case (("+" | "-" | "*") as op, one, other):
-            a, b = (_sum_of(t, symbol, known) for t in (one, other))
+            a, b = (_sum_of(t, number) for t in (one, other))
             if a is None or b is None:
                 return None
             if op == "*":

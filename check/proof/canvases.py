@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from decgraph.check.proof.amounts import ONE, ZERO, KnownAmounts
 from decgraph.check.proof.canvas_values import (
     NOTHING,
     Best,
@@ -39,7 +38,8 @@ from decgraph.check.proof.cells import within
 from decgraph.check.proof.invariants import DerivationStopped, Step
 from decgraph.check.proof.judgments import digest
 from decgraph.check.proof.vectors import size, unknown
-from decgraph.ir.linear import Linear
+from decgraph.ir.known_numbers import ONE, ZERO, KnownNumbers
+from decgraph.ir.linear import Linear, at_least
 from decgraph.ir.values import Function, Op, Region, Value
 
 AGREED = "6e53ec70bed140e8594f0047d5b1993391b5c2cd8451b25e7b2dfd57e3894e56"
@@ -58,7 +58,7 @@ class Canvases:
     """The values of a function, and the rules of ops on canvases. given: the values of its parameters; models by name."""
 
     function: Function
-    known: KnownAmounts
+    known: KnownNumbers
     given: dict[str, CanvasValue]
     steps: list[Step] = field(default_factory=list)
     length: Linear = field(default_factory=lambda: Linear.of(" n"))
@@ -99,7 +99,7 @@ class Canvases:
             raise DerivationStopped(op, "more than one canvas, or one that grows")
         self.asked = operands[0]
         self.known.symbol(" n", 1)  # an empty canvas is committed as it is
-        self.known.facts.append(operands[0] - self.length)
+        self.known.assumed.append(at_least(operands[0], self.length))
         return Canvas(ZERO)
 
     def get(self, op: Op, canvas: CanvasValue) -> CanvasValue:
@@ -127,7 +127,7 @@ class Canvases:
 
     def decided(self, canvas: Canvas) -> Linear:
         """How many cells are decided."""
-        return canvas.done if canvas.part is None else self.known.atom(0, key=("decided", canvas))
+        return canvas.done if canvas.part is None else self.known.symbol(("decided", canvas), 0)
 
     def counted(self, op: Op, x: CanvasValue) -> CanvasValue:
         """How many cells of a canvas, or of each canvas of a tree, are decided; None for any other fold."""
@@ -250,7 +250,7 @@ class Canvases:
         if op.result.type.dims[0].kind == "cells":
             return CanvasRows(canvas, None)
         return CanvasRows(
-            canvas, at if isinstance(at, Cells | Open) else Cells(self.known.atom(), self.known.atom(), ordered=False)
+            canvas, at if isinstance(at, Cells | Open) else Cells(self.known.fresh(), self.known.fresh(), ordered=False)
         )
 
     def memory(self, op: Op, model: CanvasValue, canvas: CanvasValue, *rest: CanvasValue) -> CanvasValue:
