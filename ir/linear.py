@@ -129,7 +129,7 @@ def contradiction(
 ) -> bool:
     """Whether conditions cannot all be true. whole: whether a symbol is a whole number. about: what is true of a symbol."""
     found = cases(("and", *conditions))
-    return found is not None and all(_infeasible(_with_facts(case, about), whole) for case in found)
+    return found is not None and all(refutation(_with_facts(case, about), whole) for case in found)
 
 
 def _with_facts(atoms: tuple[Inequality, ...], about: Callable[[Hashable], Collection[Inequality]]) -> set[Inequality]:
@@ -143,19 +143,26 @@ def _with_facts(atoms: tuple[Inequality, ...], about: Callable[[Hashable], Colle
     return out
 
 
-Row = tuple[frozenset[tuple[Hashable, int]], int, bool]
+Row: TypeAlias = tuple[frozenset[tuple[Hashable, int]], int, bool]
 """An inequality in whole factors: its terms, its constant, whether it is strict."""
+Parts: TypeAlias = "tuple[tuple[Row | int, Exact], ...]"
+"""What adds up to a row: rows, or given inequalities by their number, each with its factor."""
 
 
-def _infeasible(atoms: Iterable[Inequality], whole: Callable[[Hashable], bool]) -> bool:
-    """Whether inequalities have no common solution, by eliminating one symbol after the other (Fourier and Motzkin)."""
-    now: set[Row] = set()
-    for atom in atoms:
-        made = _tight(dict(atom.sum.terms), atom.sum.constant, atom.strict, whole)
-        if made is False:
-            return True
-        if not isinstance(made, bool):
-            now.add(made)
+def refutation(
+    atoms: Iterable[Inequality], whole: Callable[[Hashable], bool], order: Callable[[Hashable], str] = lambda s: ""
+) -> tuple[Row, Mapping[Row, Parts]] | None:
+    """How inequalities without a common solution add up to one that is false, with what each row is made of; None where that
+    is not found. Symbols are eliminated one after the other (Fourier and Motzkin); order: of equally good ones."""
+    how: dict[Row, Parts] = {}
+    now: dict[Row, None] = {}
+    for n, atom in enumerate(atoms):
+        row, scale = _tight(dict(atom.sum.terms), atom.sum.constant, atom.strict, whole)
+        how.setdefault(row, ((n, scale),))
+        if row[0]:
+            now[row] = None
+        elif _false(row):
+            return row, how
     while now:
         sides: dict[Hashable, list[int]] = {}
         for terms, _, _ in now:
@@ -163,41 +170,54 @@ def _infeasible(atoms: Iterable[Inequality], whole: Callable[[Hashable], bool]) 
                 sides.setdefault(s, [0, 0])[f > 0] += 1
         free = {s for s, (below, above) in sides.items() if not below or not above}
         if free:  # such a symbol may be as large or as small as these inequalities want
-            now = {row for row in now if not any(s in free for s, _ in row[0])}
+            now = {row: None for row in now if not any(s in free for s, _ in row[0])}
             continue
-        symbol = min(sides, key=lambda s: sides[s][0] * sides[s][1])
+        symbol = min(sides, key=lambda s: (sides[s][0] * sides[s][1], order(s)))
         split: tuple[list[tuple[int, Row]], list[tuple[int, Row]]] = ([], [])
-        left: set[Row] = set()
+        left: dict[Row, None] = {}
         for row in now:
             factor = next((f for s, f in row[0] if s == symbol), 0)
-            left.add(row) if not factor else split[factor > 0].append((abs(factor), row))
-        for f, (below, c, strict) in split[0]:
-            for g, (above, d, also) in split[1]:
-                terms_now = {s: x * g for s, x in below}
-                for s, x in above:
+            if factor:
+                split[factor > 0].append((abs(factor), row))
+            else:
+                left[row] = None
+        for f, one in split[0]:
+            for g, other in split[1]:
+                terms_now = {s: x * g for s, x in one[0]}
+                for s, x in other[0]:
                     terms_now[s] = terms_now.get(s, 0) + x * f
-                made = _tight({s: x for s, x in terms_now.items() if x}, c * g + d * f, strict or also, whole)
-                if made is False:
-                    return True
-                if not isinstance(made, bool):
-                    left.add(made)
+                added = {s: x for s, x in terms_now.items() if x}
+                row, scale = _tight(added, one[1] * g + other[1] * f, one[2] or other[2], whole)
+                how.setdefault(row, ((one, g * scale), (other, f * scale)))
+                if row[0]:
+                    left[row] = None
+                elif _false(row):
+                    return row, how
         if len(left) > MOST_ATOMS:
-            return False
+            return None
         now = left
-    return False
+    return None
 
 
-def _tight(terms: Mapping[Hashable, Exact], constant: Exact, strict: bool, whole: Callable[[Hashable], bool]) -> Row | bool:
-    """An inequality in its smallest whole factors, of whole numbers with what that allows: 2a >= 1 is a >= 1. True and False
-    where it has no symbols."""
+def _false(row: Row) -> bool:
+    """Whether an inequality without symbols is not so."""
+    return row[1] < 0 or row[2] and row[1] == 0
+
+
+def _tight(
+    terms: Mapping[Hashable, Exact], constant: Exact, strict: bool, whole: Callable[[Hashable], bool]
+) -> tuple[Row, Exact]:
+    """An inequality in its smallest whole factors, of whole numbers with what that allows: 2a >= 1 is a >= 1; and by what it was
+    multiplied."""
     if not terms:
-        return constant > 0 or not strict and constant == 0
+        return (frozenset(), (constant > 0) - (constant < 0), strict), 1
     scale = Fraction(lcm(*(f.denominator for f in terms.values())), gcd(*(f.numerator for f in terms.values())))
     c = constant * scale
-    factors = frozenset((s, int(f * scale)) for s, f in terms.items())
     if all(map(whole, terms)):
-        return factors, -floor(-c) - 1 if strict else floor(c), False
-    return frozenset((s, f * c.denominator) for s, f in factors), c.numerator, strict
+        factors = frozenset((s, int(f * scale)) for s, f in terms.items())
+        return (factors, -floor(-c) - 1 if strict else floor(c), False), scale
+    scale *= c.denominator
+    return (frozenset((s, int(f * scale)) for s, f in terms.items()), c.numerator, strict), scale
 
 
 def condition_of(setting: values.Condition, number: Callable[[str, str], Linear | None]) -> Condition:

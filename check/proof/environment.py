@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol
 
-from decgraph.check.proof.folding import INF, Number, Range, number
+from decgraph.check.proof.folding import Number, Range, number
 from decgraph.check.proof.invariants import Invariant, Step
 from decgraph.check.proof.sizes import Sizes
 from decgraph.ir import linear
@@ -199,7 +199,7 @@ class Environment:
                 self.facts[p.value] = ModelIs(p.name)
             if p.name in self.settings:
                 self.consts[p.value] = self.settings[p.name]
-        self.sizes = Sizes(self.function, self.condition, self.consts, self.of, self.made)
+        self.sizes = Sizes(self.failing, self.condition, self.of)
 
     def _place(self, region: Region, counters: tuple[Value, ...], loops: tuple[Op, ...]) -> None:
         """Where each value is made: the loops around it, their counters, and how often it is read."""
@@ -249,7 +249,7 @@ class Environment:
     def limits(self, v: Value) -> Range:
         """Numbers that the value lies between."""
         known = number(self.consts.get(v))
-        return self.sizes.ranges.get(v, (-INF, INF)) if known is None else (known, known)
+        return self.failing.range(v) if known is None else (known, known)
 
     def low(self, v: Value) -> Number:
         """A number that the value is not below."""

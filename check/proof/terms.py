@@ -7,67 +7,48 @@ an infinity or a NaN no sum says anything. The context's length is a symbol of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
 
-from decgraph.check.proof.folding import INF, Range
 from decgraph.ir import values
 from decgraph.ir.expressions import COUNTING, LARGE, Expressions
 from decgraph.ir.facts import Context, Fact, Path, Piece
 from decgraph.ir.known_numbers import INDEX, ONE, ZERO, KnownNumbers
 from decgraph.ir.linear import Condition, Exact, Inequality, Linear, at_least, compared, condition_of, negated
 from decgraph.ir.ops.common import numeric
-from decgraph.ir.values import Constant, Function, Op, Param, Value
+from decgraph.ir.values import Op, Value
 
 PROMPT, ROOM = ("prompt",), ("room",)
 """The request's prompt and how many tokens it may generate."""
 COMPARES = ("eq", "ne", "lt", "le", "gt", "ge")
-SHARES = ("model.eval", "model.read", "model.attention", "beta")
-PASSED_ON = ("face", "lookup", "gather", "slice", "compact", "take_first")
-"""Ops that make numbers between 0 and 1, and ops that hand such numbers on. A type does not say it: an entry of
-`normalize(2 * p - q)` may be negative, and a row that a branch yields may be logits."""
 Ask = Callable[[Value], Fact | None]
 
 
 class Terms(KnownNumbers):
     """Sums of the values of one function, as the kernel walks it."""
 
-    def __init__(
-        self, function: Function, setting: values.Condition, consts: dict[Value, Constant], of: Ask, made: Mapping[Value, Op]
-    ) -> None:
+    def __init__(self, expressions: Expressions, setting: values.Condition, of: Ask) -> None:
         super().__init__()
-        self.consts, self.of, self.made = consts, of, made
-        self.ints = Expressions(function).ints
+        self.expressions, self.function, self.of = expressions, expressions.function, of
+        self.consts, self.made, self.ints = expressions.consts, expressions.made, expressions.ints
         self.sums: dict[Value, Linear] = {}
         self.lengths: dict[Value, Linear] = {}
         self.conditions: dict[Value, Condition] = {}
         self.symbol(PROMPT, 1)
         self.symbol(ROOM, 1)
-        self.ranges: dict[Value, Range] = {}
         self.pieces: dict[Value, Piece] = {}
         self.context: dict[int, Linear] = {0: Linear.of(PROMPT)}
         self.alive = True  # a request is for a token at least
-        for p in function.params:
-            self._declare(p)
-
+        for p in self.function.params:
+            if (known := self.parameter(p, p.value)) is not None:
+                self.sums[p.value] = known
         asked = {"prompt": Linear.of(PROMPT), "room": Linear.of(ROOM)}
 
         def number(kind: str, name: str) -> Linear | None:
-            return asked.get(name) if kind == "request" else self.sum(function.param(name).value)
+            return asked.get(name) if kind == "request" else self.sum(self.function.param(name).value)
 
         self.assumed += [condition_of(setting, number)] if setting else []
-
-    def _declare(self, p: Param) -> None:
-        v, t = p.value, p.value.type
-        if t.elem not in ("int", "prob", "real") or t.dims:
-            return
-        low, high = (0, 1) if t.elem == "prob" else (None, None)
-        ends = [Fraction(str(x)) if isinstance(x, int | float | Fraction) else None for x in (p.low, p.high)]
-        ends = [e if e is not None else None if d is None else Fraction(d) for e, d in zip(ends, (low, high))]
-        self.ranges[v] = (-INF if ends[0] is None else ends[0], INF if ends[1] is None else ends[1])
-        if (known := self.parameter(p, v)) is not None:
-            self.sums[v] = known
 
     def _symbol(self, v: Value, low: Exact | None, high: Exact | None, real: bool = False) -> Linear:
         """A value that stands for itself, between two numbers."""
@@ -129,8 +110,6 @@ class Terms(KnownNumbers):
 
     def note(self, op: Op, version: int) -> None:
         """What the results of an op are, and how long."""
-        if self._is_share(op):
-            self.ranges[op.result] = (0, 1)
         rule = RULES.get(op.opcode)
         if rule is not None and op.results:
             rule(self, op, version)
@@ -142,28 +121,9 @@ class Terms(KnownNumbers):
                     self.consts[v] = known
             elif v in self.sums:
                 self._constant(v)
-            elif len(v.type.dims) < 2 and (v.type.elem == "int" and (self.ints or op.opcode in COUNTING) or self._between(v)):
-                self._element(v)
-
-    def _between(self, v: Value) -> bool:
-        low, high = self.ranges.get(v, (-INF, INF))
-        return bool(low >= 0 and high <= 1)
-
-    def _is_share(self, op: Op) -> bool:
-        made = self.made.get(op.operands[0]) if op.operands else None
-        match op.opcode:
-            case "head.read":
-                return op.result.type.elem == "prob"
-            case "draw.get":
-                return op.attrs["field"] == "law" and made is not None and made.opcode == "draw.point"
-            case "reduce":
-                dims = numeric(op.operands[0].type).dims
-                some = len(dims) == 1 and self.at_least(self.length(op.operands[0]), 1)  # the largest of nothing is -inf
-                some |= bool(dims) and dims[-1].kind == "vocab" and not op.attrs.get("over")
-                return op.attrs["fn"] in ("max", "min") and some and self._between(op.operands[0])
-            case "face":
-                return op.attrs["face"] != "logits" and self._between(op.operands[0])
-        return op.opcode in SHARES or op.opcode in PASSED_ON and self._between(op.operands[0])
+            elif len(v.type.dims) < 2:
+                if v.type.elem == "int" and (self.ints or op.opcode in COUNTING) or self.expressions.share(v):
+                    self._element(v)
 
     def _element(self, v: Value) -> None:
         whole = v.type.elem == "int"

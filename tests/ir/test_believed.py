@@ -235,7 +235,7 @@ class Beliefs:
             if k.share(v):
                 self.tried["share"] += 1
                 out += [] if np.all((flat >= 0) & (flat <= 1)) else ["share"]
-            between = sizes.ranges.get(v, (-INF, INF))
+            between = self.kernel.limits(v)
             if flat.size and not all(between[0] <= y <= between[1] for y in flat) and between != (-INF, INF):
                 out.append(f"numbers between {between}")
         if vector and k.filled(v):
