@@ -207,8 +207,8 @@ def _false(row: Row) -> bool:
 def _tight(
     terms: Mapping[Hashable, Exact], constant: Exact, strict: bool, whole: Callable[[Hashable], bool]
 ) -> tuple[Row, Exact]:
-    """An inequality in its smallest whole factors, of whole numbers with what that allows: 2a >= 1 is a >= 1; and by what it was
-    multiplied."""
+    """An inequality in its smallest whole factors, of whole numbers with what that allows: 2a >= 1 is a >= 1; and by what it
+    was multiplied."""
     if not terms:
         return (frozenset(), (constant > 0) - (constant < 0), strict), 1
     scale = Fraction(lcm(*(f.denominator for f in terms.values())), gcd(*(f.numerator for f in terms.values())))
