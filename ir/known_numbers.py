@@ -14,6 +14,7 @@ from itertools import product
 
 from decgraph.ir.expressions import LARGE
 from decgraph.ir.linear import Condition, Exact, Inequality, Linear, at_least, contradiction, negated
+from decgraph.ir.settings import ends_of
 from decgraph.ir.values import Param
 
 INDEX = ("index",)
@@ -89,8 +90,7 @@ class KnownNumbers:
         t = p.value.type
         if t.elem not in ("int", "prob", "real") or t.dims:
             return None
-        ends = [Fraction(str(x)) if isinstance(x, int | float | Fraction) else None for x in (p.low, p.high)]
-        low, high = (d if x is None and t.elem == "prob" else x for x, d in zip(ends, (0, 1)))
+        low, high = ends_of(p)
         if t.elem != "int" and (low is None or high is None or max(abs(low), abs(high)) > LARGE):
             return None
         return self.symbol(s, low, high, real=t.elem != "int")

@@ -54,6 +54,10 @@ class Linear:
             return Linear()
         return Linear(frozenset((s, f * factor) for s, f in self.terms), self.constant * factor)
 
+    def multiplied(self, other: Linear) -> Linear | None:
+        """The product, where one of the two is a number."""
+        return self.times(other.constant) if not other.terms else other.times(self.constant) if not self.terms else None
+
     @property
     def symbols(self) -> frozenset[Hashable]:
         return frozenset(s for s, _ in self.terms)
@@ -254,7 +258,5 @@ def _sum_of(term: values.Condition, number: Callable[[str, str], Linear | None])
             a, b = (_sum_of(t, number) for t in (one, other))
             if a is None or b is None:
                 return None
-            if op == "*":
-                return a.times(b.constant) if not b.terms else b.times(a.constant) if not a.terms else None
-            return a + b if op == "+" else a - b
+            return a.multiplied(b) if op == "*" else a + b if op == "+" else a - b
     return None

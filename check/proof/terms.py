@@ -167,8 +167,8 @@ class Terms(KnownNumbers):
                 return a - b
             case "neg":
                 return a.times(-1)
-            case "mul" | "weigh" if a.number is not None or b.number is not None:
-                return b.times(a.constant) if a.number is not None else a.times(b.constant)
+            case "mul" | "weigh" if (found := a.multiplied(b)) is not None:
+                return found
             case "mul" | "weigh" if self.at_least(a) and self.at_least(b):
                 return self._symbol(op.result, 0, None, real=op.result.type.elem != "int")
             case "div" if b.number:
