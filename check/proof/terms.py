@@ -126,8 +126,8 @@ class Terms(KnownNumbers):
                     self._element(v)
 
     def _element(self, v: Value) -> None:
-        whole = v.type.elem == "int"
-        self._symbol(v, None if whole else 0, None if whole else 1, real=not whole)
+        ends = (None if abs(end) > LARGE else Fraction(end) for end in self.expressions.range(v))
+        self._symbol(v, *ends, real=v.type.elem != "int")
 
     def _map(self, op: Op, version: int) -> None:
         v, fn = op.result, op.attrs["fn"]
@@ -208,8 +208,6 @@ class Terms(KnownNumbers):
         x = op.operands[0]
         if x.type.dims or x.type.elem in ("path", "list"):
             self.sums[op.result] = self.length(x)
-        else:
-            self._symbol(op.result, 0, None)
 
     def _tile(self, op: Op, version: int) -> None:
         v, kind = op.result, op.attrs["kind"]
@@ -304,9 +302,6 @@ class Terms(KnownNumbers):
         p = self.sum(op.operands[0]) if not op.result.type.dims else None
         if p is not None and p.number is not None and not 0 < p.number < 1:
             self.conditions[op.result] = p.number >= 1
-
-    def _vocabulary(self, op: Op, version: int) -> None:
-        self._symbol(op.result, 1, None)
 
     def _list(self, op: Op, version: int) -> None:
         if op.result.type.dims or op.result.type.elem == "list":
@@ -409,7 +404,6 @@ RULES: dict[str, Callable[[Terms, Op, int], None]] = {
     "tree.size": Terms._tree,
     "bernoulli": Terms._bernoulli,
     "scan": Terms._scan,
-    "vocab_size": Terms._vocabulary,
     "model.layers": Terms._layers,
     "model.attention": Terms._attention,
     "path.get": Terms._path,
