@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import product
 
 from decgraph.ir.expressions import LARGE
-from decgraph.ir.linear import Condition, Exact, Inequality, Linear, at_least, contradiction, negated
+from decgraph.ir.linear import Condition, Exact, Inequality, Linear, at_least, compared, contradiction, negated
 from decgraph.ir.settings import ends_of
 from decgraph.ir.values import Param
 
@@ -135,6 +135,40 @@ class KnownNumbers:
         self.know(s, *always, *(here if at is not None else ()))
         self.assumed += here if at is None else ()
         return x
+
+    def applied(self, fn: str, xs: Sequence[Linear], at: Hashable = None) -> Linear | None:
+        """A function of numbers; None where it is not followed."""
+        a, b = (*xs, ZERO)[:2]
+        name = (fn, *xs) if at is None else at
+        match fn:
+            case "add" | "mix":
+                return a + b
+            case "sub" | "contrast":
+                return a - b
+            case "neg":
+                return a.times(-1)
+            case "mul" | "weigh" if (found := a.multiplied(b)) is not None or at is None:
+                return self.product(a, b) if found is None else found
+            case "mul" | "weigh" if self.at_least(a) and self.at_least(b):
+                return self.symbol(name, 0, real=not self.whole(a + b))
+            case "div" if a == ZERO and self.proves(compared("ne", b, ZERO)):
+                return ZERO
+            case "div" if at is None or b.number:
+                return self.quotient(a, b)
+            case "minimum" | "maximum":
+                return self.extreme(fn, a, b, at)
+            case "abs" | "relu" if self.at_least(a):
+                return a
+            case "abs" | "relu":
+                v = Linear.of(name)
+                return self._new(name, [at_least(v), at_least(v, a)], (), at, not self.whole(a))
+            case "mod" if b == ONE and self.whole(a):
+                return ZERO
+            case "mod" if at is None and self.whole(a) and self.whole(b):
+                return self.remainder(a, b)
+            case "mod" if b.number and b.number > 0 and self.whole(a) and self.whole(b):
+                return Linear.of(a.number % b.number) if a.number is not None else self.symbol(name, 0, b.number - 1)
+        return None
 
     def extreme(self, fn: str, a: Linear, b: Linear, at: Hashable = None) -> Linear:
         """The larger or the smaller of two (`maximum`, `minimum`)."""

@@ -199,7 +199,7 @@ class Environment:
                 self.facts[p.value] = ModelIs(p.name)
             if p.name in self.settings:
                 self.consts[p.value] = self.settings[p.name]
-        self.sizes = Sizes(self.failing, self.condition, self.of)
+        self.sizes = Sizes(self.failing, self.consts, self.condition, self.of)
 
     def _place(self, region: Region, counters: tuple[Value, ...], loops: tuple[Op, ...]) -> None:
         """Where each value is made: the loops around it, their counters, and how often it is read."""

@@ -17,7 +17,7 @@ from decgraph.ir.facts import Context, Fact, Path, Piece
 from decgraph.ir.known_numbers import INDEX, ONE, ZERO, KnownNumbers
 from decgraph.ir.linear import Condition, Exact, Inequality, Linear, at_least, compared, condition_of, negated
 from decgraph.ir.ops.common import numeric
-from decgraph.ir.values import Op, Value
+from decgraph.ir.values import Constant, Op, Value
 
 PROMPT, ROOM = ("prompt",), ("room",)
 """The request's prompt and how many tokens it may generate."""
@@ -28,10 +28,10 @@ Ask = Callable[[Value], Fact | None]
 class Terms(KnownNumbers):
     """Sums of the values of one function, as the kernel walks it."""
 
-    def __init__(self, expressions: Expressions, setting: values.Condition, of: Ask) -> None:
+    def __init__(self, expressions: Expressions, consts: dict[Value, Constant], setting: values.Condition, of: Ask) -> None:
         super().__init__()
-        self.expressions, self.function, self.of = expressions, expressions.function, of
-        self.consts, self.made, self.ints = expressions.consts, expressions.made, expressions.ints
+        self.expressions, self.consts, self.of = expressions, consts, of
+        self.function, self.made, self.ints = expressions.function, expressions.made, expressions.ints
         self.sums: dict[Value, Linear] = {}
         self.lengths: dict[Value, Linear] = {}
         self.conditions: dict[Value, Condition] = {}
@@ -130,7 +130,7 @@ class Terms(KnownNumbers):
         self._symbol(v, *ends, real=v.type.elem != "int")
 
     def _map(self, op: Op, version: int) -> None:
-        v, fn = op.result, op.attrs["fn"]
+        v, fn = op.result, str(op.attrs["fn"])
         vectors = [x for x in op.operands if x.type.dims or x.type.elem in ("dist", "scores")]
         if len(v.type.dims) > 1 or any(len(x.type.dims) > 1 or x.type.elem == "none" for x in (*vectors, *op.operands)):
             return
@@ -142,8 +142,8 @@ class Terms(KnownNumbers):
         if v.type.elem == "bool":
             self.conditions[v] = self._condition(op)
             return
-        found = self._arithmetic(fn, op, [self.sum(x) for x in op.operands])
-        if found is not None:
+        xs = [x for o in op.operands if (x := self.sum(o)) is not None]
+        if len(xs) == len(op.operands) and (found := self.applied(fn, xs, v)) is not None:
             self.sums[v] = found
 
     def _condition(self, op: Op) -> Condition:
@@ -154,39 +154,6 @@ class Terms(KnownNumbers):
         if fn in ("and", "or", "not"):
             parts = [self.condition(x) for x in op.operands]
             return negated(parts[0]) if fn == "not" else (fn, *parts)
-        return None
-
-    def _arithmetic(self, fn: str, op: Op, xs: list[Linear | None]) -> Linear | None:
-        if any(x is None for x in xs):
-            return None
-        a, b = (xs[0] or ZERO), (xs[1] if len(xs) > 1 else None) or ZERO
-        match fn:
-            case "add" | "mix":
-                return a + b
-            case "sub" | "contrast":
-                return a - b
-            case "neg":
-                return a.times(-1)
-            case "mul" | "weigh" if (found := a.multiplied(b)) is not None:
-                return found
-            case "mul" | "weigh" if self.at_least(a) and self.at_least(b):
-                return self._symbol(op.result, 0, None, real=op.result.type.elem != "int")
-            case "div" if b.number:
-                return a.times(Fraction(1) / b.number)
-            case "div" if a == ZERO and self.proves(compared("ne", b, ZERO)):
-                return ZERO
-            case "minimum" | "maximum":
-                return self.extreme(fn, a, b, op.result)
-            case "abs" | "relu":
-                if self.at_least(a):
-                    return a
-                v = self._symbol(op.result, 0, None, real=op.result.type.elem != "int")
-                self.know(op.result, at_least(v, a))
-                return v
-            case "mod" if b.number and b.number > 0 and op.result.type.elem == "int":
-                if a.number is not None:
-                    return Linear.of(a.number % b.number)
-                return ZERO if b.number == 1 else self._symbol(op.result, 0, b.number - 1)
         return None
 
     def _as_int(self, op: Op, version: int) -> None:

@@ -3,7 +3,6 @@ Those that choose among cells stand in cells.py. An op without a rule gives None
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -84,9 +83,10 @@ def _entry(w: Walks, fn: str, xs: list[CanvasValue]) -> CanvasValue:
     if fn in ("mul", "weigh") and ONE in xs and any(isinstance(x, Score) for x in xs):
         return next(x for x in xs if isinstance(x, Score))
     xs = [number(x) for x in xs]
-    if not all(isinstance(x, Linear) for x in xs):
-        return ZERO if fn in ("mul", "weigh") and ZERO in xs else None
-    return NUMBERS[fn](w.known, *xs) if fn in NUMBERS else None
+    if fn in ("mul", "weigh") and ZERO in xs:
+        return ZERO
+    sums = [x for x in xs if isinstance(x, Linear)]
+    return w.known.applied(fn, sums) if len(sums) == len(xs) else None
 
 
 COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -110,17 +110,6 @@ def _compared(w: Walks, fn: str, a: CanvasValue, b: CanvasValue) -> CanvasValue:
     if rest is not None and not varies(rest) and w.known.whole(rest):
         return Between(rest, rest + ONE)
     return unknown(w)
-
-
-NUMBERS: dict[str, Callable[..., Linear | None]] = {
-    "add": lambda k, a, b: a + b,
-    "sub": lambda k, a, b: a - b,
-    "mul": lambda k, a, b: k.product(a, b),
-    "div": lambda k, a, b: k.quotient(a, b),
-    "mod": lambda k, a, b: k.remainder(a, b) if k.whole(a) and k.whole(b) else None,
-    "maximum": lambda k, a, b: k.extreme("maximum", a, b),
-    "minimum": lambda k, a, b: k.extreme("minimum", a, b),
-}
 
 
 # -- vectors
