@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 
 from decgraph.ir.intervals import INF, UNKNOWN, Interval, mapped, whole
+from decgraph.ir.settings import ends_of
 from decgraph.ir.values import Constant, Function, Op, Region, Value
 
 ALIKE = frozenset({"map", "face", "draw", "draw.get", "draw.point", "topk", "draw.many", "normalize", "softmax", "arg", "info"})
@@ -259,8 +260,8 @@ class Expressions:
             if p.value is v and v.type.elem == "token":
                 return 0, INF
             if p.value is v and v.type.is_number:
-                low, high = (0, 1) if v.type.elem == "prob" else (-INF, INF)
-                return low if p.low is None else float(p.low), high if p.high is None else float(p.high)
+                low, high = ends_of(p)
+                return -INF if low is None else float(low), INF if high is None else float(high)
         op = self.made.get(v)
         if v in self.counters and deep:
             loop = self.counters[v]
