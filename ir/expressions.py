@@ -260,8 +260,8 @@ class Expressions:
             if p.value is v and v.type.elem == "token":
                 return 0, INF
             if p.value is v and v.type.is_number:
-                low, high = ends_of(p)
-                return -INF if low is None else float(low), INF if high is None else float(high)
+                least, most = ends_of(p)
+                return -INF if least is None else float(least), INF if most is None else float(most)
         op = self.made.get(v)
         if v in self.counters and deep:
             loop = self.counters[v]
@@ -292,9 +292,9 @@ class Expressions:
             case "as_int" if not op.result.type.dims:
                 return _truncated(xs[0])
             case "map" if not op.result.type.dims:
-                known = mapped(op.attrs["fn"], [self.interval(x, between, deep) for x, between in zip(op.operands, xs)])
-                if known.ordered and (known.low, known.high) != (-INF, INF):
-                    return float(known.low), float(known.high)
+                result = mapped(op.attrs["fn"], [self.interval(x, between, deep) for x, between in zip(op.operands, xs)])
+                if result.ordered and (result.low, result.high) != (-INF, INF):
+                    return float(result.low), float(result.high)
         return (0, 1) if self.share(v) else (-INF, INF)
 
     def interval(self, v: Value, between: tuple[float, float], deep: int) -> Interval:

@@ -342,7 +342,7 @@ class Ranges:
             wins = [o.truths[0] for o in ((left, right) if op.attrs["fn"] == "minimum" else (right, left))]
             if all(v.type == INT for v in op.operands):
                 less = op.operands[::-1] if op.attrs["fn"] == "maximum" else op.operands
-                wins = [can and self.can(*pair, below=True) for can, pair in zip(wins, (less, less[::-1]), strict=True)]
+                wins = [can and self.can(a, b, below=True) for can, (a, b) in zip(wins, (less, less[::-1]), strict=True)]
             return [k for k, can in zip(kinds, wins, strict=True) if not can]
         if kinds == ("above", "zero") and xs[0].ordered:
             return [k for k, can in (("above", xs[0].high > 0), ("zero", xs[0].low <= 0)) if not can]

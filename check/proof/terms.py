@@ -126,8 +126,8 @@ class Terms(KnownNumbers):
                     self._element(v)
 
     def _element(self, v: Value) -> None:
-        ends = (None if abs(end) > LARGE else Fraction(end) for end in self.expressions.range(v))
-        self._symbol(v, *ends, real=v.type.elem != "int")
+        low, high = (None if abs(end) > LARGE else Fraction(end) for end in self.expressions.range(v))
+        self._symbol(v, low, high, real=v.type.elem != "int")
 
     def _map(self, op: Op, version: int) -> None:
         v, fn = op.result, str(op.attrs["fn"])
