@@ -12,7 +12,6 @@ from decgraph.check.proof.folding import Number, Range, number
 from decgraph.check.proof.invariants import Invariant, Step
 from decgraph.check.proof.placed import Placed
 from decgraph.check.proof.sizes import Sizes
-from decgraph.ir import linear
 from decgraph.ir.facts import NONE, Certainty, Drafts, Fact, ModelIs
 from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
@@ -246,10 +245,6 @@ class Environment(Placed):
     def in_context(self) -> Labels:
         """The draws that the committed context depends on."""
         return self.states.get("context", NONE)
-
-    def proves(self, condition: linear.Condition) -> bool:
-        """Whether a condition on numbers follows from what is known here."""
-        return self.sizes.proves(condition)
 
     def say(self, op: Op, text: str, rule: str) -> None:
         self.steps.append(Step(op.loc.line, text, rule))
