@@ -178,7 +178,9 @@ class Sizes(Terms):
             case "as_int":
                 return self.sum(xs[0]) is not None
             case "bernoulli":
-                return self.sum(xs[0]) is not None and not op.result.type.dims
+                noise = self.made.get(xs[1])  # a coin has no place in the output stream
+                placed = noise is not None and (noise.attrs["kind"] != "output" or bool(noise.operands))
+                return self.sum(xs[0]) is not None and not op.result.type.dims and placed
             case "tile" | "topk" | "ctx.get" | "take_first" | "slice" if counted(op):
                 return all(self.sum(v) is not None for v in counted(op))
             case "ctx.get" | "model.eval" if isinstance(here := self.of(xs[op.opcode == "model.eval"]), Context):
