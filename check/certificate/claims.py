@@ -55,7 +55,9 @@ def _check(module: Module, certificate: Mapping[str, Any], passes: type[Follower
     return certificate
 
 
-def _case(module: Module, claim: Claim, certificate: Mapping[str, Any], condition: tuple[Any, ...], passes: type[Follower]) -> None:
+def _case(
+    module: Module, claim: Claim, certificate: Mapping[str, Any], condition: tuple[Any, ...], passes: type[Follower]
+) -> None:
     function = module.entry
     if set(certificate["premises"]) - set(PREMISES):
         raise Refused(None, "premises that this checker does not know")

@@ -29,6 +29,7 @@ from decgraph.check.proof.derive import Derivation
 from decgraph.check.proof.kernel import Kernel
 from decgraph.dsl.lower import load_text
 from decgraph.ir import facts
+from decgraph.ir.expressions import Expressions
 from decgraph.ir.facts import CellEdit, CellTokens, Memory, Picked, Row, Token, Tree
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.ops.canvases import CanvasPut
@@ -163,7 +164,7 @@ def no_weight_is_negative(patch: Patch) -> None:
 
 @mutant("column_above_one")
 def what_is_typed_a_probability_is_one(patch: Patch) -> None:
-    patch.setattr(terms.Terms, "_is_share", lambda self, op: op.results[0].type.elem == "prob" if op.results else False)
+    patch.setattr(Expressions, "share", lambda self, v, deep=8: v.type.elem == "prob")
 
 
 @mutant("chosen_by_itself")
