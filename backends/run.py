@@ -176,6 +176,11 @@ class Run(Backend):
         self.shared[REQUESTS] = number + 1
         return noise.apart(self.request.request_id, number)
 
+    def join(self, shared: dict[tuple[str, str], object]) -> None:
+        """Become the next request of the session that has these states."""
+        self.shared = shared
+        self.noise_id = self._number()
+
     def start_run(self) -> None:
         """Begin at the prompt. Raises DecError where it is longer than the context."""
         self.tokens: list[int] = list(self.request.prompt)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Literal, cast
 
 from decgraph.backends.exact.choices import Choices
 from decgraph.backends.exact.coverage import CoveredRun
 from decgraph.backends.exact.reals import Log
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import World
+from decgraph.check.beside import Beside, owned
 from decgraph.check.chances import ByChance
 from decgraph.check.constants import facts, loop_of
 from decgraph.check.distributions import CheckedProgram, Folds, execute
@@ -39,7 +41,8 @@ class WorldPlan:
     the start. arbitrary: the seed of arbitrary carried values. session: requests finished before. params: values that the world
     is about; span: cells of a canvas. window: the models' context length beyond prompt and limit (None: no limit). tight:
     parameters that are not named are as small as they can be. deep: free models have layers enough for the program's constants.
-    tables: other tables for what is otherwise the same world.
+    tables: other tables for what is otherwise the same world. pair: another request (see Start): one `after` another with the
+    same seed, also with `another` prompt, or one beside another that may come between `steps` or `lines`.
     """
 
     label: str = "base"
@@ -64,6 +67,7 @@ class WorldPlan:
     deep: bool = False
     runs: int = 700
     tables: int = 0
+    pair: Literal["", "after", "another", "steps", "lines"] = ""
 
 
 @dataclass
@@ -72,7 +76,7 @@ class Case:
     specification goes on (None: the whole text). length: new tokens whose distribution is compared. start: the state in which
     the first step begins. ran: takes note of what of the program runs. plan: of the world. limit: most runs. sampled: how many
     runs are drawn at random in the place of an enumeration (0: none). spec_engine: the machine of the specification.
-    folds: see CheckedProgram."""
+    folds: see CheckedProgram. turns: how many choices of who moves next the runs beside another sequence made."""
 
     module: Module
     function: Function
@@ -95,17 +99,21 @@ class Case:
     sampled: int = 0
     spec_engine: type[ExactMachine] = ExactMachine
     folds: Folds = None
+    turns: list[int] = field(default_factory=list)
 
     def program(self) -> CheckedProgram:
+        engine = type("BesideAnother", (Beside, self.engine), {}) if self.start.beside else self.engine
+        numbered = self.start.before is None or self.engine is ExactMachine  # else noise is read again that no state tells of
         return CheckedProgram(
             self.module,
             self.function.name,
             self.models,
             check_params(self.function, self.params),
-            self.engine,
+            engine,
             self.externs,
             self.detokenizer,
             self.ran,
+            merge=numbered and not self.start.beside,
             folds=self.folds,
         )
 
@@ -128,8 +136,8 @@ class Case:
         return speaks(self.claim, self.params, self.request, len(self.start.committed))
 
     def setup(self) -> Callable[[ExactMachine], None]:
-        """A function that puts a machine into the start: arbitrary carried values, and the state that earlier requests of
-        the session left."""
+        """A function that puts a machine into the start: arbitrary carried values, what earlier requests of the session left,
+        another sequence beside it."""
         left = earlier_requests(self) if self.start.session else None
         known = facts(self.module, self.function) if self.start.arbitrary is not None else None
 
@@ -139,8 +147,23 @@ class Case:
                 m.shared.update(left)
             if known is not None and self.start.arbitrary is not None:
                 m.begin = Arbitrary(self.start.arbitrary, known, self.flags)
+            if self.start.before is not None:
+                m.join(self.request_before(m.world, self.start.before))
+            if isinstance(m, Beside) and self.start.order is not None:
+                other = cast(Beside, self.program().machine(self.request, m.world))
+                other.join(m.shared)
+                m.beside(other, self.start.order, self.start.beside == "lines", self.turns)
 
         return prepare
+
+    def request_before(self, world: World, prompt: tuple[int, ...]) -> dict[tuple[str, str], object]:
+        """What the session holds after a request with this one's seed and id, in the same world. What ran is not compared."""
+        m = self.program().machine(replace(self.request, prompt=prompt), world)
+        m.others, world.ran, since = (), None, len(world.choices.points)
+        execute(m)
+        world.ran = self.ran
+        owned(world, since, "the request before's")
+        return m.shared
 
     def starts(self, world: World, steps: int | None = None) -> Callable[[Choices], ExactMachine]:
         """A function from choices to a machine in the start, ready to run with them. steps: decoding steps (None: all)."""

@@ -17,6 +17,7 @@ from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.backends.reference.protocols import RowSource
 from decgraph.backends.run import CALLS
+from decgraph.check.beside import orders
 from decgraph.check.case import Case, begun
 from decgraph.check.chances import ByChance, attempts
 from decgraph.check.constants import loop_of, masked
@@ -140,8 +141,12 @@ def decide(case: Case, tally: RunTally, *, far: bool = True) -> Failure | None:
     """None where the claim holds in this world. Raises TooMany or Unlikely where that cannot be said.
 
     A lossless claim is decided for the world's request and, since that has few tokens, for the same request at temperature 0
-    and `DEEP` tokens, which is a single run for most algorithms. far: whether that is decided, too.
+    and `DEEP` tokens, which is a single run for most algorithms. far: whether that is decided, too. Beside another sequence a
+    claim is decided in every order.
     """
+    if case.start.beside and case.start.order is None:
+        each = (replace(case, start=replace(case.start, order=n)) for n in orders(case.start.beside == "lines", case.turns))
+        return next((failure for one in each if (failure := decide(one, tally, far=False)) is not None), None)
     case = begun(case)
     if case.claim.for_greedy:
         case = replace(case, request=replace(case.request, temperature=0))
@@ -152,7 +157,7 @@ def decide(case: Case, tally: RunTally, *, far: bool = True) -> Failure | None:
         return in_tokens(case, tally) if tokens else too_likely(case, tally)
     try:
         failure = in_tokens(case, tally) if tokens else in_distribution(case, tally)
-        return failure if failure is not None or not far else deep(case, tally)
+        return failure if failure is not None or not far or case.start.before is not None else deep(case, tally)
     except DecError as error:
         longer = replace(case, request=replace(case.request, temperature=0, max_tokens=max(DEEP, case.request.max_tokens)))
         crash = ended(case, error, tally) or (None if masked(case.function) else ended(longer, error, tally))
@@ -368,7 +373,7 @@ def mergeable(case: Case) -> bool:
 
     The first run in a state has come to its end, and no claim failed there. The next one commits the same tokens, and on the
     same noise the specification commits the same."""
-    if case.engine is not ExactMachine:
+    if case.engine is not ExactMachine or case.start.beside:
         return False
     if case.claim.kind != "refines":
         return True

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -47,11 +48,16 @@ class NoValue(Exception):
 @dataclass(frozen=True)
 class Start:
     """Where a step begins. committed: new tokens that are there already. arbitrary: the seed of carried values, or None for the
-    program's own. session: how many requests the session has finished before."""
+    program's own. session: how many requests the session has finished before. before: the prompt of the request before, whose
+    seed and id are the same (None: there is none). beside: whether there is another sequence, and where it may come between: at
+    `steps` and folds, or between `lines`; order: in which order they move (None: in every one)."""
 
     committed: tuple[int, ...] = ()
     arbitrary: int | None = None
     session: int = 0
+    before: tuple[int, ...] | None = None
+    beside: Literal["", "steps", "lines"] = ""
+    order: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
         words = []
@@ -59,6 +65,11 @@ class Start:
             words.append(f"after {list(self.committed)} were committed")
         if self.session:
             words.append(f"in request {self.session + 1} of a session")
+        if self.before is not None:
+            words.append(f"after a request of the session with the same seed and id, and the prompt {list(self.before)}")
+        if self.order is not None:
+            moves = " ".join(["this", "other"][n] for n in self.order)
+            words.append(f"beside another sequence of the same prompt; at {self.beside} moves in turn: {moves}")
         return ", ".join(words)
 
 

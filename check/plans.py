@@ -3,6 +3,7 @@
 What the worlds are there for stands in their labels:
 
 - base: small models, contexts and parameters of every style, half of the requests plain;
+- second: in a request after another one of the session with its seed and id; beside: in one beside another, in every order;
 - resumed: a step begins after one to three committed tokens; carried: with carried values of any kind; session: in a later
   request;
 - setting: values of the parameters that a claim's condition reads, from one end to the other;
@@ -506,6 +507,22 @@ def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> WorldPla
     )
 
 
+def shared_plans(module: Module, claim: Claim, vocab: int) -> list[WorldPlan]:
+    """Requests that are not alone, of programs with something that outlives a request or that sequences share."""
+    f = module.entry
+    known = facts(module, f)
+    out = []
+    for n, sort in enumerate(("plain", "plain", "zeros", "mixed")):
+        plan = WorldPlan("second", 1400 + n, 2, Style(sort, shared=1400 + n), limit=2, length=2, steps=None, tight=True)
+        plan = replace(plan, runs=1500, span=2 * known.masked)
+        if known.session:
+            out.append(replace(plan, pair="another" if n == 2 else "after", params=twos(f) if n == 1 else ()))
+        if known.session or known.batch:
+            pair = replace(plan, label="beside", seed=1450 + n, pair="steps")
+            out.append(pair if n % 2 else replace(pair, limit=1, length=1, pair="lines", params=twos(f) if n == 2 else ()))
+    return out
+
+
 def first_plans(module: Module, claim: Claim, vocab: int, models: int, first: int = 0) -> list[WorldPlan]:
     """The `models` worlds of the first kind."""
     f = module.entry
@@ -557,4 +574,4 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
     return fitted
 
 
-__all__ = ["chance_plan", "first_plans", "further_plans", "values_of"]
+__all__ = ["chance_plan", "first_plans", "further_plans", "shared_plans", "values_of"]

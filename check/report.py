@@ -16,7 +16,7 @@ from decgraph.check.coverage import Missing, missing, pinned
 from decgraph.check.distributions import ComparedEnough, OutOfTime, RunTally
 from decgraph.check.exploration import DecidedSettings, Exploration, Options
 from decgraph.check.faults import internal
-from decgraph.check.plans import first_plans, further_plans
+from decgraph.check.plans import first_plans, further_plans, shared_plans
 from decgraph.check.probes import probed
 from decgraph.check.reachable_states import from_reached_states
 from decgraph.check.settings import Group, groups
@@ -244,7 +244,8 @@ def decide_claims(module: Module, report: Report, tally: RunTally, progress: Pro
             if proof.found:
                 if not options.compare:
                     tally.compared = time.process_time() + COMPARED / sum(report.proofs[at].found for _, at, _ in pairs)
-                few = first_plans(module, claim, options.vocab, min(options.models, CROSS_CHECK))
+                few = shared_plans(module, claim, options.vocab)[:2]
+                few += first_plans(module, claim, options.vocab, min(options.models, CROSS_CHECK) - len(few))
                 few = [replace(plan, runs=min(plan.runs, CROSS_RUNS)) for plan in few]
                 failure = explored.run(few, progress)
             else:
@@ -285,11 +286,15 @@ def searched_worlds(
     module, claim, vocab = explored.module, explored.claim, options.vocab
     models = options.models
     plans = [
+        *shared_plans(module, claim, vocab),
         *first_plans(module, claim, vocab, models),
         *further_plans(module, claim, vocab, models, options.params),
     ]
-    failure = explored.run(plans, progress, slice(models)) or probed(explored, models)
-    failure = failure or explored.run(plans, progress, slice(models, None))
+    if claim.kind == "keeps_support":  # first where some tokens have no mass
+        plans.sort(key=lambda plan: plan.label not in ("base", "parameter") or plan.style.sort != "zeros")
+    first = len(shared_plans(module, claim, vocab)) + models
+    failure = explored.run(plans, progress, slice(first)) or probed(explored, models)
+    failure = failure or explored.run(plans, progress, slice(first, None))
     if failure is None and not explored.reasons and not explored.inductive:
         failure, reason = from_reached_states(explored, vocab)
         report.states = "reached"
@@ -315,7 +320,12 @@ def not_shown(module: Module, report: Report, tally: RunTally, options: Options)
         report.missing += left
         report.not_seen += [f"{m}{f', when {here.when}' if here.when else ''}" for m in left]
     out = list(dict.fromkeys(report.not_seen))
-    unheld, uncut = facts(module, module.entry).unheld, facts(module, module.entry).uncut
+    known, kinds = facts(module, module.entry), report.tried.kinds
+    unheld, uncut = known.unheld, known.uncut
+    if groups_of_worlds and known.session and not kinds["second"]:
+        out.append("no second request of a session with the seed of the first was compared")
+    if groups_of_worlds and (known.session or known.batch) and not kinds["beside"]:
+        out.append("no two sequences side by side were compared")
     if unheld and groups_of_worlds:
         largest = max(report.tried.vocabularies, default=0)
         out.append(f"vocabularies of up to {largest} tokens were tried, and the program names {unheld[0]} beside token ids")

@@ -37,7 +37,7 @@ MOST_LAYERS = 65
 DEEP_PROBE = 130  # layers of a model in a probe, where the program counts layers
 TRIES = 8, 3, 2  # runs of a probe: a small one, a large one, a very large one
 PROBE = "probe"  # the label of worlds of real sizes
-LATER = ("steps", "session", "reached")  # labels of worlds in which later steps are decided
+LATER = ("steps", "session", "reached", "second", "beside")  # labels of worlds in which later steps are decided
 PIECES = ("a", "b", "ab", " ", "c", "ba", "\n", "1", ".", "x = ")
 
 
@@ -356,6 +356,8 @@ def world(
     for name, model in models.items():
         if isinstance(model, AnyReading):
             models[name] = any_head(model, near, whole, chosen=drawn is None)
+    before = {"after": request.prompt, "another": request.prompt[:1]}.get(plan.pair)
+    beside = plan.pair if plan.pair == "steps" or plan.pair == "lines" else ""
     case = Case(
         module,
         f,
@@ -372,7 +374,7 @@ def world(
         limit=plan.runs,
         others=() if probe else others_for(plan) if known.batch else None,
         sampled=TRIES[(plan.vocab > 4000 or plan.limit > 2) + (plan.limit > 100)] if probe else 0,
-        start=Start(arbitrary=plan.arbitrary, session=plan.session),
+        start=Start(arbitrary=plan.arbitrary, session=plan.session, before=before, beside=beside),
         engine=engine,
     )
     heads_chosen = any(isinstance(m, AnyReading) and m.chosen for m in models.values())

@@ -60,7 +60,7 @@ CHOICES = {
 }  # fmt: skip
 
 
-class Refused(JsonRpcException):
+class RefusedRequest(JsonRpcException):
     """What cannot be done, in words for the author: LSP's RequestFailed."""
 
     CODE = -32803
@@ -68,7 +68,7 @@ class Refused(JsonRpcException):
 
 def _not_refused(record: logging.LogRecord) -> bool:
     """pygls logs every error of an answer with its traceback; a refusal is no fault of the server."""
-    return not (record.exc_info and isinstance(record.exc_info[1], Refused))
+    return not (record.exc_info and isinstance(record.exc_info[1], RefusedRequest))
 
 
 # ---- places
@@ -321,7 +321,7 @@ def make() -> TextServer:
                 return lsp.WorkspaceEdit(edits)
             spans = navigation.renamed(found, at, params.new_name)
         except DecError as error:
-            raise Refused(str(error).removeprefix("error: ")) from None
+            raise RefusedRequest(str(error).removeprefix("error: ")) from None
         return lsp.WorkspaceEdit({uri: [lsp.TextEdit(place(found.source, span), params.new_name) for span in spans]})
 
     @server.feature(lsp.TEXT_DOCUMENT_PREPARE_RENAME)
@@ -444,12 +444,12 @@ def make() -> TextServer:
             item = found.item_at(offset_of(found.source, lsp.Position(*where)))
             where = item.name if isinstance(item, S.Algorithm) else ""
         if what not in checking.WHAT or not isinstance(found.file.named(where), S.Algorithm):
-            raise Refused(f"there is no algorithm here to {what}; put the cursor into one")
+            raise RefusedRequest(f"there is no algorithm here to {what}; put the cursor into one")
         answer = await checking.asked(what, found.source.text, path_of(uri), where, prompt)
         if what == "check":
             keep(uri, where, found.source.text, answer)
         if "page" not in answer:
-            raise Refused(answer["error"])
+            raise RefusedRequest(answer["error"])
         return {"title": f"{where}: {what}", "html": answer["page"]}
 
     @server.command(CHECK)

@@ -7,11 +7,11 @@ runs, so what is not shown is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from math import floor
 
+from decgraph.ir.intervals import INF, UNKNOWN, Interval, mapped, whole
+from decgraph.ir.settings import ends_of
 from decgraph.ir.values import Constant, Function, Op, Region, Value
 
-INF = float("inf")
 ALIKE = frozenset({"map", "face", "draw", "draw.get", "draw.point", "topk", "draw.many", "normalize", "softmax", "arg", "info"})
 """Ops whose first dimension is that of an operand."""
 COUNTING = frozenset(
@@ -260,13 +260,14 @@ class Expressions:
             if p.value is v and v.type.elem == "token":
                 return 0, INF
             if p.value is v and v.type.is_number:
-                return -INF if p.low is None else float(p.low), INF if p.high is None else float(p.high)
+                least, most = ends_of(p)
+                return -INF if least is None else float(least), INF if most is None else float(most)
         op = self.made.get(v)
         if v in self.counters and deep:
             loop = self.counters[v]
             if loop.opcode == "each":
                 return 0, INF
-            low, high = _whole(self.range(loop.operands[0], deep - 1)), _whole(self.range(loop.operands[1], deep - 1))
+            low, high = _truncated(self.range(loop.operands[0], deep - 1)), _truncated(self.range(loop.operands[1], deep - 1))
             return low[0], max(low[0], high[1] - 1)
         if op is None or not deep:
             return -INF, INF
@@ -289,15 +290,17 @@ class Expressions:
             case "gather" if (whole := self.made.get(op.operands[0])) is not None and whole.attrs.get("kind") == "zeros":
                 return 0, 0
             case "as_int" if not op.result.type.dims:
-                return _whole(xs[0])
+                return _truncated(xs[0])
             case "map" if not op.result.type.dims:
-                known = _folded(
-                    op.attrs["fn"],
-                    xs,
-                    [max(map(abs, x)) <= LARGE or self.finite(v, min(deep - 1, 3)) for v, x in zip(op.operands, xs)],
-                )
-                return (0, 1) if known == (-INF, INF) and self.share(v) else known
+                result = mapped(op.attrs["fn"], [self.interval(x, between, deep) for x, between in zip(op.operands, xs)])
+                if result.ordered and (result.low, result.high) != (-INF, INF):
+                    return float(result.low), float(result.high)
         return (0, 1) if self.share(v) else (-INF, INF)
+
+    def interval(self, v: Value, between: tuple[float, float], deep: int) -> Interval:
+        """What the result of a function goes by; of what may be an infinity or NaN nothing is known."""
+        known = max(map(abs, between)) <= LARGE or self.finite(v, min(deep - 1, 3))
+        return Interval(*between) if known else UNKNOWN
 
     def share(self, v: Value, deep: int = 8) -> bool:
         """Whether a value lies between 0 and 1, or all of a vector do: what models and callers say does. No type says it."""
@@ -312,6 +315,9 @@ class Expressions:
             (x,) = op.operands
             some = x.type.elem == "dist" or len(x.type.dims) == 1 and self.filled(x)  # the largest of nothing is -inf
             return op.attrs["fn"] in ("max", "min") and some and self.share(x, deep - 1)
+        if op.opcode == "draw.get":
+            made = self.made.get(op.operands[0])
+            return op.attrs["field"] == "law" and made is not None and made.opcode == "draw.point"
         if op.opcode in ("face", "lookup", "gather", "slice", "compact", "take_first", "sort"):
             return op.attrs.get("face") != "logits" and self.share(op.operands[0], deep - 1)
         return op.opcode in ("model.eval", "model.read", "model.attention", "head.read", "beta", "extern")
@@ -351,7 +357,7 @@ class Expressions:
         match op.opcode:
             case "tile" if op.attrs["kind"] == "iota":
                 first, last = op.operands[:-1], [*op.operands][-1]
-                return _whole(self.range(last))[0] > (_whole(self.range(first[0]))[1] if first else 0)
+                return _truncated(self.range(last))[0] > (_truncated(self.range(first[0]))[1] if first else 0)
             case "tree.nodes":
                 return op.attrs["which"] in ("all", "leaves")
             case "list":
@@ -426,44 +432,12 @@ class Expressions:
         return made.opcode in ("model.eval", "model.evals", "model.read")
 
 
+def _truncated(x: tuple[float, float]) -> tuple[float, float]:
+    """Numbers that one without its fraction lies between."""
+    known = whole(Interval(*x))
+    return float(known.low), float(known.high)
+
+
 def _optional(op: Op) -> bool:
     """Whether a choice may be none."""
     return any(x.type.elem == "none" for x in op.operands)
-
-
-def _whole(x: tuple[float, float]) -> tuple[float, float]:
-    """Numbers that one without its fraction lies between."""
-    low, high = (e if abs(e) == INF else float(int(e)) for e in x)
-    return low, high
-
-
-def _folded(fn: str, xs: list[tuple[float, float]], finite: list[bool]) -> tuple[float, float]:
-    """Numbers that the result of arithmetic lies between. A NaN, which a number that is not known to be finite may be, passes
-    through."""
-    if not all(finite):
-        return -INF, INF
-    ends = [(a, b) for a in xs[0] for b in (xs[1] if len(xs) > 1 else (0.0,))]
-    match fn:
-        case "add":
-            return xs[0][0] + xs[1][0], xs[0][1] + xs[1][1]
-        case "sub":
-            return xs[0][0] - xs[1][1], xs[0][1] - xs[1][0]
-        case "mul" if all(abs(a) < INF and abs(b) < INF for a, b in ends) or min(min(x) for x in xs) >= 0:
-            found = [0.0 if 0 in (a, b) else a * b for a, b in ends]
-            return min(found), max(found)
-        case "minimum":
-            return min(x[0] for x in xs), min(x[1] for x in xs)
-        case "maximum":
-            return max(x[0] for x in xs), max(x[1] for x in xs)
-        case "relu":
-            return max(0.0, xs[0][0]), max(0.0, xs[0][1])
-        case "floor":
-            low, high = (e if abs(e) == INF else float(floor(e)) for e in xs[0])
-            return low, high
-        case "neg":
-            return -xs[0][1], -xs[0][0]
-        case "select":
-            return min(x[0] for x in xs[1:]), max(x[1] for x in xs[1:])
-        case "clamp":
-            return min(max(xs[0][0], xs[1][0]), xs[2][0]), min(max(xs[0][1], xs[1][1]), xs[2][1])
-    return -INF, INF

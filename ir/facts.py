@@ -297,6 +297,10 @@ class Numbers(Protocol):
         """How many elements a vector has."""
         ...
 
+    def proves(self, condition: Condition) -> bool:
+        """Whether a condition on numbers follows from what is known here."""
+        ...
+
     def equal(self, a: Linear, b: Linear) -> bool:
         """Whether two numbers are the same."""
         ...
@@ -353,10 +357,6 @@ class Known(Protocol):
 
     def tells(self, noises: Labels, *values: Value) -> bool:
         """Whether any of the values depends on one of these draws."""
-        ...
-
-    def proves(self, condition: Condition) -> bool:
-        """Whether a condition on numbers follows from what is known here."""
         ...
 
     def grows(self, op: Op, drafts: Drafts) -> str:

@@ -6,6 +6,7 @@ from decgraph.ir.expressions import Expressions
 from decgraph.ir.values import Op, Value
 
 NODE, LENGTHS = "there may be no such node", "its vectors may have different lengths"
+PLACE = "`as output` needs an index where a distribution has no place of its own"
 
 
 def nodes_of(k: Expressions, nodes: Value, tree: Value, seen: frozenset[tuple[Value, Value]] = frozenset()) -> bool:
@@ -183,12 +184,14 @@ def _set(k: Expressions, op: Op) -> str:
 
 
 def _drawn(k: Expressions, op: Op) -> str:
-    return "" if k.of_model(op.operands[0]) else "there may be no mass to draw from"
+    if not k.of_model(op.operands[0]):
+        return "there may be no mass to draw from"
+    return PLACE if without_place(k, op) else ""
 
 
 def without_place(k: Expressions, op: Op) -> bool:
     """Whether a draw reads output noise without an index for a distribution that may stand at no position of the text."""
-    noise = k.made.get(op.operands[1])
+    noise = k.made.get(next(v for v in op.operands if v.type.elem == "noise"))
     output = noise is None or noise.attrs.get("kind") == "output" and not noise.operands
     return output and not has_place(k, op.operands[0])
 

@@ -38,21 +38,25 @@ class Linear:
         return Linear(frozenset({(x, 1)}))
 
     def __add__(self, other: Linear | int) -> Linear:
-        other = other if isinstance(other, Linear) else Linear.of(other)
+        if not isinstance(other, Linear):
+            return Linear(self.terms, self.constant + other)
         found = dict(self.terms)
         for symbol, factor in other.terms:
             found[symbol] = found.get(symbol, 0) + factor
         return Linear(frozenset((s, f) for s, f in found.items() if f), self.constant + other.constant)
 
     def __sub__(self, other: Linear | int) -> Linear:
-        other = other if isinstance(other, Linear) else Linear.of(other)
-        return self + other.times(-1)
+        return self + (other.times(-1) if isinstance(other, Linear) else -other)
 
     def times(self, factor: Exact) -> Linear:
         """The sum with every factor multiplied."""
         if not factor:
             return Linear()
         return Linear(frozenset((s, f * factor) for s, f in self.terms), self.constant * factor)
+
+    def multiplied(self, other: Linear) -> Linear | None:
+        """The product, where one of the two is a number."""
+        return self.times(other.constant) if not other.terms else other.times(self.constant) if not self.terms else None
 
     @property
     def symbols(self) -> frozenset[Hashable]:
@@ -72,7 +76,7 @@ class Inequality:
     strict: bool = False
 
 
-def at_least(a: Linear, b: Linear | int) -> Inequality:
+def at_least(a: Linear, b: Linear | int = 0) -> Inequality:
     """a >= b"""
     return Inequality(a - b)
 
@@ -129,7 +133,7 @@ def contradiction(
 ) -> bool:
     """Whether conditions cannot all be true. whole: whether a symbol is a whole number. about: what is true of a symbol."""
     found = cases(("and", *conditions))
-    return found is not None and all(_infeasible(_with_facts(case, about), whole) for case in found)
+    return found is not None and all(refutation(_with_facts(case, about), whole) for case in found)
 
 
 def _with_facts(atoms: tuple[Inequality, ...], about: Callable[[Hashable], Collection[Inequality]]) -> set[Inequality]:
@@ -143,19 +147,26 @@ def _with_facts(atoms: tuple[Inequality, ...], about: Callable[[Hashable], Colle
     return out
 
 
-Row = tuple[frozenset[tuple[Hashable, int]], int, bool]
+Row: TypeAlias = tuple[frozenset[tuple[Hashable, int]], int, bool]
 """An inequality in whole factors: its terms, its constant, whether it is strict."""
+Parts: TypeAlias = "tuple[tuple[Row | int, Exact], ...]"
+"""What adds up to a row: rows, or given inequalities by their number, each with its factor."""
 
 
-def _infeasible(atoms: Iterable[Inequality], whole: Callable[[Hashable], bool]) -> bool:
-    """Whether inequalities have no common solution, by eliminating one symbol after the other (Fourier and Motzkin)."""
-    now: set[Row] = set()
-    for atom in atoms:
-        made = _tight(dict(atom.sum.terms), atom.sum.constant, atom.strict, whole)
-        if made is False:
-            return True
-        if not isinstance(made, bool):
-            now.add(made)
+def refutation(
+    atoms: Iterable[Inequality], whole: Callable[[Hashable], bool], order: Callable[[Hashable], str] = lambda s: ""
+) -> tuple[Row, Mapping[Row, Parts]] | None:
+    """How inequalities without a common solution add up to one that is false, with what each row is made of; None where that
+    is not found. Symbols are eliminated one after the other (Fourier and Motzkin); order: of equally good ones."""
+    how: dict[Row, Parts] = {}
+    now: dict[Row, None] = {}
+    for n, atom in enumerate(atoms):
+        row, scale = _tight(dict(atom.sum.terms), atom.sum.constant, atom.strict, whole)
+        how.setdefault(row, ((n, scale),))
+        if row[0]:
+            now[row] = None
+        elif _false(row):
+            return row, how
     while now:
         sides: dict[Hashable, list[int]] = {}
         for terms, _, _ in now:
@@ -163,55 +174,66 @@ def _infeasible(atoms: Iterable[Inequality], whole: Callable[[Hashable], bool]) 
                 sides.setdefault(s, [0, 0])[f > 0] += 1
         free = {s for s, (below, above) in sides.items() if not below or not above}
         if free:  # such a symbol may be as large or as small as these inequalities want
-            now = {row for row in now if not any(s in free for s, _ in row[0])}
+            now = {row: None for row in now if not any(s in free for s, _ in row[0])}
             continue
-        symbol = min(sides, key=lambda s: sides[s][0] * sides[s][1])
+        symbol = min(sides, key=lambda s: (sides[s][0] * sides[s][1], order(s)))
         split: tuple[list[tuple[int, Row]], list[tuple[int, Row]]] = ([], [])
-        left: set[Row] = set()
+        left: dict[Row, None] = {}
         for row in now:
             factor = next((f for s, f in row[0] if s == symbol), 0)
-            left.add(row) if not factor else split[factor > 0].append((abs(factor), row))
-        for f, (below, c, strict) in split[0]:
-            for g, (above, d, also) in split[1]:
-                terms_now = {s: x * g for s, x in below}
-                for s, x in above:
+            if factor:
+                split[factor > 0].append((abs(factor), row))
+            else:
+                left[row] = None
+        for f, one in split[0]:
+            for g, other in split[1]:
+                terms_now = {s: x * g for s, x in one[0]}
+                for s, x in other[0]:
                     terms_now[s] = terms_now.get(s, 0) + x * f
-                made = _tight({s: x for s, x in terms_now.items() if x}, c * g + d * f, strict or also, whole)
-                if made is False:
-                    return True
-                if not isinstance(made, bool):
-                    left.add(made)
+                added = {s: x for s, x in terms_now.items() if x}
+                row, scale = _tight(added, one[1] * g + other[1] * f, one[2] or other[2], whole)
+                how.setdefault(row, ((one, g * scale), (other, f * scale)))
+                if row[0]:
+                    left[row] = None
+                elif _false(row):
+                    return row, how
         if len(left) > MOST_ATOMS:
-            return False
+            return None
         now = left
-    return False
+    return None
 
 
-def _tight(terms: Mapping[Hashable, Exact], constant: Exact, strict: bool, whole: Callable[[Hashable], bool]) -> Row | bool:
-    """An inequality in its smallest whole factors, of whole numbers with what that allows: 2a >= 1 is a >= 1. True and False
-    where it has no symbols."""
+def _false(row: Row) -> bool:
+    """Whether an inequality without symbols is not so."""
+    return row[1] < 0 or row[2] and row[1] == 0
+
+
+def _tight(
+    terms: Mapping[Hashable, Exact], constant: Exact, strict: bool, whole: Callable[[Hashable], bool]
+) -> tuple[Row, Exact]:
+    """An inequality in its smallest whole factors, of whole numbers with what that allows: 2a >= 1 is a >= 1; and by what it
+    was multiplied."""
     if not terms:
-        return constant > 0 or not strict and constant == 0
+        return (frozenset(), (constant > 0) - (constant < 0), strict), 1
     scale = Fraction(lcm(*(f.denominator for f in terms.values())), gcd(*(f.numerator for f in terms.values())))
     c = constant * scale
-    factors = frozenset((s, int(f * scale)) for s, f in terms.items())
     if all(map(whole, terms)):
-        return factors, -floor(-c) - 1 if strict else floor(c), False
-    return frozenset((s, f * c.denominator) for s, f in factors), c.numerator, strict
+        factors = frozenset((s, int(f * scale)) for s, f in terms.items())
+        return (factors, -floor(-c) - 1 if strict else floor(c), False), scale
+    scale *= c.denominator
+    return (frozenset((s, int(f * scale)) for s, f in terms.items()), c.numerator, strict), scale
 
 
-def condition_of(
-    setting: values.Condition, symbol: Callable[[str, str], Hashable | None], known: Mapping[str, values.Constant]
-) -> Condition:
-    """A condition of a claim (ir/settings.py) as one between sums. symbol: what stands for a parameter or a quantity of the
-    request, None for what is no number; known: parameters that are known."""
+def condition_of(setting: values.Condition, number: Callable[[str, str], Linear | None]) -> Condition:
+    """A condition of a claim (ir/settings.py) as one between sums. number: what a parameter or a quantity of the request is,
+    None for what is no number."""
     match setting:
         case (("and" | "or") as op, *parts):
-            return (op, *(condition_of(p, symbol, known) for p in parts))
+            return (op, *(condition_of(p, number) for p in parts))
         case ("not", part):
-            return negated(condition_of(part, symbol, known))
+            return negated(condition_of(part, number))
         case (op, a, b) if op in _FN:
-            x, y = (_sum_of(t, symbol, known) for t in (a, b))
+            x, y = (_sum_of(t, number) for t in (a, b))
             return None if x is None or y is None else compared(_FN[op], x, y)
     return None
 
@@ -219,9 +241,7 @@ def condition_of(
 _FN = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
-def _sum_of(
-    term: values.Condition, symbol: Callable[[str, str], Hashable | None], known: Mapping[str, values.Constant]
-) -> Linear | None:
+def _sum_of(term: values.Condition, number: Callable[[str, str], Linear | None]) -> Linear | None:
     match term:
         case ("const", bool()):
             return None
@@ -230,19 +250,13 @@ def _sum_of(
         case ("const", float() as x) if x == x and abs(x) != float("inf"):
             return Linear.of(Fraction(str(x)))
         case (("param" | "request") as kind, name):
-            given = known.get(name) if kind == "param" else None
-            if isinstance(given, int | Fraction) and not isinstance(given, bool):
-                return Linear.of(given)
-            found = symbol(kind, name)
-            return None if found is None else Linear.of(found)
+            return number(kind, name)
         case ("neg", part):
-            whole = _sum_of(part, symbol, known)
+            whole = _sum_of(part, number)
             return None if whole is None else whole.times(-1)
         case (("+" | "-" | "*") as op, one, other):
-            a, b = (_sum_of(t, symbol, known) for t in (one, other))
+            a, b = (_sum_of(t, number) for t in (one, other))
             if a is None or b is None:
                 return None
-            if op == "*":
-                return a.times(b.constant) if not b.terms else b.times(a.constant) if not a.terms else None
-            return a + b if op == "+" else a - b
+            return a.multiplied(b) if op == "*" else a + b if op == "+" else a - b
     return None

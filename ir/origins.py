@@ -9,16 +9,14 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Protocol
 
+from decgraph.ir.linear import Exact, Linear
 from decgraph.ir.values import Op, Value
 
-Form = frozenset[tuple[Value | None, Fraction]]
-"""A number as a sum: of values with their factors, and of a constant (None)."""
-Element = tuple[Value, Form | None]
+Element = tuple[Value, Linear | None]
 """Draws: all that a value holds (None), or the one of a number."""
 Place = tuple[object, ...]
 
-ZERO: Form = frozenset()
-ONE: Form = frozenset({(None, Fraction(1))})
+ZERO, ONE = Linear(), Linear.of(1)
 DISTRIBUTION_OF = {"draw": 0, "draw.many": 0, "draw.race": 0, "draw.stated": 1}
 
 
@@ -29,19 +27,6 @@ class Walked(Protocol):
     made: dict[Value, Op]
     loops: dict[Value, tuple[Op, ...]]
     carried: dict[Value, tuple[Value, ...]]
-
-
-def add(a: Form, b: Form, factor: Fraction | int = 1) -> Form:
-    """a + factor * b."""
-    sums = dict(a)
-    for v, n in b:
-        sums[v] = sums.get(v, Fraction(0)) + factor * n
-    return frozenset((v, n) for v, n in sums.items() if n)
-
-
-def constant(a: Form | None) -> Fraction | None:
-    """The number that a form is, or None where it depends on a value."""
-    return None if a is None or any(v is not None for v, _ in a) else sum((n for _, n in a), Fraction(0))
 
 
 def made_of(c: Walked, v: Value) -> tuple[Value, ...]:
@@ -77,20 +62,17 @@ def inside(op: Op) -> set[Value]:
     return {v for r in op.regions for o in r.walk() for v in o.results}
 
 
-def number(c: Walked, v: Value) -> Form:
-    """A number as a form, as far as sums, differences and constant factors show it."""
+def number(c: Walked, v: Value) -> Linear:
+    """A number as a sum, as far as sums, differences and constant factors show it."""
     op = c.made.get(v)
     fn = "" if op is None or op.opcode != "map" or v.type.dims else op.attrs["fn"]
     if op is not None and op.opcode == "const" and isinstance(op.attrs["value"], int | Fraction):
-        return add(ZERO, ONE, op.attrs["value"])
+        return Linear.of(op.attrs["value"])
     if op is not None and fn in ("add", "sub", "mul"):
         a, b = (number(c, x) for x in op.operands)
-        if fn != "mul":
-            return add(a, b, 1 if fn == "add" else -1)
-        for n, form in ((constant(a), b), (constant(b), a)):
-            if n is not None:
-                return add(ZERO, form, n)
-    return frozenset({(v, Fraction(1))})
+        found = a.multiplied(b) if fn == "mul" else a + b if fn == "add" else a - b
+        return Linear.of(v) if found is None else found
+    return Linear.of(v)
 
 
 def elements(c: Walked, v: Value) -> list[Element]:
@@ -107,9 +89,9 @@ def elements(c: Walked, v: Value) -> list[Element]:
     return [(v, None)]
 
 
-def apart(a: Form | None, b: Form | None) -> Fraction | None:
+def apart(a: Linear | None, b: Linear | None) -> Exact | None:
     """How far one of several draws stands behind another: 0 for the same one, None where it does not show."""
-    return Fraction(0) if a is None or b is None else constant(add(a, b, -1))
+    return 0 if a is None or b is None else (a - b).number
 
 
 def draws(c: Walked, v: Value) -> list[Op]:
@@ -123,7 +105,7 @@ def in_order(c: Walked, v: Value) -> bool:
     return any(op.opcode == "draw.race" or op.attrs.get("replace") is False for op in draws(c, v))
 
 
-def kept(c: Walked, grow: Op, base: Value, pick: Form | None, loop: Op) -> str:
+def kept(c: Walked, grow: Op, base: Value, pick: Linear | None, loop: Op) -> str:
     """Whether draws that grow in a loop stay the same from one iteration to the next: "error", "warning" where some iterations
     may set the state that they are read from, or ""."""
     read = c.made.get(base)
@@ -152,18 +134,19 @@ def place(c: Walked, v: Value) -> Place:
         return ("root",) if which == "root" or alone else ("all", tree.type.of[0]) if which == "all" else (which, tree)
     if op is not None and code == "gather" and len(op.operands) == 2 and not op.operands[1].type.dims:
         within, index = place(c, op.operands[0]), number(c, op.operands[1])
-        return ("root",) if within == ("root",) or within[0] == "all" and not index else (*within, index)
+        return ("root",) if within == ("root",) or within[0] == "all" and index == ZERO else (*within, index)
     return ("root",) if code == "context" else (v,)
 
 
 def varies(c: Walked, what: object, loop: Op) -> bool:
-    """Whether an element, a form or a place may be another one in another iteration of a loop."""
+    """Whether an element, a number or a place may be another one in another iteration of a loop."""
     if isinstance(what, Value):
         return loop in c.loops.get(what, ())
-    return isinstance(what, tuple | frozenset) and any(varies(c, x, loop) for x in what)
+    parts = what.symbols if isinstance(what, Linear) else what if isinstance(what, tuple) else ()
+    return any(varies(c, x, loop) for x in parts)
 
 
-def mass(c: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> Form | None:
+def mass(c: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> Linear | None:
     """What the probabilities of a distribution sum to: 0 of scores, which are none; None where it does not show."""
     op = c.made.get(v)
     code = op.opcode if op is not None else ""
@@ -177,13 +160,12 @@ def mass(c: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> Form | No
         if a is None or b is None:
             return None
         if fn in ("add", "mix", "sub") and all(rows):
-            return add(a, b, -1 if fn == "sub" else 1)
-        n, m = constant(a), constant(b)
+            return a - b if fn == "sub" else a + b
         if fn in ("mul", "weigh") and not all(rows):
-            return add(ZERO, a, m) if m is not None else add(ZERO, b, n) if n is not None else None
-        return add(ZERO, a, 1 / m) if fn == "div" and not rows[1] and m else None
+            return a.multiplied(b)
+        return a.times(1 / Fraction(b.number)) if fn == "div" and not rows[1] and b.number else None
     if v in c.carried or code in ("if", "for", "while", "segment"):
         ways = [mass(c, x, seen | {v}) for x in made_of(c, v) if x not in seen]
-        wrong = [w for w in ways if constant(w) not in (None, 1)]
+        wrong = [w for w in ways if w is not None and w.number not in (None, 1)]
         return wrong[0] if wrong else ONE if all(w == ONE for w in ways) else None
     return ONE if v.type.elem == "dist" else None

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import cast
 
 from decgraph.ir.intervals import (
     BOTH,
@@ -34,7 +33,7 @@ from decgraph.ir.intervals import (
     whole,
     widened,
 )
-from decgraph.ir.linear import Linear
+from decgraph.ir.linear import Inequality, Linear, at_least, contradiction
 from decgraph.ir.types import INT, Type
 from decgraph.ir.values import Function, Op, Param, Region, Value
 
@@ -268,28 +267,23 @@ class Ranges:
             return None
         if fn in ("gt", "ge"):
             fn, a, b = {"gt": "lt", "ge": "le"}[fn], b, a
-        strict = int(fn == "lt")
-        if self.most(a, b) <= -strict:
-            return TRUE
-        return FALSE if self.most(b, a) < strict else None
+        strict = fn == "lt"
+        return FALSE if not self.can(a, b, below=strict) else None if self.can(b, a, below=not strict) else TRUE
 
-    def most(self, a: Value, b: Value) -> End:
-        """An upper bound of a - b, for whole numbers: a loop's counter is less than the loop's end."""
-        left = self.sum_of(a) - self.sum_of(b)
-        counters = cast(dict[Hashable, tuple[Value, Value]], self.counters)
-        for _ in range(4):
-            counter = next((s for s in left.symbols if s in counters), None)
-            if counter is None:
-                break
-            factor = dict(left.terms)[counter]
-            low, high = counters[counter]
-            end = self.sum_of(high) - 1 if factor > 0 else self.sum_of(low)
-            left = left - Linear.of(counter).times(factor) + end.times(factor)
-        known = cast(dict[Hashable, Interval], self.env)
-        if any(s not in known for s in left.symbols):  # of a region that is not followed yet
-            return INF
-        ends = [f * (known[s].high if f > 0 else known[s].low) for s, f in left.terms]
-        return INF if any(abs(e) == INF for e in ends) else left.constant + sum(ends)
+    def can(self, a: Value, b: Value, below: bool) -> bool:
+        """Whether a whole number can be below another one, or no more than it."""
+        return not contradiction([Inequality(self.sum_of(b) - self.sum_of(a), below)], lambda s: True, self.about)
+
+    def about(self, v: Hashable) -> list[Inequality]:
+        """What a whole number lies between: a loop's counter is less than the loop's end."""
+        assert isinstance(v, Value)
+        known, x = self.env.get(v, UNKNOWN), Linear.of(v)
+        ends = [Inequality((x - Linear.of(e)).times(sign)) for e, sign in zip(_ends(known), (1, -1)) if abs(e) != INF]
+        if v in self.counters:
+            low, high = self.counters[v]
+            ends += [at_least(x, self.sum_of(low))] if low.type == INT else []
+            ends += [at_least(self.sum_of(high), x + 1)] if high.type == INT else []
+        return ends
 
     def sum_of(self, v: Value) -> Linear:
         """A whole number as a sum of others."""
@@ -347,8 +341,8 @@ class Ranges:
             left, right = mapped("lt", [a, b]), mapped("lt", [b, a])
             wins = [o.truths[0] for o in ((left, right) if op.attrs["fn"] == "minimum" else (right, left))]
             if all(v.type == INT for v in op.operands):
-                pair = op.operands if op.attrs["fn"] == "maximum" else op.operands[::-1]
-                wins = [can and self.most(*ends) > 0 for can, ends in zip(wins, (pair, pair[::-1]), strict=True)]
+                less = op.operands[::-1] if op.attrs["fn"] == "maximum" else op.operands
+                wins = [can and self.can(a, b, below=True) for can, (a, b) in zip(wins, (less, less[::-1]), strict=True)]
             return [k for k, can in zip(kinds, wins, strict=True) if not can]
         if kinds == ("above", "zero") and xs[0].ordered:
             return [k for k, can in (("above", xs[0].high > 0), ("zero", xs[0].low <= 0)) if not can]

@@ -353,8 +353,8 @@ def fuzz_beside(seed: int, count: int, *, names: list[str] | None = None, second
             out.counts["ways"] += decided
             if failure is not None:
                 out.counts["refuted"] += 1
-                out.wrong.append(f"{name}: {claim.text}: {failure.kind}, {failure.words}")
-                kept(f"beside-{name}", key, f"{claim.text}\n{failure.kind} {failure.words}\n{print_module(module)}")
+                out.wrong.append(f"{name}: {claim.text}: {failure.kind}, {failure.case.start}")
+                kept(f"beside-{name}", key, f"{claim.text}\n{failure.kind} {failure.case.start}\n{print_module(module)}")
     return out
 
 
@@ -365,7 +365,7 @@ def _beside(module: Module, claim: Claim, rng: random.Random, each: float) -> tu
         try:
             with limited(4 * each):
                 case = reduced(world(module, claim, replace(plan, vocab=2, features=(), temperature=1)), rng.choice((2, 2, 3)))
-                failure, ways = beside_fails(replace(case, limit=200), tally, rng, orders=3)
+                failure, ways = beside_fails(replace(case, limit=200), tally, rng, 3)
         except (TooMany, Unlikely, NotSeparated, DecError):
             continue
         except Endless:

@@ -3,40 +3,30 @@
 
 The requests have one seed and one id, and here noise is not numbered by request: it is what another engine may do, and what the
 prover does not lean on (docs/decisions/0016-noise-and-memory.md). Functions of the caller's remember what they were told,
-also by a request before. Sequences that run side by side take turns wherever one touches what they share; every order of so
-many turns is gone through.
+also by a request before. Both are enumerated as `decgraph check` does (check/beside.py). Sequences that run side by side take
+turns wherever one touches what they share, in some of all orders of so many turns.
 """
 
 from __future__ import annotations
 
 import random
 import re
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
-from decgraph.backends.exact.choices import AdversaryWins, Choices, TooMany
+from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.run import ExactMachine
-from decgraph.backends.exact.world import AnyFunction, World
+from decgraph.backends.exact.world import AnyFunction
+from decgraph.check.beside import Beside
 from decgraph.check.case import Case
-from decgraph.check.claims import Failure
-from decgraph.check.distributions import (
-    Distribution,
-    OutOfTime,
-    RunTally,
-    Specification,
-    distribution_of,
-    execute,
-    total_variation,
-)
-from decgraph.ir.ops.host import folded
+from decgraph.check.claims import Failure, decide
+from decgraph.check.distributions import OutOfTime, RunTally
+from decgraph.check.initial_states import Start
 from decgraph.ir.values import Function, Module
 
-TURNS = 5
-"""Turns of two sequences of which every order is tried; then they take turns."""
+TURNS = 6
+"""Choices of two sequences of which any order is tried; then whoever moved last goes on."""
 
 
 def shares(module: Module) -> bool:
@@ -47,31 +37,25 @@ def shares(module: Module) -> bool:
 
 
 class Unnumbered(ExactMachine):
-    """A machine whose noise goes by the seed and the request's id alone."""
+    """A machine whose noise goes by the seed and the request's id alone, and whose functions remember: what an adversary would
+    answer for answers by what the other request told it, so many calls (`later`) after the one that is like this one."""
 
     others = ()  # a batch of one
+    later = 0
 
     def _number(self) -> int:
         return self.request.request_id
 
-
-class Recall:
-    """A function that remembers: it answers by what it was told so many calls after the one of the request before that is like
-    this one, and by what it was told last where there is none such."""
-
-    def __init__(self, answers: Sequence[Any], later: int) -> None:
-        self.answers, self.later = answers, later
-        self.before: list[int] = []
-        self.now: list[int] = []
-
-    def next_request(self) -> None:
-        self.before, self.now = self.now, []
-
-    def __call__(self, *args: object) -> Any:
-        self.now.append(sum(map(_number_of, args)))
-        at = len(self.now) - 1 + self.later
-        told = self.before[at] if at < len(self.before) else 0
-        return self.answers[told % len(self.answers)]
+    def extern_once(self, name: str, f: Any, args: Any, returns: Any) -> Any:
+        if not isinstance(f, AnyFunction):
+            return super().extern_once(name, f, args, returns)
+        if isinstance(self, Beside):
+            self.touch()
+        told = cast("list[tuple[int, int]]", self.shared.setdefault(("told", name), []))
+        told.append((id(self.whole), sum(map(_number_of, args))))
+        theirs = [n for who, n in told if who != id(self.whole)]
+        at = len(told) - len(theirs) - 1 + self.later
+        return f.answers[(theirs[at] if at < len(theirs) else 0) % len(f.answers)]
 
 
 def _number_of(x: object) -> int:
@@ -86,222 +70,28 @@ def _number_of(x: object) -> int:
         return 0
 
 
-@dataclass
-class Turns:
-    """Two sequences in one order: whoever has the turn runs until it touches what both share."""
-
-    order: tuple[int, ...]
-    taken: int = 0
-    active: int = 0
-    alive: set[int] = field(default_factory=lambda: {0, 1})
-    waits: dict[int, tuple[str, object, Callable[[list[Any]], list[Any]]]] = field(default_factory=dict)
-    told: dict[int, Any] = field(default_factory=dict)
-    changed: threading.Condition = field(default_factory=threading.Condition)
-    ended: list[BaseException] = field(default_factory=list)
-
-    def next(self) -> None:
-        """Give the turn to a sequence that can go on; where all wait for one another, those that came to one place do."""
-        able = sorted(self.alive - self.waits.keys())
-        if not able and self.waits:
-            first = sorted(self.waits)[self.choice(len(self.waits))]
-            site = self.waits[first][0]
-            those = [n for n in sorted(self.waits) if self.waits[n][0] == site]
-            found = self.waits[first][2]([self.waits[n][1] for n in those])
-            for n, value in zip(those, found, strict=True):
-                self.told[n] = value
-                del self.waits[n]
-            able = sorted(self.alive - self.waits.keys())
-        if able:
-            self.active = able[self.choice(len(able))]
-        self.changed.notify_all()
-
-    def choice(self, among: int) -> int:
-        """The next of the order, where there is a choice."""
-        if among < 2:
-            return 0
-        self.taken += 1
-        return self.order[self.taken - 1] if self.taken <= len(self.order) else self.taken % 2
-
-    def touch(self, me: int) -> None:
-        """Before something shared is touched: the other sequence may come first."""
-        with self.changed:
-            self.next()
-            self.wait(me)
-
-    def meet(self, me: int, site: str, mine: object, of_all: Callable[[list[Any]], list[Any]]) -> Any:
-        with self.changed:
-            self.waits[me] = (site, mine, of_all)
-            self.next()
-            self.wait(me)
-            return self.told.pop(me)
-
-    def wait(self, me: int) -> None:
-        self.changed.wait_for(lambda: self.ended or self.active == me and me not in self.waits)
-        if self.ended:
-            raise Over
-
-    def end(self, me: int) -> None:
-        with self.changed:
-            self.alive.discard(me)
-            self.next()
-
-
-class Over(BaseException):
-    """The other sequence ended in an exception."""
-
-
-class Beside(Unnumbered):
-    """A sequence beside another one."""
-
-    turns: Turns
-    me = 0
-
-    def _shared(self, name: str) -> bool:
-        return any(s.name == name and s.scope != "sequence" for s in self.function.states)
-
-    def read_state(self, name: str) -> Any:
-        if self._shared(name) and hasattr(self, "turns"):
-            self.turns.touch(self.me)
-        return super().read_state(name)
-
-    def write_state(self, name: str, value: Any) -> None:
-        if self._shared(name) and hasattr(self, "turns"):
-            self.turns.touch(self.me)
-        super().write_state(name, value)
-
-    def batch_fold(self, op: Any, x: Any) -> Any:
-        if not hasattr(self, "turns"):
-            return super().batch_fold(op, x)
-        return self.turns.meet(self.me, f"{op.loc.line}:{op.loc.column}", x, lambda all_: folded(op.attrs["fn"], all_))
-
-    def extern_once(self, name: str, f: Any, args: Any, returns: Any) -> Any:
-        if hasattr(self, "turns"):
-            self.turns.touch(self.me)
-        return super().extern_once(name, f, args, returns)
-
-
-def beside(machines: Sequence[Beside], order: tuple[int, ...]) -> None:
-    """Run two machines in turns."""
-    turns = Turns(order)
-
-    def run(n: int) -> None:
-        try:
-            with turns.changed:
-                turns.wait(n)
-            execute(machines[n])
-            turns.end(n)
-        except Over:
-            pass
-        except BaseException as error:  # of the world, or of the program: the run's
-            with turns.changed:
-                turns.ended.append(error)
-                turns.changed.notify_all()
-
-    for n, m in enumerate(machines):
-        m.turns, m.me = turns, n
-    threads = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if turns.ended:
-        raise turns.ended[0]
-
-
-def ways(case: Case) -> Iterator[tuple[str, Callable[[World, dict[str, Any]], Callable[[], list[ExactMachine]]]]]:
-    """The ways in which two requests share something: what each is called, and what runs them, with the machines whose text is
-    to be the specification's."""
-
-    def machine(engine: type[ExactMachine], world: World, externs: dict[str, Any], prompt: tuple[int, ...]) -> ExactMachine:
-        request = replace(case.request, prompt=prompt)
-        return replace(case.program(), engine=engine, externs=externs, ran=None).machine(request, world)
-
-    def after(first: tuple[int, ...]) -> Any:
-        def run(world: World, externs: dict[str, Any]) -> Callable[[], list[ExactMachine]]:
-            def both() -> list[ExactMachine]:
-                shared: dict[tuple[str, str], object] = {}
-                for prompt in (first, case.request.prompt):
-                    m = machine(Unnumbered, world, externs, prompt)
-                    m.shared = shared
-                    execute(m)
-                    for f in externs.values():
-                        if isinstance(f, Recall):
-                            f.next_request()
-                return [m]
-
-            return both
-
-        return run
-
-    yield "a request after another", after(case.request.prompt)
+def beside_fails(case: Case, tally: RunTally, rng: random.Random, count: int = 6) -> tuple[Failure | None, int]:
+    """A way in which a request that is not alone commits what the claim does not allow, and how many ways were decided. count:
+    of so many orders of two sequences."""
+    case = replace(case, steps=None, length=case.request.max_tokens, spec_engine=Unnumbered)
+    starts = [Start(before=case.request.prompt)]
     if not any(op.opcode in ("draw.race", "draw.many") for op in case.function.body.walk()):  # whose noise is read of one row
-        yield "a request after one with another prompt", after(case.request.prompt[:1])
-    for order in product((0, 1), repeat=TURNS):
-
-        def run(world: World, externs: dict[str, Any], order: tuple[int, ...] = order) -> Callable[[], list[ExactMachine]]:
-            def both() -> list[ExactMachine]:
-                made = [machine(Beside, world, externs, case.request.prompt) for _ in range(2)]
-                made[1].shared = made[0].shared
-                beside(made, order)  # type: ignore[arg-type]
-                return made
-
-            return both
-
-        yield f"side by side in the order {''.join(map(str, order))}", run
-
-
-def remembering(case: Case, later: int) -> dict[str, Any]:
-    """The functions of a case: those that an adversary answers for remember."""
-    return {name: Recall(list(f.answers), later) if isinstance(f, AnyFunction) else f for name, f in case.externs.items()}
-
-
-def beside_fails(case: Case, tally: RunTally, rng: random.Random, orders: int = 6) -> tuple[Failure | None, int]:
-    """A way in which a request that is not alone commits what the claim does not allow, and how many ways were decided."""
-    found = list(ways(case))
-    alone = len(found) - 2**TURNS
-    some = found[:alone] + rng.sample(found[alone:], min(orders, 2**TURNS))
+        starts.append(Start(before=case.request.prompt[:1]))
+    starts += [Start(beside="lines", order=order) for order in rng.sample(list(product((0, 1), repeat=TURNS)), count)]
     decided = 0
-    for what, way in some:
-        for later in (0, 1) if case.externs else (0,):
-            for one in range(1 if what.startswith("a") else 2):
-                try:
-                    failure = _decided(case, tally, way, later, one, what)
-                except (TooMany, AdversaryWins):  # heads that an adversary answers for may decide which drafts there are
-                    continue
-                except OutOfTime:
-                    return None, decided
-                if failure is not None:
-                    return failure, decided
-                decided += 1
+    for start, later in product(starts, (0, 1) if case.externs else (0,)):
+        engine = type("Asked", (Unnumbered,), {"later": later})
+        try:
+            failure = decide(replace(case, engine=engine, start=start), tally, far=False)
+        except TooMany:
+            continue
+        except OutOfTime:
+            return None, decided
+        if failure is None:
+            decided += 1
+        elif failure.kind != "adversary":  # heads that one answers for may decide which drafts there are
+            return failure, decided
     return None, decided
-
-
-def _decided(case: Case, tally: RunTally, way: Any, later: int, one: int, what: str) -> Failure | None:
-    tokens = case.claim.kind == "refines" and case.claim.mode in ("tokens", "greedy")
-    world, spec_program = World(coupled=tokens), replace(case.spec(), engine=Unnumbered)
-
-    def program(choices: Choices) -> dict[Any, Fraction]:
-        world.restart(choices)
-        m = way(world, remembering(case, later))()[one]
-        ours = m.committed_tokens()
-        if not tokens:
-            return {(ours, True): Fraction(1)}
-        theirs = execute(spec_program.machine(case.request, world)).committed_tokens()
-        return {(ours, theirs): Fraction(1)}
-
-    law = distribution_of(program, case.limit, tally)
-    if tokens:
-        bad = next((key for key in law if key[0] != key[1] and law[key] > 0), None)
-        return (
-            None
-            if bad is None
-            else Failure(case, "tokens", {(bad[0], True): law[bad]}, {(bad[1], True): law[bad]}, law[bad], [], what)
-        )
-    spec = Specification(replace(case.spec(), engine=Unnumbered), case.request, case.limit, tally)
-    wanted: Distribution = {text: spec.share(text[0]) for text in law}
-    if law == wanted:
-        return None
-    return Failure(case, "distribution", law, wanted, total_variation(law, wanted), [], what)
 
 
 # -- edits that give a program something shared

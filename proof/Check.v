@@ -1,5 +1,6 @@
 (** What each theorem rests on: every answer has to be [Closed under the global context], which says that there are no axioms. *)
-From Decoding Require Import Prob Rules Walk Steps Tokens Traversal Programs Grow GrowTree Lossy Support Linear Loops Unread Jacobi Positions Canvas.
+From Decoding Require Import Prob Rules Walk Steps Tokens Traversal Programs Grow GrowTree Lossy Support Linear Loops Unread Jacobi Positions Canvas
+  Accepts Certificate.
 Print Assumptions rejection_one.
 Print Assumptions siblings_lossless.
 Print Assumptions rejection_lossless.
@@ -75,3 +76,25 @@ Print Assumptions own_steps.
 Print Assumptions own_end.
 Print Assumptions tokens_distribution.
 Print Assumptions tokens_run.
+Print Assumptions accepted_lossless.
+Print Assumptions rejection_accepted.
+Print Assumptions half_accepted.
+Print Assumptions unpaid_lossy.
+Print Assumptions accepting_lossy.
+Print Assumptions match_accepted.
+Print Assumptions rule_matching.
+Print Assumptions rule_matching_tree.
+Print Assumptions first_child_refused.
+Print Assumptions told_play.
+Print Assumptions rule_lossless.
+Print Assumptions steps_own.
+Print Assumptions steps_drawn.
+Print Assumptions token_drawn.
+Print Assumptions token_own.
+Print Assumptions path_own.
+Print Assumptions accepted_steps.
+Print Assumptions coins_run.
+Print Assumptions accepted_own_steps.
+Print Assumptions reused_lossy.
+Print Assumptions stale_refused.
+Print Assumptions idle_refused.

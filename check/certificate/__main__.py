@@ -13,6 +13,7 @@ from decgraph.ir.text import parse_module
 
 
 def main(words: list[str]) -> int:
+    """Check one certificate: the exit code, 0 where it is accepted, 1 where not, 2 for other words."""
     if len(words) != 2:
         print(__doc__, file=sys.stderr)
         return 2

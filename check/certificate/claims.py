@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from decgraph.check.certificate.data import Refused, digest, read
-from decgraph.check.certificate.following import Pass
+from decgraph.check.certificate.following import Follower
 from decgraph.ir.values import Claim, Module
 
 PREMISES = ("errors", "log-probabilities")
@@ -32,7 +32,7 @@ def verify(module: Module, data: Any) -> tuple[list[str], bool]:
     return lines, well
 
 
-def check(module: Module, data: Mapping[str, Any], passes: type[Pass] = Pass) -> Mapping[str, Any]:
+def check(module: Module, data: Mapping[str, Any], passes: type[Follower] = Follower) -> Mapping[str, Any]:
     """The certificate, where it shows its claim. Raises Refused, with the line and the fact that does not follow."""
     try:
         return _check(module, read(data), passes)
@@ -40,7 +40,7 @@ def check(module: Module, data: Mapping[str, Any], passes: type[Pass] = Pass) ->
         raise Refused(None, f"this is no certificate of the program: {type(error).__name__}: {error}") from error
 
 
-def _check(module: Module, certificate: Mapping[str, Any], passes: type[Pass]) -> Mapping[str, Any]:
+def _check(module: Module, certificate: Mapping[str, Any], passes: type[Follower]) -> Mapping[str, Any]:
     claims = [c for c in module.entry.claims if c.text == certificate["claim"]]
     if len(claims) != 1:
         raise Refused(None, f"the program does not claim: {certificate['claim']}")
@@ -55,7 +55,9 @@ def _check(module: Module, certificate: Mapping[str, Any], passes: type[Pass]) -
     return certificate
 
 
-def _case(module: Module, claim: Claim, certificate: Mapping[str, Any], condition: tuple[Any, ...], passes: type[Pass]) -> None:
+def _case(
+    module: Module, claim: Claim, certificate: Mapping[str, Any], condition: tuple[Any, ...], passes: type[Follower]
+) -> None:
     function = module.entry
     if set(certificate["premises"]) - set(PREMISES):
         raise Refused(None, "premises that this checker does not know")
@@ -85,7 +87,7 @@ def _sampler(module: Module, claim: Claim, certificate: Mapping[str, Any]) -> No
         raise Refused(None, f"{claim.spec} is not shown to be the sampler of one model")
     if shown["mode"] != "own" or shown["premises"]:
         raise Refused(None, f"{claim.spec} is not shown to commit own draws alone")
-    Pass(module, spec, shown).run()
+    Follower(module, spec, shown).run()
 
 
 def cases(condition: tuple[Any, ...]) -> list[tuple[Any, ...]]:

@@ -41,7 +41,7 @@ TOTAL = frozenset(SURE.split())
 """Ops of which nothing that was drawn decides whether they end a draft in an error."""
 
 
-class Pass:
+class Follower:
     """What is known at the place where the pass stands."""
 
     calculus = Numbers
@@ -446,7 +446,7 @@ class Pass:
         return frozenset(aged | {(noise, None) for noise, past in labels if past == EVER})
 
 
-def sub_run(k: Pass, op: Op) -> Fact | None:
+def sub_run(k: Follower, op: Op) -> Fact | None:
     """What another algorithm commits that is run from the context, up to wherever it is stopped: its model gives mass to it, or
     it is drawn as the model draws, with noise of its own (`left_when_Law`)."""
     here, model = k.of(op.operands[0]), k.of(op.operands[2])
@@ -458,7 +458,7 @@ def sub_run(k: Pass, op: Op) -> Fact | None:
     inner, mode = {o.opcode for o in op.regions[0].walk()}, "inside" if k.mode == "inside" else "own"
     if any(o.opcode == "run" for o in function.body.walk()) or shown["premises"] or shown["mode"] != mode:
         return None
-    Pass(k.module, function, shown).run()
+    Follower(k.module, function, shown).run()
     if mode == "inside":
         return ("path", model[1], k.version, "inside", NONE)
     sites = [o.attrs.get("site") for o in k.function.body.walk()]
@@ -473,6 +473,7 @@ def sub_run(k: Pass, op: Op) -> Fact | None:
 
 
 def contains(op: Op, opcode: str) -> bool:
+    """Whether an op of that name is inside another."""
     return any(o.opcode == opcode for r in op.regions for o in r.walk())
 
 
@@ -492,7 +493,7 @@ def asks_done(op: Op) -> bool:
 
 
 MEMORIES = ("extern", "state.read", "state.write", "batch.fold", "batch.top")
-OWN: dict[str, Any] = dict.fromkeys(MEMORIES, Pass.tell)
-OWN |= {"const": Pass.const, "commit": Pass.commit, "return": Pass.returns}
-OWN |= {"if": Pass.branch, "for": Pass.for_loop, "while": Pass.while_loop}
+OWN: dict[str, Any] = dict.fromkeys(MEMORIES, Follower.tell)
+OWN |= {"const": Follower.const, "commit": Follower.commit, "return": Follower.returns}
+OWN |= {"if": Follower.branch, "for": Follower.for_loop, "while": Follower.while_loop}
 """Ops with effects or regions."""

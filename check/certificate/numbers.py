@@ -23,6 +23,7 @@ LINEAR = ("add", "mix", "sub", "contrast", "minimum", "maximum", "abs", "relu", 
 
 
 def plus(a: Form, b: Form, factor: Fraction | int = 1) -> Form:
+    """a + factor * b."""
     out = {s: a.get(s, Fraction(0)) + factor * b.get(s, Fraction(0)) for s in {*a, *b}}
     return {s: f for s, f in out.items() if f}
 
@@ -38,6 +39,7 @@ def number(form: Form | None) -> Fraction | None:
 
 
 def text(form: Form, relation: str) -> str:
+    """An atom as messages write it."""
     return " + ".join(f"{f} {s}".strip() for s, f in sorted(form.items())) + f" {relation} 0"
 
 

@@ -19,10 +19,12 @@ INFINITE = ("-inf", -INF)
 
 
 def faced(fact: Fact, face: str) -> Fact:
+    """The fact of rows in another view."""
     return (*fact[:-1], face)
 
 
 def is_row(fact: Fact | None, faces: tuple[str, ...]) -> bool:
+    """Whether a fact says that a value is a row of a model in one of these views."""
     return fact is not None and fact[0] in ("row", "cell rows") and fact[-1] in faces
 
 
@@ -326,6 +328,7 @@ FOLDED |= {"div": lambda x, y: Fraction(x) / y, "log": lambda x: {1: 0}.get(x)}
 
 
 def number(x: Any) -> Any:
+    """A constant that is a finite number, else None."""
     return x if isinstance(x, int | float | Fraction) and not isinstance(x, bool) and -INF < x < INF else None
 
 

@@ -6,6 +6,8 @@
 - `rule-lossless`, by algebra: an iteration over a child x ~ Q, where the row P is owed, accepts with the mass A, a function of
   the token; what all who go on owe has to be P - A but for a factor. Its sum is their mass, so accepted mass and the rest are P
   again (`siblings_lossless`). Or by a lemma about a rule of whole trees, known by the hash of its IR.
+
+The cases and the algebra are functions of terms in proof/Accepts.v too, with a proof in Coq that what they accept is right.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ Path = tuple[Env, Row]
 P, Q, EMPTY = {"P": Fraction(1)}, {"Q": Fraction(1)}, dict[str, Fraction]()
 
 
-class Missing(Refused):
+class MissingState(Refused):
     """A state of a loop of a rule that the certificate does not list."""
 
     def __init__(self, op: Op, walk: str, loop: int, state: tuple[Any, ...]) -> None:
@@ -131,6 +133,7 @@ class Cases:
 
 
 def not_negative(x: Any) -> bool:
+    """Whether a number of a rule is known to be 0 or more."""
     return (
         isinstance(x, int | Fraction)
         and x >= 0
@@ -248,7 +251,7 @@ class Matching(Cases):
                 state = [nameless(self.get(after, y)) for y in body.yields[stops:]]
                 found += [(end, *state) for end in ((stop,) if isinstance(stop, bool) else (True, False))]
         if missing := [state for state in found if state not in self.states[n]]:
-            raise Missing(op, self.k.names[self.op.result], n, missing[0])
+            raise MissingState(op, self.k.names[self.op.result], n, missing[0])
         return [({**env, **dict(zip(op.results, map(self.named, values)))}, mass) for _, *values in self.states[n]]
 
     def named(self, x: Any) -> Any:
@@ -263,6 +266,7 @@ def nameless(x: Any) -> Any:
 
 # -- the algebra of rows: linear combinations of P, Q and relu rows, as functions of a token
 def plus(a: Row, b: Row, factor: Fraction | int = 1) -> Row:
+    """a + factor * b."""
     out = {atom: a.get(atom, Fraction(0)) + factor * b.get(atom, Fraction(0)) for atom in {*a, *b}}
     return {atom: x for atom, x in out.items() if x}
 
@@ -284,6 +288,7 @@ def relu(a: Row) -> Row:
 
 
 def minimum(a: Row, b: Row) -> Row:
+    """The smaller of two rows, token by token."""
     return plus(a, relu(plus(a, b, -1)), -1)
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from decgraph.check.proof.amounts import PLACE, KnownAmounts
+from decgraph.ir.known_numbers import INDEX, KnownNumbers
 from decgraph.ir.linear import Condition, Linear
 from decgraph.ir.values import Op
 
-K = Linear.of(PLACE)
+K = Linear.of(INDEX)
 NOTHING = "a memory that holds nothing"
 NONE = "none"
 
@@ -116,7 +116,7 @@ class Formula(Abstract):
 @dataclass(frozen=True)
 class Vector(Abstract):
     """A vector: how many entries it has along its first dimension, and of a plain one the entry at place k, by `K` (None:
-    nothing is known). Atoms whose names begin with "@" may differ from entry to entry."""
+    nothing is known)."""
 
     size: Linear | None
     item: CanvasValue = None
@@ -234,7 +234,7 @@ class Walks(Protocol):
     """The pass over a function (schedules.py), as rules of ops need it: what is known of numbers, the canvas's length,
     vectors of blocks by their number, and the block that a loop is at."""
 
-    known: KnownAmounts
+    known: KnownNumbers
     length: Linear
     blocks: dict[Linear, Linear]
     block: tuple[Linear, Cells] | None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from decgraph.check.proof.amounts import ONE, ZERO, KnownAmounts
 from decgraph.check.proof.canvas_values import (
     NOTHING,
     Best,
@@ -38,9 +37,11 @@ from decgraph.check.proof.canvas_values import (
 from decgraph.check.proof.cells import within
 from decgraph.check.proof.invariants import DerivationStopped, Step
 from decgraph.check.proof.judgments import digest
+from decgraph.check.proof.placed import Placed
 from decgraph.check.proof.vectors import size, unknown
-from decgraph.ir.linear import Linear
-from decgraph.ir.values import Function, Op, Region, Value
+from decgraph.ir.known_numbers import ONE, ZERO, KnownNumbers
+from decgraph.ir.linear import Linear, at_least
+from decgraph.ir.values import Function, Op, Value
 
 AGREED = "6e53ec70bed140e8594f0047d5b1993391b5c2cd8451b25e7b2dfd57e3894e56"
 """The hash of a rule that goes on to a child if it is the edit that it is given, and emits nothing."""
@@ -54,11 +55,11 @@ def then(steps: Steps, kind: str, low: Linear, high: Linear) -> Steps:
 
 
 @dataclass
-class Canvases:
+class Canvases(Placed):
     """The values of a function, and the rules of ops on canvases. given: the values of its parameters; models by name."""
 
     function: Function
-    known: KnownAmounts
+    known: KnownNumbers
     given: dict[str, CanvasValue]
     steps: list[Step] = field(default_factory=list)
     length: Linear = field(default_factory=lambda: Linear.of(" n"))
@@ -67,26 +68,12 @@ class Canvases:
 
     def __post_init__(self) -> None:
         self.now: dict[Value, CanvasValue] = {p.value: self.given.get(p.name) for p in self.function.params}
-        self.loops: dict[Value, tuple[Value, ...]] = {}
-        self.reads: dict[Value, int] = {}
-        self.made: dict[Value, Op] = {}
-        self._place(self.function.body, ())
-        sites = [op.attrs["site"] for op in self.made.values() if op.opcode == "noise"]
-        self.shared = {s for s in sites if sites.count(s) > 1}
+        self.place(self.function)
         self.asked: Linear | None = None
         self.models: set[str] = set()
         self.end: Canvas | None = None
         self.own = True
         self.nodes: dict[Tree, Canvas] = {}
-
-    def _place(self, region: Region, counters: tuple[Value, ...]) -> None:
-        for op in region.ops:
-            self.made |= dict.fromkeys(op.results, op)
-            self.loops |= dict.fromkeys(op.results, counters)
-            for v in op.operands:
-                self.reads[v] = self.reads.get(v, 0) + 1
-            for r in op.regions:
-                self._place(r, (*counters, r.args[0]) if op.opcode in ("for", "while", "each") else counters)
 
     def say(self, op: Op, text: str, rule: str) -> None:
         step = Step(op.loc.line, text, rule)
@@ -99,7 +86,7 @@ class Canvases:
             raise DerivationStopped(op, "more than one canvas, or one that grows")
         self.asked = operands[0]
         self.known.symbol(" n", 1)  # an empty canvas is committed as it is
-        self.known.facts.append(operands[0] - self.length)
+        self.known.assumed.append(at_least(operands[0], self.length))
         return Canvas(ZERO)
 
     def get(self, op: Op, canvas: CanvasValue) -> CanvasValue:
@@ -127,7 +114,7 @@ class Canvases:
 
     def decided(self, canvas: Canvas) -> Linear:
         """How many cells are decided."""
-        return canvas.done if canvas.part is None else self.known.atom(0, key=("decided", canvas))
+        return canvas.done if canvas.part is None else self.known.symbol(("decided", canvas), 0)
 
     def counted(self, op: Op, x: CanvasValue) -> CanvasValue:
         """How many cells of a canvas, or of each canvas of a tree, are decided; None for any other fold."""
@@ -250,7 +237,7 @@ class Canvases:
         if op.result.type.dims[0].kind == "cells":
             return CanvasRows(canvas, None)
         return CanvasRows(
-            canvas, at if isinstance(at, Cells | Open) else Cells(self.known.atom(), self.known.atom(), ordered=False)
+            canvas, at if isinstance(at, Cells | Open) else Cells(self.known.fresh(), self.known.fresh(), ordered=False)
         )
 
     def memory(self, op: Op, model: CanvasValue, canvas: CanvasValue, *rest: CanvasValue) -> CanvasValue:
@@ -266,14 +253,7 @@ class Canvases:
         number = self.now.get(noise.operands[0]) if len(noise.operands) == 1 else None
         decided = self.decided(rows.canvas)
         own = noise.attrs["kind"] == "output" and number == (decided if tree is None else Column(tree, decided))
-        fresh = own or (
-            tree is None
-            and noise.attrs["kind"] != "output"
-            and noise.attrs["site"] not in self.shared
-            and self.reads[noise.result] == 1
-            and self.loops[noise.result] == self.loops[op.result]
-            and set(self.loops[noise.result]) <= set(noise.operands)
-        )
+        fresh = own or tree is None and self.read_alone(op, noise.result)
         drawn = CellDraws(rows.canvas, rows.at, Noise(own))
         return Vector(size(self, rows)) if not fresh else drawn if tree is None else Column(tree, drawn)
 

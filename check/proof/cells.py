@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from decgraph.check.proof.amounts import ONE, ZERO, varying
 from decgraph.check.proof.canvas_values import (
     Best,
     Between,
@@ -29,8 +28,9 @@ from decgraph.check.proof.canvas_values import (
     Walks,
     same_cells,
 )
-from decgraph.check.proof.vectors import RULES, as_vector, scalar, size, unknown, varies
-from decgraph.ir.linear import Linear
+from decgraph.check.proof.vectors import RULES, as_vector, differ, scalar, size, unknown
+from decgraph.ir.known_numbers import ONE, ZERO, varies
+from decgraph.ir.linear import Inequality, Linear
 from decgraph.ir.values import Op
 
 BLOCK = Linear.of(" block")
@@ -81,7 +81,7 @@ def _gathered(w: Walks, op: Op, x: CanvasValue, *index: CanvasValue) -> CanvasVa
         case Cells(), Places() if x.low == ZERO and x.high == i.size:
             return Cells(x.low, x.high, ordered=False)
         case Counts(), Linear() if w.known.at_least(i):
-            return w.known.atom(0, key=("counts", x.cells, x.steps, i))
+            return w.known.symbol(("counts", x.cells, x.steps, i), 0)
         case Vector(), Linear() if w.known.at_least(i):
             return _picked(w, x, i)
         case Vector(), Cells() if position:
@@ -94,12 +94,12 @@ def _gathered(w: Walks, op: Op, x: CanvasValue, *index: CanvasValue) -> CanvasVa
 
 def _picked(w: Walks, x: Vector, i: Linear) -> CanvasValue:
     """One entry of a vector."""
-    return x.item if x.size == ONE or not varies(x.item) else None
+    return x.item if x.size == ONE or not differ(x.item) else None
 
 
 def _again(w: Walks, x: Vector) -> CanvasValue:
     """The entries of a vector at other places."""
-    if not varies(x.item):
+    if not differ(x.item):
         return x.item
     return unknown(w) if isinstance(x.item, Formula | Between) else None
 
@@ -125,7 +125,7 @@ def _compacted(w: Walks, op: Op, x: CanvasValue, cond: CanvasValue) -> CanvasVal
     if isinstance(item, Between):
         if n is None or not isinstance(x, Cells) or not x.ordered:
             return None
-        low, high = w.known.largest(item.low, ZERO), w.known.least(item.high, n)
+        low, high = w.known.which("maximum", item.low, ZERO), w.known.which("minimum", item.high, n)
         if low is None or high is None or w.known.compared(high, low) is None:
             return None
         return Cells(x.low + low, x.low + high) if w.known.at_least(high - low) else Cells(ZERO, ZERO)
@@ -187,7 +187,7 @@ def _tiled(w: Walks, op: Op, *xs: CanvasValue) -> CanvasValue:
 def _normalized(w: Walks, op: Op, x: CanvasValue) -> CanvasValue:
     """Numbers above 0, all the same, give mass to every place."""
     v = as_vector(w, x)
-    even = isinstance(v.item, Linear) and not varying(v.item) and w.known.above(v.item)
+    even = isinstance(v.item, Linear) and not varies(v.item) and w.known.above(v.item)
     if even and v.size is not None and op.operands[0].type.dims[0].of == "places":
         return Places(v.size, even=True)
     return Vector(v.size)
@@ -202,11 +202,11 @@ def _whole(w: Walks, op: Op, x: CanvasValue) -> CanvasValue:
     if isinstance(x, Places):
         return x if not x.even else None
     if isinstance(x, Linear):
-        return w.known.rounded(x)
+        return w.known.truncated(x)
     if not op.result.type.dims:
-        return w.known.atom()
+        return w.known.fresh()
     v = as_vector(w, x)
-    return Vector(v.size, w.known.rounded(v.item) if isinstance(v.item, Linear) else None)
+    return Vector(v.size, w.known.truncated(v.item) if isinstance(v.item, Linear) else None)
 
 
 def _ranked(w: Walks, op: Op, x: CanvasValue) -> CanvasValue:
@@ -214,9 +214,9 @@ def _ranked(w: Walks, op: Op, x: CanvasValue) -> CanvasValue:
     n = size(w, x)
     if len(op.result.type.dims) != 1:
         return Vector(n)
-    place = w.known.atom(0, name=f"@r{len(w.known.bounds)}")
+    place = w.known.fresh(0, varies=True)
     if n is not None and w.known.at_least(n, 1):
-        w.known.facts.append(n - place - ONE)
+        w.known.assumed.append(Inequality(n - place, True))
     score = x.item if isinstance(x, Vector) else None
     return Vector(n, Ranked(place, score) if isinstance(score, Score) else place)
 
@@ -246,7 +246,7 @@ def _looked_up(w: Walks, op: Op, x: CanvasValue, i: CanvasValue) -> CanvasValue:
     n = size(w, x)
     if not isinstance(x, CanvasRows) or len(op.result.type.dims) != 1 or x.face not in ("raw", "shaped"):
         return Vector(n)
-    return Vector(n, _scored(x, i, w.known.atom(0, 1, real=True, name=f"@p{len(w.known.bounds)}")))
+    return Vector(n, _scored(x, i, w.known.fresh(0, 1, real=True, varies=True)))
 
 
 def _positions(w: Walks, op: Op, x: CanvasValue, *rest: CanvasValue) -> CanvasValue:
@@ -256,12 +256,12 @@ def _positions(w: Walks, op: Op, x: CanvasValue, *rest: CanvasValue) -> CanvasVa
         n = rest[0]
         return Blocks(n) if isinstance(n, Linear) and k.at_least(n, 1) and k.whole(n) else None
     if kind in ("start", "stop"):
-        return (x.low if kind == "start" else x.high) if isinstance(x, Cells) and x.ordered else k.atom(0)
+        return (x.low if kind == "start" else x.high) if isinstance(x, Cells) and x.ordered else k.fresh(0)
     numbers = [r for r in rest if isinstance(r, Linear) and k.whole(r)]
     if kind in ("span", "from", "before") and len(numbers) == len(rest):
         first, *more = numbers
-        low = ZERO if kind == "before" else k.largest(first, ZERO)
-        high = k.least({"span": sum(more, first), "from": w.length, "before": first}[kind], w.length)
+        low = ZERO if kind == "before" else k.which("maximum", first, ZERO)
+        high = k.which("minimum", {"span": sum(more, first), "from": w.length, "before": first}[kind], w.length)
         if low is not None and high is not None and k.at_least(high - low):
             return Cells(low, high)
     return None
@@ -286,7 +286,7 @@ def _scheduled(w: Walks, op: Op, n: CanvasValue, steps: CanvasValue) -> CanvasVa
     """n cells in so many steps: of one step all, of n steps one each."""
     if not isinstance(n, Linear) or not isinstance(steps, Linear) or not w.known.at_least(n) or not w.known.whole(n):
         return None
-    steps = w.known.rounded(steps)
+    steps = w.known.truncated(steps)
     if w.known.at_least(ONE - steps):
         return Vector(ONE, n)
     if steps == n and w.known.at_least(n, 1):

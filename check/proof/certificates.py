@@ -6,24 +6,24 @@ The prover takes no part in that: a derivation is followed once more with its in
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 from decgraph.check.certificate.claims import check
 from decgraph.check.certificate.data import Refused, digest, names_of
-from decgraph.check.certificate.following import Pass
-from decgraph.check.certificate.numbers import Form, Numbers, plus
-from decgraph.check.certificate.verification import Missing
+from decgraph.check.certificate.following import Follower
+from decgraph.check.certificate.numbers import Atom, Form, Numbers, plus
+from decgraph.check.certificate.verification import MissingState
 from decgraph.check.proof.claims import Open, alternatives, prove
 from decgraph.check.proof.derive import Derivation, derive, judged
 from decgraph.check.proof.environment import EVER, Environment, sums_to_one
 from decgraph.check.proof.invariants import DerivationStopped
 from decgraph.check.proof.kernel import Kernel
-from decgraph.check.proof.multipliers import multipliers
 from decgraph.check.proof.terms import PROMPT
 from decgraph.ir import facts
 from decgraph.ir.facts import Certainty, Fact
 from decgraph.ir.labels import Labels
-from decgraph.ir.linear import Linear
+from decgraph.ir.linear import Inequality, Linear, Row, refutation
 from decgraph.ir.values import Claim, Function, Module, Op, Value
 
 FORMAT = 1
@@ -63,7 +63,7 @@ def certificate(module: Module, claim: Claim, derivation: Derivation) -> dict[st
         proofs: dict[int, dict[str, Any]] = {}
         try:
             check(module, whole, _proving(proofs))
-        except Missing as missing:
+        except MissingState as missing:
             for part in (whole, *others):
                 if missing.walk in part.get("rules", ()):
                     states = part["rules"][missing.walk]["states"][missing.loop]
@@ -78,18 +78,17 @@ def certificate(module: Module, claim: Claim, derivation: Derivation) -> dict[st
     return whole
 
 
-def _proving(proofs: dict[int, dict[str, Any]]) -> type[Pass]:
+def _proving(proofs: dict[int, dict[str, Any]]) -> type[Follower]:
     """The checker's pass, with proofs of linear facts that are found where they are asked for; by pass."""
 
     class Finding(Numbers):
         def proof(self, key: str, form: Form, relation: str) -> Any:
-            goal = (plus({}, form, -1), ">" if relation == ">=" else ">=")
-            found = multipliers(self.known, goal, self.tight)
+            found = _multipliers(self, (plus({}, form, -1), ">" if relation == ">=" else ">="))
             if found is not None:
                 proofs.setdefault(id(self), {})[key] = found
             return found
 
-    class Proving(Pass):
+    class Proving(Follower):
         calculus = Finding
 
         def run(self) -> None:
@@ -97,6 +96,40 @@ def _proving(proofs: dict[int, dict[str, Any]]) -> type[Pass]:
             super().run()
 
     return Proving
+
+
+def _multipliers(numbers: Numbers, goal: Atom) -> list[Any] | None:
+    """Steps, each a list of [name, multiplier], that add up to a contradiction of the known atoms and the goal's opposite."""
+    rows, seen, taken = [("goal", 1, goal)], goal[0].keys() - {""}, set[str]()
+    while new := [n for n, (form, _) in numbers.known.items() if n not in taken and seen & form.keys()]:
+        taken |= set(new)
+        for name in new:
+            seen |= numbers.known[name][0].keys() - {""}
+            rows += [(name, sign, numbers.known[name]) for sign in ((1, -1) if numbers.known[name][1] == "=" else (1,))]
+    found = refutation(
+        (Inequality(_sum(x).times(sign), how == ">") for _, sign, (x, how) in rows), numbers.whole.__contains__, str
+    )
+    if found is None:
+        return None
+    last, made = found
+    steps: dict[Row, list[list[str]]] = {}
+
+    def add(row: Row) -> None:
+        for part, _ in made[row]:
+            if not isinstance(part, int) and part not in steps:
+                add(part)
+        names = [
+            (f"step {list(steps).index(p)}", f) if not isinstance(p, int) else (rows[p][0], f * rows[p][1])
+            for p, f in made[row]
+        ]
+        steps[row] = [[name, str(f)] for name, f in names]
+
+    add(last)
+    return list(steps.values())
+
+
+def _sum(form: Form) -> Linear:
+    return Linear(frozenset((s, f) for s, f in form.items() if s), form.get("", Fraction(0)))
 
 
 def _listed(x: Any) -> Any:

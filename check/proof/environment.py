@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol
 
-from decgraph.check.proof.folding import INF, Number, Range, number
+from decgraph.check.proof.folding import Number, Range, number
 from decgraph.check.proof.invariants import Invariant, Step
+from decgraph.check.proof.placed import Placed
 from decgraph.check.proof.sizes import Sizes
-from decgraph.ir import linear
 from decgraph.ir.facts import NONE, Certainty, Drafts, Fact, ModelIs
 from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
 from decgraph.ir.settings import Condition
-from decgraph.ir.values import Constant, Function, Module, Op, Region, Value
+from decgraph.ir.values import Constant, Function, Module, Op, Value
 
 MODELS = ("model.eval", "model.read", "head.read", "softmax", "warp", "beta")
 KEPT = ("gather", "slice", "compact", "take_first", "sort", "select.top")
@@ -120,7 +120,6 @@ def _column(read: Op, function: Function, again: Again) -> bool:
     return bool(writes) and all(again(v) for v in writes)
 
 
-LOOPS = ("for", "while", "each")
 EVER = Op("ever", (), {}, (), ())
 """In labels the mark of what a shared memory tells: of a draw of any iteration, later ones among them, however long ago it
 was read."""
@@ -141,7 +140,7 @@ def unread_at_start(function: Function) -> UnreadDraws:
 
 
 @dataclass
-class Environment:
+class Environment(Placed):
     """What a pass over `function` knows, for a claim about `model`, or for support about "one or another"."""
 
     module: Module
@@ -160,11 +159,6 @@ class Environment:
         self.facts: dict[Value, Fact] = {}
         self.taints: dict[Value, Labels] = {}
         self.consts: dict[Value, Constant] = {}
-        self.made: dict[Value, Op] = {}
-        self.loops: dict[Value, tuple[Value, ...]] = {}
-        self.around: dict[Value, tuple[Op, ...]] = {}
-        self.reads: dict[Value, int] = {}
-        self.carried: dict[Value, tuple[Op, int]] = {}
         self.states: dict[str, Labels] = {}
         lasting = [s for s in self.function.states if s.scope != "sequence"]
         self.texts = {f"state {s.name}" for s in lasting if s.type.elem == "index"}  # they learn what is committed
@@ -184,11 +178,8 @@ class Environment:
         self.sound: set[Op] = set()
         self.inside: dict[Op, tuple[tuple[int, str], ...]] = {}  # of an algorithm that is run the lines that may fail, and why
         self.steps: list[Step] = []
-        self._place(self.function.body, (), ())
-        noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
-        sites = [op.attrs["site"] for op in noises if op.attrs["kind"] != "output"]
-        self.shared_sites = {site for site in sites if sites.count(site) > 1}
-        output = {op.result for op in noises if op.attrs["kind"] == "output"}
+        self.place(self.function)
+        output = {v for v, op in self.made.items() if op.opcode == "noise" and op.attrs["kind"] == "output"}
         self.output_readers = [op for op in self.function.body.walk() if any(v in output for v in op.operands)]
         self.mislabelled = {
             f.tree for f in check_labels(self.module) if f.severity == "error" and f.function == self.function.name
@@ -199,21 +190,7 @@ class Environment:
                 self.facts[p.value] = ModelIs(p.name)
             if p.name in self.settings:
                 self.consts[p.value] = self.settings[p.name]
-        self.sizes = Sizes(self.function, self.condition, self.consts, self.of, self.made)
-
-    def _place(self, region: Region, counters: tuple[Value, ...], loops: tuple[Op, ...]) -> None:
-        """Where each value is made: the loops around it, their counters, and how often it is read."""
-        for op in region.ops:
-            for v in op.results:
-                self.made[v], self.loops[v], self.around[v] = op, counters, loops
-            for v in op.operands:
-                self.reads[v] = self.reads.get(v, 0) + 1
-            for r in op.regions:
-                looped = op.opcode in LOOPS
-                if looped:
-                    self.carried |= {v: (op, n) for n, v in enumerate(r.args[1:])}
-                inner = (*counters, r.args[0]) if looped or op.opcode == "tree.walk" else counters
-                self._place(r, inner, (*loops, op) if looped else loops)
+        self.sizes = Sizes(self.failing, self.consts, self.condition, self.of)
 
     def of(self, v: Value) -> Fact | None:
         return self.facts.get(v) or self.sizes.pieces.get(v)
@@ -227,19 +204,8 @@ class Environment:
         return made is not None and made.opcode == "noise" and made.attrs["kind"] == "output" and not made.operands
 
     def fresh(self, op: Op, noise: Value) -> bool:
-        """Whether nothing else reads a noise: made beside its draw, in the same loops and keyed by all their counters, at a
-        site of its own, and read once; and nothing that the draw goes by tells of it, as a shared memory may."""
-        made = self.made.get(noise)
-        return (
-            made is not None
-            and made.opcode == "noise"
-            and made.attrs["kind"] != "output"
-            and made.attrs["site"] not in self.shared_sites
-            and self.loops[noise] == self.loops[op.result]
-            and set(self.loops[noise]) <= set(made.operands)
-            and self.reads[noise] == 1
-            and (noise, None) not in self.control | self.taint(*op.operands)
-        )
+        """Whether nothing else reads a noise, and nothing that the draw goes by tells of it, as a shared memory may."""
+        return self.read_alone(op, noise) and (noise, None) not in self.control | self.taint(*op.operands)
 
     def reads_noise(self, op: Op, noise: Value) -> None:
         """The results of a draw depend on its noise."""
@@ -249,7 +215,7 @@ class Environment:
     def limits(self, v: Value) -> Range:
         """Numbers that the value lies between."""
         known = number(self.consts.get(v))
-        return self.sizes.ranges.get(v, (-INF, INF)) if known is None else (known, known)
+        return self.failing.range(v) if known is None else (known, known)
 
     def low(self, v: Value) -> Number:
         """A number that the value is not below."""
@@ -279,10 +245,6 @@ class Environment:
     def in_context(self) -> Labels:
         """The draws that the committed context depends on."""
         return self.states.get("context", NONE)
-
-    def proves(self, condition: linear.Condition) -> bool:
-        """Whether a condition on numbers follows from what is known here."""
-        return self.sizes.proves(condition)
 
     def say(self, op: Op, text: str, rule: str) -> None:
         self.steps.append(Step(op.loc.line, text, rule))

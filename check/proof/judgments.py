@@ -7,7 +7,9 @@ from collections.abc import Iterable
 
 from decgraph.check.proof.environment import Environment, Judged
 from decgraph.check.proof.lossless import Lossless
-from decgraph.check.proof.matching import POSITIVE, PROB, UNKNOWN, NoRule, Paths, RuleValue
+from decgraph.check.proof.masses import between
+from decgraph.check.proof.matching import UNKNOWN, NoRule, Paths, RuleValue
+from decgraph.ir.facts import Tree
 from decgraph.ir.values import Constant, Op, Region, Value
 from decgraph.ir.walk import EXITS
 
@@ -24,7 +26,9 @@ def judge(kernel: Environment, op: Op) -> Judged:
         return "lossless", ""
     kind, why = "", []
     try:
-        kind = Paths(op, lambda v: _outside(kernel, v), kernel.greedy).judge()
+        tree = kernel.of(op.operands[0])
+        drafted = isinstance(tree, Tree) and not tree.fault
+        kind = Paths(op, lambda v: _outside(kernel, v), kernel.greedy, drafted=drafted).judge()
         if kind == "matching":
             return kind, ""
         why.append("it may accept or emit other tokens than the target's own draws")
@@ -57,8 +61,10 @@ def _outside(kernel: Environment, v: Value) -> RuleValue:
     known = kernel.const(v)
     if known is not None:
         return known
+    if not v.type.is_number:
+        return UNKNOWN
     low, high = kernel.limits(v)
-    return PROB if low >= 0 and high <= 1 else POSITIVE if low >= 0 else UNKNOWN
+    return between(low, high, finite=any(p.value is v for p in kernel.function.params))
 
 
 def _share(kernel: Environment, v: Value) -> Constant | bool:

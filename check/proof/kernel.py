@@ -95,7 +95,7 @@ def accepted(k: Environment, op: Op) -> Fact:
             k.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
             return Path(rows.model, tree.version, "drawn", tree.noises | noises)
         return Unfit(why)
-    if kind == "support":
+    if kind == "support" and k.mode == "inside":
         k.say(op, f"`{rule}` accepts and emits tokens that `{rows.model}` gives mass to", "rule-support")
         return Path(rows.model, tree.version, "inside")
     return Unfit(f"`{rule}` is not known to be right: {why}")

@@ -2,7 +2,7 @@
 
 Symbolic execution over a few abstract values, with equalities that hold under branches; loops run until no new joint state of
 their carried values appears, so the result holds for any number of children, any vocabulary and any distributions. The same
-execution decides `support`: what is accepted or emitted has mass.
+execution decides `support`: what is accepted or emitted has mass (check/proof/masses.py).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import count
 from typing import Literal, TypeAlias
 
+from decgraph.check.proof.masses import ANY, Above, Number, chosen, constant, divided, folded, greater, mapped
 from decgraph.ir.values import Constant, Op, Region, Value
 
 MOST_PATHS = 400
@@ -45,39 +46,37 @@ class Tok:
 @dataclass(frozen=True)
 class Equal:
     """The condition that two tokens are equal, or (`so` False) that they are not. part: one of several conditions that are
-    joined by `and`, of whose opposite nothing follows."""
+    joined by `and`, of whose opposite nothing follows. known: of both where they are equal."""
 
     a: int
     b: int
     so: bool = True
     part: bool = False
-
-
-@dataclass(frozen=True)
-class Above:
-    """The condition that the evidence gives a token more mass than a number that is not negative."""
-
-    token: Hashable
+    known: Known = ""
 
 
 UNKNOWN = Thing("unknown")
-OUTPUT, NOISE, POSITIVE, PROB = Thing("output"), Thing("noise"), Thing("at least 0"), Thing("in 0..1")
+OUTPUT, NOISE = Thing("output"), Thing("noise")
 ROW, ROWS, CHILDREN, TREE, ABOVE = (Thing(k) for k in ("row", "rows", "children", "tree", "rows at parents"))
-PARENTS, TOKENS, MASSES = Thing("parents"), Thing("tokens"), Thing("masses of tokens")
-RuleValue: TypeAlias = Thing | Tok | Equal | Above | Constant
+PARENTS, TOKENS, NODES = Thing("parents"), Thing("tokens"), "each node"
+RuleValue: TypeAlias = Thing | Tok | Equal | Above | Number | Constant
 """What is known of a value in a rule."""
 Env = Mapping[Value, RuleValue]
+EVIDENCE = Number(("each", None), low=True, some=True, finite=True, share=True)
+"""What is known of a row of the evidence."""
 
 
 @dataclass
 class Paths:
     """All paths through the region of one `tree.walk`. outer: what is known of values from outside of the rule; fresh: whether
-    draws count as own that are made with noise of the rule's own, and not those of the output stream."""
+    draws count as own that are made with noise of the rule's own, and not those of the output stream; drafted: whether drafts
+    are drawn from the distributions that they state."""
 
     op: Op
     outer: Callable[[Value], RuleValue]
     greedy: bool = False
     fresh: bool = False
+    drafted: bool = False
 
     def __post_init__(self) -> None:
         self.names = count()
@@ -151,14 +150,20 @@ class Paths:
             case "const", _:
                 value = op.attrs["value"]
                 return value if isinstance(value, bool | int | Fraction) else UNKNOWN
+            case "bernoulli", [x, _] if (number := self._number(x)) is not None and number.most not in (None, ANY):
+                return self._condition(number.most)
             case "noise", _:
                 return OUTPUT if op.attrs["kind"] == "output" and not op.operands else NOISE
+            case "draw", [Number(nothing=("each", at), finite=True), _]:
+                return Tok(next(self.names), "inside", at)
             case "draw", [Thing("row"), noise]:
                 return Tok(next(self.names), "own" if (noise == OUTPUT) is not self.fresh else "inside")
             case "draw", [Thing("rows"), noise]:
                 return Thing("draws", None, "own" if (noise == OUTPUT) is not self.fresh else "inside")
             case "draw" | "arg", [Thing("row", at), *rest] if not rest and op.attrs.get("fn") == "max":
                 return Tok(next(self.names), "own" if self.greedy else "inside", at)
+            case "arg", [Number(nothing=("each", at), some=True, finite=True)] if op.attrs.get("fn") == "max":
+                return Tok(next(self.names), "inside", at)
             case "draw", _:
                 return Tok(next(self.names))
             case "gather", [Thing("children"), *_] if one:
@@ -173,6 +178,12 @@ class Paths:
                 return Tok(next(self.names), known, ("at", at))
             case "draw.get", [x] if op.attrs["field"] == "token":
                 return x
+            case "draw.get", [Tok(name, place="child")] if op.attrs["field"] == "prob":
+                return self._stated()
+            case "draw.get", [Tok(name, place="child")] if op.attrs["field"] == "law":
+                return Thing("law", name)
+            case "face", [Thing("row" | "rows") as x] if op.attrs["face"] == "raw" and not self.greedy:
+                return x
             case "arg", [Thing("nodes", _, known), *_]:
                 return Thing("node", next(self.names), known)
             case "tree.get", [Thing("tree")] if op.attrs["column"] in ("parent", "token"):
@@ -180,18 +191,58 @@ class Paths:
             case "tree.nodes", [Thing("tree")] if op.attrs["which"] == "all":
                 return Thing("nodes")
             case "lookup", [Thing("rows at parents"), Thing("tokens")]:
-                return MASSES
-            case "lookup", [Thing("row"), Tok(name)]:
-                return Thing("mass", name)
+                return replace(EVIDENCE, nothing=NODES, some=False)
+            case "lookup", [Thing("law", of), Tok(name)]:
+                return self._stated() if name == of else Number(low=True, finite=True, share=True)
+            case "lookup", [x, Tok(name, _, place)] if (row := self._number(x)) is not None:
+                rows = {n for n in (row.nothing, row.under, row.never) if isinstance(n, tuple)}
+                within = rows <= {("each", None), ("each", place)}
+                return replace(self._at(row, name if within else None), some=row.above)
+            case "reduce", [x] if _of_vocabulary(op) and (row := self._number(x)) is not None:
+                return folded(op.attrs["fn"], row)
+            case "normalize", [x] if (row := self._number(x)) is not None:
+                return x if x == ROW else divided(row)
+            case "gather", [Number() as x, *_]:
+                return replace(self._at(x, None), some=x.above)
             case "tree.down", [Thing("tree"), Thing("good at nodes", _, known)] if op.attrs["fn"] == "all":
                 return Thing("good on paths", None, known)
             case "compact", [Thing("nodes"), Thing("good on paths", _, known)]:
                 return Thing("nodes", None, known)
             case "map", _:
-                return self._map(op.attrs["fn"], xs)
+                return self._map(op.attrs["fn"], xs, same=len({*op.operands}) == 1)
         return UNKNOWN
 
-    def _map(self, fn: str, xs: list[RuleValue]) -> RuleValue:
+    @staticmethod
+    def _at(row: Number, name: Hashable) -> Number:
+        """Of a number of a row, that of the token `name` if that is one of its own; of each of a vector elsewhere (None)."""
+        found = [name if isinstance(n, tuple) else n if n == ANY else None for n in (row.nothing, row.under, row.never)]
+        return replace(row, nothing=found[0], under=found[1], never=found[2])
+
+    def _stated(self) -> Number:
+        """What a draft's own distribution gives it: it was drawn from there."""
+        return Number(low=True, above=self.drafted, some=self.drafted, finite=True, share=True)
+
+    def _number(self, x: RuleValue) -> Number | None:
+        """What is known of a number or a row, or None."""
+        match x:
+            case Number():
+                return x
+            case bool():
+                return None
+            case int() | Fraction():
+                return constant(x)
+            case Thing("row" | "rows" as kind, at):
+                return replace(EVIDENCE, nothing=("each", at) if kind == "row" else None)
+            case Thing("law"):
+                return replace(EVIDENCE, nothing=None, some=self.drafted)
+        return None
+
+    def _condition(self, token: Hashable) -> RuleValue:
+        """That a token has mass; at greedy requests only the target's own has."""
+        known: Known = "own" if self.greedy else "inside"
+        return Thing("good at nodes", None, known) if token == NODES else Above(token)
+
+    def _map(self, fn: str, xs: list[RuleValue], *, same: bool = False) -> RuleValue:
         match fn, xs:
             case "not", [bool() as x]:
                 return not x
@@ -215,33 +266,42 @@ class Paths:
                 if True in [x for x in xs if isinstance(x, bool)]:
                     return True
                 rest = [x for x in xs if x is not False]
+                if len(rest) == 2:
+                    return self._either(*rest)
                 return False if not rest else rest[0] if len(rest) == 1 else UNKNOWN
-            case "eq", [Tok(a), Tok(b)]:
-                return Equal(a, b)
+            case "eq", [Tok(a, known), Tok(b, other)]:
+                return Equal(a, b, known="own" if "own" in (known, other) else known or other)
             case "eq", [Thing("tokens"), Thing("draws at parents", _, known)] | [
                 Thing("draws at parents", _, known),
                 Thing("tokens"),
             ]:
                 return Thing("good at nodes", None, known)
-            case "gt", [big, small]:
-                return self._greater(big, small)
-            case "lt", [small, big]:
-                return self._greater(big, small)
-            case "exp" | "sqrt" | "abs" | "relu", _:
-                return POSITIVE
-            case "mul" | "weigh" | "minimum" | "add" | "maximum", _ if all(map(_not_negative, xs)):
-                return POSITIVE
-        return UNKNOWN
+            case "gt" | "ge", [big, small]:
+                return self._greater(big, small, or_equal=fn == "ge")
+            case "lt" | "le", [small, big]:
+                return self._greater(big, small, or_equal=fn == "le")
+            case "select", [condition, *ways]:
+                yes, no = map(self._number, ways)
+                return UNKNOWN if yes is None or no is None else chosen(condition, yes, no)
+        return mapped(fn, [self._number(x) or Number() for x in xs], same=same)
 
-    def _greater(self, big: RuleValue, small: RuleValue) -> RuleValue:
-        if big == PROB and isinstance(small, int | Fraction) and small >= 1:
-            return False
-        if not _not_negative(small):
+    def _greater(self, big: RuleValue, small: RuleValue, *, or_equal: bool) -> RuleValue:
+        x, y = self._number(big), self._number(small)
+        if x is None or y is None:
             return UNKNOWN
-        known: Known = "own" if self.greedy else "inside"
-        if big == MASSES:
-            return Thing("good at nodes", None, known)
-        return Above(big.at) if isinstance(big, Thing) and big.kind == "mass" else UNKNOWN
+        if x.share and isinstance(small, int | Fraction) and small >= 1 and not or_equal:
+            return False
+        token = greater(x, y, or_equal=or_equal)
+        return UNKNOWN if token is None else self._condition(token)
+
+    def _either(self, a: RuleValue, b: RuleValue) -> RuleValue:
+        """`a or b`, where either says that one token has mass: also as one that is equal to another with mass."""
+        if isinstance(b, Equal):
+            a, b = b, a
+        if a == b and (isinstance(a, Above) or _is(a, "good at nodes")):
+            return a
+        same = isinstance(a, Equal) and isinstance(b, Above) and a.so and a.known and b.token in (a.a, a.b) and not self.greedy
+        return b if same else UNKNOWN
 
     def _branch(self, op: Op, env: Env, condition: RuleValue) -> list[Env]:
         out: list[Env] = []
@@ -294,12 +354,17 @@ def _with(env: Env, change: Callable[[Tok], Tok]) -> Env:
 
 def _nameless(x: RuleValue) -> RuleValue:
     """A carried value without the identity of a token; conditions on tokens mean nothing in another iteration."""
-    return replace(x, name=-1) if isinstance(x, Tok) else UNKNOWN if isinstance(x, Equal | Above) or _is(x, "mass") else x
+    if isinstance(x, Number):
+        of = [n if n in (ANY, NODES) or isinstance(n, tuple) else None for n in (x.nothing, x.under, x.never)]
+        return replace(x, nothing=of[0], under=of[1], never=of[2])
+    return replace(x, name=-1) if isinstance(x, Tok) else UNKNOWN if isinstance(x, Equal | Above) or _is(x, "law") else x
+
+
+def _of_vocabulary(op: Op) -> bool:
+    """Whether what is folded are rows over the vocabulary."""
+    t = op.operands[0].type
+    return op.attrs.get("over", "") in ("", "vocab") and (t.elem == "dist" or bool(t.dims) and t.dims[-1].kind == "vocab")
 
 
 def _is(x: RuleValue, kind: str) -> bool:
     return isinstance(x, Thing) and x.kind == kind
-
-
-def _not_negative(x: RuleValue) -> bool:
-    return x in (POSITIVE, PROB, MASSES) or _is(x, "mass") or (isinstance(x, int | Fraction) and x >= 0)

@@ -7,10 +7,11 @@ difference. So two programs with one schedule agree. Claims `when block == 1` an
 programs decide the cells one by one from the left, or all at once. With the specification's own noise, by how many cells are
 decided, the tokens are the same (`scheduled_tokens`).
 
-A function is gone through once. Numbers are sums over parameters (amounts.py), a set of cells is an interval, and what depends
-on draws is unknown (vectors.py, cells.py). canvases.py has the rules of what is done to a canvas: an op without one loses it. A
-loop is followed one iteration after the other where their number is known and small. Else it is shown to leave the canvas as it
-is; or, by induction, that each iteration decides the next cell, the surest of a part, so many of a part, or a block.
+A function is gone through once. Numbers are sums over parameters (ir/linear.py), a set of cells is an interval, and what
+depends on draws is unknown (vectors.py, cells.py). canvases.py has the rules of what is done to a canvas: an op without one
+loses it. A loop is followed one iteration after the other where their number is known and small. Else it is shown to leave
+the canvas as it is; or, by induction, that each iteration decides the next cell, the surest of a part, so many of a part, or
+a block.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
-from decgraph.check.proof.amounts import INF, ONE, ZERO, KnownAmounts, anywhere
 from decgraph.check.proof.canvas_values import (
     NONE,
     AnyOpen,
@@ -41,9 +41,10 @@ from decgraph.check.proof.canvases import Canvases, then
 from decgraph.check.proof.cells import BLOCK
 from decgraph.check.proof.invariants import DerivationStopped, Step
 from decgraph.check.proof.vectors import size, vector
-from decgraph.ir.linear import Linear
-from decgraph.ir.settings import Condition, conjuncts
-from decgraph.ir.values import Claim, Constant, Function, Module, Op, Param, Region
+from decgraph.ir.known_numbers import ONE, ZERO, KnownNumbers, anywhere
+from decgraph.ir.linear import Linear, at_least, condition_of
+from decgraph.ir.settings import conjuncts
+from decgraph.ir.values import Claim, Constant, Function, Module, Op, Region
 
 UNROLLED = 3
 """Iterations that are followed one by one."""
@@ -93,10 +94,10 @@ class Walk(Canvases):
     def branch(self, op: Op, cond: CanvasValue) -> list[CanvasValue]:
         if isinstance(cond, bool):
             return self.region(op.regions[0 if cond else 1])
-        mark, ends = self.known.mark(), []
+        mark, ends = list(self.known.assumed), []
         for region in op.regions:
             ends.append(self.region(region))
-            self.known.back(mark)
+            self.known.assumed = list(mark)
         full = cond.cells.canvas if isinstance(cond, AnyOpen) else None
         return [self.either(op, a, b, full) for a, b in zip(*ends, strict=True)]
 
@@ -121,17 +122,17 @@ class Walk(Canvases):
         """A value for each node of a tree of canvases."""
         if not isinstance(nodes, TreeNodes) or nodes.one or op.attrs.get("filtered"):
             return vector(self, op, [nodes])
-        region, mark = op.regions[0], self.known.mark()
-        self.now |= dict(zip(region.args, (self.known.atom(0), replace(nodes, one=True)), strict=True))
+        region, mark = op.regions[0], list(self.known.assumed)
+        self.now |= dict(zip(region.args, (self.known.fresh(0), replace(nodes, one=True)), strict=True))
         (found,) = self.region(region)
-        self.known.back(mark)
+        self.known.assumed = list(mark)
         return Column(nodes.tree, found)
 
     # -- loops
     def for_(self, op: Op, low: CanvasValue, high: CanvasValue, *carried: CanvasValue) -> list[CanvasValue]:
         if not isinstance(low, Linear) or not isinstance(high, Linear):
             return self.attempt(op, carried, [])
-        low, high = self.known.rounded(low), self.known.rounded(high)
+        low, high = self.known.truncated(low), self.known.truncated(high)
         times, now = high - low, list(carried)
         if low == ZERO and high in self.blocks:
             return self.attempt(op, carried, [lambda: self.over_blocks(op, self.blocks[high], carried)])
@@ -148,7 +149,7 @@ class Walk(Canvases):
 
     def while_(self, op: Op, *operands: CanvasValue) -> list[CanvasValue]:
         limit, carried = (operands[0], operands[1:]) if op.attrs.get("limited") else (None, operands)
-        mark, steps, now = self.known.mark(), list(self.steps), list(carried)
+        mark, steps, now = list(self.known.assumed), list(self.steps), list(carried)
         for i in range(UNROLLED + 1):
             more = limit is None or (self.known.compared(limit, Linear.of(i + 1)) if isinstance(limit, Linear) else None)
             goes = more and self.goes_on(op, Linear.of(i), now)
@@ -159,7 +160,7 @@ class Walk(Canvases):
             now, stops = self.body(op, Linear.of(i), now)
             if stops is not False:
                 break
-        self.known.back(mark)
+        self.known.assumed = list(mark)
         self.steps = steps
         left = self.left(op, limit, carried)
         ways = [lambda: self.induction(op, ZERO, left(), carried), lambda: self.filling(op, ZERO, limit, carried)]
@@ -198,13 +199,13 @@ class Walk(Canvases):
         self, op: Op, carried: Sequence[CanvasValue], ways: Sequence[Callable[[], list[CanvasValue]]]
     ) -> list[CanvasValue]:
         """What a loop leaves: the first of several ways to see it that holds."""
-        mark, steps, own = self.known.mark(), list(self.steps), self.own
+        mark, steps, own = list(self.known.assumed), list(self.steps), self.own
         found: list[DerivationStopped] = []
         for way in (lambda: self.idle(op, carried), *ways):
             try:
                 return way()
             except DerivationStopped as stopped:
-                self.known.back(mark)
+                self.known.assumed = list(mark)
                 self.steps, self.own = list(steps), own
                 found.append(stopped)
             if not any(isinstance(v, Canvas) for v in carried):
@@ -216,11 +217,11 @@ class Walk(Canvases):
         iteration leaves as it was."""
         if op.opcode == "while" and not op.attrs.get("limited"):
             raise DerivationStopped(op, "when the loop ends is not known")
-        head, mark, steps = list(carried), self.known.mark(), list(self.steps)
+        head, mark, steps = list(carried), list(self.known.assumed), list(self.steps)
         while True:
             counter = self.any_counter(op)
             found, _ = self.body(op, counter, head)
-            self.known.back(mark)
+            self.known.assumed = list(mark)
             changed = [n for n, (a, b) in enumerate(zip(head, found, strict=True)) if a is not None and not _alike(a, b)]
             for n in changed:
                 if isinstance(head[n], Canvas):
@@ -232,12 +233,12 @@ class Walk(Canvases):
 
     def any_counter(self, op: Op) -> Linear:
         """The counter of any iteration, with what is known of it."""
-        counter = self.known.atom()
+        counter = self.known.fresh()
         low, high = (self.now.get(v) for v in op.operands[:2]) if op.opcode == "for" else (ZERO, None)
         if isinstance(low, Linear):
-            self.known.facts.append(counter - self.known.rounded(low))
+            self.known.assumed.append(at_least(counter, self.known.truncated(low)))
         if isinstance(high, Linear):
-            self.known.facts.append(self.known.rounded(high) - counter - ONE)
+            self.known.assumed.append(at_least(self.known.truncated(high), counter + 1))
         return counter
 
     def induction(self, op: Op, low: Linear, times: Linear, carried: Sequence[CanvasValue]) -> list[CanvasValue]:
@@ -245,8 +246,8 @@ class Walk(Canvases):
         then shown: it holds before the loop, and every iteration takes it to the next counter."""
         if not self.known.at_least(times):
             raise DerivationStopped(op, "how often the loop runs is not known")
-        mark, steps, i = self.known.mark(), list(self.steps), self.known.atom(0)
-        self.known.facts.append(times - ONE)
+        mark, steps, i = list(self.known.assumed), list(self.steps), self.known.fresh(0)
+        self.known.assumed.append(at_least(times, 1))
         first, _ = self.body(op, low, carried)
         if any(
             isinstance(a, Canvas) and a is not b and (a.part or isinstance(b, Canvas) and b.part)
@@ -255,8 +256,8 @@ class Walk(Canvases):
             raise DerivationStopped(op, "an iteration does not decide the next cell")
         slopes = [_slope(a, b) for a, b in zip(carried, first, strict=True)]
         while True:
-            self.known.back(mark)
-            self.known.facts.append(times - i - ONE)
+            self.known.assumed = list(mark)
+            self.known.assumed.append(at_least(times, i + 1))
             self.steps = list(steps)
             head = [_after(v, s, i) for v, s in zip(carried, slopes, strict=True)]
             if op.opcode == "while" and self.goes_on(op, i, head) is not True:
@@ -271,7 +272,7 @@ class Walk(Canvases):
                 slopes[n] = None
             if not wrong:
                 break
-        self.known.back(mark)
+        self.known.assumed = list(mark)
         end = [_after(v, s, times) for v, s in zip(carried, slopes, strict=True)]
         if op.opcode == "while" and self.goes_on(op, times, end) is not False:
             raise DerivationStopped(op, "when the loop ends is not known")
@@ -283,9 +284,9 @@ class Walk(Canvases):
 
     def head(self, op: Op, counter: Linear, carried: Sequence[CanvasValue]) -> tuple[int, Canvas, PartlyDecided]:
         """The one canvas that a loop carries: its place and value, and the part in which the first iteration decides cells."""
-        (n, canvas), mark = _only(op, carried), self.known.mark()
+        (n, canvas), mark = _only(op, carried), list(self.known.assumed)
         after = self.body(op, counter, _with(carried, canvas))[0][n]
-        self.known.back(mark)
+        self.known.assumed = list(mark)
         if not isinstance(after, Canvas) or after.part is None:
             raise self.unlike(op, after, "an iteration does not decide the surest cells of a part")
         return n, canvas, after.part
@@ -312,9 +313,9 @@ class Walk(Canvases):
         if part.counts or before.part is not None and (before.part.low, before.part.high) != (part.low, part.high):
             raise DerivationStopped(op, "an iteration does not decide the surest cell of a part")
         head = Canvas(before.done, before.steps, part)
-        mark = self.known.mark()
+        mark = list(self.known.assumed)
         after = self.within_part(op, self.any_counter(op), carried, n, head)
-        self.known.back(mark)
+        self.known.assumed = list(mark)
         if after.part != head.part:
             raise DerivationStopped(op, "an iteration does not decide the surest cell of a part")
         end = replace(head, went=False)
@@ -330,19 +331,19 @@ class Walk(Canvases):
         if before.part is not None or low != ZERO:
             raise DerivationStopped(op, "the loop goes on with a part of the canvas")
         head = Canvas(before.done, before.steps, replace(part, counts=(HEAD,)))
-        mark = self.known.mark()
-        self.known.facts.append(times - STEP - ONE)
+        mark = list(self.known.assumed)
+        self.known.assumed.append(at_least(times, STEP + 1))
         after = self.within_part(op, STEP, carried, n, head)
-        self.known.back(mark)
+        self.known.assumed = list(mark)
         cells, counts = part.high - part.low, list(after.part.counts if after.part is not None else ())
-        for key, atom in list(self.known.made.items()):
+        for key in list(self.known.facts):
             match key:
-                case ("counts", of, Linear() as steps, at) if counts == [HEAD, atom] and (of, at) == (cells, STEP):
+                case ("counts", of, Linear() as steps, at) if counts == [HEAD, Linear.of(key)] and (of, at) == (cells, STEP):
                     if size(self, Counts(cells, steps)) == times:
                         break
         else:
             raise DerivationStopped(op, "it is not known that the loop decides all cells of the part")
-        end = Canvas(part.high, (*before.steps, ("counts", part.low, part.high, atom, times)), went=True)
+        end = Canvas(part.high, (*before.steps, ("counts", part.low, part.high, counts[1], times)), went=True)
         return _with(carried, end)
 
     def over_blocks(self, op: Op, step: Linear, carried: Sequence[CanvasValue]) -> list[CanvasValue]:
@@ -353,14 +354,14 @@ class Walk(Canvases):
         low, high = Linear.of(" low"), Linear.of(" high")
         if before.done != ZERO or before.part is not None:
             raise DerivationStopped(op, "some cells are decided before the loop")
-        mark = self.known.mark()
-        self.known.facts += [high - low - ONE, self.length - high, step - high + low]
+        mark = list(self.known.assumed)
+        self.known.assumed += [at_least(high, low + 1), at_least(self.length, high), at_least(step, high - low)]
         self.block = step, Cells(low, high)
         try:
             found, stops = self.body(op, BLOCK, _with(carried, Canvas(low)))
         finally:
             self.block = None
-        self.known.back(mark)
+        self.known.assumed = list(mark)
         after = found[n]
         if stops is not False or not isinstance(after, Canvas) or after.part is not None or after.done != high:
             raise self.unlike(op, after, "it is not known that all cells of a block are decided")
@@ -478,14 +479,17 @@ def _value(x: Constant) -> CanvasValue:
     return Linear.of(Fraction(x)) if isinstance(x, int | float | Fraction) else None
 
 
-def _setting(function: Function, claim: Claim) -> tuple[dict[str, CanvasValue], KnownAmounts]:
+def _setting(function: Function, claim: Claim) -> tuple[dict[str, CanvasValue], KnownNumbers]:
     """What the parameters are under a claim's condition, and what is known of them. A part of the condition that is not
     understood is left out: what follows without it holds with it."""
-    known = KnownAmounts()
-    given = {p.name: _parameter(p, known) for p in function.params}
+    known = KnownNumbers()
+    given: dict[str, CanvasValue] = {
+        p.name: p.name if p.value.type.elem == "model" else known.parameter(p, p.name) for p in function.params
+    }
 
-    def amount(part: Condition) -> CanvasValue:
-        return given.get(part[1]) if part[0] == "param" else _value(part[1]) if part[0] == "const" else None
+    def number(kind: str, name: str) -> Linear | None:
+        found = given.get(name) if kind == "param" else None
+        return found if isinstance(found, Linear) else None
 
     for part in conjuncts(claim.setting):
         match part:
@@ -493,25 +497,12 @@ def _setting(function: Function, claim: Claim) -> tuple[dict[str, CanvasValue], 
                 given[name] = True
             case ("not", ("param", name)):
                 given[name] = False
-            case ("==", ("param", name), other):
-                old, new = given[name], amount(other)
+            case ("==", ("param", name), ("param", _) | ("const", _) as other):
+                old, new = given[name], given.get(other[1]) if other[0] == "param" else _value(other[1])
                 if isinstance(old, Linear) and isinstance(new, Linear):
                     given = {k: new if v == old else v for k, v in given.items()}
                 elif old is None and not isinstance(new, Linear):
                     given[name] = new
-            case ("<=" | "<" as op, a, b) | (">=" | ">" as op, b, a):
-                x, y = amount(a), amount(b)
-                if isinstance(x, Linear) and isinstance(y, Linear):
-                    known.facts.append(y - x - (ONE if op in "<>" and known.whole(y - x) else ZERO))
+            case _:
+                known.assumed.append(condition_of(part, number))
     return given, known
-
-
-def _parameter(p: Param, known: KnownAmounts) -> CanvasValue:
-    t = p.value.type
-    if t.elem == "model":
-        return p.name
-    bounds = (0, 1) if t.elem == "prob" else (-INF, INF)
-    low, high = (end if x is None else Fraction(str(x)) for end, x in zip(bounds, (p.low, p.high), strict=True))
-    if t.dims or not t.is_number or t.elem != "int" and (low == -INF or high == INF):  # it may be infinite
-        return None
-    return known.atom(low, high, real=t.elem != "int", name=p.name)

@@ -9,9 +9,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TypeVar
 
-from decgraph.check.proof.terms import INDEX, PROMPT, ROOM, ZERO, Terms
+from decgraph.check.proof.terms import PROMPT, ROOM, Terms
 from decgraph.ir.facts import Context, Fact, Memory, Size
 from decgraph.ir.failing_vectors import counted
+from decgraph.ir.known_numbers import INDEX, ZERO
 from decgraph.ir.linear import Condition, Inequality, Linear, at_least, compared, negated
 from decgraph.ir.values import Op, Value
 
@@ -38,17 +39,17 @@ class Sizes(Terms):
         """Whether a vector of whole numbers has 0, ..., n - 1 among its elements."""
         op = self.made.get(v)
         if op is None:
-            return self.proves(at_least(ZERO, n))
+            return self.at_least(ZERO, n)
         match op.opcode:
             case "tile" if op.attrs["kind"] == "iota":
                 first = ZERO if len(op.operands) == 1 else self.end(v, op.operands[0])
                 length = self.lengths.get(v)
                 if first is None or length is None:
                     return False
-                return self.proves(at_least(ZERO, first)) and self.proves(at_least(first + length, n))
+                return self.at_least(ZERO, first) and self.at_least(first + length, n)
             case "select.top" if "order" not in op.attrs or op.attrs["order"] == "kept":
                 count, length = self.sum(op.operands[1]), self.lengths.get(op.operands[0])
-                whole = count is not None and length is not None and self.proves(at_least(count, length))
+                whole = count is not None and length is not None and self.at_least(count, length)
                 return whole and self.covers(op.operands[0], n)
             case "concat":
                 return any(self.covers(x, n) for x in op.operands)
@@ -67,7 +68,7 @@ class Sizes(Terms):
 
     def empty(self, v: Value) -> bool:
         """Whether a vector has no elements."""
-        return self.proves(at_least(ZERO, self.length(v)))
+        return self.at_least(ZERO, self.length(v))
 
     def committed(self, old: int, new: int, one: bool) -> None:
         """A new version of the context after a commit, of one token or of any number."""
@@ -76,15 +77,13 @@ class Sizes(Terms):
         else:
             self.begun(old, new)
             if one:
-                s = ("context", new)
-                self.facts[s] = (*self.facts[s], at_least(self.context[old] + 1, Linear.of(s)))
+                self.know(("context", new), at_least(self.context[old] + 1, self.context[new]))
         self.alive = False
 
     def begun(self, old: int, new: int) -> None:
         """A new version of the context, no shorter than an old one."""
-        s = ("context", new)
-        now = self.context[new] = Linear.of(s)
-        self.facts[s] = (at_least(now, self.context[old]), at_least(Linear.of(PROMPT) + Linear.of(ROOM), now))
+        now = self.context[new] = self.symbol(s := ("context", new))
+        self.know(s, at_least(now, self.context[old]), at_least(Linear.of(PROMPT) + Linear.of(ROOM), now))
 
     @contextmanager
     def under(self, condition: Condition, alive: bool) -> Iterator[None]:
@@ -105,16 +104,14 @@ class Sizes(Terms):
     def end(self, key: Value, v: Value) -> Linear | None:
         """A number at which a loop or a vector begins or ends: it is taken without its fraction (`truncated`)."""
         known = self.sum(v)
-        return None if known is None else self.truncated((key, v), known)
+        return None if known is None else self.truncated(known, (key, v))
 
     def counter(self, v: Value, loop: Op) -> None:
         """The counter of a loop: from its first number up to its last one."""
         i = self._symbol(v, None, None)
         ends = [self.end(v, x) for x in loop.operands[:2]] if loop.opcode == "for" else [ZERO, None]
-        self.facts[v] = (
-            *([] if ends[0] is None else [at_least(i, ends[0])]),
-            *([] if ends[1] is None else [Inequality(ends[1] - i, True)]),
-        )
+        self.know(v, *([] if ends[0] is None else [at_least(i, ends[0])]))
+        self.know(v, *([] if ends[1] is None else [Inequality(ends[1] - i, True)]))
 
     def carried(self, v: Value) -> None:
         """A value that a loop or branch hands on, by what is known of it (ir/facts.py `Size`)."""
@@ -129,8 +126,7 @@ class Sizes(Terms):
         elif v.type.elem == "int" and not vector and self.ints:
             self._symbol(v, fact.low if fact is not None else None, None)
         elif vector and fact is not None and fact.low:
-            length = self._some(v, None)
-            self.facts[("length", v)] = (at_least(length, Linear.of(fact.low)),)
+            self.know(("length", v), at_least(self._some(v, None), Linear.of(fact.low)))
         if vector and v.type.elem == "int" and len(v.type.dims) == 1 and self.ints:
             self._element(v)
 
@@ -141,11 +137,11 @@ class Sizes(Terms):
         if known is None:
             return None
         if not isinstance(wanted, Size):
-            low = Fraction(int(self.proves(at_least(known, 1)))) if vector else known.number
+            low = Fraction(int(self.at_least(known, 1))) if vector else known.number
             return Size(version, known, known - now, None if low is None else Fraction(low))
         fixed = wanted.fixed if wanted.fixed is not None and self.equal(known, wanted.fixed) else None
         beyond = wanted.beyond if wanted.beyond is not None and self.equal(known, wanted.beyond + now) else None
-        low = wanted.low if wanted.low is not None and self.proves(at_least(known, Linear.of(wanted.low))) else None
+        low = wanted.low if wanted.low is not None and self.at_least(known, Linear.of(wanted.low)) else None
         return Size(version, fixed, beyond, low)
 
     def same(self, v: Value, other: Value) -> None:
@@ -182,19 +178,19 @@ class Sizes(Terms):
             case "as_int":
                 return self.sum(xs[0]) is not None
             case "bernoulli":
-                return self.sum(xs[0]) is not None and not op.result.type.dims
+                noise = self.made.get(xs[1])  # a coin has no place in the output stream
+                placed = noise is not None and (noise.attrs["kind"] != "output" or bool(noise.operands))
+                return self.sum(xs[0]) is not None and not op.result.type.dims and placed
             case "tile" | "topk" | "ctx.get" | "take_first" | "slice" if counted(op):
                 return all(self.sum(v) is not None for v in counted(op))
-            case "ctx.get" if isinstance(here := self.of(xs[0]), Context):
-                return not here.parent or self.proves(at_least(self.context[here.version], 2))
+            case "ctx.get" | "model.eval" if isinstance(here := self.of(xs[op.opcode == "model.eval"]), Context):
+                return not here.parent or self.at_least(self.context[here.version], 2)
             case "arg" | "reduce" if len(xs) == 1 and len(xs[0].type.dims) <= 1:
                 made = self.made.get(xs[0])
                 nones = made is not None and any(v.type.elem == "none" for v in made.operands)
-                return not nones and self.proves(at_least(self.length(xs[0]), 1))
+                return not nones and self.at_least(self.length(xs[0]), 1)
             case "model.read" if xs[1].type.dims:
-                return self.proves(at_least(self.length(xs[1]), 1))
-            case "model.eval" if isinstance(here := self.of(xs[1]), Context):
-                return not here.parent or self.proves(at_least(self.context[here.version], 2))
+                return self.at_least(self.length(xs[1]), 1)
             case "gather" if len(xs) == 2 and not op.attrs.get("axis") and xs[1].type.elem == "int":
                 return self.among(xs[1], self.length(xs[0]))
             case "map" if op.attrs["fn"] not in ("div", "mod", "pow"):
@@ -212,7 +208,7 @@ class Sizes(Terms):
                 return (
                     isinstance(self.of(xs[0]), Memory)
                     and len(bits) == len(two)
-                    and all(b is not None and self.proves(("and", at_least(b, 1), at_least(Linear.of(16), b))) for b in bits)
+                    and all(b is not None and self.at_least(b, 1) and self.at_least(Linear.of(16), b) for b in bits)
                 )
         return False
 

@@ -7,93 +7,53 @@ an infinity or a NaN no sum says anything. The context's length is a symbol of i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
 
-from decgraph.check.proof.folding import INF, Range
 from decgraph.ir import values
 from decgraph.ir.expressions import COUNTING, LARGE, Expressions
 from decgraph.ir.facts import Context, Fact, Path, Piece
-from decgraph.ir.linear import Condition, Inequality, Linear, at_least, compared, condition_of, contradiction, negated
+from decgraph.ir.known_numbers import INDEX, ONE, ZERO, KnownNumbers
+from decgraph.ir.linear import Condition, Exact, Inequality, Linear, at_least, compared, condition_of, negated
 from decgraph.ir.ops.common import numeric
-from decgraph.ir.values import Constant, Function, Op, Param, Value
+from decgraph.ir.values import Constant, Op, Value
 
-PROMPT, ROOM, INDEX = ("prompt",), ("room",), ("index",)
-"""The request's prompt and how many tokens it may generate; the index of generic elements."""
-ZERO, ONE = Linear(), Linear.of(1)
+PROMPT, ROOM = ("prompt",), ("room",)
+"""The request's prompt and how many tokens it may generate."""
 COMPARES = ("eq", "ne", "lt", "le", "gt", "ge")
-SHARES = ("model.eval", "model.read", "model.attention", "beta")
-PASSED_ON = ("face", "lookup", "gather", "slice", "compact", "take_first")
-"""Ops that make numbers between 0 and 1, and ops that hand such numbers on. A type does not say it: an entry of
-`normalize(2 * p - q)` may be negative, and a row that a branch yields may be logits."""
 Ask = Callable[[Value], Fact | None]
 
 
-class Terms:
+class Terms(KnownNumbers):
     """Sums of the values of one function, as the kernel walks it."""
 
-    def __init__(
-        self, function: Function, setting: values.Condition, consts: dict[Value, Constant], of: Ask, made: Mapping[Value, Op]
-    ) -> None:
-        self.consts, self.of, self.made = consts, of, made
-        self.ints = Expressions(function).ints
+    def __init__(self, expressions: Expressions, consts: dict[Value, Constant], setting: values.Condition, of: Ask) -> None:
+        super().__init__()
+        self.expressions, self.consts, self.of = expressions, consts, of
+        self.function, self.made, self.ints = expressions.function, expressions.made, expressions.ints
         self.sums: dict[Value, Linear] = {}
         self.lengths: dict[Value, Linear] = {}
         self.conditions: dict[Value, Condition] = {}
-        self.facts: dict[Hashable, tuple[Inequality, ...]] = {
-            INDEX: (Inequality(Linear.of(INDEX)),),
-            PROMPT: (at_least(Linear.of(PROMPT), 1),),
-            ROOM: (at_least(Linear.of(ROOM), 1),),
-        }
-        self.real: set[Hashable] = set()
-        self.ranges: dict[Value, Range] = {}
+        self.symbol(PROMPT, 1)
+        self.symbol(ROOM, 1)
         self.pieces: dict[Value, Piece] = {}
         self.context: dict[int, Linear] = {0: Linear.of(PROMPT)}
         self.alive = True  # a request is for a token at least
-        by_name = {p.name: p for p in function.params}
-        for p in function.params:
-            self._declare(p)
-        known = {p.name: consts.get(p.value) for p in function.params}
+        for p in self.function.params:
+            if (known := self.parameter(p, p.value)) is not None:
+                self.sums[p.value] = known
+        asked = {"prompt": Linear.of(PROMPT), "room": Linear.of(ROOM)}
 
-        def symbol(kind: str, name: str) -> Hashable | None:
-            if kind == "request":
-                return {"prompt": PROMPT, "room": ROOM}.get(name)
-            p = by_name[name].value
-            return p if p in self.sums or p in consts else None
+        def number(kind: str, name: str) -> Linear | None:
+            return asked.get(name) if kind == "request" else self.sum(self.function.param(name).value)
 
-        self.assumed: list[Condition] = [condition_of(setting, symbol, known)] if setting else []
+        self.assumed += [condition_of(setting, number)] if setting else []
 
-    def _declare(self, p: Param) -> None:
-        v, t = p.value, p.value.type
-        if t.elem not in ("int", "prob", "real") or t.dims:
-            return
-        low, high = (0, 1) if t.elem == "prob" else (None, None)
-        ends = [Fraction(str(x)) if isinstance(x, int | float | Fraction) else None for x in (p.low, p.high)]
-        ends = [e if e is not None else None if d is None else Fraction(d) for e, d in zip(ends, (low, high))]
-        self.ranges[v] = (-INF if ends[0] is None else ends[0], INF if ends[1] is None else ends[1])
-        if t.elem == "int" or None not in ends and max(abs(e) for e in ends if e is not None) <= LARGE:
-            self._symbol(v, ends[0], ends[1], real=t.elem != "int")
-
-    def _symbol(self, v: Value, low: Fraction | int | None, high: Fraction | int | None, real: bool = False) -> Linear:
+    def _symbol(self, v: Value, low: Exact | None, high: Exact | None, real: bool = False) -> Linear:
         """A value that stands for itself, between two numbers."""
-        s = Linear.of(v)
-        atoms = [] if low is None else [Inequality(s - Linear.of(Fraction(low)))]
-        atoms += [] if high is None else [Inequality(Linear.of(Fraction(high)) - s)]
-        self.facts[v] = tuple(atoms)
-        if real:
-            self.real.add(v)
-        self.sums[v] = s
-        return s
-
-    def proves(self, condition: Condition) -> bool:
-        """Whether a condition follows from what is known here."""
-        if condition is None or isinstance(condition, bool):
-            return condition is True
-        return contradiction([*self.assumed, negated(condition)], lambda s: s not in self.real, lambda s: self.facts.get(s, ()))
-
-    def equal(self, a: Linear, b: Linear) -> bool:
-        return a == b or self.proves(Inequality(a - b)) and self.proves(Inequality(b - a))
+        self.sums[v] = self.symbol(v, low, high, real)
+        return self.sums[v]
 
     def condition(self, v: Value) -> Condition:
         """A truth value as a condition on numbers, or as a constant."""
@@ -125,40 +85,22 @@ class Terms:
             return Linear.of(Fraction(str(known))) if -LARGE <= known <= LARGE else None
         return self.sums.get(v)
 
-    def truncated(self, key: Hashable, a: Linear) -> Linear:
-        """A number without its fraction, as counts, the ends of slices and those of loops are taken.
-
-        key: what the result is a part of. What is known of it may follow from a condition that holds only there."""
-        if all(s not in self.real and f.denominator == 1 for s, f in a.terms) and a.constant.denominator == 1:
-            return a
-        if a.number is not None:
-            return Linear.of(int(a.number))
-        s = ("truncated", key, a)
-        whole = Linear.of(s)
-        if self.proves(at_least(a, ZERO)):
-            self.facts[s] = (Inequality(whole), at_least(a, whole), Inequality(whole + 1 - a, True))
-        else:
-            self.facts[s] = (Inequality(whole + 1 - a, True), Inequality(a + 1 - whole, True))
-        return whole
-
     def length(self, v: Value) -> Linear:
         """How many elements a vector has."""
         known, dims = self.consts.get(v), numeric(v.type).dims[:1]
         if isinstance(known, tuple | list):
             return Linear.of(len(known))
         if dims and dims[0].kind == "vocab":
-            self.lengths[v] = Linear.of(s := ("vocabulary", dims[0].of))
-            self.facts[s] = (at_least(self.lengths[v], 1),)
+            self.lengths[v] = self.symbol(("vocabulary", dims[0].of), 1)
         elif v not in self.lengths:
             self._some(v, None)
         return self.lengths[v]
 
     def _some(self, v: Value, most: Linear | None) -> Linear:
         """A length of which only a bound is known."""
-        s = ("length", v)
-        length = self.lengths[v] = Linear.of(s)
         root = int(bool(v.type.dims) and v.type.dims[0].kind == "nodes")  # of all nodes of a tree there is one
-        self.facts[s] = (at_least(length, root), *([] if most is None else [at_least(most, length)]))
+        length = self.lengths[v] = self.symbol(s := ("length", v), root)
+        self.know(s, *([] if most is None else [at_least(most, length)]))
         return length
 
     def _constant(self, v: Value) -> None:
@@ -168,8 +110,6 @@ class Terms:
 
     def note(self, op: Op, version: int) -> None:
         """What the results of an op are, and how long."""
-        if self._is_share(op):
-            self.ranges[op.result] = (0, 1)
         rule = RULES.get(op.opcode)
         if rule is not None and op.results:
             rule(self, op, version)
@@ -181,37 +121,16 @@ class Terms:
                     self.consts[v] = known
             elif v in self.sums:
                 self._constant(v)
-            elif len(v.type.dims) < 2 and (v.type.elem == "int" and (self.ints or op.opcode in COUNTING) or self._between(v)):
-                self._element(v)
-
-    def _between(self, v: Value) -> bool:
-        low, high = self.ranges.get(v, (-INF, INF))
-        return bool(low >= 0 and high <= 1)
-
-    def _is_share(self, op: Op) -> bool:
-        made = self.made.get(op.operands[0]) if op.operands else None
-        match op.opcode:
-            case "head.read":
-                return op.result.type.elem == "prob"
-            case "draw.get":
-                return op.attrs["field"] == "law" and made is not None and made.opcode == "draw.point"
-            case "reduce":
-                dims = numeric(op.operands[0].type).dims
-                some = len(dims) == 1 and self.proves(
-                    at_least(self.length(op.operands[0]), 1)
-                )  # the largest of nothing is -inf
-                some |= bool(dims) and dims[-1].kind == "vocab" and not op.attrs.get("over")
-                return op.attrs["fn"] in ("max", "min") and some and self._between(op.operands[0])
-            case "face":
-                return op.attrs["face"] != "logits" and self._between(op.operands[0])
-        return op.opcode in SHARES or op.opcode in PASSED_ON and self._between(op.operands[0])
+            elif len(v.type.dims) < 2:
+                if v.type.elem == "int" and (self.ints or op.opcode in COUNTING) or self.expressions.share(v):
+                    self._element(v)
 
     def _element(self, v: Value) -> None:
-        whole = v.type.elem == "int"
-        self._symbol(v, None if whole else 0, None if whole else 1, real=not whole)
+        low, high = (None if abs(end) > LARGE else Fraction(end) for end in self.expressions.range(v))
+        self._symbol(v, low, high, real=v.type.elem != "int")
 
     def _map(self, op: Op, version: int) -> None:
-        v, fn = op.result, op.attrs["fn"]
+        v, fn = op.result, str(op.attrs["fn"])
         vectors = [x for x in op.operands if x.type.dims or x.type.elem in ("dist", "scores")]
         if len(v.type.dims) > 1 or any(len(x.type.dims) > 1 or x.type.elem == "none" for x in (*vectors, *op.operands)):
             return
@@ -223,8 +142,8 @@ class Terms:
         if v.type.elem == "bool":
             self.conditions[v] = self._condition(op)
             return
-        found = self._arithmetic(fn, op, [self.sum(x) for x in op.operands])
-        if found is not None:
+        xs = [x for o in op.operands if (x := self.sum(o)) is not None]
+        if len(xs) == len(op.operands) and (found := self.applied(fn, xs, v)) is not None:
             self.sums[v] = found
 
     def _condition(self, op: Op) -> Condition:
@@ -237,57 +156,13 @@ class Terms:
             return negated(parts[0]) if fn == "not" else (fn, *parts)
         return None
 
-    def _arithmetic(self, fn: str, op: Op, xs: list[Linear | None]) -> Linear | None:
-        if any(x is None for x in xs):
-            return None
-        a, b = (xs[0] or ZERO), (xs[1] if len(xs) > 1 else None) or ZERO
-        match fn:
-            case "add" | "mix":
-                return a + b
-            case "sub" | "contrast":
-                return a - b
-            case "neg":
-                return a.times(-1)
-            case "mul" | "weigh" if a.number is not None or b.number is not None:
-                return b.times(a.constant) if a.number is not None else a.times(b.constant)
-            case "mul" | "weigh" if self.proves(("and", at_least(a, ZERO), at_least(b, ZERO))):
-                return self._symbol(op.result, 0, None, real=op.result.type.elem != "int")
-            case "div" if b.number:
-                return a.times(Fraction(1) / b.number)
-            case "div" if a == ZERO and self.proves(("or", Inequality(b, True), Inequality(b.times(-1), True))):
-                return ZERO
-            case "minimum" | "maximum":
-                larger, smaller = (a, b) if fn == "maximum" else (b, a)
-                if self.proves(at_least(larger, smaller)):
-                    return a
-                if self.proves(at_least(smaller, larger)):
-                    return b
-                v = self._symbol(op.result, None, None, real=op.result.type.elem != "int")
-                sign = 1 if fn == "maximum" else -1
-                self.facts[op.result] = tuple(Inequality((v - x).times(sign)) for x in (a, b))
-                least = next((n for n in (1, 0) if self.proves(("and", at_least(a, n), at_least(b, n)))), None)
-                if least is not None:
-                    self.facts[op.result] = (*self.facts[op.result], at_least(v, least))
-                return v
-            case "abs" | "relu":
-                if self.proves(at_least(a, ZERO)):
-                    return a
-                v = self._symbol(op.result, 0, None, real=op.result.type.elem != "int")
-                self.facts[op.result] = (*self.facts[op.result], at_least(v, a))
-                return v
-            case "mod" if b.number and b.number > 0 and op.result.type.elem == "int":
-                if a.number is not None:
-                    return Linear.of(a.number % b.number)
-                return ZERO if b.number == 1 else self._symbol(op.result, 0, b.number - 1)
-        return None
-
     def _as_int(self, op: Op, version: int) -> None:
         a = self.sum(op.operands[0])
         if op.result.type.dims:
             self.lengths[op.result] = self.length(op.operands[0])
         if a is None or op.operands[0].type.elem not in ("int", "real", "prob"):
             return
-        self.sums[op.result] = self.truncated(op.result, a)
+        self.sums[op.result] = self.truncated(a, op.result)
 
     def _same(self, op: Op, version: int) -> None:
         v, x = op.result, op.operands[0]
@@ -300,8 +175,6 @@ class Terms:
         x = op.operands[0]
         if x.type.dims or x.type.elem in ("path", "list"):
             self.sums[op.result] = self.length(x)
-        else:
-            self._symbol(op.result, 0, None)
 
     def _tile(self, op: Op, version: int) -> None:
         v, kind = op.result, op.attrs["kind"]
@@ -310,7 +183,7 @@ class Terms:
         xs = [self.sum(x) for x in op.operands]
         first, count = ZERO, xs[-1]
         if kind == "iota" and len(xs) == 2:
-            low, high = (None if x is None else self.truncated((v, n), x) for n, x in enumerate(xs))
+            low, high = (None if x is None else self.truncated(x, (v, n)) for n, x in enumerate(xs))
             first, count = low or ZERO, None if low is None or high is None else high - low
         if count is not None:
             self.lengths[v] = self._clipped(v, count, None)
@@ -319,20 +192,20 @@ class Terms:
 
     def _clipped(self, v: Value, n: Linear, most: Linear | None) -> Linear:
         """n without its fraction where it is not negative, and no more than `most`."""
-        n = self.truncated(v, n)
-        if self.proves(at_least(ZERO, n)):
+        n = self.truncated(n, v)
+        if self.at_least(ZERO, n):
             return ZERO
-        if most is not None and self.proves(at_least(n, most)):
+        if most is not None and self.at_least(n, most):
             return most
-        if self.proves(at_least(n, ZERO)) and (most is None or self.proves(at_least(most, n))):
+        if self.at_least(n) and (most is None or self.at_least(most, n)):
             return n
         length, s = self._some(v, most), ("length", v)
         if most is None:
-            self.facts[s] = (*self.facts[s], at_least(length, n))
-        elif self.proves(at_least(n, ZERO)):
-            self.facts[s] = (*self.facts[s], at_least(n, length))
-            if self.proves(("and", at_least(n, 1), at_least(most, 1))):
-                self.facts[s] = (*self.facts[s], at_least(length, 1))
+            self.know(s, at_least(length, n))
+        elif self.at_least(n):
+            self.know(s, at_least(n, length))
+            if self.at_least(n, 1) and self.at_least(most, 1):
+                self.know(s, at_least(length, 1))
         return length
 
     def _concat(self, op: Op, version: int) -> None:
@@ -356,18 +229,18 @@ class Terms:
         if not (xs.type.dims or xs.type.elem == "list"):
             return
         length, at = self.length(xs), [self.sum(e) for e in ends]
-        at = [None if x is None else self.truncated((v, n), x) for n, x in enumerate(at)]
+        at = [None if x is None else self.truncated(x, (v, n)) for n, x in enumerate(at)]
         low = at[0] if op.attrs.get("has_lo") else ZERO
         high = at[-1] if op.attrs.get("has_hi") else length
-        if self.proves(at_least(ZERO, length)):
+        if self.at_least(ZERO, length):
             self.lengths[v] = ZERO
-        elif low is None or high is None or not all(self.proves(at_least(x, ZERO)) for x in (low, high)):
+        elif low is None or high is None or not all(self.at_least(x) for x in (low, high)):
             self.lengths[v] = self._some(v, length)
         else:
-            high = length if self.proves(at_least(high, length)) else high
+            high = length if self.at_least(high, length) else high
             if low == ZERO:
                 self.lengths[v] = self._clipped(v, high, length)
-            elif self.proves(at_least(length, high)):
+            elif self.at_least(length, high):
                 self.lengths[v] = self._clipped(v, high - low, None)
             else:
                 self.lengths[v] = self._some(v, length)
@@ -397,9 +270,6 @@ class Terms:
         if p is not None and p.number is not None and not 0 < p.number < 1:
             self.conditions[op.result] = p.number >= 1
 
-    def _vocabulary(self, op: Op, version: int) -> None:
-        self._symbol(op.result, 1, None)
-
     def _list(self, op: Op, version: int) -> None:
         if op.result.type.dims or op.result.type.elem == "list":
             self.lengths[op.result] = Linear.of(len(op.operands))
@@ -409,9 +279,7 @@ class Terms:
 
     def layers(self, model: Value) -> Linear:
         """How many layers a model has."""
-        s = ("layers", model)
-        self.facts[s] = (at_least(Linear.of(s), 1),)
-        return Linear.of(s)
+        return self.symbol(("layers", model), 1)
 
     def _attention(self, op: Op, version: int) -> None:
         """A weight for each position of the text."""
@@ -427,7 +295,7 @@ class Terms:
         elif op.attrs["field"] == "room":
             left = self._symbol(op.result, 0, None)
             most = Linear.of(PROMPT) + Linear.of(ROOM) - self.context[version]
-            self.facts[op.result] = (*self.facts[op.result], at_least(most, left))
+            self.know(op.result, at_least(most, left))
 
     def _context(self, op: Op, version: int) -> None:
         place = self.of(op.operands[0])
@@ -449,12 +317,12 @@ class Terms:
             return
         if fn == "count":
             n = self._symbol(op.result, 0, None)
-            self.facts[op.result] = (*self.facts[op.result], at_least(self.length(xs), n))
+            self.know(op.result, at_least(self.length(xs), n))
         x = self.sum(xs)
-        if x is None or fn not in ("mean", "max", "min") or fn != "mean" and not self.proves(at_least(self.length(xs), 1)):
+        if x is None or fn not in ("mean", "max", "min") or fn != "mean" and not self.at_least(self.length(xs), 1):
             return
-        low = 0 if self.proves(at_least(x, ZERO)) else None
-        high = 1 if self.proves(at_least(ONE, x)) else None
+        low = 0 if self.at_least(x) else None
+        high = 1 if self.at_least(ONE, x) else None
         self._symbol(op.result, low, high, real=op.result.type.elem != "int")
 
     def _scan(self, op: Op, version: int) -> None:
@@ -462,10 +330,7 @@ class Terms:
         if op.attrs["fn"] == "leading" and not op.result.type.dims:
             known = self.consts.get(op.operands[0])
             n = self._symbol(op.result, 0, None)
-            self.facts[op.result] = (
-                *self.facts[op.result],
-                at_least(ZERO if known is False else self.length(op.operands[0]), n),
-            )
+            self.know(op.result, at_least(ZERO if known is False else self.length(op.operands[0]), n))
             if known is False:
                 self.sums[op.result] = ZERO
 
@@ -476,11 +341,7 @@ class Terms:
     def _path(self, op: Op, version: int) -> None:
         """What is accepted or run has a token."""
         if op.result.type.dims and isinstance(self.of(op.operands[0]), Path) and op.attrs["field"] in ("prob", "token"):
-            self.facts[("length", op.result)] = (at_least(self._some(op.result, None), 1),)
-
-    def _lookup(self, op: Op, version: int) -> None:
-        if len(op.result.type.dims) == 1 and len(op.operands[1].type.dims) == 1:
-            self.lengths[op.result] = self.length(op.operands[1])
+            self.know(("length", op.result), at_least(self._some(op.result, None), 1))
 
     def _as_long(self, op: Op, version: int) -> None:
         """An element for each element of the first operand that is a vector; of rows of a text, one for each token."""
@@ -489,7 +350,7 @@ class Terms:
         whole = op.opcode not in ("model.read", "model.states") or op.attrs.get("each")
         if op.opcode == "arg" and len(op.operands) == 1 and op.result.type.elem == "int" and not op.result.type.dims:
             i = self._symbol(op.result, 0, None)
-            self.facts[op.result] = (*self.facts[op.result], Inequality(self.length(xs) - i, True))
+            self.know(op.result, Inequality(self.length(xs) - i, True))
         if len(op.result.type.dims) == 1 and xs.type.dims and whole and op.result.type.dims[0].kind != "vocab":
             self.lengths[op.result] = self.length(xs)
 
@@ -510,11 +371,10 @@ RULES: dict[str, Callable[[Terms, Op, int], None]] = {
     "tree.size": Terms._tree,
     "bernoulli": Terms._bernoulli,
     "scan": Terms._scan,
-    "vocab_size": Terms._vocabulary,
     "model.layers": Terms._layers,
     "model.attention": Terms._attention,
     "path.get": Terms._path,
-    "lookup": Terms._lookup,
+    "lookup": Terms._gather,
     "request": Terms._request,
     "ctx.get": Terms._context,
     "reduce": Terms._reduce,

@@ -3,11 +3,9 @@ Those that choose among cells stand in cells.py. An op without a rule gives None
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
-from decgraph.check.proof.amounts import INF, ONE, ZERO, at_place, hidden, slope, varying
 from decgraph.check.proof.canvas_values import (
     NONE,
     AnyOpen,
@@ -32,6 +30,7 @@ from decgraph.check.proof.canvas_values import (
     Walks,
     number,
 )
+from decgraph.ir.known_numbers import ONE, ZERO, element, hidden, slope, varies
 from decgraph.ir.linear import Condition, Inequality, Linear, contradiction, negated
 from decgraph.ir.values import Op
 
@@ -48,13 +47,13 @@ def size(w: Walks, x: CanvasValue) -> Linear | None:
         case Blocks():
             return w.length if x.step == ONE else ONE if w.known.at_least(x.step - w.length) else None
         case Counts():
-            return w.known.extreme("max", ONE, w.known.rounded(x.steps))
+            return w.known.extreme("maximum", ONE, w.known.truncated(x.steps))
     return None
 
 
 def unknown(w: Walks) -> Formula:
     """A condition of which nothing is known; of a vector it may be another one for each entry."""
-    return Formula(Inequality(w.known.atom()))
+    return Formula(Inequality(w.known.fresh()))
 
 
 def settled(condition: Condition) -> bool | Formula:
@@ -65,9 +64,9 @@ def settled(condition: Condition) -> bool | Formula:
     return Formula(condition)
 
 
-def varies(x: CanvasValue) -> bool:
+def differ(x: CanvasValue) -> bool:
     """Whether the entries of a vector may differ."""
-    return varying(x) if isinstance(x, Linear) else not isinstance(x, bool)
+    return varies(x) if isinstance(x, Linear) else not isinstance(x, bool)
 
 
 # -- one _entry
@@ -84,9 +83,10 @@ def _entry(w: Walks, fn: str, xs: list[CanvasValue]) -> CanvasValue:
     if fn in ("mul", "weigh") and ONE in xs and any(isinstance(x, Score) for x in xs):
         return next(x for x in xs if isinstance(x, Score))
     xs = [number(x) for x in xs]
-    if not all(isinstance(x, Linear) for x in xs):
-        return ZERO if fn in ("mul", "weigh") and ZERO in xs else None
-    return NUMBERS[fn](w.known, *xs) if fn in NUMBERS else None
+    if fn in ("mul", "weigh") and ZERO in xs:
+        return ZERO
+    sums = [x for x in xs if isinstance(x, Linear)]
+    return w.known.applied(fn, sums) if len(sums) == len(xs) else None
 
 
 COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -96,7 +96,7 @@ def _compared(w: Walks, fn: str, a: CanvasValue, b: CanvasValue) -> CanvasValue:
     """A comparison of numbers; which places are below a number are the best so many."""
     if fn in ("gt", "le"):
         fn, a, b = {"gt": "lt", "le": "ge"}[fn], b, a
-    if fn == "lt" and isinstance(a, Ranked) and isinstance(b, Linear) and not varying(b) and w.known.whole(b):
+    if fn == "lt" and isinstance(a, Ranked) and isinstance(b, Linear) and not varies(b) and w.known.whole(b):
         return True if w.known.compared(a.number, b) is False else Best(a.score, b)
     a, b = number(a), number(b)
     if not isinstance(a, Linear) or not isinstance(b, Linear):
@@ -110,17 +110,6 @@ def _compared(w: Walks, fn: str, a: CanvasValue, b: CanvasValue) -> CanvasValue:
     if rest is not None and not varies(rest) and w.known.whole(rest):
         return Between(rest, rest + ONE)
     return unknown(w)
-
-
-NUMBERS: dict[str, Callable[..., Linear | None]] = {
-    "add": lambda k, a, b: a + b,
-    "sub": lambda k, a, b: a - b,
-    "mul": lambda k, a, b: k.product(a, b),
-    "div": lambda k, a, b: k.quotient(a, b),
-    "mod": lambda k, a, b: k.remainder(a, b) if k.whole(a) and k.whole(b) else None,
-    "maximum": lambda k, a, b: k.extreme("max", a, b),
-    "minimum": lambda k, a, b: k.extreme("min", a, b),
-}
 
 
 # -- vectors
@@ -169,15 +158,15 @@ def _reduced(w: Walks, op: Op, x: CanvasValue) -> CanvasValue:
     if fn == "count" and n is not None:
         if isinstance(item, bool):
             return n if item else ZERO
-        return w.known.atom(0)
+        return w.known.fresh(0)
     if fn in ("max", "min") and n is not None and w.known.at_least(n, 1) and isinstance(item, Linear):
         if not hidden(item):
-            return at_place(item, n - ONE if (slope(item) > 0) == (fn == "max") else ZERO)
+            return element(item, n - ONE if (slope(item) > 0) == (fn == "max") else ZERO)
     return scalar(w, op)
 
 
 def _some(w: Walks, cond: Between, n: Linear) -> CanvasValue:
-    low, high = w.known.largest(cond.low, ZERO), w.known.least(cond.high, n)
+    low, high = w.known.which("maximum", cond.low, ZERO), w.known.which("minimum", cond.high, n)
     found = w.known.compared(high, low + ONE) if low is not None and high is not None else None
     return unknown(w) if found is None else found
 
@@ -185,7 +174,7 @@ def _some(w: Walks, cond: Between, n: Linear) -> CanvasValue:
 def scalar(w: Walks, op: Op) -> CanvasValue:
     """A result of which nothing is known but its kind."""
     t = op.result.type
-    return None if t.dims or t.elem not in ("bool", "int") else unknown(w) if t.elem == "bool" else w.known.atom()
+    return None if t.dims or t.elem not in ("bool", "int") else unknown(w) if t.elem == "bool" else w.known.fresh()
 
 
 def _constant(w: Walks, op: Op) -> CanvasValue:
@@ -205,10 +194,10 @@ def _counted(w: Walks, op: Op, x: CanvasValue, *_: CanvasValue) -> CanvasValue:
     if (n := size(w, x)) is not None:
         return n
     if isinstance(x, Blocks):
-        n = w.known.atom(1, key=("blocks", x.step))
+        n = w.known.symbol(("blocks", x.step), 1)
         w.blocks[n] = x.step
         return n
-    return w.known.atom(0)
+    return w.known.fresh(0)
 
 
 def _like(w: Walks, op: Op, x: CanvasValue, *_: CanvasValue) -> CanvasValue:
@@ -225,7 +214,7 @@ RULES: dict[str, Rule] = {
     "within": lambda w, op, x, *_: x,
     "edit": lambda w, op, at, token: CellEdit(at, token),
     "edit.get": lambda w, op, e: (e.at if op.attrs["field"] == "position" else e.token) if isinstance(e, CellEdit) else None,
-    "scan": lambda w, op, x: w.known.atom(0, INF) if op.attrs["fn"] == "leading" and not op.result.type.dims else None,
+    "scan": lambda w, op, x: w.known.fresh(0) if op.attrs["fn"] == "leading" and not op.result.type.dims else None,
     "info": _like,
     "draw.get": _like,
     "draw.point": _like,

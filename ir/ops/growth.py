@@ -75,14 +75,14 @@ def again(c: Checker, op: Op, x: Abs, at: Abs | None, tree: TreeAbs, name: str) 
             if any(loop in c.loops.get(v, ()) for v in origins.sources(c, op.operands[0], "tree")):
                 if severity := origins.kept(c, op, base, pick, loop):
                     c.report("kept", op, x.draws, name, severity)
-            falls = any(n < 0 and loop.regions[-1].args[0] is v for v, n in pick or ())
+            falls = any(n < 0 and loop.regions[-1].args[0] is v for v, n in (pick.terms if pick is not None else ()))
             if falls and not origins.varies(c, where, loop) and origins.in_order(c, base):
                 c.report("siblings", op, x.draws, name)
         new.append(((base, pick), where))
     for drawn in origins.draws(c, edges):
         sums = origins.mass(c, drawn.operands[origins.DISTRIBUTION_OF[drawn.opcode]])
         if sums != origins.ONE:
-            c.report("mass", drawn, labels.NO, name, "warning" if origins.constant(sums) is None else "error")
+            c.report("mass", drawn, labels.NO, name, "warning" if sums is None or sums.number is None else "error")
     return new
 
 

@@ -281,7 +281,7 @@ class ModelMemory:
                 else (k.sizes.context[before.version] - before.short, k.sizes.context[k.version] - short)
             )
             return facts.Memory(
-                model.name, k.version, short if ends is not None and k.proves(at_least(ends[1], ends[0])) else None
+                model.name, k.version, short if ends is not None and k.sizes.proves(at_least(ends[1], ends[0])) else None
             )
         return facts.Memory(model.name, k.version, short)
 
@@ -483,10 +483,10 @@ class MemoryJoin:
         if a.short is None or b.short is None:
             return None
         ends = [k.sizes.context[m.version] - m.short for m in (a, b) if m.short is not None]
-        longer, reaches = k.proves(at_least(ends[1], ends[0])), k.proves(at_least(ends[0], b.first))
+        longer, reaches = k.sizes.proves(at_least(ends[1], ends[0])), k.sizes.proves(at_least(ends[0], b.first))
         if longer and not b.empty and (b.whole or a.whole and reaches):
             return replace(b, first=facts.NOTHING)
-        return a if a.whole and b.empty and k.proves(at_least(ends[0], ends[1])) else None
+        return a if a.whole and b.empty and k.sizes.proves(at_least(ends[0], ends[1])) else None
 
     label, batch = labels.joined, "ragged"
     samples = (("%z = memory.join(%mem, %mem2)", [0, 1, 2, 3]),)

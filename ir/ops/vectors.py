@@ -34,7 +34,7 @@ WHOLE = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 def _positive(k: facts.Known, v: Value, *, strict: bool = True) -> bool:
     """Whether a number, or each of a vector, is above 0, or with strict False not below it."""
     low, n = k.low(v), k.sizes.sum(v)
-    return low > 0 or low == 0 and not strict or n is not None and k.proves(Inequality(n, strict))
+    return low > 0 or low == 0 and not strict or n is not None and k.sizes.proves(Inequality(n, strict))
 
 
 def _less(k: facts.Known, v: Value) -> facts.Row | facts.CellRows | None:

@@ -12,10 +12,9 @@ import pytest
 
 import decgraph
 from decgraph import stdlib
-from decgraph.backends.exact.choices import Choices
-from decgraph.backends.exact.run import ExactMachine
-from decgraph.backends.exact.world import World
-from decgraph.check.distributions import RunTally, distribution_of, execute
+from decgraph.check.case import Case
+from decgraph.check.distributions import RunTally, whole_distribution
+from decgraph.check.initial_states import Start
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 
@@ -41,20 +40,11 @@ BACKENDS = ["reference", "torch", "triton"]
 
 def law_of_second(algorithm: Any, models: Any, params: Any, tokens: int) -> dict[tuple[int, ...], Fraction]:
     """Of what the second request of a session commits."""
-    world = World(coupled=False)
     own = {p.name: p.default for p in algorithm.function.params if p.has_default} | dict(params)
-
-    def program(choices: Choices) -> dict[tuple[int, ...], Fraction]:
-        world.restart(choices)
-        shared: dict[tuple[str, str], object] = {}
-        committed: tuple[int, ...] = ()
-        for limit in (1, tokens):
-            request = Request((0,), max_tokens=limit, seed=0, request_id=0)
-            machine = ExactMachine(algorithm.module, algorithm.function.name, models, own, request, shared=shared)
-            committed = tuple(execute(machine.on(world)).committed_tokens())
-        return {committed: Fraction(1)}
-
-    return distribution_of(program, 200_000, RunTally())
+    request, start = Request((0,), max_tokens=tokens, seed=0, request_id=0), Start(before=(0,))
+    case = Case(algorithm.module, algorithm.function, algorithm.function.claims[0], models, own, request, start=start)
+    law = whole_distribution(case.program(), request, 200_000, RunTally(), case.setup())
+    return {text: mass for (text, _), mass in law.items()}
 
 
 @pytest.mark.quick(but=("bass",))

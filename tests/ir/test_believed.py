@@ -16,10 +16,11 @@ from lib.ops.operands import OPERANDS, _draw, _tree
 
 from decgraph.check.proof.derive import judged
 from decgraph.check.proof.kernel import Kernel
-from decgraph.check.proof.terms import INDEX, PROMPT, ROOM
+from decgraph.check.proof.terms import PROMPT, ROOM
 from decgraph.ir.data.dist import Dist, Draws, Path, value_row
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.failing import NEVER, OUTSIDE, RULES, SAFE, Failing
+from decgraph.ir.known_numbers import INDEX
 from decgraph.ir.linear import Linear
 from decgraph.ir.opdef import OpError
 from decgraph.ir.ops.common import array
@@ -234,7 +235,7 @@ class Beliefs:
             if k.share(v):
                 self.tried["share"] += 1
                 out += [] if np.all((flat >= 0) & (flat <= 1)) else ["share"]
-            between = sizes.ranges.get(v, (-INF, INF))
+            between = self.kernel.limits(v)
             if flat.size and not all(between[0] <= y <= between[1] for y in flat) and between != (-INF, INF):
                 out.append(f"numbers between {between}")
         if vector and k.filled(v):

@@ -83,14 +83,15 @@ def test_of_what_is_not_known_nothing_follows() -> None:
 
 
 def test_conditions_of_claims() -> None:
-    def symbol(kind: str, name: str) -> str | None:
-        return name if name in NAMES else None
+    def number(kind: str, name: str) -> Linear | None:
+        return Linear.of(name) if name in NAMES else None
 
     more = (">=", ("param", "a"), ("+", ("request", "b"), ("const", 2)))
-    assert condition_of(more, symbol, {}) == Inequality(Linear.of("a") - Linear.of("b") - 2)
-    assert condition_of(more, symbol, {"a": 7}) == Inequality(Linear.of(5) - Linear.of("b"))
-    assert condition_of(("not", more), symbol, {}) == negated(condition_of(more, symbol, {}))
+    assert condition_of(more, number) == Inequality(Linear.of("a") - Linear.of("b") - 2)
+    seven = condition_of(more, lambda _, name: Linear.of(7 if name == "a" else name))
+    assert seven == Inequality(Linear.of(5) - Linear.of("b"))
+    assert condition_of(("not", more), number) == negated(condition_of(more, number))
     unknown = ("and", ("==", ("param", "text"), ("const", "x")), more)
-    assert condition_of(unknown, symbol, {}) == ("and", None, condition_of(more, symbol, {}))
-    assert condition_of(("<", ("*", ("param", "a"), ("param", "b")), ("const", 1)), symbol, {}) is None
-    assert condition_of(("==", ("param", "a"), ("const", True)), symbol, {}) is None
+    assert condition_of(unknown, number) == ("and", None, condition_of(more, number))
+    assert condition_of(("<", ("*", ("param", "a"), ("param", "b")), ("const", 1)), number) is None
+    assert condition_of(("==", ("param", "a"), ("const", True)), number) is None

@@ -7,9 +7,9 @@ from collections import defaultdict
 
 from lib.repository import ROOT, room_files
 
-FORMS = ("dsl/syntax.py", "dsl/expressions.py", "ir/", "check/proof/", "backends/")
-"""Where one thing has several forms under its one name: a construct's syntax and its op, a value and what is proved of it, and
-its form on each backend."""
+FORMS = ("dsl/syntax.py", "dsl/expressions.py", "ir/", "check/proof/", "check/certificate/", "backends/")
+"""Where one thing has several forms under its one name: a construct's syntax and its op, a value, what is proved of it and what
+a certificate says of it, and its form on each backend."""
 
 SAME = {
     "Algorithm": "the definition in a text, and what the facade makes of it",

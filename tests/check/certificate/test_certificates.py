@@ -19,7 +19,8 @@ from decgraph.ir.text import print_module
 OF_CANVASES = "no rule for claims of this kind yet"
 """What the checker says of claims about schedules of canvases, which are not written into certificates."""
 NOT_FOLLOWED = {
-    # Lengths of texts, numbers that loops carry, Jacobi iteration, draws of a step before, races, levels, lists, `and`.
+    # Lengths of texts, numbers that loops carry, Jacobi iteration, draws of a step before, races, levels, lists, `and`, what is
+    # known of numbers where the evidence gives a token no mass.
     "cache_augmentation: refines autoregressive(target) in tokens when latents == 0",
     "contrastive_decoding: refines autoregressive(target) in tokens when alpha == 0 and weight == 0",
     "depth_decay: refines autoregressive(target) in tokens when alpha == 1",
@@ -28,6 +29,7 @@ NOT_FOLLOWED = {
     "ffn_skip: refines autoregressive(target) in tokens when skips == 0",
     "first_router: refines autoregressive(target) in tokens when tau == 0",
     "free: refines autoregressive(target) in tokens when tau == 1",
+    "generalized_aggressive: refines autoregressive(target) in tokens when beta == 1",
     "gs_jacobi: refines autoregressive(target) in tokens",
     "jacobi: refines autoregressive(target) in tokens",
     "judge_decoding: refines autoregressive(target) in tokens when tau == 1",
@@ -37,9 +39,11 @@ NOT_FOLLOWED = {
     "lexical_unit: refines autoregressive(target) in tokens when alpha == 1",
     "lookahead_reasoning: refines autoregressive(target) in distribution when depth == 0",
     "parallel_context: refines autoregressive(target) in tokens when shared + question >= len(prompt)",
+    "relaxed_acceptance: refines autoregressive(target) in tokens when k == 1",
     "repetition_aware: refines autoregressive(target) in tokens when mass == 1 and most == 1",
     "rsd_s: refines autoregressive(target) in distribution",
     "sequoia: refines autoregressive(target) in distribution",
+    "spec_rl: keeps support of target",
     "speculative_jacobi: refines autoregressive(target) in distribution",
     "static_masked: keeps support of model",
     "tr_jacobi: refines autoregressive(target) in tokens",

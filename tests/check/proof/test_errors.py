@@ -7,6 +7,7 @@ import pytest
 
 from decgraph.check.proof.claims import Open, prove
 from decgraph.dsl.lower import load_text
+from decgraph.ir.text import parse_module, print_module
 
 TEXT = """extern f(i: int) -> int
 
@@ -118,3 +119,28 @@ def prove_text(text: str) -> object:
     """What the prover says of the one claim of a program."""
     module = load_text(text)
     return prove(module, module.entry.claims[0])
+
+
+COIN = """algorithm coin(target: causal, gate: prob = 0.5):
+    refines autoregressive(target) in tokens
+    while not done:
+        if bernoulli(gate):
+            x ~ target(ctx) as output
+            commit x
+        else:
+            y ~ target(ctx) as output
+            commit y
+"""
+
+
+def test_a_coin_has_no_place_in_the_output_stream() -> None:
+    """No program is lowered to such a coin, which fails wherever it is tossed; IR text may have it."""
+    module = load_text(COIN)
+    right = prove(module, module.entry.claims[0])
+    assert not isinstance(right, Open) and not right.errors
+    text = print_module(module)
+    (noise,) = [line for line in text.splitlines() if 'kind = "unit"' in line]
+    coin = f'{noise.partition("= noise(")[0]}= noise(kind = "output", site = "output")'
+    wrong = parse_module(text.replace(noise, coin))
+    found = prove(wrong, wrong.entry.claims[0])
+    assert isinstance(found, Open) or found.errors

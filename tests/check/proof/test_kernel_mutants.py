@@ -19,6 +19,7 @@ from decgraph.check.proof import (
     judgments,
     kernel,
     lossless,
+    masses,
     matching,
     rows,
     terms,
@@ -28,6 +29,7 @@ from decgraph.check.proof.derive import Derivation
 from decgraph.check.proof.kernel import Kernel
 from decgraph.dsl.lower import load_text
 from decgraph.ir import facts
+from decgraph.ir.expressions import Expressions
 from decgraph.ir.facts import CellEdit, CellTokens, Memory, Picked, Row, Token, Tree
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.ops.canvases import CanvasPut
@@ -70,6 +72,26 @@ algorithm program(target: causal, k: int in 0..3 = 0):
 """
 
 
+ACCEPTS = """
+rule r(p: dist, children: draws, c: prob):
+    for x in children:
+        if CONDITION:
+            accept x
+    y ~ REST
+    emit y
+algorithm program(target: causal, drafter: causal, c: prob = 0.5):
+    keeps support of target
+    while not done:
+        draft t:
+            x ~ drafter(t.leaves)
+            grow x
+        verify t by r(c) against target(t)
+        commit t.accepted
+"""
+NO_MASS, AT_LEAST = ("bernoulli(c * p[x] + (1 - c) * x.law[x])", "p"), ("p[x] >= c * max(p)", "p")
+OTHERS = ("p[x] > c", "normalize(where(p > c, p, 0.5))")
+
+
 def programs() -> dict[str, Module]:
     """What is wrong, by name: programs, and IR that no program is lowered to."""
     found = {path.stem: decgraph.load(path).module for path in sorted((HERE / "wrong").glob("*.dec"))}
@@ -79,6 +101,8 @@ def programs() -> dict[str, Module]:
     found["one coin for all steps"] = changed(speculative, COIN, COIN.replace("%i.1, ", ""))
     found["one noise for all drafts"] = changed(speculative, "%5: noise = noise(%i.1, %i.2, ", "%5: noise = noise(%i.1, ")
     found["the noise of the drafts for the rest"] = changed(speculative, rest, drafts)
+    for condition, rest in (NO_MASS, AT_LEAST, OTHERS):
+        found[condition + rest] = load_text(ACCEPTS.replace("CONDITION", condition).replace("REST", rest))
     found["nothing is committed"] = changed(load_text(TWO_WAYS), "} {\n        commit(%x)\n", "} {\n")
     return found
 
@@ -140,7 +164,7 @@ def no_weight_is_negative(patch: Patch) -> None:
 
 @mutant("column_above_one")
 def what_is_typed_a_probability_is_one(patch: Patch) -> None:
-    patch.setattr(terms.Terms, "_is_share", lambda self, op: op.results[0].type.elem == "prob" if op.results else False)
+    patch.setattr(Expressions, "share", lambda self, v, deep=8: v.type.elem == "prob")
 
 
 @mutant("chosen_by_itself")
@@ -200,6 +224,22 @@ def loops_keep_what_holds_before_them(patch: Patch) -> None:
     patch.setattr(Kernel, "_kept", lambda self, op, inv, now: None)
 
 
+@mutant("".join(NO_MASS))
+def a_sum_is_nothing_where_one_part_is(patch: Patch) -> None:
+    patch.setattr(masses, "_both", lambda a, b: a if a is not None else b)
+
+
+@mutant("".join(AT_LEAST))
+def nothing_is_not_at_least_nothing(patch: Patch) -> None:
+    known = matching.greater
+    patch.setattr(matching, "greater", lambda big, small, or_equal=False: known(big, small))
+
+
+@mutant("".join(OTHERS))
+def what_is_chosen_is_as_the_first(patch: Patch) -> None:
+    patch.setattr(matching, "chosen", lambda condition, x, y: x)
+
+
 @mutant("what_is_too_much")
 def every_rule_is_matching(patch: Patch) -> None:
     patch.setattr(matching.Paths, "judge", lambda self: "matching")
@@ -209,9 +249,9 @@ def every_rule_is_matching(patch: Patch) -> None:
 def both_or_neither(patch: Patch) -> None:
     known = matching.Paths._map
 
-    def part(self: matching.Paths, fn: str, xs: list[Any]) -> Any:
+    def part(self: matching.Paths, fn: str, xs: list[Any], **more: Any) -> Any:
         equal = [x for x in xs if isinstance(x, matching.Equal)]
-        return equal[0] if fn == "and" and equal else known(self, fn, xs)
+        return equal[0] if fn == "and" and equal else known(self, fn, xs, **more)
 
     patch.setattr(matching.Paths, "_map", part)
 

@@ -16,9 +16,10 @@ from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.check.functions import functions_for
 from decgraph.check.proof.claims import Open, prove
 from decgraph.check.proof.kernel import Kernel
-from decgraph.check.proof.terms import INDEX, PROMPT, ROOM
+from decgraph.check.proof.terms import PROMPT, ROOM
 from decgraph.check.worlds import models_for, params_for
 from decgraph.errors import DecError
+from decgraph.ir.known_numbers import INDEX
 from decgraph.ir.linear import Linear
 from decgraph.ir.ops.common import array
 from decgraph.ir.settings import of_request, settings
