@@ -171,7 +171,8 @@ def params_for(
             if t.elem == "list" and isinstance(t.of[0], Type) and t.of[0].elem == "token":  # of which small worlds lack some
                 out[p.name] = [[x % vocab for x in tokens] for tokens in cast(Sequence[Sequence[int]], p.default)]
             elif t.elem == "token":
-                out[p.name] = [x % vocab for x in p.default] if isinstance(p.default, tuple) else int(p.default) % vocab
+                tokens = cast("int | tuple[int, ...]", p.default)
+                out[p.name] = [x % vocab for x in tokens] if isinstance(tokens, tuple) else tokens % vocab
         elif t.elem == "text":
             out[p.name] = "a"
         elif t.elem == "token" and not t.dims:

@@ -321,6 +321,11 @@ class Step(Evaluator):
             wrong = by_row(wrong, q.live) & q.live[..., None]
         self.flag(wrong)
 
+    def no_tokens(self, numbers: Tensor, live: Tensor | None) -> None:
+        """Flag lanes in which numbers [B, *shape] are no tokens of the vocabulary: the driver's error."""
+        wrong = (numbers < 0) | (numbers >= self.vocab_size)
+        self.flag(wrong if live is None or numbers.ndim == 1 else wrong & live.view(*live.shape, *([1] * (wrong.ndim - 2))))
+
     def noise_words(
         self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Tensor] | None = None, live: Tensor | None = None
     ) -> tuple[Tensor, ...]:

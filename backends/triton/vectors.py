@@ -228,11 +228,6 @@ class Vectors:
         wrong = wrong.flatten(1).any(-1) if wrong.ndim > 1 else wrong
         self.lost.logical_or_(wrong & self.active())
 
-    def no_tokens(self, numbers: Tensor, live: Tensor | None) -> None:
-        """Flag lanes in which numbers [B, *shape] are no tokens of the vocabulary: the driver's error."""
-        wrong = (numbers < 0) | (numbers >= self.vocab_size)
-        self.flag(wrong if live is None or numbers.ndim == 1 else wrong & live.view(*live.shape, *([1] * (wrong.ndim - 2))))
-
     def lives(self, x: Operand) -> Tensor:
         """bool[B, n]: which elements of a vector are there."""
         live = live_of(x)

@@ -294,7 +294,7 @@ class DrawStated:
         rows, face, at, inner = rows_of(q)
         each_stated(len(given), rows.size)
         if op.operands[0].type.elem == "int":
-            must_be_tokens(given, m.vocab_size)
+            must_be_tokens(map(token_of, given), m.vocab_size)
         made = m.stated([token_of(x) for x in given], list(rows.ravel()), face)
         return (Draws(box(made).reshape(rows.shape), at, inner=inner),)
 
