@@ -16,7 +16,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.models.interface import DeviceModel, Seen
 from decgraph.backends.triton.state import Slots, Step
-from decgraph.backends.triton.support import MoreSlots, NotSteppable
+from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Array, Nodes, NodeSet, Path, Tree
 
 
@@ -116,8 +116,6 @@ class Cache(Slots):
                 above = g.above.within if isinstance(g.above, Nodes) else g.above
                 if above is None:
                     raise NotSteppable(f"`{self.name}` is called below nodes that are not known", self.s.place)
-                if isinstance(g.above, Nodes) and any(g.above.ids is c for c in self.chosen):
-                    continue  # those of its nodes that something hangs from are computed
                 found |= {int(n) for n in above if n}
         return found
 
@@ -141,13 +139,9 @@ class Cache(Slots):
         lead = int(states.shape[1]) - (tree.size - 1)
         self.chosen.append(self.s.tensor(tree.uid))
         self.recent = self.s.uids
-        if lead:
-            self.rows[-1] = (states, lead - 1)
-        elif -1 not in self.rows:
+        if not lead:
             raise NotSteppable(f"`{self.name}` is called on a pruned tree after another call", self.s.place)
-        else:
-            root, at = self.rows[-1]
-            states, lead = torch.cat([root[:, at : at + 1], states], 1), 1
+        self.rows[-1] = (states, lead - 1)
         return states[:, lead - 1 :] if len(ids) == tree.size else states.index_select(1, self.s.constant(lead - 1 + ids))
 
     def _extend(self, uids: int) -> None:
@@ -169,8 +163,6 @@ class Cache(Slots):
         length = s.length
         first, self.used, self.asked = self.used, self.used + n, True
         self.peak = max(self.peak, self.used)
-        if s.ahead is not None and self.used + self.behind + 2 > s.ahead:
-            raise MoreSlots(self.used + self.behind + 2)
         rows, parents, tail = [], [], None  # rows: tokens, positions, slots, and below which slots all are seen
         if lead:
             at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
@@ -302,11 +294,6 @@ class Cache(Slots):
                 lead[n] = lead[p] + (lead[p] == tree.depth[p] and self.whole[tree.uid[n]])
             return int((tree.depth - lead).max(initial=0))
         levels = sum(g.levels for g in tree.growths if not self.whole[tree.uid[g.first : g.first + g.count]].all())
-        above = [g.above for g in tree.growths]
-        inner = {int(n) for a in above if isinstance(a, np.ndarray) for n in a if n}
-        covered = all(isinstance(a, np.ndarray) or any(a.ids is c for c in self.chosen) for a in above)
-        if covered and all(self.whole[tree.uid[n]] for n in inner):
-            return min(1, levels)  # all that something hangs from is computed
         return min(tree.height, levels)
 
 

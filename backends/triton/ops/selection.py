@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops.draws import ordered
 from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
@@ -96,8 +95,8 @@ def arg(s: Step, op: Op, x: Operand, *by: Operand) -> Operand:
 @step("select.top", folded=True)
 def top(s: Step, op: Op, x: Operand, k: Operand, *by: Operand) -> Operand:
     """The k candidates with the largest keys, best first (or in their own order)."""
-    if isinstance(x, list):
-        raise NotSteppable("a choice among texts", op)
+    if isinstance(x, list) or op.attrs.get("order", "best") == "kept":
+        raise NotSteppable("a choice among texts, or in their own order", op)
     if isinstance(x, Draws):
         x = flat_draws(x)
     elif op.attrs.get("flatten") and not is_static(x) and not isinstance(x, Nodes):
@@ -111,10 +110,6 @@ def top(s: Step, op: Op, x: Operand, k: Operand, *by: Operand) -> Operand:
     there = None if live is None else s.lanes(live).gather(1, order)
     if not is_static(k):
         there = both(there, s.steps(most) < s.lanes(k)[:, None])
-    if op.attrs.get("order", "best") == "kept":
-        place = order if there is None else torch.where(there, order, n)
-        found = place.sort(1).indices
-        order, there = order.gather(1, found), None if there is None else there.gather(1, found)
     return _nodes(s, op, x, order, there)
 
 
@@ -183,15 +178,3 @@ def take_first(s: Step, op: Op, x: Operand, k: Operand) -> Operand:
         return s.first_of(x, min(count_of(x), max(0, int(k))))
     n = count_of(x)
     return s.reordered(x, np.arange(n), both(s.steps(n) < s.lanes(k)[:, None], live_of(x)))
-
-
-@step("pairs.top")
-def pairs(s: Step, op: Op, x: Operand, k: Operand) -> Operand:
-    """The k best of rows x vocabulary: rows, tokens and values, best first."""
-    if not is_static(k):
-        raise NotSteppable("a number of pairs that depends on data", op)
-    a, live = s.tensor(x), live_of(x)
-    a, size = filled(a, live), int(a.shape[2])
-    values, order = ordered(a.flatten(1), min(int(k), int(a.shape[1]) * size))
-    there = values > -torch.inf
-    return made(order // size, there), made(order % size, there), made(values, there)
