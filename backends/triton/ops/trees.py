@@ -160,8 +160,8 @@ def _at_frontier(op: Op, t: Tree, what: Draws) -> tuple[np.ndarray, np.ndarray]:
     """The parents of draws that know no nodes: those of the frontier, one for each row where there are as many, else the first
     one, or the root where there is none."""
     rows, row, front = what.shape[0] if what.shape else 1, leading(what), t.frontier
-    if isinstance(front, Nodes) or what.shape and what.live is not None:
-        raise NotSteppable("draws of no model's rows grow at nodes that data chooses", op)
+    if isinstance(front, Nodes) or what.shape and what.live is not None or t.until and len(front) > 1:
+        raise NotSteppable("draws of no model's rows grow at nodes of which a driver has fewer", op)
     front = front if len(front) else ROOT
     return (front[row], front) if len(front) == rows else (np.full(len(row), front[0]), front[:1])
 
