@@ -262,7 +262,7 @@ class Cache(Slots):
         if tree is None or reads or not self.used:
             self.behind = most + 1 if reads else max(most, self.least)
         else:
-            assert path is not None and path.nodes is not None
+            assert path is not None
             missing = self._missing(tree)
             self.behind = max(self.least, min(most, missing + 1))
             if missing < tree.height and not self._in_place(tree):

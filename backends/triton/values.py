@@ -234,18 +234,17 @@ class Tree(Elements):
 
 @dataclass(frozen=True)
 class Path:
-    """Tokens below a node. tokens: int64[B, D], the first `length` int64[B] count. count: how many of them are accepted drafts;
-    nodes: int64[B, D'], the accepted nodes from the root's child on, -1 behind them; node: int64[B], the last accepted. tree:
-    the verified one (None: tokens of a sub-run). emitted: int64[B], the token that was emitted, -1: none."""
+    """The accepted path of a tree. tokens: int64[B, D], the first `length` int64[B] count. count: how many of them are accepted
+    drafts; nodes: int64[B, D'], the accepted nodes from the root's child on, -1 behind them; node: int64[B], the last accepted.
+    emitted: int64[B], the token that was emitted, -1: none."""
 
     tokens: Tensor
     length: Tensor
-    count: Tensor | None = None
-    nodes: Tensor | None = None
-    node: Tensor | None = None
-    tree: Tree | None = None
-    emitted: Tensor | None = None
-    draws: Draws | None = None
+    count: Tensor
+    nodes: Tensor
+    node: Tensor
+    tree: Tree
+    emitted: Tensor
 
 
 @dataclass(frozen=True)

@@ -189,17 +189,12 @@ def positions(s: Step, op: Op, *xs: Operand) -> Operand:
 
 def blocks(s: Step, op: Op, c: Canvas, k: Operand) -> Spans:
     """A canvas cut into spans of k cells."""
-    width = max(1, min(bound(s, op, 1, c.most), c.most))
-    least = max(1, int(k)) if is_static(k) else 1
-    out, some = Spans(), []
-    for i in range(-(-c.most // least)):
-        if is_static(k):
-            at, live = s.lanes(np.arange(i * least, min((i + 1) * least, c.most))), None
-        else:
-            each = s.lanes(k).long().clamp(min=1)[:, None]
-            at, live = i * each + s.steps(width), s.steps(width) < each
-        inside = at < c.size[:, None]
-        out.append(Vec(at, inside if live is None else inside & live))
+    if not is_static(k):
+        raise NotSteppable("blocks whose size data decides", op)
+    width, out, some = max(1, int(k)), Spans(), []
+    for first in range(0, c.most, width):
+        at = s.lanes(np.arange(first, min(first + width, c.most)))
+        out.append(Vec(at, at < c.size[:, None]))
         some.append(out[-1].live.any(1))
     out.live = torch.stack(some, 1) if some else s.lanes(np.zeros(0, dtype=bool))
     return out

@@ -93,7 +93,7 @@ def commit(s: Step, op: Op, x: Operand, tree: Tree | None = None) -> None:
     before = s.length.clone()
     kept = append(s, tokens, count)
     s.committed_now += int(tokens.shape[1])
-    if path is not None and (path.tree is None or path.nodes is None or path.tree.epoch != s.epoch):
+    if path is not None and path.tree.epoch != s.epoch:
         path = None
     s.epoch += 1
     for cache in s.caches.values():

@@ -146,10 +146,9 @@ def path_get(s: Step, op: Op, p: Path) -> Operand:
         return s.tokens_of(p)
     if field == "length":
         return p.length
-    found = {"depth": p.count, "node": p.node, "emitted": p.emitted}.get(field)
-    if found is None:
-        raise NotSteppable(f"the {field} of this path", op)
-    return found
+    if field not in ("depth", "node", "emitted"):
+        raise NotSteppable(f"the {field} of a path", op)
+    return {"depth": p.count, "node": p.node, "emitted": p.emitted}[field]
 
 
 @step("level.get")

@@ -196,9 +196,9 @@ algorithm stale(model: masked, length: int in 1..64 = 9):
 
 
 @pytest.mark.budget(8)
-@pytest.mark.parametrize("number", [13, 218, 628, 652, 683, 1020])
+@pytest.mark.parametrize("number", [218, 628, 652, 683, 1020])
 def test_random_programs_that_found_something(number: int) -> None:
-    """Trees on memories, sums in another order, tokens read in all rows, elements from the end, canvases that are called again,
+    """Sums in another order, tokens read in all rows, elements from the end, canvases that are called again,
     memories of some positions."""
     made = program(number)
     algorithm = parse(made.text)
