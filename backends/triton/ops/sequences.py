@@ -38,9 +38,12 @@ def gather(s: Step, op: Op, v: Operand, *indexes: Operand) -> Operand:
     """v[i]; where v covers a part, the index is the member's node or position."""
     ix = list(indexes)
     if isinstance(v, list):
-        if not is_static(ix[0]):
-            raise NotSteppable("an element of a list that data chooses", op)
-        return v[int(np.asarray(ix[0]))]
+        if is_static(ix[0]):
+            return v[int(np.asarray(ix[0]))]
+        out = v[-1]
+        for n in range(len(v) - 2, -1, -1):  # an iteration's number is a tensor where its body is recorded
+            out = s.join(s.lanes(ix[0]) == n, v[n], out)
+        return out
     types = [numeric(o.type) for o in op.operands[1:]]
     chosen, at = ix[0], v.at if isinstance(v, Dist | Draws) else None
     if op.attrs.get("axis"):
@@ -52,6 +55,8 @@ def gather(s: Step, op: Op, v: Operand, *indexes: Operand) -> Operand:
         v = s.packed(v)
     if len(ix) > 1:
         return entries(s, v, ix, types)
+    if not is_static(v) and not count_of(v):
+        raise NotSteppable("an element of an empty vector", op)
     out = s.pick(v, place if place is not None else checked(s, v, chosen))
     live = live_of(chosen)
     if isinstance(out, Tensor):

@@ -66,7 +66,7 @@ def grow(s: Step, op: Op, t: Tree, what: Operand, *rest: Operand) -> tuple[Tree,
     if t.live is not None:
         heads = s.lanes(parents)[:, :1].expand(-1, n) if chain else s.lanes(parents)
         live = both(live, s.lanes(t.live).gather(1, heads))
-    depth = depths(op, t, parents, above, n)
+    depth = depths(s, t, parents, above, n)
     if str(op.operands[0].type.of[0]) in s.unforked and not (is_static(parents) and np.array_equal(parents, ids - 1)):
         raise NotSteppable("it looks at which drafts there are", op)
     columns = {name: fitted(old, first + n) for name, old in t.columns.items() if name not in names}
@@ -81,7 +81,7 @@ def grow(s: Step, op: Op, t: Tree, what: Operand, *rest: Operand) -> tuple[Tree,
         uid=s.cat([t.uid, s.next_uids(n)]),
         edges=edges if t.edges is None else s.one_draws([t.edges, edges]),
         live=s.lives_of([t, replace(grown, live=live)]),
-        height=int(depth.max(initial=0)),
+        height=t.height + (n if chain else 1) if isinstance(depth, Tensor) else int(depth.max(initial=0)),
         most=_most(t, parents, above, what, n),
         growths=(*t.growths, Growth(first, n, above, max(1, n if chain else 1))),
         columns=columns,
@@ -121,18 +121,18 @@ def _most(t: Tree, parents: Array, above: NodeSet, what: Draws, n: int) -> int:
     return t.most + here if t.grown & _spans(t, above) else max(t.most, here)
 
 
-def depths(op: Op, t: Tree, parents: Array, above: NodeSet, n: int) -> np.ndarray:
-    """NumPy int64[N + n]: the depths of all nodes with the new ones."""
-    assert isinstance(t.depth, np.ndarray)
-    if not isinstance(parents, np.ndarray):
-        levels = np.unique(t.depth[within_of(above, t.size)])
-        if len(levels) > 1:
-            raise NotSteppable("a tree that grows at nodes of several depths, which data chooses", op)
-        return np.concatenate([t.depth, np.full(n, 1 + levels.sum())])
-    out = [*t.depth]
-    for p in parents.tolist():
-        out.append(1 + out[p])
-    return np.array(out, dtype=np.int64)
+def depths(s: Step, t: Tree, parents: Array, above: NodeSet, n: int) -> Array:
+    """The depths of all nodes with the new ones, NumPy int64[N + n] where they are static, else int64[B, N + n]."""
+    if isinstance(t.depth, np.ndarray) and isinstance(parents, np.ndarray):
+        out = [*t.depth]
+        for p in parents.tolist():
+            out.append(1 + out[p])
+        return np.array(out, dtype=np.int64)
+    levels = np.unique(t.depth[within_of(above, t.size)]) if isinstance(t.depth, np.ndarray) else ()
+    if len(levels) == 1:
+        return np.concatenate([t.depth, np.full(n, 1 + levels[0])])
+    old = s.lanes(t.depth)
+    return torch.cat([old, old.gather(1, s.lanes(parents)) + 1], 1)
 
 
 def leading(what: Draws) -> np.ndarray:
