@@ -79,6 +79,22 @@ def test_a_lane_that_another_request_had_begins_anew() -> None:
     assert [g.tokens for g in steps.generate(asked, batch=2)] == [reference.run(r).tokens for r in asked]
 
 
+@pytest.mark.budget(10)
+@pytest.mark.parametrize(
+    ("name", "params"), [("sequoia", {"shape": "3x2x2"}), ("recursive_sd", {}), ("eagle2", {"depth": 3, "k": 3, "budget": 8})]
+)
+def test_trees_of_several_levels(name: str, params: dict[str, Any]) -> None:
+    """Also where draws without replacement run out, in greedy requests at once."""
+    algorithm = load(name)
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b, **params) for b in ("reference", "triton"))
+    asked = [Request((1, 2, 3), max_tokens=9, seed=n, temperature=n % 2, eos=frozenset({4} if n > 1 else ())) for n in range(4)]
+    for got, want in zip(steps.generate(asked), map(reference.run, asked), strict=True):
+        assert (got.mode, got.tokens, got.reason) == ("graph mode", want.tokens, want.reason)
+        told = ("drafted", "tested", "accepted")
+        assert [getattr(got.stats, name) for name in told] == [getattr(want.stats, name) for name in told]
+
+
 def test_statistics_are_the_reference_s() -> None:
     reference, steps = session("reference", "block_verification"), session("triton", "block_verification")
     for got, want in zip(steps.generate(RAGGED), map(reference.run, RAGGED), strict=True):
