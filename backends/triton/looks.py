@@ -32,9 +32,9 @@ def unforked(function: Function) -> frozenset[str]:
         if op.opcode == "select.top" and len(op.operands) > 2 and all(_is_logprob(v, made) for v in op.operands[2:]):
             names = set()  # those that a driver does not draft come last
         for name in names:
-            parts = {d.kind for d in op.operands[0].type.dims} == {"part"}
+            parts = {d.kind for v in op.operands[:1] for d in v.type.dims} == {"part"}
             if op.opcode != "reduce" or op.attrs["fn"] not in ("all", "any") or not parts or (id(op), name) not in grows:
-                raise NotSteppable("it looks at which drafts there are", op)
+                raise NotSteppable("it looks at which drafts there are, which data decides", op)
             out.add(name)
     return frozenset(out)
 

@@ -68,7 +68,7 @@ def grow(s: Step, op: Op, t: Tree, what: Operand, *rest: Operand) -> tuple[Tree,
         live = both(live, s.lanes(t.live).gather(1, heads))
     depth = depths(s, t, parents, above, n)
     if str(op.operands[0].type.of[0]) in s.unforked and not (is_static(parents) and np.array_equal(parents, ids - 1)):
-        raise NotSteppable("it looks at which drafts there are", op)
+        raise NotSteppable("it looks at which drafts there are, which data decides", op)
     columns = {name: fitted(old, first + n) for name, old in t.columns.items() if name not in names}
     for name, value in zip(names, values, strict=True):
         columns[name] = torch.cat(column_with(s, t, name, value, n, what), 1)
