@@ -116,6 +116,8 @@ class Cache(Slots):
                 above = g.above.within if isinstance(g.above, Nodes) else g.above
                 if above is None:
                     raise NotSteppable(f"`{self.name}` is called below nodes that are not known", self.s.place)
+                if isinstance(g.above, Nodes) and any(g.above.ids is c for c in self.chosen):
+                    continue  # those of its nodes that something hangs from are computed
                 found |= {int(n) for n in above if n}
         return found
 
@@ -294,6 +296,11 @@ class Cache(Slots):
                 lead[n] = lead[p] + (lead[p] == tree.depth[p] and self.whole[tree.uid[n]])
             return int((tree.depth - lead).max(initial=0))
         levels = sum(g.levels for g in tree.growths if not self.whole[tree.uid[g.first : g.first + g.count]].all())
+        above = [g.above for g in tree.growths]
+        inner = {int(n) for a in above if isinstance(a, np.ndarray) for n in a if n}
+        covered = all(isinstance(a, np.ndarray) or any(a.ids is c for c in self.chosen) for a in above)
+        if covered and all(self.whole[tree.uid[n]] for n in inner):
+            return min(1, levels)  # all that something hangs from is computed
         return min(tree.height, levels)
 
 
