@@ -55,10 +55,8 @@ def grow(s: Step, op: Op, t: Tree, what: Operand, *rest: Operand) -> tuple[Tree,
     grown = s.packed(grown) if chain else grown
     n, first = grown.shape[0], t.size
     ids = np.arange(first, first + n)
-    if chain:
-        parents = above = _chain_below(s, op, t, ROOT if at is None else at, ids)
-    else:
-        parents, above = parents_of(s, op, t, what, at)
+    below = _chain_below(s, op, t, ROOT if at is None else at, ids) if chain else None
+    parents, above = parents_of(s, op, t, what, at) if below is None else (below, below)
     live = grown.live
     if isinstance(above, Nodes) and above.live is not None and isinstance(parents, Tensor):
         # Whether parents int64[B, n] are among the nodes that are there.
@@ -96,7 +94,7 @@ def grow(s: Step, op: Op, t: Tree, what: Operand, *rest: Operand) -> tuple[Tree,
 def _chain_below(s: Step, op: Op, t: Tree, at: Operand, ids: np.ndarray) -> np.ndarray:
     """NumPy int64[n]: the parents of a chain of new nodes below the first of some nodes."""
     head = s.nodes_or_static(at, np.arange(t.size))
-    if isinstance(head, Nodes):
+    if isinstance(head, Nodes) or isinstance(t.depth, Tensor):
         raise NotSteppable("a chain that grows at nodes that data chooses", op)
     return np.concatenate((head[: min(1, len(ids))], ids[:-1]))
 
@@ -128,9 +126,8 @@ def depths(s: Step, t: Tree, parents: Array, above: NodeSet, n: int) -> Array:
         for p in parents.tolist():
             out.append(1 + out[p])
         return np.array(out, dtype=np.int64)
-    levels = np.unique(t.depth[within_of(above, t.size)]) if isinstance(t.depth, np.ndarray) else ()
-    if len(levels) == 1:
-        return np.concatenate([t.depth, np.full(n, 1 + levels[0])])
+    if isinstance(t.depth, np.ndarray) and len(levels := set(t.depth[within_of(above, t.size)].tolist())) == 1:
+        return np.concatenate([t.depth, np.full(n, 1 + levels.pop())])
     old = s.lanes(t.depth)
     return torch.cat([old, old.gather(1, s.lanes(parents)) + 1], 1)
 
