@@ -15,7 +15,8 @@ from decgraph.ir.values import Function, Op, Value
 
 def unforked(function: Function) -> frozenset[str]:
     """The trees that must be chains: of which nothing is looked at but a condition at the leaves, which ends a loop that grows
-    the tree. Raises NotSteppable for a program that looks at a tree whose end the driver knows."""
+    the tree; and those with draws at leaves, since a driver's leaves have other numbers where one of them ends the text. Raises
+    NotSteppable for a program that looks at a tree whose end the driver knows."""
     inside = {id(o) for op in function.body.walk() if op.opcode == "tree.walk" for o in _inside(op)}  # rules see the driver's
     ops = [op for op in function.body.walk() if id(op) not in inside]
     made = {v: op for op in ops for v in op.results}
@@ -23,7 +24,10 @@ def unforked(function: Function) -> frozenset[str]:
     loops = [(op, list(_inside(op))) for op in ops if op.opcode in ("for", "while")]
     grows = {(id(o), str(g.operands[0].type.of[0])) for _, body in loops for g in body if g.opcode == "tree.grow" for o in body}
     stopping = {id(o): str(op.attrs["fills"]).rpartition(".")[0] for op, body in loops if "fills" in op.attrs for o in body}
-    out: set[str] = set()
+    ended = {str(op.result.type.of[0]) for op in ops if op.opcode == "tree.new" and "ends" in op.attrs.get("until", ())}
+    leaves = {str(op.operands[0].type.of[0]) for op in ops if op.opcode == "tree.nodes" and op.attrs["which"] == "leaves"}
+    drawn = {name for op in ops if op.opcode in ("draw", "draw.many") for name in _trees(op.operands[0], "all")}
+    out = ended & leaves & drawn
     for op in ops:
         looks = lookup(op.opcode).looks
         names = {name for v in op.operands for name in _trees(v, looks)} & ending if looks else set[str]()

@@ -440,11 +440,17 @@ DATA_SHAPES = {
                 break if any(max(q.raw) < 0.25)
         verify t by counted against target(t)
         commit t.accepted""",
+    "it looks at which drafts there are: by their numbers": """
+        draft t:
+            repeat 3:
+                grow sample(target(t.leaves), 2)
+        verify t by counted against target(t)
+        commit t.accepted""",
     "draws of no model's rows grow at nodes of which a driver has fewer": """
         draft t:
-            grow sample(target(t.leaves), 2)
+            grow topk(target(root).raw, 2)
             repeat 3:
-                q = normalize(target(t.leaves).raw ^ 2)
+                q = normalize(target(t.frontier).raw ^ 2)
                 grow sample(q, 1)
         verify t by counted against target(t)
         commit t.accepted""",
@@ -459,8 +465,8 @@ DATA_SHAPES = {
         commit t.accepted""",
     "the leaves of a tree that data makes": """
         draft t:
-            repeat 2:
-                grow distinct(target(t.leaves), 3)
+            grow distinct(target(root), 3)
+            grow topk(target(t.leaves).raw, 1)
         verify t by counted against target(t)
         commit t.accepted""",
     "a tree that grows as long as data decides": """
@@ -565,7 +571,7 @@ algorithm at_the_node(target: causal):
     while not done:
         draft t:
             repeat 3:
-                grow sample(target(t.leaves), 2)
+                grow sample(target(t.frontier), 2)
         p = target(t)
         verify t by of_the_coin against p
         commit t.accepted
