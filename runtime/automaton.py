@@ -30,10 +30,7 @@ class Automaton:
     source: str = field(default="", repr=False, compare=False)
     """The grammar's text, where it was made of one."""
     masks: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """bool[size] by (state, size): what `mask` answered last."""
-    tables: dict[int, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """int16[states, size] by size: the transitions as steps on a device read them. The masks also have the state -1, which
-    follows a forbidden text."""
+    """bool[size] by (state, size): what `mask` answered last; the state -1 follows a forbidden text."""
 
     def __post_init__(self) -> None:
         n = len(self.next)

@@ -293,7 +293,8 @@ class Reader:
         assert self._closing is not None
         if self._place == "thought":
             self._rest = self._rest.lstrip()
-        found, marks = self._closing.search(self._rest), CHANNELS if self._channels else tuple(THOUGHTS.values())
+        found = self._closing.search(self._rest)
+        marks = CHANNELS if self._closing is _CHANNEL_END else tuple(THOUGHTS.values())
         end = found.start() if found else len(self._rest) - (0 if last else read.partial(self._rest, marks))
         after = self._rest[found.end() :] if found else ""
         self._show(len(self._rest[:end].rstrip()), "reasoning")

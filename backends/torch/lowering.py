@@ -205,7 +205,7 @@ def lower(op: Op) -> Lowered:
         names, wants_op = _keywords(f)
         usual = {p.name: p.default for p in inspect.signature(f).parameters.values()}
         kwargs: dict[str, Constant] = {n: op.attrs[n] for n in names if n in op.attrs and op.attrs[n] != usual[n]}
-        if "numbers" in names and op.operands[0].type.elem == "int":
+        if "numbers" in names and any(v.type.elem == "int" for v in op.operands[:1]):
             kwargs["numbers"] = True
         if wants_op:
             return Lowered(_bound(f, op), _name(op), kwargs, own=False)

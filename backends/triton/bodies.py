@@ -134,7 +134,6 @@ class Bodies:
         kept = [t.clone() for t in given]
         mask, arguments, values = rebuilt(inputs, iter(kept))
         before, env, counts, outer = dict(s.counts.calls), dict(s.env), s.counts.calls, s.mask
-        uids = s.uids
         made: tuple[tuple[Operand, ...], list[Tensor]] = (), []
         effects = any(lookup(op.opcode).effects in ("commit", "state") for op in region.walk())
 
@@ -146,8 +145,6 @@ class Bodies:
             made = s.region(region, arguments), s.odd
             if s.odd and effects:
                 raise NotSteppable("a body with effects that the host decides about", s.place)
-            if s.uids != uids:  # a replay would not number its nodes
-                raise NotSteppable("a body that grows a tree", s.place)
             return made
 
         for cache in s.caches.values():
@@ -158,7 +155,7 @@ class Bodies:
         except NotSteppable:
             return None
         finally:
-            s.recording, s.mask, s.uids = False, outer, uids
+            s.recording, s.mask = False, outer
             s.env.clear()
             s.env.update(env)
             for cache in s.caches.values():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.models.interface import DeviceModel, Seen
 from decgraph.backends.triton.state import Slots, Step
-from decgraph.backends.triton.support import MoreSlots, NotSteppable
+from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Array, Nodes, NodeSet, Path, Tree
 
 
@@ -141,13 +141,9 @@ class Cache(Slots):
         lead = int(states.shape[1]) - (tree.size - 1)
         self.chosen.append(self.s.tensor(tree.uid))
         self.recent = self.s.uids
-        if lead:
-            self.rows[-1] = (states, lead - 1)
-        elif -1 not in self.rows:
+        if not lead:
             raise NotSteppable(f"`{self.name}` is called on a pruned tree after another call", self.s.place)
-        else:
-            root, at = self.rows[-1]
-            states, lead = torch.cat([root[:, at : at + 1], states], 1), 1
+        self.rows[-1] = (states, lead - 1)
         return states[:, lead - 1 :] if len(ids) == tree.size else states.index_select(1, self.s.constant(lead - 1 + ids))
 
     def _extend(self, uids: int) -> None:
@@ -169,8 +165,6 @@ class Cache(Slots):
         length = s.length
         first, self.used, self.asked = self.used, self.used + n, True
         self.peak = max(self.peak, self.used)
-        if s.ahead is not None and self.used + self.behind + 2 > s.ahead:
-            raise MoreSlots(self.used + self.behind + 2)
         rows, parents, tail = [], [], None  # rows: tokens, positions, slots, and below which slots all are seen
         if lead:
             at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
@@ -270,7 +264,7 @@ class Cache(Slots):
         if tree is None or reads or not self.used:
             self.behind = most + 1 if reads else max(most, self.least)
         else:
-            assert path is not None and path.nodes is not None
+            assert path is not None
             missing = self._missing(tree)
             self.behind = max(self.least, min(most, missing + 1))
             if missing < tree.height and not self._in_place(tree):

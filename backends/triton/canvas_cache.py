@@ -54,8 +54,8 @@ class CanvasCache(Slots):
         if self.width > model.capacity - 1:
             raise NotSteppable(f"`{name}` has {model.capacity} slots, fewer than the text and its canvas")
         self.clock = s.buffer((1,), torch.int64)
-        self.fed = s.buffer((s.frame.batch, 2, 1, self.width), torch.int64) - 3
-        self.scored = s.buffer((s.frame.batch, 2, 1, self.width), torch.bool)
+        self.fed = s.buffer((s.frame.batch, 2, self.width), torch.int64) - 3
+        self.scored = s.buffer((s.frame.batch, 2, self.width), torch.bool)
         """The canvases of the last two calls without a memory, and the cells whose scores were read."""
         self.when = s.buffer((s.frame.batch, self.width + 1), torch.int64)
         self.start()
@@ -67,14 +67,13 @@ class CanvasCache(Slots):
     def committed(self, before: Tensor, kept: Tensor, most: int, path: Path | None) -> None:
         """Canvases keep what they are behind. before, kept: int64[B]."""
 
-    def call(self, canvas: Canvas, at: Operand, given: CanvasMemory | None, counts: bool = True) -> Call:
-        """The forward of a canvas for some positions on a memory; the last ones are remembered. counts: whether one on a memory
-        is a call of its own."""
+    def call(self, canvas: Canvas, at: Operand, given: CanvasMemory | None) -> Call:
+        """The forward of a canvas for some positions on a memory; the last ones are remembered."""
         key = (canvas, None if given is None else at, given, self.s.mask)
         for before, made in self.last:
             if all(x is y for x, y in zip(key, before, strict=True)):
                 return made
-        out = self._whole(canvas) if given is None else self._part(canvas, at, given, counts)
+        out = self._whole(canvas) if given is None else self._part(canvas, at, given)
         self.last = [*self.last, (key, out)][-2:]
         return out
 
@@ -86,35 +85,23 @@ class CanvasCache(Slots):
         states = self._forward(canvas, at, live, Seen(end))
         return Call(states, None, live, self.when[:, :-1].clone())
 
-    def count(self, canvases: list[Canvas], rows: Tensor | None, there: Tensor | None = None) -> None:
-        """Count a call without a memory at canvases, where the scores of cells bool[B, S] are read (None: it is for their
-        memory). there: bool[B, n], the canvases of every lane. What one of the last two calls has computed is no call."""
-        s, m = self.s, len(canvases)
-        if m > self.fed.shape[2]:  # more at once than ever
-            b, more = s.frame.batch, m - int(self.fed.shape[2])
-            self.fed = torch.cat([self.fed, self.fed.new_full((b, 2, more, self.width), -3)], 2)
-            self.scored = torch.cat([self.scored, self.scored.new_zeros((b, 2, more, self.width))], 2)
-        slot, fed, again = s.steps(self.width), [], []
-        for n, c in enumerate(canvases):
-            here = slot < (c.base + c.size)[:, None]
-            here = here if there is None else here & there[:, n : n + 1]
-            fed.append(torch.where(here, self.read(c, s.lanes(slot[None])), -2))
-            same = (fed[-1][:, None, None] == self.fed).all(-1)
-            known = (same[..., None] & self.scored).flatten(1, 2).any(1)
-            again.append(same.flatten(1).any(1) & (True if rows is None else ~(rows & ~known).any(1)))
-            if there is not None:
-                again[-1] = again[-1] | ~there[:, n]
-        new = ~torch.stack(again, 1).all(1)
-        s.counts.call(self.name, new)
-        cells = (slot < self.width) & new[:, None] if rows is None else rows
-        empty = [torch.full_like(fed[0], -3)] * (int(self.fed.shape[2]) - m)
-        active = s.active()[:, None, None, None]
-        latest = torch.stack([*fed, *empty], 1)
-        self.fed.copy_(torch.where(active, torch.stack([self.fed[:, 1], latest], 1), self.fed))
-        latest = s.lanes(cells)[:, None].expand(-1, int(self.fed.shape[2]), -1)
-        self.scored.copy_(torch.where(active, torch.stack([self.scored[:, 1], latest], 1), self.scored))
+    def count(self, canvas: Canvas, rows: Tensor | None) -> None:
+        """Count a call without a memory at a canvas, where the scores of cells bool[B, S] are read (None: it is for their
+        memory). What one of the last two calls has computed is no call."""
+        s, slot = self.s, self.s.steps(self.width)
+        inside = slot < (canvas.base + canvas.size)[:, None]
+        fed = torch.where(inside, self.read(canvas, s.lanes(slot[None])), -2)
+        same = (fed[:, None] == self.fed).all(-1)
+        known = same.any(1)
+        if rows is not None:
+            known = known & ~(rows & ~(same[..., None] & self.scored).any(1)).any(1)
+        s.counts.call(self.name, ~known)
+        cells = ~known[:, None].expand(-1, self.width) if rows is None else rows
+        active = s.active()[:, None, None]
+        self.fed.copy_(torch.where(active, torch.stack([self.fed[:, 1], fed], 1), self.fed))
+        self.scored.copy_(torch.where(active, torch.stack([self.scored[:, 1], cells], 1), self.scored))
 
-    def _part(self, canvas: Canvas, at: Operand, given: CanvasMemory, counts: bool) -> Call:
+    def _part(self, canvas: Canvas, at: Operand, given: CanvasMemory) -> Call:
         s, slot = self.s, self.s.steps(self.width)
         here = s.active()[:, None]
         end = canvas.base + canvas.size
@@ -146,8 +133,7 @@ class CanvasCache(Slots):
             tail = (seen & inside)[:, None].expand(-1, most, -1)
         states = self._forward(canvas, order, there, Seen(below, tail, first))
         every = (fresh.sum(1) == end) & s.active()
-        if counts:
-            s.counts.call(self.name, fresh.any(1) & ~every)
+        s.counts.call(self.name, fresh.any(1) & ~every)
         row = None if most == self.width else (fresh.long().cumsum(1) - 1).clamp(0, most - 1)
         return Call(states, row, seen, torch.where(fresh, self.when[:, :-1], given.when), every)
 

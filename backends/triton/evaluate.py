@@ -20,7 +20,7 @@ from torch import Tensor
 
 from decgraph.backends.torch.lowering import lower
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Edit, Operand, Static, Vec, is_static
+from decgraph.backends.triton.values import Operand, Static, is_static
 from decgraph.backends.triton.vectors import Vectors, both
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
@@ -31,11 +31,23 @@ STEP: dict[str, Callable[..., Operand]] = {}
 """By opcode: `f(s, op, *operands)`, where `s` is the step's state (state.py)."""
 FOLDED: set[str] = set()
 """The opcodes that are the host's where all operands are static."""
+WITHOUT = {
+    "automaton": "an automaton follows the text on the host",
+    "model.evals": "calls that were merged",
+    "model.read": "a model reads another text than the request's",
+    "pairs.top": "a search chooses among paths",
+    "retokenize": "a text is read in another vocabulary",
+    "return": "a search returns texts",
+    "run": "a sub-run",
+    "tree.set": "a column of a tree is set after its growth",
+    "tree.up": "a fold over what stands below the nodes of a tree",
+}
+"""Why operations that a reader may not know by name have no form in a step."""
 JOINS: dict[type, Callable[..., Operand]] = {}
 """By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
 TOPICS = (
     "numbers", "distributions", "draws", "selection", "sequences", "trees", "walk",
-    "models", "request", "indexes", "canvases", "masked", "automata",
+    "models", "request", "indexes", "canvases", "masked",
 )  # fmt: skip
 
 
@@ -132,7 +144,7 @@ class Evaluator(Vectors):
             elif static:
                 out = self.hosted(op, operands)
             else:
-                raise NotSteppable(f"`{op.opcode}` has no form in a step", op)
+                raise NotSteppable(WITHOUT.get(op.opcode, f"`{op.opcode}` has no form in a step"), op)
             out = (out,) if len(op.results) == 1 else cast(Sequence[Operand], out)
         self.env.update(zip(op.results, out, strict=True) if op.results else ())
         self.place = before
@@ -140,7 +152,7 @@ class Evaluator(Vectors):
     def hosted(self, op: Op, operands: Sequence[Operand]) -> Operand:
         """An op over static values: its NumPy meaning. Forms in ops/ call this too where all operands are static."""
         if op.regions or lookup(op.opcode).batch == "host":
-            raise NotSteppable(f"`{op.opcode}` is the host's", op)
+            raise NotSteppable(WITHOUT.get(op.opcode, f"`{op.opcode}` is the host's"), op)
         low = lower(op)
         if not low.machine:
             return cast(Operand, low.fn(*operands))
@@ -185,25 +197,17 @@ class Evaluator(Vectors):
         if a is b:
             return a
         if a is None or b is None:
-            there = a if b is None else b
-            if not isinstance(there, Edit):
-                return there
+            return a if b is None else b
         if is_static(a) and is_static(b) and _same(a, b):
             return a
-        if isinstance(a, list) and isinstance(b, list) and len(a) != len(b) and not (is_static(a) and is_static(b)):
-            raise NotSteppable("a list whose length depends on data", self.place)
         for kind, f in JOINS.items():
             if isinstance(a, kind) or isinstance(b, kind):
                 return f(self, lanes, a, b)
-        if isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
-            return [self.join(lanes, x, y) for x, y in zip(a, b, strict=True)]
-        if isinstance(a, str) or isinstance(b, str):
-            raise NotSteppable("a text that depends on data", self.place)
+        if isinstance(a, list | str) or isinstance(b, list | str):
+            raise NotSteppable(f"a {'text' if isinstance(a, str) else 'list'} that depends on data", self.place)
         x, y = self.tensor(a), self.tensor(b)
-        if x.ndim != y.ndim:
-            raise NotSteppable("values of different dimensions in two branches", self.place)
         if x.shape[1:] != y.shape[1:]:
-            return JOINS[Vec](self, lanes, a, b)
+            raise NotSteppable("a vector whose length data decides", self.place)
         return torch.where(lanes.reshape(-1, *([1] * (x.ndim - 1))), x, y)
 
     # -- control flow
@@ -369,6 +373,8 @@ class Evaluator(Vectors):
         """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all.
         cond: what is evaluated before each. start: int64[B], what the numbers are counted from. hosted: whether the host runs
         the loop; one with a condition ends then when no lane is in it."""
+        if hosted and any(o.opcode == "tree.grow" for o in op.regions[-1].walk()):
+            raise NotSteppable("a tree that grows as long as data decides", op)
         until_over = hosted and cond is not None
         if len(numbers) > self.longest and not until_over:
             raise NotSteppable(f"a loop of {len(numbers)} iterations", op)

@@ -19,10 +19,9 @@ from torch import Tensor
 from decgraph.backends.torch.schedule import Ended
 from decgraph.backends.triton import shaping
 from decgraph.backends.triton.capture import NothingRecorded
-from decgraph.backends.triton.program import Kept, LaneJob, Look, Needs, Program, home, kept, key_of, more_slots, needs_of, note
+from decgraph.backends.triton.program import Kept, LaneJob, Look, Needs, Program, home, kept, key_of, needs_of, note
 from decgraph.backends.triton.run import DeviceRun
-from decgraph.backends.triton.support import MoreSlots, NotSteppable
-from decgraph.backends.triton.values import Vec
+from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.drafting import drafting
 from decgraph.runtime.faults import fault
 from decgraph.runtime.trace import Committed
@@ -94,10 +93,6 @@ class Steps:
             try:
                 for job, look in program.advance(self.chunk):
                     self._hear(program, job, look)
-            except MoreSlots as error:  # they begin again, with as many
-                for job in self._ended(program):
-                    job.machine.again()
-                    self.waiting.append(LaneJob(job.number, job.machine, job.features, more_slots(job, error.ahead)))
             except NothingRecorded:  # the driver would do as little, for ever
                 raise
             except Exception as error:  # of the compiler, the driver, the memory of the device: eager mode may work
@@ -288,13 +283,10 @@ class Steps:
             self._count(m, name, n)
         problem: Exception | None = None
         try:
-            for name, n in program.close(job).items():
-                self._count(m, name, n)
             for state in m.function.states:
                 value = program.step.states.get(state.name)
-                if state.scope != "sequence" and isinstance(value, Tensor | Vec):
-                    row = value[job.lane] if isinstance(value, Tensor) else value.data[job.lane][value.live[job.lane]]
-                    kept = row.long() if state.type.elem == "token" else row
+                if state.scope != "sequence" and isinstance(value, Tensor):
+                    kept = value[job.lane].long() if state.type.elem == "token" else value[job.lane]
                     m.shared[(m.function.name, state.name)] = kept.cpu().numpy().copy()  # the lane is another request's next
             program.leave(job)
             m.finish()
@@ -318,7 +310,7 @@ def wants(machine: DeviceRun) -> tuple[frozenset[str], Needs]:
     """The features and sizes that a request needs. Raises NotSteppable for one that the driver has to run."""
     if machine.parent is not None or machine.until is not None or machine.externs or machine.recorder is not None:
         raise NotSteppable("it is a sub-run, is recorded, or calls functions of the caller")
-    features = shaping.need(machine.request, machine.vocab_size)
+    features = shaping.need(machine.request)
     room = len(machine.request.prompt) + machine.request.max_tokens
     whole = machine.window is None or room <= machine.window
     needs = needs_of(machine, features) if whole else None

@@ -10,9 +10,9 @@ from decgraph.backends.triton.bodies import Bodies, flattened
 from decgraph.backends.triton.graph import Graph, traced
 from decgraph.backends.triton.lanes import wants
 from decgraph.backends.triton.machine import TritonMachine
-from decgraph.backends.triton.program import LaneJob, Program, more_slots
+from decgraph.backends.triton.program import LaneJob, Program
 from decgraph.backends.triton.run import DeviceRun
-from decgraph.backends.triton.support import MoreSlots, NotSteppable
+from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.values import Module
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.models.interface import Model
@@ -51,12 +51,7 @@ def graphs_of(
     the innermost one. models: runtime models by parameter name. Raises NotSteppable where there is no step."""
     machine = TritonMachine(module, function, models, params, Request(PROMPT, max_tokens=LIMIT, temperature=1.0))
     job = LaneJob(0, machine, *wants(machine))
-    while True:
-        try:
-            yield _recorded(_opened([job], 1 << (job.size - 1).bit_length()))
-            return
-        except MoreSlots as error:  # as lanes.py does
-            job = LaneJob(0, machine, job.features, more_slots(job, error.ahead))
+    yield _recorded(_opened([job], 1 << (job.size - 1).bit_length()))
 
 
 def _recorded(program: Program) -> tuple[str, Graph]:

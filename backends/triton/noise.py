@@ -83,12 +83,3 @@ def uniforms(key: Sequence[Tensor], n: int) -> Tensor:
 def race_keys(log_q: Tensor, u: Tensor) -> Tensor:
     """float64[..., V]: the same race in logarithms, highest first."""
     return torch.where(log_q > -torch.inf, log_q - torch.log(-torch.log(u)), -torch.inf)
-
-
-def under(keys: Tensor, ceiling: Tensor) -> Tensor:
-    """Race keys [..., V] conditioned on the highest being `ceiling` [..., 1] (runtime/noise.py)."""
-    top = keys.amax(-1, keepdim=True)
-    v = ceiling - keys + torch.log(-torch.expm1(keys - top))
-    moved = ceiling - v.clamp(min=0) - torch.log1p(torch.exp(-v.abs()))
-    moved = torch.where(keys == top, ceiling, moved)
-    return torch.where(keys == -torch.inf, keys, moved)

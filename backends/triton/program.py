@@ -8,9 +8,9 @@ that the host reads one step while the device computes another. Which requests g
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -26,7 +26,7 @@ from decgraph.backends.triton.models.interface import CHUNK, DeviceModel, ModelP
 from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.state import Frame, Slots, Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Vec, is_static
+from decgraph.backends.triton.values import is_static
 from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Op
 from decgraph.runtime.models.interface import Model
@@ -121,13 +121,6 @@ def note(m: DeviceRun, features: frozenset[str], found: Needs | NotSteppable) ->
         known.popitem(last=False)
 
 
-def more_slots(job: LaneJob, ahead: int) -> Needs:
-    """The needs of a request's program from now on, where a step was seen to need so many slots."""
-    found = replace(job.needs, ahead=max(ahead, 2 * job.needs.ahead))
-    note(job.machine, job.features, found)
-    return found
-
-
 def _measured(m: DeviceRun, features: frozenset[str], room: int) -> Needs:
     if room > MOST_CELLS:
         raise NotSteppable(f"a canvas that may come to {room} cells")
@@ -188,7 +181,6 @@ def settle(step: Step) -> tuple[bool, dict[str, int]]:
             step.prologue(nobody)
             steady(step)
         each = dict(step.counts.calls) if step.loop is not None else {}
-        returned(step, nobody)
     finally:
         del step.reads
         step.measuring = False
@@ -199,24 +191,15 @@ def steady(step: Step) -> None:
     """Iterations until each is like the last. Raises NotSteppable where they never are."""
     behind = {id(c): c.behind for c in chains(step)}
     for _ in range(SETTLED if step.loop is not None else 0):
-        grown = step.growths.total()
         step.body()
         now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in chains(step)}
         for cache in chains(step):
             cache.behind = now[id(cache)]
-        if now == behind and step.growths.total() == grown:
+        if now == behind:
             return
         behind = now
     if step.loop is not None:
         raise NotSteppable("a model is not called in every iteration, and what it has not computed grows", step.loop)
-
-
-def returned(step: Step, lanes: Tensor) -> None:
-    """Run what stands behind the loop in some lanes bool[B]."""
-    if step.after:
-        step.begin(lanes)
-        with step.within(lanes):
-            step.epilogue()
 
 
 @dataclass(eq=False)
@@ -272,11 +255,9 @@ class Program:
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
         self.loops, self.each = settle(self.step)
         reads = any(c.model.hosted for c in self.step.caches.values())
-        reads = reads or bool(self.step.texts)
-        self.hosted = self.loops or reads  # tables of whole paths and other texts are read on the host: no graph has them
+        self.hosted = self.loops or reads  # tables of whole paths are read on the host: no graph has them
         if self.hosted and not reads and device.type == "cuda":
             self.step.bodies = Bodies(self.step, captured)
-        self.step.ahead = job.needs.ahead
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.once: dict[str, int] = {}
         self.jobs: list[LaneJob | None] = [None] * batch
@@ -287,10 +268,10 @@ class Program:
         self.commits = not any(op.opcode.startswith("canvas.") for op in m.function.body.walk())
         self.opens = any(op.opcode == "commit" for op in self.step.before)
         self.shown: deque[tuple[list[LaneJob], Callable[[], np.ndarray]]] = deque()
-        lasts = self.step.after or any(state.scope != "sequence" for state in m.function.states)
+        lasts = any(state.scope != "sequence" for state in m.function.states)
         self.unread = int(device.type == "cuda" and not lasts)
         """Looks that the host need not have read when the next step begins. None where an iteration past an end that the host
-        finds would show: in what stands behind the loop, and in states that outlive the request."""
+        finds would show: in states that outlive the request."""
         self.replay: Callable[[], None] | None = None
         self.records = self.step.device.type == "cuda" and not self.hosted
         """Whether the step is recorded as a graph."""
@@ -324,8 +305,7 @@ class Program:
         self.jobs[lane], self.texts[lane] = job, tokens[: job.filled]
         self.admitted += 1
         self.used[lane] = self.admitted
-        step.admit(lane, m.request)
-        step.settings.admit(lane, m.request, m.committed_tokens(), m.noise_id)
+        step.admit(lane, m.request, m.noise_id)
         new = tokens[len(m.request.prompt) :]
         if new:
             step.tokens[lane, len(m.request.prompt) : len(tokens)] = torch.tensor(new, device=step.device)
@@ -383,36 +363,11 @@ class Program:
         if fresh:
             before = step.carried
             self._behind()
-            step.results = []
             step.prologue(mask)
             if before:  # the others go on with what they carry
                 new, step.carried = step.carried, before
                 step.carry(mask, new)
             self.once = dict(step.counts.calls)
-            for job in fresh:
-                self.answer(job)
-
-    @torch.no_grad()
-    def close(self, job: LaneJob) -> Counter[str]:
-        """A request's loop has ended: run what stands behind it. Its calls, by model."""
-        calls: Counter[str] = Counter()
-        if self.step.after:
-            counts, lanes = self.step.counts, torch.zeros_like(self.step.done)
-            lanes[job.lane] = True
-            before = {name: int(n[job.lane]) for name, n in counts.often.items()}
-            self.step.results = []
-            returned(self.step, lanes)
-            self.answer(job)
-            calls.update(counts.calls)
-            calls.update({name: int(n[job.lane]) - before.get(name, 0) for name, n in counts.often.items()})
-        return calls
-
-    def answer(self, job: LaneJob) -> None:
-        """Give a request the results that its program has returned."""
-        for tokens, live, here in self.step.results:
-            if bool(here[job.lane]):
-                rows = tokens[job.lane] if live is None else tokens[job.lane][live[job.lane]]
-                job.machine.results += [tuple(t for t in row if t >= 0) for row in rows.tolist()]
 
     def _behind(self) -> None:
         """Every step computes as many of the last tokens as any may have left."""
@@ -422,15 +377,15 @@ class Program:
     def lasting(self) -> list[Tensor]:
         """The tensors that a lane's steps hand on, beside its text, settings, keys and values. [B, ...] each."""
         s, c = self.step, self.step.counts
-        values = [s.iteration, *c.buffers(), *(r.at for r in s.readers)]
+        values = [s.iteration, *c.buffers()]
         for value in (*s.states.values(), *s.carried):
-            values += [value.data, value.live] if isinstance(value, Vec) else [value] if isinstance(value, Tensor) else []
+            values += [value] if isinstance(value, Tensor) else []
         return [v for v in values if len(v) == s.frame.batch]
 
     @property
     def evictable(self) -> bool:
         """Whether all that a lane hands on is in tensors by lane."""
-        return all(isinstance(v, Tensor | Vec) or is_static(v) for v in (*self.step.states.values(), *self.step.carried))
+        return all(isinstance(v, Tensor) or is_static(v) for v in (*self.step.states.values(), *self.step.carried))
 
     def outgrown(self, job: LaneJob) -> bool:
         """Whether the next steps of a request might not fit into its lane. One more may be under way."""

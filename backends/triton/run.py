@@ -30,14 +30,9 @@ class DeviceRun(TorchMachine):
         """The driver runs it, from its beginning."""
         self.mode = f"eager mode: {why}"
         _LOG.debug("%s: %s", self.title, self.mode)
-        self.again()
-        if self._key is not None:
-            super().reuse(self._key)
-
-    def again(self) -> None:
-        """Begin anew."""
-        if self.committed() or self.results:
-            self.results = []
+        if self.committed():
             self.start_run()
         if isinstance(self.listener, Commits):
             self.listener.begin()
+        if self._key is not None:
+            super().reuse(self._key)

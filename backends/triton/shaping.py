@@ -9,8 +9,7 @@ In float64 on a CPU the sums and exponentials are NumPy's, as the reference's ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from copy import copy
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,13 +21,9 @@ from decgraph.backends.torch.shaping import amount, working
 from decgraph.backends.triton.kernels.truncate import truncate
 from decgraph.backends.triton.noise import Keys
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.runtime.automaton import Automaton
-from decgraph.runtime.grammars import Parsed
 from decgraph.runtime.request import Request
 
 M32 = 0xFFFFFFFF
-MOST_TABLE = 2**27
-"""Bytes of a lane's automaton, as a table of the state after each state and token; a larger one stays with the driver."""
 DENSE = 64
 """Path tokens of a row up to which they are compared with each other; more are counted over the vocabulary."""
 
@@ -37,21 +32,24 @@ class RowPlace(NamedTuple):
     """Where the rows of a call stand.
 
     position: int64[B, R], the index in the text of the token that would be drawn. base: int64[B], how many committed tokens
-    stand before all of them. path: int64[B or 1, R or 1, D], the tokens between those and a row, padded with -1. soft: bool[B,
-    R] or bool[1, R], rows below a soft node, which are after no text: no grammar or least length constrains them.
+    stand before all of them. path: int64[B or 1, R or 1, D], the tokens between those and a row, padded with -1.
     """
 
     position: Tensor
     base: Tensor
     path: Tensor | None = None
-    soft: Tensor | None = None
 
 
-def need(request: Request, vocab: int) -> frozenset[str]:
+def need(request: Request) -> frozenset[str]:
     """The features that a request needs. Raises NotSteppable for what cannot be a row of a device's tensors."""
     if request.processors:
         raise NotSteppable("the request has processors, which are functions of the caller")
-    found = {"greedy" if request.temperature == 0 else "sampled", f"ends:{_rounded(len(request.eos), 4)}"}
+    if request.allow is not None:
+        raise NotSteppable("the request has a grammar or another `allow`, which follows the text on the host")
+    found = {
+        "greedy" if request.temperature == 0 else "sampled",
+        f"ends:{max(4, 1 << max(0, len(request.eos) - 1).bit_length())}",
+    }
     if request.temperature != 0:
         found |= {name for name in ("top_k", "top_p", "min_p") if getattr(request, name) is not None}
     if request.repetition_penalty != 1:
@@ -64,26 +62,7 @@ def need(request: Request, vocab: int) -> frozenset[str]:
         found.add("bans")
     if request.min_length and request.eos:
         found.add("min_length")
-    if request.allow is not None:
-        found.add(f"allow:{_rounded(_states(request.allow, vocab), 16)}")
     return frozenset(found)
-
-
-def _rounded(n: int, least: int) -> int:
-    """n as the next power of two, and no less than `least`, so that there are few programs."""
-    return max(least, 1 << max(0, n - 1).bit_length())
-
-
-def _states(allow: object, vocab: int) -> int:
-    """How many states a request's automaton has. Raises NotSteppable where it cannot be a table on the device."""
-    if not isinstance(allow, Automaton):
-        raise NotSteppable("`allow` is a function of the caller")
-    if isinstance(allow, Parsed):
-        raise NotSteppable("a grammar is parsed on the host as the text grows")
-    size = 2 * _rounded(allow.states, 16) * vocab
-    if size > MOST_TABLE or allow.states > 2**14:
-        raise NotSteppable(f"the grammar's automaton has {allow.states} states, a table of {size / 2**20:,.0f} MiB")
-    return allow.states
 
 
 def sizes_of(features: Iterable[str]) -> dict[str, int]:
@@ -103,7 +82,7 @@ def covers(features: frozenset[str], wanted: frozenset[str]) -> bool:
 
 class LaneSettings:
     """The settings of B lanes as device tensors, axis 0 the lane; `admit` writes a lane. features: those that any lane may use.
-    text: the lanes' tokens int64[B, S], a buffer that lasts, which penalties and grammars read."""
+    text: the lanes' tokens int64[B, S], a buffer that lasts, which penalties read."""
 
     def __init__(
         self, features: Iterable[str], batch: int, vocab: int, device: torch.device, text: Tensor | None = None
@@ -122,32 +101,18 @@ class LaneSettings:
         self.presence, self.frequency = (rows(0, dtype=torch.float64) for _ in range(2))
         self.bias = rows(0, vocab, dtype=torch.float64) if "bias" in sizes else None
         self.bans = rows(0, vocab, dtype=torch.bool) if "bans" in sizes else None
-        self.states = sizes.get("allow", 0)
-        if self.states or {"repetition", "counts"} & self.features:
-            assert text is not None, "penalties and grammars read the text"
-        if self.states:
-            # Row 0 of a lane is the state after a text that its automaton does not know.
-            self.table = rows(-1, self.states + 1, vocab, dtype=torch.int16)
-            self.after = rows(0, int(text.shape[1]) + 2)  # type: ignore[union-attr]  # the state after each length; the last is spare
-            self._tables: list[object] = [self] * batch  # whose table a lane has; at first nobody's
+        if {"repetition", "counts"} & self.features:
+            assert text is not None, "penalties read the text"
 
     @property
     def rng(self) -> Keys:
         """The requests' part of noise keys."""
         return Keys(*((a[:, 0], a[:, 1]) for a in (self.request, self.noise_id, self.seed)))
 
-    @property
-    def elsewhere(self) -> LaneSettings:
-        """The settings for rows over another vocabulary: what names or counts tokens is left out (Request.elsewhere)."""
-        made = copy(self)
-        made.features = self.features & {"greedy", "sampled", "top_k", "top_p", "min_p"}
-        return made
-
-    def admit(self, lane: int, request: Request, generated: Sequence[int] = (), noise_id: int | None = None) -> None:
-        """Write one lane, outside a step. generated: tokens that are behind the prompt already. noise_id: `Run.noise_id`, by
-        default the request's id. Raises NotSteppable for a request that needs other features."""
-        have = {*self.features, f"ends:{self.ends.shape[1]}", f"allow:{self.states}"}
-        if not covers(frozenset(have), need(request, self.vocab)):
+    def admit(self, lane: int, request: Request, noise_id: int | None = None) -> None:
+        """Write one lane, outside a step. noise_id: `Run.noise_id`, by default the request's id. Raises NotSteppable for a
+        request that needs other features."""
+        if not covers(frozenset({*self.features, f"ends:{self.ends.shape[1]}"}), need(request)):
             raise NotSteppable("the request has settings that this program was not made for")
         values = {
             "begins": request.begins,
@@ -177,75 +142,9 @@ class LaneSettings:
             self._put(self.bias[lane], row)
         if self.bans is not None:
             self._put(self.bans[lane], np.isin(np.arange(self.vocab), list(request.bans)))
-        if self.states:
-            self._admit_automaton(lane, request, generated)
 
     def _put(self, row: Tensor, values: object) -> None:
         row.copy_(torch.as_tensor(np.asarray(values), dtype=row.dtype))
-
-    def _admit_automaton(self, lane: int, request: Request, generated: Sequence[int]) -> None:
-        allow = request.allow
-        if self._tables[lane] is not allow:
-            table = np.full((self.states + 1, self.vocab), -1, dtype=np.int16)
-            if not isinstance(allow, Automaton):
-                table[0] = 0  # everything is allowed, and nothing leads back
-            elif allow.start in allow.live:
-                table[0, : len(allow.next[0])] = 0
-            if isinstance(allow, Automaton):
-                if self.vocab not in allow.tables:
-                    allow.tables[self.vocab] = _table_of(allow, self.vocab)
-                table[1 : 1 + allow.states] = allow.tables[self.vocab]
-            self._put(self.table[lane], table)
-            self._tables[lane] = allow
-        after = np.zeros(self.after.shape[1], dtype=np.int64)
-        if isinstance(allow, Automaton):
-            prompt, new = list(request.prompt[request.begins :]), list(generated)
-            state = allow.start
-            after[: request.begins + 1] = state + 1
-            for at, token in enumerate(prompt + new, request.begins + 1):
-                state = allow.step(state, token)
-                after[at] = state + 1 if state in allow.live else 0
-        self._put(self.after[lane], after)
-
-    def advance(self, tokens: Tensor, length: Tensor, count: Tensor) -> None:
-        """Called as tokens are committed, inside a step: the first count int64[B] of tokens int64[B, N], after texts of length
-        int64[B]. Keeps the state of every lane's automaton."""
-        if "allow" not in self.features:
-            return
-        spare = self.after.shape[1] - 1
-        state = self.after.gather(1, length[:, None])
-        for n in range(int(tokens.shape[1])):
-            here = (count > n)[:, None]
-            state = torch.where(here, self._stepped(state, tokens[:, n : n + 1]), state)
-            self.after.scatter_(1, torch.where(here, length[:, None] + (n + 1), spare), state)
-
-    def _stepped(self, state: Tensor, token: Tensor) -> Tensor:
-        """The states int64[B, R] after tokens int64[B, R]; 0 behind a text that the automaton does not know."""
-        inside = (token >= 0) & (token < self.vocab)
-        lane = torch.arange(self.batch, device=self.table.device)[:, None]
-        after = self.table.flatten()[(lane * (self.states + 1) + state) * self.vocab + token.clamp(0, self.vocab - 1)].long()
-        return torch.where(inside, after.clamp(min=0), 0)
-
-    def _allowed(self, where: RowPlace) -> Tensor:
-        """bool[B, R, V]: the tokens that every lane's automaton allows after its rows."""
-        state = self.after.gather(1, where.base.clamp(min=0)[:, None]).expand(-1, where.position.shape[1])
-        if where.path is not None:
-            path = where.path.expand(self.batch, where.position.shape[1], -1)
-            for d in range(int(path.shape[2])):
-                counted = (path[..., d] >= 0) & (where.base + d >= self.begins)[:, None]
-                state = torch.where(counted, self._stepped(state, path[..., d]), state)
-        lane = torch.arange(self.batch, device=self.table.device)[:, None]
-        known = self.table.flatten(0, 1)[lane * (self.states + 1) + state] > 0
-        return known | ((state == 0)[..., None] & (self.table[:, :1] == 0))
-
-
-def _table_of(allow: Automaton, vocab: int) -> np.ndarray:
-    """int16[states, V], states counted from 1: the state after, and -1 where no accepting state can be reached from there."""
-    given = np.array(allow.next, dtype=np.int64)[:, :vocab]
-    table = np.full((len(given), vocab), -1, dtype=np.int64)
-    table[:, : given.shape[1]] = given
-    live = np.isin(np.arange(len(given)), list(allow.live))
-    return np.where((table >= 0) & live[table], table + 1, -1).astype(np.int16)
 
 
 def shape(settings: LaneSettings, logits: Tensor, where: RowPlace, face: str = "shaped", allow: Tensor | None = None) -> Tensor:
@@ -277,22 +176,18 @@ def _best(scores: Tensor) -> Tensor:
 
 
 def constrained(settings: LaneSettings, logits: Tensor, where: RowPlace, allow: Tensor | None = None) -> Tensor:
-    """The logits [B, R, V] where bans, least length, grammar and program allow the token, -inf elsewhere."""
+    """The logits [B, R, V] where bans, least length and program allow the token, -inf elsewhere."""
     scores = working(logits)
     forbidden = []
     if "bans" in settings.features:
         forbidden.append(settings.bans[:, None])  # type: ignore[index]
     if allow is not None:
         forbidden.append(~allow)
-    hard = None if where.soft is None else ~where.soft[..., None]
     if "min_length" in settings.features:
         ends = torch.zeros(settings.batch, settings.vocab + 1, dtype=torch.bool, device=scores.device)
         ends = ends.scatter(1, torch.where(settings.ends < 0, settings.vocab, settings.ends), True)[:, None, : settings.vocab]
         short = (where.position - settings.begins[:, None]).clamp(min=0) < settings.min_length[:, None]
-        forbidden.append(ends & short[..., None] if hard is None else ends & short[..., None] & hard)
-    if "allow" in settings.features:
-        wrong = ~settings._allowed(where)
-        forbidden.append(wrong if hard is None else wrong & hard)
+        forbidden.append(ends & short[..., None])
     for mask in forbidden:
         scores = scores.masked_fill(mask, -torch.inf)
     return scores

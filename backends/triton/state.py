@@ -7,7 +7,6 @@ request between two steps (`admit`).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, cast
@@ -20,18 +19,16 @@ from decgraph.backends.torch.draws import Drawn
 from decgraph.backends.triton import noise, shaping
 from decgraph.backends.triton.evaluate import Evaluator, number
 from decgraph.backends.triton.kernels import race
-from decgraph.backends.triton.looks import looked_at, stopping
-from decgraph.backends.triton.models.interface import DeviceModel, ModelPart, Seen
+from decgraph.backends.triton.looks import unforked
+from decgraph.backends.triton.models.interface import DeviceModel, ModelPart
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Noise, Operand, Path, Rows, Static, Vec, is_static
-from decgraph.backends.triton.vectors import alike, beside, count_of, fitted, live_of, made
+from decgraph.backends.triton.values import Dist, Noise, Operand, Path, Rows, Static, is_static
+from decgraph.backends.triton.vectors import alike, beside, live_of
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.ops.common import plain
-from decgraph.ir.values import Function, Module, Op, Param, StateDecl
+from decgraph.ir.values import Function, Module, Op, Param
 from decgraph.runtime.arguments import ParamValue
-from decgraph.runtime.automaton import Automaton
-from decgraph.runtime.grammars import Parsed
 from decgraph.runtime.models.derive import halves
 from decgraph.runtime.request import Request
 
@@ -88,8 +85,6 @@ class Step(Evaluator):
         self.names: dict[int, str] = {}
         self.taken: set[int] = set()
         """The lanes that have a request."""
-        self.ahead: int | None = None
-        """How many slots there are behind a text; None: not known yet."""
         self.uids = self.epoch = 0
         self.committed_now = self.committed_most = 0
         """The most tokens that are committed: in this iteration so far, and in one."""
@@ -109,25 +104,15 @@ class Step(Evaluator):
         self.exact = bool(main.exact)
         self.settings = shaping.LaneSettings(frame.features, b, self.vocab_size, self.device, self.tokens)
         self.ends, self.limit = self.settings.ends, self.settings.limit
-        self.before, self.loop, self.after = split(self.function)
-        self.looked_at = looked_at(self.function)
-        """How the program looks at which nodes of its trees there are."""
-        self.stopping = stopping(self.function)
-        """The ids of growths that are not made where nothing fits."""
+        self.before, self.loop = split(self.function)
+        self.unforked = unforked(self.function)
+        """The trees that must be chains (looks.py)."""
         self.carried: list[Operand] = []
-        self.results: list[tuple[Tensor, Tensor | None, Tensor]] = []
-        """What `return` gave: (tokens int64[B, n, D] padded with -1, bool[B, n] or None, bool[B] the lanes)."""
-        self.texts: dict[Op, SecondText] = {}
-        """The other texts that models read."""
-        self.readers: list[Table] = []
-        """What reads tokens as they are committed (automata)."""
-        self.growths: Counter[str] = Counter({state_title(s): 2 for s in self.function.states if s.scope == "session"})
-        """How often buffers grew; what a session has kept may have any length."""
 
     # -- requests
-    def admit(self, lane: int, request: Request) -> None:
-        """Give a lane to a request: its prompt, settings and states. Runs between steps, on the host. The keys and values of
-        the models that were called before are the caller's to compute (`fill`)."""
+    def admit(self, lane: int, request: Request, noise_id: int | None = None) -> None:
+        """Give a lane to a request: its prompt, settings and states; `noise_id` as `LaneSettings.admit` has it. Runs between
+        steps, on the host. The keys and values of the models that were called before are the caller's to compute (`fill`)."""
         row = np.zeros(self.frame.capacity + 1, dtype=np.int64)
         row[: len(request.prompt)] = request.prompt
         self.tokens[lane].copy_(torch.from_numpy(row))
@@ -135,7 +120,7 @@ class Step(Evaluator):
         self.iteration[lane] = 0
         self.done[lane] = self.lost[lane] = False
         self.taken.add(lane)
-        self.settings.admit(lane, request)
+        self.settings.admit(lane, request, noise_id)
         self.counts.clear(lane)
 
     @property
@@ -147,8 +132,6 @@ class Step(Evaluator):
     def start_states(self, lanes: Sequence[int], shared: Mapping[tuple[str, str], object] | None = None) -> None:
         """Set the initial states of lanes: the session's, where it has them, else the program's. Raises NotSteppable for a
         state that is no tensor."""
-        for reader in self.readers:
-            reader.at[list(lanes)] = reader.g.start
         for state in self.function.states:
             kept = (shared or {}).get((self.function.name, state.name)) if state.scope == "session" else None
             kept = kept.tokens if isinstance(kept, Drawn) else kept  # a request that the driver ran leaves draws
@@ -160,16 +143,12 @@ class Step(Evaluator):
             if state.type.elem == "index":
                 self.states[state.name] = made
                 continue
-            dims = state.type.dims
-            new, old = made if isinstance(made, Vec) else self.lanes(made), self.states.get(state.name)
-            if not isinstance(old, Tensor | Vec):
-                self.states[state.name] = copied(new)
-            else:
-                here = torch.zeros_like(self.done)
-                here[list(lanes)] = True
-                lost = self.lost.clone()
-                self.states[state.name] = written(self, old, new, here, dims[0].bound if dims else None, state_title(state))
-                self.lost.copy_(lost)
+            old = self.states.get(state.name)
+            if not isinstance(old, Tensor):
+                old = self.states[state.name] = self.lanes(made).clone()
+            here = torch.zeros_like(self.done)
+            here[list(lanes)] = True
+            self.states[state.name] = written(self, old, made, here, f"the state `{state.name}`")
 
     def level_field(self, level: Level | Topology, field: str) -> Operand:
         """A field of a level of a topology."""
@@ -218,11 +197,6 @@ class Step(Evaluator):
                 return
             self.carried = [self.env[v] for v in self.loop.operands]
 
-    def epilogue(self) -> None:
-        """The ops behind the loop."""
-        for op in self.after:
-            self.op(op)
-
     def body(self) -> None:
         """One iteration of `while not done`."""
         assert self.loop is not None
@@ -241,17 +215,14 @@ class Step(Evaluator):
     def carry(self, live: Tensor, after: Sequence[Operand]) -> None:
         """Keep the values that one iteration hands to the next, in buffers. live: bool[B]."""
         assert self.loop is not None
-        for n, (old, new, arg) in enumerate(zip(self.carried, after, self.loop.operands, strict=True)):
+        for n, (old, new) in enumerate(zip(self.carried, after, strict=True)):
             if old is new:
                 continue
             if is_static(old) and is_static(new) and type(old) is type(new) and np.array_equal(old, new):
                 continue
-            if isinstance(old, Tensor | Vec) or is_static(old) and not isinstance(old, str | None | list):
-                start = old if isinstance(old, Tensor | Vec) else self.lanes(old).clone()
-                dims = arg.type.dims
-                self.carried[n] = written(
-                    self, start, new, live, dims[0].bound if dims else None, f"value {n} that the loop carries"
-                )
+            if isinstance(old, Tensor) or is_static(old) and not isinstance(old, str | None | list):
+                start = old if isinstance(old, Tensor) else self.lanes(old).clone()
+                self.carried[n] = written(self, start, new, live, f"value {n} that the loop carries")
             else:
                 self.carried[n] = self.join(live, new, old)
 
@@ -286,7 +257,7 @@ class Step(Evaluator):
     ) -> shaping.RowPlace:
         """Where rows stand; the tokens of their paths are computed only where a setting reads them.
         positions: int64[B, R] or None."""
-        read = {"repetition", "counts", "allow"} & self.settings.features
+        read = {"repetition", "counts"} & self.settings.features
         if before is not None:
             count = 1 if positions is None else int(positions.shape[1])
             return shaping.RowPlace(before[:, None].expand(-1, count), before)
@@ -312,7 +283,7 @@ class Step(Evaluator):
         """Called for distributions that are read: where constraints leave one of them without a token, that is an error, which
         is the driver's. Rows that are never read, after drafts that are forbidden, may be empty."""
         rows = q.rows
-        if rows.given or not (rows.allow is not None or {"bans", "min_length", "allow"} & self.settings.features):
+        if rows.given or not (rows.allow is not None or {"bans", "min_length"} & self.settings.features):
             return
         if rows.empty is None:
             rows.empty = ~(self.lanes(self.view(rows, q.face)).amax(-1) > (-torch.inf if q.face == "logits" else 0))
@@ -353,40 +324,17 @@ class Step(Evaluator):
         return a.expand(-1, n) if have in (1, n) else a.repeat_interleave(n // have, 1)
 
 
-def copied(value: Operand) -> Operand:
-    """A value that stays as it is when its buffer is written."""
-    if isinstance(value, Vec):
-        return Vec(value.data.clone(), value.live.clone())
-    return value.clone() if isinstance(value, Tensor) else value
-
-
-def written(s: Step, old: Tensor | Vec, new: Operand, here: Tensor, bound: int | None, what: str) -> Tensor | Vec:
-    """A buffer with a new value in the lanes of `here` bool[B], in place where it has the room: else a larger one, which only
-    the first iterations need. One that has grown twice grows to the most that it can have."""
-    value, have, live = s.lanes(new), s.tensor(old), live_of(new)
-    first, second = alike([value, have])
-    same = live is None and isinstance(old, Tensor) and old.shape == value.shape
-    if not same and (value.ndim < 2 or have.ndim != value.ndim):
-        raise NotSteppable(f"{what} changes its shape", s.place)
-    if isinstance(old, Tensor) and same:
-        data = torch.where(beside(here, have), first, second)
-        if data.dtype != old.dtype:
-            return data.clone()
-        old.copy_(data)
-        return old
-    size, most = int(have.shape[1]), min(n for n in (bound, 2 * s.frame.capacity) if n is not None)
-    if min(count_of(new), most) > size:
-        s.growths[what] += 1
-        size = most if s.growths[what] > 2 else min(count_of(new), most)
-    x = s.packed(made(first, live))
-    s.flag(s.lives(x)[:, size:].any(1))
-    data = torch.where(beside(here, have), fitted(s.lanes(x), size), fitted(s.lanes(second), size))
-    there = torch.where(here[:, None], fitted(s.lives(x), size), fitted(s.lives(old), size))
-    if isinstance(old, Vec) and old.data.shape == data.shape and old.data.dtype == data.dtype:
-        old.data.copy_(data)
-        old.live.copy_(there)
-        return old
-    return Vec(data.clone(), there.clone())
+def written(s: Step, old: Tensor, new: Operand, here: Tensor, what: str) -> Tensor:
+    """A buffer with a new value in the lanes of `here` bool[B], in place; another one where its type is a wider one."""
+    value = s.lanes(new)
+    if live_of(new) is not None or value.shape != old.shape:
+        raise NotSteppable(f"{what} has a length that data decides", s.place)
+    first, second = alike([value, old])
+    data = torch.where(beside(here, old), first, second)
+    if data.dtype != old.dtype:
+        return data.clone()
+    old.copy_(data)
+    return old
 
 
 def by_row(wrong: Tensor, live: Tensor) -> Tensor:
@@ -395,16 +343,14 @@ def by_row(wrong: Tensor, live: Tensor) -> Tensor:
     return wrong.flatten(1).unflatten(1, (m, int(wrong[0].numel()) // max(1, m)))
 
 
-def split(function: Function) -> tuple[list[Op], Op | None, list[Op]]:
-    """The ops before `while not done`, that loop (None: the program has none), and those behind it."""
+def split(function: Function) -> tuple[list[Op], Op | None]:
+    """The ops before `while not done`, and that loop, None where the program has none. Raises NotSteppable for one that goes on
+    behind it."""
     ops = list(function.body.ops)
     at = next((i for i, op in enumerate(ops) if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
-    return (ops, None, []) if at is None else (ops[:at], ops[at], ops[at + 1 :])
-
-
-def state_title(state: StateDecl) -> str:
-    """What messages call a state."""
-    return f"the state `{state.name}`"
+    if at is not None and at + 1 < len(ops):
+        raise NotSteppable("what stands behind `while not done`", ops[at + 1])
+    return (ops, None) if at is None else (ops[:at], ops[at])
 
 
 def parameter(p: Param, value: ParamValue) -> Operand:
@@ -465,83 +411,3 @@ class Counts:
     def buffers(self) -> list[Tensor]:
         """All that is counted by lane, [B, ...]."""
         return [self.tested, self.accepted, self.drafted, self.unmasked, self.remasked, *self.often.values()]
-
-
-MOST = 2**27
-"""Bytes of an automaton's table; a larger one stays with the driver."""
-
-
-class Table:
-    """next: int64[states + 1, V], the states after; row 0 is that of the state -1. allowed: bool[states + 1, V]. at: int64[B],
-    the state after the tokens that a lane has committed."""
-
-    def __init__(self, s: Step, g: Automaton) -> None:
-        size = int(s.vocab_size)
-        if isinstance(g, Parsed) or 9 * (g.states + 1) * size > MOST:
-            raise NotSteppable("an automaton that is no table, or a large one", s.place)
-        rows = np.full((g.states + 1, size), -1, dtype=np.int64)
-        given = np.array(g.next, dtype=np.int64)[:, :size]
-        rows[1:, : given.shape[1]] = given
-        self.g, self.next = g, s.constant(rows)
-        self.allowed = s.constant(np.isin(rows, list(g.live)) & (rows >= 0))
-        self.at = s.buffer((s.frame.batch,), torch.int64)
-        self.at.fill_(g.start)
-
-    def after(self, state: Tensor, token: Tensor) -> Tensor:
-        """The states after tokens, all int64[B or 1, ...]."""
-        known = (token >= 0) & (token < self.next.shape[1])
-        return torch.where(known, self.next[state + 1, token.clamp(0, self.next.shape[1] - 1)], -1)
-
-    def read(self, tokens: Tensor, count: Tensor) -> None:
-        """The first count int64[B] of tokens int64[B, N] are committed."""
-        for n in range(int(tokens.shape[1])):
-            self.at.copy_(torch.where(count > n, self.after(self.at, tokens[:, n]), self.at))
-
-
-class SecondText:
-    """Another text that a model reads beside the request's, with slots of its own. Where it was found to go on (what the last
-    call read and at most `s.committed_most` tokens behind it) only its end is computed, else (whole) all of it."""
-
-    def __init__(self, s: Step, model: DeviceModel) -> None:
-        self.s = s
-        self.model = model.again()
-        self.tokens = s.buffer((s.frame.batch, self.model.capacity), torch.int64)
-        self.length = s.buffer((s.frame.batch,), torch.int64)
-        self.started: set[int] = set()
-        self.whole = False
-
-    def start(self, tokens: Tensor, length: Tensor) -> None:
-        """Compute the texts of lanes that begin, on the host. tokens: int64[B, n]; length: int64[B]."""
-        new = self.s.taken - self.started
-        for lane in sorted(new):
-            n = int(length[lane])
-            if n > 1:
-                self.model.fill(lane, tokens[lane, :n].tolist(), 0, n - 1)
-            self.tokens[lane, : int(tokens.shape[1])].copy_(tokens[lane])
-            self.length[lane] = n
-        self.started |= new
-
-    def last(self, tokens: Tensor, length: Tensor) -> Tensor:
-        """[B, 1, W]: the states after texts int64[B, n] of a length int64[B]."""
-        s, n = self.s, int(tokens.shape[1])
-        if self.s.taken - self.started:
-            self.start(tokens, length)
-        lead = min(n, max(1, s.committed_most))
-        same = (self.tokens[:, :n] == tokens) | (s.steps(n) >= (length[:, None] - lead))
-        other = ~same.all(1) | (length > self.length + lead)
-        if not (s.recording or s.measuring) and s.reads((other & s.active()).any()):
-            self.whole = True
-        self.tokens[:, :n].copy_(tokens)
-        self.length.copy_(length)
-        if self.whole:
-            return s.take(self.every(tokens), (length - 1).clamp(min=0)[:, None])
-        s.flag(other)
-        at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
-        return self.forward(tokens.gather(1, at), at)[:, -1:]
-
-    def every(self, tokens: Tensor) -> Tensor:
-        """[B, n, W]: the states after every token."""
-        return self.forward(tokens, self.s.lanes(np.arange(int(tokens.shape[1]))))
-
-    def forward(self, tokens: Tensor, at: Tensor) -> Tensor:
-        return self.model.forward(tokens.clamp(min=0), at, at, Seen(at + 1))

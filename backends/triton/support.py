@@ -19,11 +19,3 @@ class NotSteppable(Exception):
     def __str__(self) -> str:
         where = "" if self.op is None else f"{self.op.loc.line}:{self.op.loc.column}: "
         return f"{where}{self.why}"
-
-
-class MoreSlots(Exception):
-    """A step that the host runs needs more slots for nodes of trees than its program has. ahead: so many."""
-
-    def __init__(self, ahead: int) -> None:
-        super().__init__(f"{ahead} slots")
-        self.ahead = ahead

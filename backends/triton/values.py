@@ -59,24 +59,21 @@ class Context:
 
 @dataclass(frozen=True)
 class Vec(Elements):
-    """Numbers, tokens or bools of which some are missing. data: [B, n, ...]; live: bool[B, n]. inner: bool[B, m], which are
-    there along axis 1; None: all."""
+    """Numbers, tokens or bools of which some are missing. data: [B, n, ...]; live: bool[B, n]."""
 
     data: Tensor
     live: Tensor
-    inner: Tensor | None = None
     along = ("data",)
 
 
 @dataclass(frozen=True)
 class Nodes(Elements):
     """Nodes of a tree. ids: int64[B, F]. within: the nodes that they are chosen from (NumPy int64[n], None: not known). live:
-    bool[B, F], or None: all. leaves: they are all different and have no children in a tree of this size (0: not known)."""
+    bool[B, F], or None: all."""
 
     ids: Tensor
     within: np.ndarray | None = None
     live: Tensor | None = None
-    leaves: int = 0
     along = ("ids",)
 
 
@@ -128,14 +125,13 @@ class Rows:
 @dataclass(frozen=True)
 class Dist(Elements):
     """An array of distributions: rows `index` (NumPy int64[*shape], or int64[B, *shape]) of `rows` in one view. at: what axis 0
-    is (NumPy int64[n] or Nodes), where it is a part of a tree or canvas; inner: what axis 1 is. live: bool[B, n] of axis 0."""
+    is (NumPy int64[n] or Nodes), where it is a part of a tree or canvas. live: bool[B, n] of axis 0."""
 
     rows: Rows
     index: Array
     face: str = "shaped"
     at: NodeSet | None = None
     live: Tensor | None = None
-    inner: NodeSet | None = None
     along = ("index",)
 
     @property
@@ -162,7 +158,7 @@ class Draws(Elements):
     """Tokens int64[B, *shape], -1 where there was none to draw, and the row that each was drawn from: row (NumPy int64[*shape]
     or int64[B, *shape]), counted through all rows of `sources`; -1 for tokens of no row. rank (as row): how many were drawn
     from the row before, without replacement. point: whether the distributions are one-hot on the tokens: True, False, or
-    bool[B, *shape]. race: race keys. at, live, inner: as for Dist. nodes: int64[B, *shape], the nodes that a rule is offered
+    bool[B, *shape]. race: race keys. at, live: as for Dist. nodes: int64[B, *shape], the nodes that a rule is offered
     them of: siblings may have the same token."""
 
     tokens: Tensor
@@ -173,7 +169,6 @@ class Draws(Elements):
     race: Tensor | None = None
     at: NodeSet | None = None
     live: Tensor | None = None
-    inner: NodeSet | None = None
     nodes: Tensor | None = None
     along = ("tokens", "row", "rank", "point", "race", "nodes")
 
@@ -202,12 +197,12 @@ class Tree(Elements):
 
     token: int64[B, N], the root's -1. parent, depth: NumPy int64[N] where static, else int64[B, N]. uid: NumPy int64[N] or
     int64[B, N]: the key of the nodes' slots, unique in a step; the root's is -1. edges: the draws of the nodes 1 .. N - 1.
-    height: the most that the depth can be. most: the most children that a node can have. wide: the most leaves. growths: what
-    the nodes were grown by. pruned: whether data has chosen what is left of it. epoch: commits in the step before it was begun.
-    until: where a driver's tree ends. looks: whether nodes are dead that a driver does not draft (looks.py).
+    height: the most that the depth can be. most: the most children that a node can have. growths: what the
+    nodes were grown by. pruned: whether data has chosen what is left of it. epoch: commits in the step before it was begun.
+    until: where a driver's tree ends.
     """
 
-    base: Context | Canvas
+    base: Context
     token: Tensor
     parent: Array
     depth: Array
@@ -216,13 +211,11 @@ class Tree(Elements):
     live: Tensor | None = None
     height: int = 0
     most: int = 0
-    wide: int = 1
     epoch: int = 0
     pruned: bool = False
     growths: tuple[Growth, ...] = ()
     columns: dict[str, Tensor] = field(default_factory=dict)
     until: tuple[str, ...] = ()
-    looks: str = ""
     new: NodeSet = field(default_factory=ROOT.copy)
     frontier: NodeSet = field(default_factory=ROOT.copy)
     grown: frozenset[int] = frozenset()
@@ -241,30 +234,25 @@ class Tree(Elements):
 
 @dataclass(frozen=True)
 class Path:
-    """Tokens below a node. tokens: int64[B, D], the first `length` int64[B] count. count: how many of them are accepted drafts;
-    nodes: int64[B, D'], the accepted nodes from the root's child on, -1 behind them; node: int64[B], the last accepted. tree:
-    the verified one (None: tokens of a sub-run). emitted: int64[B], the token that was emitted, -1: none."""
+    """The accepted path of a tree. tokens: int64[B, D], the first `length` int64[B] count. count: how many of them are accepted
+    drafts; nodes: int64[B, D'], the accepted nodes from the root's child on, -1 behind them; node: int64[B], the last accepted.
+    emitted: int64[B], the token that was emitted, -1: none."""
 
     tokens: Tensor
     length: Tensor
-    count: Tensor | None = None
-    nodes: Tensor | None = None
-    node: Tensor | None = None
-    tree: Tree | None = None
-    emitted: Tensor | None = None
-    draws: Draws | None = None
+    count: Tensor
+    nodes: Tensor
+    node: Tensor
+    tree: Tree
+    emitted: Tensor
 
 
 @dataclass(frozen=True)
-class Edit(Elements, OnDevice):
-    """To decide a cell of a canvas, or [n] cells: position, token: int64[B] or [B, n]. value: the draws that the tokens are,
-    where they are some. live: bool[B] or [B, n], which of them there are; None: all."""
+class Edit(OnDevice):
+    """To decide a cell of a canvas. position, token: int64[B]."""
 
     position: Tensor
     token: Tensor
-    value: Draws | None = None
-    live: Tensor | None = None
-    along = ("position", "token")
 
 
 @dataclass(frozen=True)
@@ -291,7 +279,7 @@ class Spans(list[Vec]):
 
 NodeSet: TypeAlias = np.ndarray | Nodes
 """Nodes or positions as a vector: NumPy int64[n] where they are static."""
-Vector: TypeAlias = Tensor | np.ndarray | Vec | Nodes | Dist | Draws | Edit
+Vector: TypeAlias = Tensor | np.ndarray | Vec | Nodes | Dist | Draws
 """What has elements along an axis."""
 Numbers: TypeAlias = Static | Tensor | Vec
 """Numbers of which some may be missing."""

@@ -20,7 +20,6 @@ from decgraph.backends.triton.values import (
     Context,
     Dist,
     Draws,
-    Edit,
     Elements,
     Nodes,
     NodeSet,
@@ -36,8 +35,8 @@ from decgraph.backends.triton.values import (
 from decgraph.ir.values import Op
 
 X = TypeVar("X", bound=Operand)
-D = TypeVar("D", Dist, Draws, Edit)
-E = TypeVar("E", Dist, Draws, Edit, Nodes)
+D = TypeVar("D", Dist, Draws)
+E = TypeVar("E", Dist, Draws, Nodes)
 
 
 @overload
@@ -53,7 +52,7 @@ def both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 def live_of(x: Operand) -> Tensor | None:
     """bool[B, n]: which elements of a value are there, None: all."""
-    return x.live if isinstance(x, Vec | Nodes | Dist | Draws | Edit | Tree | Spans) else None
+    return x.live if isinstance(x, Vec | Nodes | Dist | Draws | Tree | Spans) else None
 
 
 def made(data: Tensor, live: Tensor | None) -> Tensor | Vec:
@@ -118,7 +117,7 @@ def mapped(x: Operand, f: Callable[[Array], Array]) -> Operand:
     """A vector with f of everything that has its elements; of one with missing elements (Vec) the numbers alone."""
     if isinstance(x, Vec):
         return f(x.data)
-    if not isinstance(x, Nodes | Dist | Draws | Edit | Tree):
+    if not isinstance(x, Nodes | Dist | Draws | Tree):
         return f(x if isinstance(x, Tensor) else np.asarray(x))
     return replace(x, **{name: f(a) for name, a in x.parts().items()})
 
@@ -316,8 +315,6 @@ class Vectors:
             return replace(out, live=live, at=at)
         if isinstance(out, Nodes):
             return Nodes(self.lanes(out.ids), out.within, live)
-        if isinstance(out, Edit):
-            return replace(out, value=None, live=live)
         return out if live is None else Vec(self.tensor(out), live)
 
     @overload
@@ -383,8 +380,6 @@ class Vectors:
         out = mapped(x, lambda a: self.take(a, index))
         if isinstance(out, Dist | Draws):
             return replace(out, at=None, live=None)
-        if isinstance(out, Edit):
-            return replace(out, value=None, live=None if out.live is None else self.take(out.live, index))
         if isinstance(out, Nodes):
             return Nodes(self.lanes(out.ids), out.within) if out.ids.ndim > 1 else out.ids
         return out

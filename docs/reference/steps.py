@@ -10,6 +10,7 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from decgraph import api, stdlib
 from decgraph.backends.registry import machine
@@ -17,6 +18,7 @@ from decgraph.backends.triton.lanes import wants
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
+from decgraph.errors import DecError
 from decgraph.runtime.request import Request
 
 PAGE = Path(__file__).with_suffix(".md")
@@ -33,9 +35,21 @@ and nothing is read back in between. One of the second runs as on torch (eager m
 
 @cache
 def reason(name: str) -> str | None:
-    """Why an algorithm has no step; None where it has one."""
+    """Why an algorithm has no step, with its defaults, as far as they fit to a small vocabulary, or with small parameters; None
+    where it has one with both."""
+    function = api.load(name).function
+    small = params_for(function, SEED, vocab=VOCAB)
+    asked = {p.name for p in function.params if p.default is None}
+    try:
+        found = _reason(name, {k: v for k, v in small.items() if k in asked})
+    except DecError:  # a topology that is wider than the vocabulary
+        found = None
+    return found or _reason(name, small)
+
+
+def _reason(name: str, params: dict[str, Any]) -> str | None:
     algorithm = api.load(name)
-    models, params = models_for(algorithm.function, VOCAB, SEED), params_for(algorithm.function, SEED, vocab=VOCAB)
+    models = models_for(algorithm.function, VOCAB, SEED)
     session = algorithm.session(models, backend="triton", externs=outside(algorithm.module)["externs"], **params)
     run = machine("triton")(
         session.module,

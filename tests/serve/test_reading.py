@@ -201,6 +201,7 @@ ANALYSIS, FINAL = "<|channel|>analysis<|message|>Hm.<|end|>", "<|start|>assistan
         (HARMONY, "<|channel|>analysis<|message|>functions.write {}<|end|>", "", ("functions.write {}", "", 0)),
         (HARMONY, "Yes.", "", ("", "Yes.", 0)),
         (HARMONY, "<|channel|>fin", "", ("", "", 0)),
+        (HARMONY, "<think>Hm.</think>Yes.", "", ("Hm.", "Yes.", 0)),
         (HARMONY, '<|channel|>commentary to=functions.no json<|message|>{"a": 1}', "",
          ("", '<|channel|>commentary to=functions.no json<|message|>{"a": 1}', 0)),
     ],

@@ -22,11 +22,9 @@ def step_model(
     if capacity < 2:
         raise NotSteppable(f"{model.name!r} needs two slots a lane at least, not {capacity}")
     try:
-        made = _made(model, original_of(model), batch, capacity, device, target)
+        return _made(model, original_of(model), batch, capacity, device, target)
     except DecError as error:  # a module that cannot run over caches, or reads values on the host
         raise NotSteppable(str(error.diagnostics[0]).removeprefix("error: ")) from error
-    made.given = target
-    return made
 
 
 def _made(

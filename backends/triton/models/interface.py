@@ -97,8 +97,6 @@ class DeviceModel(ModelPart):
     prompts: Tensor
     """int64[B]: the lengths of the lanes' prompts, of a masked model."""
     dtype: torch.dtype
-    given: DeviceModel | None = None
-    """The device model of the target whose states it reads."""
     trunk: DeviceModel
 
     def __init__(self, model: Model, batch: int, capacity: int, device: torch.device) -> None:
@@ -183,10 +181,6 @@ class DeviceModel(ModelPart):
         """Logits [B, R, n, vocab_size] of the model's own n heads at last states [B, R, W]. Raises NotSteppable for a model
         without heads."""
         raise NotSteppable(f"{self.name!r} has no heads of its own")
-
-    def again(self) -> DeviceModel:
-        """The same model with slots of its own, for another text."""
-        return DeviceModel.of(self.model, self.batch, self.capacity, self.device, target=self.given)
 
     def made(self, model: Model) -> ModelPart:
         if model.kind == "layers":

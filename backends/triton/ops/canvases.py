@@ -17,7 +17,7 @@ from decgraph.backends.triton.ops.sequences import member
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Canvas, Draws, Edit, Nodes, Operand, Spans, Vec, is_static
-from decgraph.backends.triton.vectors import both, fitted, live_of, made
+from decgraph.backends.triton.vectors import fitted, live_of
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op
 
@@ -189,17 +189,12 @@ def positions(s: Step, op: Op, *xs: Operand) -> Operand:
 
 def blocks(s: Step, op: Op, c: Canvas, k: Operand) -> Spans:
     """A canvas cut into spans of k cells."""
-    width = max(1, min(bound(s, op, 1, c.most), c.most))
-    least = max(1, int(k)) if is_static(k) else 1
-    out, some = Spans(), []
-    for i in range(-(-c.most // least)):
-        if is_static(k):
-            at, live = s.lanes(np.arange(i * least, min((i + 1) * least, c.most))), None
-        else:
-            each = s.lanes(k).long().clamp(min=1)[:, None]
-            at, live = i * each + s.steps(width), s.steps(width) < each
-        inside = at < c.size[:, None]
-        out.append(Vec(at, inside if live is None else inside & live))
+    if not is_static(k):
+        raise NotSteppable("blocks whose size data decides", op)
+    width, out, some = max(1, int(k)), Spans(), []
+    for first in range(0, c.most, width):
+        at = s.lanes(np.arange(first, min(first + width, c.most)))
+        out.append(Vec(at, at < c.size[:, None]))
         some.append(out[-1].live.any(1))
     out.live = torch.stack(some, 1) if some else s.lanes(np.zeros(0, dtype=bool))
     return out
@@ -237,34 +232,12 @@ def schedule(s: Step, op: Op, n: Operand, steps: Operand) -> Operand:
 @step("edit")
 def edit(s: Step, op: Op, at: Operand, x: Operand) -> Edit:
     """To decide a position with a token."""
-    where, token = s.lanes(at).long(), s.lanes(x).long()
-    if where.ndim > token.ndim:
-        token = token[:, None].expand(where.shape)
-    return Edit(where, token, x if isinstance(x, Draws) else None, live_of(at))
+    if op.result.type.dims:
+        raise NotSteppable("a vector of edits", op)
+    return Edit(s.lanes(at).long(), s.lanes(x).long())
 
 
 @step("edit.get")
-def edit_get(s: Step, op: Op, e: Edit) -> Operand:
+def edit_get(s: Step, op: Op, e: Edit) -> Tensor:
     """The position or the token of an edit."""
-    s.flag(torch.zeros_like(s.done) if e.live is None or e.live.ndim > 1 else ~e.live)
-    return made(e.position if op.attrs["field"] == "position" else e.token, e.live if e.position.ndim > 1 else None)
-
-
-@joins(Edit)
-def join_edits(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Edit:
-    """One of two edits in every lane; where one side has none there is none. lanes: bool[B]."""
-    if a is None or b is None:
-        e = a if b is None else b
-        there = lanes if b is None else ~lanes
-        if not isinstance(e, Edit) or e.position.ndim > 1:
-            raise NotSteppable("a vector of edits or none", s.place)
-        return replace(e, live=both(there, e.live))
-    if not (isinstance(a, Edit) and isinstance(b, Edit)) or a.position.shape != b.position.shape or a.position.ndim > 1:
-        raise NotSteppable("one of two vectors of edits", s.place)
-    here = [torch.ones_like(lanes) if x.live is None else x.live for x in (a, b)]
-    value = None
-    if isinstance(a.value, Draws) and isinstance(b.value, Draws):
-        joined = s.join(lanes, a.value, b.value)
-        value = joined if isinstance(joined, Draws) else None
-    position, token = s.either(lanes, a.position, b.position), s.either(lanes, a.token, b.token)
-    return Edit(position, token, value, s.either(lanes, here[0], here[1]))
+    return e.position if op.attrs["field"] == "position" else e.token

@@ -80,9 +80,8 @@ def join_dists(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Dist:
     if b.at is not at:
         x, y = (s.nodes_of(np.arange(q.shape[0]) if q.at is None else q.at) for q in (a, b))
         at = Nodes(s.either(lanes, x.ids, y.ids, -1), None, live)
-    inner = a.inner if a.inner is b.inner else None
     if a.rows is b.rows and a.face == b.face and a.shape == b.shape:
-        return Dist(a.rows, s.either(lanes, a.index, b.index), a.face, at, live, inner)
+        return Dist(a.rows, s.either(lanes, a.index, b.index), a.face, at, live)
     # What has yet to be shaped stays so: it has other views.
     seen = a.face != b.face or any(q.rows.given or q.rows.allow is not None for q in (a, b))
     one, other = (own_rows(s, q, seen) for q in (a, b))
@@ -103,7 +102,7 @@ def join_dists(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Dist:
 
         rows.path = path
     shape = a.shape if len(a.shape) != 1 else (rows.count,)
-    return Dist(rows, every_row(rows, shape), "shaped" if seen else a.face, at, live, inner)
+    return Dist(rows, every_row(rows, shape), "shaped" if seen else a.face, at, live)
 
 
 @step("face")
@@ -203,13 +202,8 @@ def place_of(s: Step, x: Operand, at: Sequence[Operand], n: int) -> tuple[Tensor
         return where, None if full is None else lambda: s.take(full(), flat(x.index))
     if not at or isinstance(at[0], Context):
         return (s.length - (int(at[0].parent) if at and isinstance(at[0], Context) else 0))[:, None].expand(-1, n), None
-    if isinstance(accepted := at[0], Path):
-
-        def path() -> Tensor:
-            text = s.tokens_of(accepted)
-            return s.lanes(torch.where(text.live, text.data, -1))[:, None].expand(-1, n, -1)
-
-        return (s.length + accepted.length)[:, None].expand(-1, n), path
+    if isinstance(at[0], Path):
+        raise NotSteppable("rows after an accepted path", s.place)
     tree = at[1] if len(at) > 1 else at[0]
     assert isinstance(tree, Tree)
     nodes = s.nodes_or_static(np.arange(tree.size) if isinstance(at[0], Tree) else at[0])

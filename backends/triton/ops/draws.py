@@ -14,7 +14,7 @@ from decgraph.backends.triton.ops.distributions import as_dist, dist_of, every_r
 from decgraph.backends.triton.ops.nodes import reachable
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Array, Dist, Draws, NodeSet, Noise, Number, Operand, RowSource, Tree, is_static
+from decgraph.backends.triton.values import Array, Dist, Draws, Noise, Number, Operand, RowSource, Tree, is_static
 from decgraph.backends.triton.vectors import alike, count_of, flat, lifted, live_of, made
 from decgraph.ir.values import Op
 
@@ -27,15 +27,6 @@ def key(s: Step, op: Op, *counters: Number) -> Noise:
     return Noise(op.attrs["kind"], op.attrs["site"], tuple(counters))
 
 
-@joins(Noise)
-def join_keys(s: Step, lanes: Tensor, a: Noise, b: Noise) -> Noise:
-    """One of two keys of one site. lanes: bool[B]."""
-    if a.site != b.site or len(a.counters) != len(b.counters):
-        raise NotSteppable("noise of one of two sites", s.place)
-    index = None if a.index is None and b.index is None else s.join(lanes, a.index, b.index)
-    return replace(a, counters=tuple(s.join(lanes, x, y) for x, y in zip(a.counters, b.counters, strict=True)), index=index)
-
-
 def _flat(s: Step, q: Dist) -> Tensor:
     """Probabilities [B, n, V] of the rows of a dist, in its view."""
     s.require_mass(q)
@@ -44,7 +35,7 @@ def _flat(s: Step, q: Dist) -> Tensor:
 
 def drawn(
     q: Dist, tokens: Tensor, *more: int, members: Tensor | None = None, rank: Array | None = None,
-    point: Tensor | bool = False, race: Tensor | None = None, inner: NodeSet | None = None,
+    point: Tensor | bool = False, race: Tensor | None = None,
 ) -> Draws:  # fmt: skip
     """Tokens int64[B, n, *more] that were drawn from the rows of a dist, as many from each. members: as for Source."""
     row = q.index
@@ -53,7 +44,7 @@ def drawn(
         row = row[..., None].expand(shape) if isinstance(row, Tensor) else np.broadcast_to(row[..., None], shape)
     source = RowSource(q.rows, q.face, members)
     shaped = tokens.reshape(len(tokens), *q.shape, *more)
-    return Draws(shaped, (source,), row, rank, point, race, q.at, q.live, inner)
+    return Draws(shaped, (source,), row, rank, point, race, q.at, q.live)
 
 
 def some_of(s: Step, k: Operand, most: int, x: Draws) -> Draws:
@@ -80,7 +71,7 @@ def draw(s: Step, op: Op, q: Operand, key: Noise) -> Draws:
     else:
         numbers = numbered(s, q)
     words = s.noise_words(key, n, where, None if numbers is None else [numbers], q.live)
-    return drawn(q, s.draw(probs, words, q.live), inner=q.inner)
+    return drawn(q, s.draw(probs, words, q.live))
 
 
 def drafted_rows(s: Step, q: Dist, n: int) -> Tensor | None:
@@ -164,31 +155,15 @@ def ordered(keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 @step("draw.race")
 def draw_race(s: Step, op: Op, q: Operand, key: Noise, under: Operand = None) -> Draws:
-    """Tokens of each distribution in the order of their race keys: as many as the program selects."""
+    """Tokens of each distribution in the order of their race keys."""
     q = as_dist(s, q)
-    k = min(selected(s, op), q.rows.size)
+    if under is not None or q.rows.tree is not None:
+        raise NotSteppable("a race below nodes of a tree", op)
     probs = _flat(s, q)
-    n, size, nodes = int(probs.shape[1]), int(probs.shape[2]), q.rows.nodes
+    n, size = int(probs.shape[1]), int(probs.shape[2])
     log_q = torch.log(probs.double())
-    if isinstance(q.rows.tree, Tree) and nodes is not None:
-        above = s.take(path_logs(s, q.rows.tree, q.face), nodes)
-        log_q = log_q + s.take(s.lanes(above), flat(q.index))[..., None]
     keys = noise.race_keys(log_q, noise.uniforms(row_words(s, q, key, n), size))
-    if under is not None:
-        keys = noise.under(keys, flat(s.tensor(under))[..., None].expand(-1, n, -1))
-    return without(s, q, keys, k, race=True)
-
-
-def selected(s: Step, op: Op) -> int:
-    """The most draws that the program selects by race. Raises NotSteppable where they are used otherwise."""
-    every = [o for o in s.function.body.walk() if o.opcode == "select.top" and o.attrs.get("by_race")]
-    sizes = [s.env.get(o.operands[1], o.attrs.get("bound")) for o in every]
-    if not sizes:
-        return int(s.vocab_size)  # the keys themselves are used
-    known = [int(n) for n in sizes if is_static(n) and n is not None]
-    if len(known) < len(sizes):
-        raise NotSteppable("a race whose whole order is used", op)
-    return max(known)
+    return without(s, q, keys, size, race=True)
 
 
 def path_logs(s: Step, tree: Tree, face: str) -> Tensor:
@@ -209,22 +184,6 @@ def draw_point(s: Step, op: Op, tokens: Operand) -> Draws:
     if op.operands[0].type.elem == "int":
         s.no_tokens(found, live)
     return Draws(found, point=True, live=live)
-
-
-@step("draw.stated")
-def draw_stated(s: Step, op: Op, tokens: Operand, q: Operand) -> Draws:
-    """Tokens that were drawn elsewhere, each with its distribution."""
-    q, tokens = as_dist(s, q), s.tokens_of(tokens)
-    t = s.lanes(tokens)
-    if op.operands[0].type.elem == "int":
-        s.no_tokens(t, live_of(tokens))
-    if q.shape and q.shape[:1] != t.shape[1:2]:
-        raise NotSteppable("tokens and distributions of different lengths", op)
-    row = q.index
-    if not q.shape and t.ndim > 1:  # one for all of them
-        n = int(t.shape[1])
-        row = row[:, None].expand(-1, n) if isinstance(row, Tensor) else np.broadcast_to(row, n)
-    return Draws(t, (RowSource(q.rows, q.face),), row, live=live_of(tokens))
 
 
 @step("draw.get")
@@ -342,7 +301,7 @@ def topk(s: Step, op: Op, q: Operand, k: Operand) -> Draws:
     s.require_mass(q)
     by = _flat(s, q) if q.face != "raw" or q.rows.given else s.take(s.lanes(s.view(q.rows, "logits")), flat(q.index))
     _, tokens = ordered(by, most)
-    return some_of(s, k, most, drawn(q, tokens, most, point=True, inner=q.inner))
+    return some_of(s, k, most, drawn(q, tokens, most, point=True))
 
 
 @step("bernoulli")

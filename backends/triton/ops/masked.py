@@ -17,15 +17,14 @@ from decgraph.backends.triton.values import Canvas, Dist, Nodes, Operand, Rows, 
 from decgraph.ir.values import Op
 
 
-def evaluate(s: Step, op: Op, cache: CanvasCache, canvas: Canvas, extra: dict[str, Operand], *, counts: bool = True) -> Dist:
-    """The distributions at the cells of a canvas, or at some of its positions. counts: whether it is a call of its own."""
+def evaluate(s: Step, op: Op, cache: CanvasCache, canvas: Canvas, extra: dict[str, Operand]) -> Dist:
+    """The distributions at the cells of a canvas, or at some of its positions."""
     at, given = extra.get("at"), memory_of(s, op, extra)
     if extra.keys() - {"at", "given"}:
         raise NotSteppable(f"a call of a canvas with {', '.join(sorted(extra))}", op)
-    made = cache.call(canvas, at, given, counts)
-    if counts:
-        with s.within(made.every):
-            cache.count([canvas], rows_read(s, cache, canvas, at))
+    made = cache.call(canvas, at, given)
+    with s.within(made.every):
+        cache.count(canvas, rows_read(s, cache, canvas, at))
     where = Vec(s.lanes(s.steps(canvas.most)[None]), within_size(s, canvas)) if at is None else s.packed(at)
     ids, live = s.places(where)
     scores = cache.rows(made, canvas, ids)
@@ -73,14 +72,14 @@ def memory(s: Step, op: Op, cache: CanvasCache, canvas: Canvas, extra: dict[str,
             return CanvasMemory(cache, canvas.base, nothing, nothing.long())
         with s.within(there):
             made = cache.call(canvas, at, None)
-            cache.count([canvas], None)
+            cache.count(canvas, None)
         # It has these positions alone, unless they are all cells.
         mine = cache.marked(canvas.base, at)
         some = mine.sum(1) < canvas.size
         return CanvasMemory(cache, canvas.base, made.live & torch.where(some[:, None], mine, there[:, None]), made.when)
     made = cache.call(canvas, at, given)
     with s.within(made.every):
-        cache.count([canvas], None)
+        cache.count(canvas, None)
     return CanvasMemory(cache, canvas.base, made.live, made.when)
 
 
@@ -93,14 +92,6 @@ def only(s: Step, op: Op, m: Operand, ps: Operand) -> CanvasMemory:
     if op.attrs["kind"] == "only":
         return replace(m, live=m.live & (at | (s.steps(m.cache.width) < m.base[:, None])))
     return replace(m, live=m.live & ~at)
-
-
-@step("memory.join")
-def join(s: Step, op: Op, a: Operand, b: Operand) -> CanvasMemory:
-    """Two memories together; where both have a position the second one's counts."""
-    if not (isinstance(a, CanvasMemory) and isinstance(b, CanvasMemory)) or a.cache is not b.cache:
-        raise NotSteppable("memories of something else than canvases of one model are joined", op)
-    return replace(a, live=a.live | b.live, when=torch.where(b.live, b.when, a.when))
 
 
 @joins(CanvasMemory)

@@ -14,10 +14,10 @@ from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.models.interface import DeviceModel
-from decgraph.backends.triton.ops import canvas_trees, masked
+from decgraph.backends.triton.ops import masked
 from decgraph.backends.triton.ops.distributions import every_row
 from decgraph.backends.triton.ops.nodes import node_tokens, positions_at
-from decgraph.backends.triton.state import SecondText, Step
+from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import ROOT, Canvas, Context, Dist, OnDevice, Operand, Rows, Tree, is_static
 from decgraph.backends.triton.vectors import count_of, live_of, made
@@ -45,12 +45,10 @@ def evaluate(s: Step, op: Op, model: DeviceModel, place: Operand, *rest: Operand
     cache = s.cache_of(model)
     if isinstance(cache, CanvasCache) and isinstance(place, Canvas):
         return masked.evaluate(s, op, cache, place, extra)
-    if isinstance(cache, CanvasCache) and isinstance(place, Tree) and isinstance(place.base, Canvas):
-        return canvas_trees.evaluate(s, op, cache, place, place.base, extra)
     if "at" in extra or not isinstance(cache, Cache):
         raise NotSteppable("a call at positions", op)
     if op.attrs.get("part") == "heads":
-        return heads(s, op, cache, model, place, extra.get("tree"))
+        return heads(s, op, cache, model, place)
     s.counts.call(cache.name + (".drafting" if op.attrs.get("drafts") else ""))
     given = extra.get("given")
     if given is not None and not (isinstance(given, Memory) and given.family == str(op.operands[0].type.of[2])):
@@ -96,20 +94,6 @@ def value(s: Step, op: Op, head: DeviceModel | ReadingHead, place: Operand, tree
     return made(out.nan_to_num().long() if gives == "int" else out == 1 if gives == "bool" else out, live)
 
 
-@step("model.evals")
-def together(s: Step, op: Op, model: DeviceModel, *operands: Operand) -> Operand:
-    """Several calls of one model."""
-    from decgraph.ir.ops.models import split
-
-    cache, out = tokens_of(s, model, op), []
-    s.counts.call(cache.name)
-    for place, extra in split(op.attrs["parts"], operands):
-        if set(extra) - {"tree"} or cache.features:
-            raise NotSteppable("calls that were merged", op)
-        out.append(at_place(s, op, cache, place, extra.get("tree"), None))
-    return out
-
-
 @step("model.memory")
 def memory(s: Step, op: Op, model: DeviceModel, place: Operand, *rest: Operand) -> Operand:
     """A model's memory of the context: its slots."""
@@ -131,18 +115,11 @@ def tokens_of(s: Step, model: DeviceModel, op: Op) -> Cache:
     return cache
 
 
-def heads(s: Step, op: Op, cache: Cache, model: DeviceModel, place: Operand, tree: Operand) -> Dist:
-    """The distributions of a model's own heads at the context, its parent, or nodes of a tree."""
+def heads(s: Step, op: Op, cache: Cache, model: DeviceModel, place: Operand) -> Dist:
+    """The distributions of a model's own heads at the context, or its parent."""
     s.counts.call(cache.name + ".heads")
     if not isinstance(place, Context):
-        q = at_place(s, op, cache, place, tree, None, lambda states: states)
-        r, path, scores = q.rows.count, q.rows.path, model.heads(q.rows.scores)
-        each = int(scores.shape[2])
-        if r > 1 and {"repetition", "counts", "allow"} & s.settings.features:
-            raise NotSteppable("heads at several nodes, shaped by what stands before each", op)
-        positions = s.lanes(q.rows.positions)[..., None] + 1 + s.steps(each)
-        rows = Rows(scores.flatten(1, 2), positions=positions.flatten(1), path=path)
-        return Dist(rows, every_row(rows, (*q.shape, each)), at=q.at, live=q.live)
+        raise NotSteppable("a model's own heads after something else than the text", op)
     if place.parent:
         s.flag(s.length < 2)
         cache.least = 2  # the state before the last token is computed again with it
@@ -193,28 +170,6 @@ def at_place(
     return Dist(rows, every_row(rows, (rows.count,)), at=nodes, live=live_of(nodes))
 
 
-@step("model.read")
-def read(s: Step, op: Op, model: DeviceModel, text: Operand, given: Operand = None) -> Operand:
-    """A model's distribution after other tokens than the request's, or after every one of them."""
-    if given is not None:
-        raise NotSteppable("a memory of another text", op)
-    x = s.packed(s.tokens_of(text))
-    x = s.first_of(x, min(count_of(x), model.capacity - 2))
-    tokens, live, n = s.lanes(x).long(), live_of(x), count_of(x)
-    if not n:
-        raise NotSteppable("a model that reads no token", op)
-    if op not in s.texts:
-        s.texts[op] = SecondText(s, model)
-    second = s.texts[op]
-    s.counts.call(s.names.get(id(model), model.name))
-    length = torch.full_like(s.length, n) if live is None else live.sum(1)
-    s.flag(length < 1)
-    if op.attrs.get("each"):
-        scores = model.read(second.every(tokens))
-        return Dist(Rows(scores, positions=s.length[:, None].expand(-1, n)), np.arange(n), live=live)
-    return Dist(Rows(model.read(second.last(tokens, length)), positions=s.length[:, None]), np.zeros((), dtype=np.int64))
-
-
 @step("within", folded=True)
 def within(s: Step, op: Op, x: Operand, *sizes: Operand) -> Operand:
     """A value that is as small as it must be; a lane in which it is not is the driver's, which says so."""
@@ -225,11 +180,8 @@ def within(s: Step, op: Op, x: Operand, *sizes: Operand) -> Operand:
         if not (op.result in s.sizes and s.sizes[op.result] <= most):
             s.tops[op.result] = min(float(most), s.tops.get(op.result, float(most)))
         return x
-    live = live_of(x)
-    if live is not None:
-        s.flag(live.sum(1) > (int(sizes[0]) if is_static(sizes[0]) else s.lanes(sizes[0])))
-    elif is_static(sizes[0]) and count_of(x) > int(sizes[0]):
-        raise NotSteppable("a vector that is longer than it may be", op)
+    if live_of(x) is not None or not is_static(sizes[0]) or count_of(x) > int(sizes[0]):
+        raise NotSteppable("a vector whose length data decides", op)
     return x
 
 

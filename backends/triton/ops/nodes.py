@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.state import Step
-from decgraph.backends.triton.values import Context, NodeSet, Tree
+from decgraph.backends.triton.values import NodeSet, Tree
 
 
 def children(s: Step, t: Tree, at: Tensor, among: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
@@ -46,7 +46,6 @@ def reachable(s: Step, t: Tree) -> Tensor | None:
         place = place + 1
     elif "greedy place" in t.until:
         place = (s.settings.temperature == 0).long()
-    assert isinstance(t.base, Context)
     reach = s.limit - (t.base.length - s.base) - place
     out = s.tensor(t.depth) <= reach[:, None]
     if "ends" not in t.until:

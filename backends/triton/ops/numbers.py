@@ -10,8 +10,8 @@ from decgraph.backends.torch.ops.vectors import _MAPS, _folded
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Draws, Edit, Operand, Vec, is_static
-from decgraph.backends.triton.vectors import alike, beside, both, count_of, filled, fitted, live_of, made
+from decgraph.backends.triton.values import Draws, Operand, Vec, is_static
+from decgraph.backends.triton.vectors import alike, beside, both, filled, live_of, made
 from decgraph.ir.ops.common import align, numeric
 from decgraph.ir.ops.vectors import _axis
 from decgraph.ir.types import Dim
@@ -21,15 +21,12 @@ from decgraph.ir.values import Op
 @step("map", folded=True)
 def elementwise(s: Step, op: Op, *xs: Operand) -> Operand:
     """An elementwise function."""
-    if any(x is None for x in xs):
-        return s.hosted(op, xs)
     fn = op.attrs["fn"]
     if fn == "select" and any(isinstance(x, Draws) for x in xs[1:]) and op.result.type.elem == "draw":
         raise NotSteppable("draws that are selected element by element", op)
     types = [numeric(v.type) for v in op.operands]
-    if fn in ("eq", "ne") and any(t.elem in ("path", "text", "astate", "edit", "list") for t in types):
-        same = equal(s, *xs)
-        return same if fn == "eq" else ~same
+    if fn in ("eq", "ne") and any(t.elem in ("path", "text", "astate", "list") for t in types):
+        raise NotSteppable("texts that are compared", op)
     want = max((t.dims for t in types), key=len, default=())
     if len({id(live_of(x)) for x in xs if live_of(x) is not None}) > 1:
         xs = tuple(s.packed(x) for x in xs)
@@ -56,18 +53,6 @@ def elementwise(s: Step, op: Op, *xs: Operand) -> Operand:
     return made(torch.floor(values[0]).long() if fn == "floor" else _MAPS[fn](*values), live)
 
 
-def equal(s: Step, a: Operand, b: Operand) -> Tensor:
-    """bool[B]: whether two texts have the same tokens, or two edits are the same."""
-    if isinstance(a, Edit) and isinstance(b, Edit):
-        same = both((a.position == b.position) & (a.token == b.token), both(a.live, b.live))
-        assert same is not None
-        return same
-    texts = [s.tokens_of(x) for x in (a, b)]
-    n = max(count_of(x) for x in texts)
-    x, y = (fitted(torch.where(s.lives(t), s.lanes(t), -1), n, -1) for t in texts)
-    return (x == y).all(1)
-
-
 def lined(a: Tensor, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> Tensor:
     """A tensor [B or 1, *have] with axes of one put in, so that it lines up with [B, *want]."""
     if len(have) == len(want) or a.ndim == 1 + len(want):
@@ -89,9 +74,6 @@ def reduce(s: Step, op: Op, x: Operand) -> Operand:
     if a.dtype == torch.bool and op.result.type.elem == "int" and fn != "count":
         a = a.long()
     axis = 1 + _axis(op.attrs.get("over", ""), numeric(op.operands[0].type))
-    if isinstance(x, Vec) and x.inner is not None and axis == 2:
-        flat = Vec(a.flatten(0, 1), x.inner[:, None].expand(a.shape[:3]).flatten(0, 1))
-        return Vec(folded(fn, flat).unflatten(0, a.shape[:2]), x.live)
     a = a.double() if fn == "mean" and not a.is_floating_point() else a
     if live is None or axis != 1:
         return made(_folded(fn, a, axis), live if axis != 1 else None)

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.evaluate import joins, step
+from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops import canvases
-from decgraph.backends.triton.ops.nodes import is_end, node_tokens
-from decgraph.backends.triton.state import Step, copied, written
+from decgraph.backends.triton.ops.nodes import is_end
+from decgraph.backends.triton.state import Step, written
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Canvas, Context, Draws, Operand, Path, Tree, Vec
-from decgraph.backends.triton.vectors import flat, live_of, made
+from decgraph.backends.triton.vectors import flat, live_of
 from decgraph.ir.values import Op
 
 
@@ -20,14 +20,6 @@ from decgraph.ir.values import Op
 def context(s: Step, op: Op) -> Context:
     """The committed text, or that without its last token."""
     return Context(s.length.clone(), bool(op.attrs.get("parent")))
-
-
-@joins(Context)
-def join_contexts(s: Step, lanes: Tensor, a: Context, b: Context) -> Context:
-    """One of two beginnings of the text. lanes: bool[B]."""
-    if a.parent != b.parent:
-        raise NotSteppable("one of two beginnings of the text", s.place)
-    return Context(s.either(lanes, a.length, b.length), a.parent)
 
 
 @step("ctx.get")
@@ -76,18 +68,13 @@ def done(s: Step, op: Op) -> Tensor:
     return s.done.clone()
 
 
-def offered(s: Step, x: Operand, tree: Tree | None, op: Op) -> tuple[Tensor, Tensor | int]:
+def offered(s: Step, x: Operand, op: Op) -> tuple[Tensor, Tensor | int]:
     """Tokens int64[B, N] to commit, and how many of them count."""
     if isinstance(x, Canvas):
         return canvases.decided_tokens(s, x)
-    if isinstance(x, list):
-        x = x[0] if len(x) == 1 else None
     x = s.packed(s.tokens_of(x)) if not isinstance(x, Path | type(None)) else x
     if isinstance(x, Path):
         return x.tokens, x.length
-    if isinstance(tree, Tree):
-        path = node_tokens(s, tree, s.nodes_of(x))[:, 0]
-        return path, (path >= 0).sum(1)
     if isinstance(x, Draws | Vec | Tensor | np.ndarray | int):
         t, live = flat(s.lanes(x).long()), live_of(x)
         if op.operands[0].type.elem == "int":
@@ -101,12 +88,14 @@ def offered(s: Step, x: Operand, tree: Tree | None, op: Op) -> tuple[Tensor, Ten
 @step("commit")
 def commit(s: Step, op: Op, x: Operand, tree: Tree | None = None) -> None:
     """Append tokens, and stop exactly where runtime/stop.py does."""
-    tokens, count = offered(s, x, tree, op)
+    if tree is not None:
+        raise NotSteppable("a commit of nodes that no rule accepted", op)
+    tokens, count = offered(s, x, op)
     path = x if isinstance(x, Path) else None
     before = s.length.clone()
     kept = append(s, tokens, count)
     s.committed_now += int(tokens.shape[1])
-    if path is not None and (path.tree is None or path.nodes is None or path.tree.epoch != s.epoch):
+    if path is not None and path.tree.epoch != s.epoch:
         path = None
     s.epoch += 1
     for cache in s.caches.values():
@@ -125,43 +114,22 @@ def append(s: Step, tokens: Tensor, count: Operand) -> Tensor:
     kept = keep.sum(1)
     spare = s.frame.capacity
     where = torch.where(keep, s.length[:, None] + place, spare).clamp(max=spare)
-    s.settings.advance(tokens, s.length, kept)
     s.tokens.scatter_(1, where, tokens)
     s.length.add_(kept)
     over = (ends & keep).any(1) | (s.length - s.base >= s.limit)
     s.done.logical_or_(over & here)
-    for reader in s.readers:
-        reader.read(tokens, kept)
     return kept
 
 
 @step("ended")
 def ended(s: Step, op: Op, x: Operand, tree: Tree | None = None) -> Operand:
-    """Whether the text ends on the way to nodes, or along tokens."""
+    """Whether the text ends along tokens."""
+    if tree is not None:
+        raise NotSteppable("a tree that ends where the text does", op)
     room = s.limit - (s.length - s.base)
-    if isinstance(tree, Tree):
-        path = node_tokens(s, tree, s.nodes_or_static(x))
-        ends = is_end(s, path.flatten(1)).reshape(path.shape) & (path >= 0)
-        out = ends.any(-1) | ((path >= 0).sum(-1) >= room[:, None])
-        return made(out, live_of(x)) if op.result.type.dims else out[:, 0]
-    tokens, count = offered(s, x, None, op)
+    tokens, count = offered(s, x, op)
     there = s.steps(int(tokens.shape[1])) < s.lanes(count)[:, None]
     return s.done | (is_end(s, tokens) & there).any(1) | (there.sum(1) >= room)
-
-
-@step("return")
-def returned(s: Step, op: Op, *values: Operand) -> None:
-    """The results of a search, best first: nodes of a tree, or texts."""
-    tree = values[-1] if op.attrs.get("has_tree") else None
-    here = s.active() | s.done if s.mask is None else s.mask
-    for v in values if tree is None else values[:-1]:
-        if isinstance(tree, Tree) and not isinstance(v, Path | list):
-            nodes = s.nodes_of(v)
-            s.results.append((node_tokens(s, tree, nodes), nodes.live, here))
-            continue
-        for x in v if isinstance(v, list) else [v]:
-            t, n = offered(s, x, None, op)
-            s.results.append((torch.where(s.steps(int(t.shape[1])) < s.lanes(n)[:, None], t, -1)[:, None], None, here))
 
 
 # -- states
@@ -171,7 +139,8 @@ def state_read(s: Step, op: Op) -> Operand:
     name = op.attrs["state"]
     if name not in s.states:
         raise NotSteppable(f"the state `{name}`", op)
-    return copied(s.states[name])
+    value = s.states[name]
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 @step("state.write")
@@ -179,9 +148,6 @@ def state_write(s: Step, op: Op, value: Operand) -> None:
     """Set a state, in place, in the lanes that are here."""
     name = op.attrs["state"]
     old = s.states.get(name)
-    if not isinstance(old, Tensor | Vec):
-        if name in s.states and old is value:
-            return
+    if not isinstance(old, Tensor):
         raise NotSteppable(f"the state `{name}` is no number or vector", op)
-    dims = op.operands[0].type.dims
-    s.states[name] = written(s, old, value, s.active(), dims[0].bound if dims else None, f"the state `{name}`")
+    s.states[name] = written(s, old, value, s.active(), f"the state `{name}`")

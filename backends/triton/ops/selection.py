@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops.draws import ordered
 from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
@@ -34,30 +33,18 @@ def order_of(s: Step, keys: list[Tensor], live: Tensor | None, down: bool) -> Te
 
 
 def lined_up(s: Step, op: Op, x: Operand, by: tuple[Operand, ...]) -> tuple[Operand, list[Tensor]]:
-    """Candidates and their keys [B, n], element by element. Keys over a whole tree or canvas are read at those that are part of
-    it; where others are missing in a key than among the candidates, what is there is packed."""
-    every = [
-        (one, t)
-        for k, t in zip(by, op.operands[len(op.operands) - len(by) :], strict=True)
-        for one in (k if isinstance(k, list) else [k])
-    ]
-    named = op.operands[0].type.elem in ("node", "position")
-    whole = [named and over_all(t.type) for _, t in every] or [False]
-    keys, there = [one for one, _ in every] or [x], live_of(x)
-    if any(live_of(one) is not there for one, w in zip(keys, whole, strict=True) if not w):
-        x, keys = s.packed(x), [one if w else s.packed(one) for one, w in zip(keys, whole, strict=True)]
+    """Candidates and their keys [B, n], element by element: packed, where not the same are missing in all of them."""
+    if any(over_all(v.type) for v in op.operands[len(op.operands) - len(by) :]) and not over_all(op.operands[0].type):
+        raise NotSteppable("keys over more than the candidates", op)
+    keys = [one for k in by for one in (k if isinstance(k, list) else [k])] or [x]
+    if any(live_of(one) is not live_of(x) for one in keys):
+        x, *keys = (s.packed(one) for one in (x, *keys))
     tables = [s.lanes(flat(s.tensor(one))) for one in keys]
-    shortest = min((int(a.shape[1]) for a, w in zip(tables, whole, strict=True) if not w), default=count_of(x))
-    if shortest < count_of(x) and live_of(x) is not None:
-        x = s.first_of(x, shortest)  # what stands behind the shorter one's room is missing in the other
-    n, out = count_of(x), []
-    for a, w in zip(tables, whole, strict=True):
-        if w:
-            a = a.gather(1, s.lanes(x).clamp(0, int(a.shape[1]) - 1))
-        elif int(a.shape[1]) < n or int(a.shape[1]) > n and live_of(x) is None:
-            raise NotSteppable("keys over more than the candidates", s.place)
-        out.append(a[:, :n])
-    return x, out
+    sizes = {count_of(x), *(int(a.shape[1]) for a in tables)}
+    if len(sizes) > 1 and live_of(x) is None:
+        raise NotSteppable("keys over more than the candidates", op)
+    n = min(sizes)  # what stands behind the shorter one's room is missing in the other
+    return s.first_of(x, n), [a[:, :n] for a in tables]
 
 
 def over_all(t: Type) -> bool:
@@ -96,25 +83,19 @@ def arg(s: Step, op: Op, x: Operand, *by: Operand) -> Operand:
 @step("select.top", folded=True)
 def top(s: Step, op: Op, x: Operand, k: Operand, *by: Operand) -> Operand:
     """The k candidates with the largest keys, best first (or in their own order)."""
-    if isinstance(x, list):
-        raise NotSteppable("a choice among texts", op)
+    if isinstance(x, list) or op.attrs.get("order", "best") == "kept" or op.attrs.get("by_race"):
+        raise NotSteppable("a choice among texts, by race, or in their own order", op)
     if isinstance(x, Draws):
         x = flat_draws(x)
     elif op.attrs.get("flatten") and not is_static(x) and not isinstance(x, Nodes):
         x = s.tensor(x).flatten(1)
     x, keys = lined_up(s, op, x, by)
     n, live = count_of(x), live_of(x)
-    if op.attrs.get("by_race"):
-        live = both(keys[0] != -torch.inf, live)
     most = max(0, min(n, int(k) if is_static(k) else int(op.attrs.get("bound") or n)))
     order = order_of(s, keys, live, True)[:, :most]
     there = None if live is None else s.lanes(live).gather(1, order)
     if not is_static(k):
         there = both(there, s.steps(most) < s.lanes(k)[:, None])
-    if op.attrs.get("order", "best") == "kept":
-        place = order if there is None else torch.where(there, order, n)
-        found = place.sort(1).indices
-        order, there = order.gather(1, found), None if there is None else there.gather(1, found)
     return _nodes(s, op, x, order, there)
 
 
@@ -183,15 +164,3 @@ def take_first(s: Step, op: Op, x: Operand, k: Operand) -> Operand:
         return s.first_of(x, min(count_of(x), max(0, int(k))))
     n = count_of(x)
     return s.reordered(x, np.arange(n), both(s.steps(n) < s.lanes(k)[:, None], live_of(x)))
-
-
-@step("pairs.top")
-def pairs(s: Step, op: Op, x: Operand, k: Operand) -> Operand:
-    """The k best of rows x vocabulary: rows, tokens and values, best first."""
-    if not is_static(k):
-        raise NotSteppable("a number of pairs that depends on data", op)
-    a, live = s.tensor(x), live_of(x)
-    a, size = filled(a, live), int(a.shape[2])
-    values, order = ordered(a.flatten(1), min(int(k), int(a.shape[1]) * size))
-    there = values > -torch.inf
-    return made(order // size, there), made(order % size, there), made(values, there)

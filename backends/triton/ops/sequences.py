@@ -14,8 +14,8 @@ from decgraph.backends.triton.ops.distributions import dist_of
 from decgraph.backends.triton.ops.numbers import lined
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import ROOT, Array, Dist, Draws, Edit, Nodes, Operand, Path, Vec, is_static
-from decgraph.backends.triton.vectors import beside, both, count_of, fitted, flat, lifted, live_of, made, mapped, spare
+from decgraph.backends.triton.values import Array, Dist, Draws, Nodes, Operand, Path, Vec, is_static
+from decgraph.backends.triton.vectors import beside, both, count_of, flat, lifted, live_of, made, mapped, spare
 from decgraph.ir.ops.common import numeric, spread
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op
@@ -25,7 +25,6 @@ from decgraph.ir.values import Op
 def length(s: Step, op: Op, x: Operand) -> Operand:
     """How many there are."""
     if isinstance(x, Path):
-        s.sizes[op.result] = int(x.tokens.shape[1])
         return x.length
     live = live_of(x)
     if live is None:
@@ -42,34 +41,23 @@ def gather(s: Step, op: Op, v: Operand, *indexes: Operand) -> Operand:
         if is_static(ix[0]):
             return v[int(np.asarray(ix[0]))]
         out = v[-1]
-        for n in range(len(v) - 2, -1, -1):
+        for n in range(len(v) - 2, -1, -1):  # an iteration's number is a tensor where its body is recorded
             out = s.join(s.lanes(ix[0]) == n, v[n], out)
         return out
     types = [numeric(o.type) for o in op.operands[1:]]
     chosen, at = ix[0], v.at if isinstance(v, Dist | Draws) else None
-    inner = v.inner if isinstance(v, Dist | Draws | Vec) else None
     if op.attrs.get("axis"):
-        assert isinstance(v, Dist)
-        within = s.lanes(member(s, inner, chosen, op))
-        index = s.lanes(v.index)
-        index = index.gather(2, within[:, None].expand(-1, index.shape[1], -1))
-        return replace(v, index=index, inner=s.nodes_of(chosen))
+        raise NotSteppable("elements of every row of a matrix", op)
     named, place = types[0].elem in ("node", "position"), None
     if named and at is not None:
         ix[0] = place = member(s, at, chosen, op)
     elif live_of(v) is not None and not named:
         v = s.packed(v)
     if len(ix) > 1:
-        if inner is not None and types[1].elem == "position":
-            ix[1] = member(s, inner, ix[1], op)
-        return replace(out, inner=None) if isinstance(out := entries(s, v, ix, types), Dist | Draws) else out
+        return entries(s, v, ix, types)
     if not is_static(v) and not count_of(v):
-        v = _one_missing(s, v)
+        raise NotSteppable("an element of an empty vector", op)
     out = s.pick(v, place if place is not None else checked(s, v, chosen))
-    if not types[0].dims and inner is not None:
-        if isinstance(out, Dist | Draws) and not isinstance(inner, Tensor):
-            return replace(out, at=inner, live=live_of(inner), inner=None)
-        return Vec(s.tensor(out), s.lanes(inner))
     live = live_of(chosen)
     if isinstance(out, Tensor):
         return made(out, live)
@@ -82,27 +70,13 @@ def gather(s: Step, op: Op, v: Operand, *indexes: Operand) -> Operand:
 
 def member(s: Step, at: Operand, index: Operand, op: Op) -> Array:
     """The place in a part (NumPy [n] or Nodes) of nodes or positions; a lane that reads what is not there is the driver's."""
-    if isinstance(at, np.ndarray) and is_static(index):
-        where = {int(n): i for i, n in enumerate(at)}
-        found = np.vectorize(lambda n: where.get(int(n), -1), otypes=[np.int64])(index)
-        if (found < 0).any():
-            raise NotSteppable("a row outside the part that was computed", op)
-        return found
     ids, live, want = s.tensor(at), live_of(at), s.tensor(index)
-    if not ids.shape[1]:  # nothing is found in nothing
-        ids, live = ids.new_full((ids.shape[0], 1), -(2**62)), None
+    if not ids.shape[1]:
+        raise NotSteppable("an element of nothing", op)
     same = ids[:, None, :] == flat(want)[..., None]
     same = same if live is None else same & live[:, None]
     s.flag(both(~same.any(-1), live_of(index)))
     return same.long().argmax(-1).reshape(int(same.shape[0]), *want.shape[1:])
-
-
-def _one_missing(s: Step, v: Operand) -> Operand:
-    """A vector of one missing element instead of an empty one, whose elements only a branch reads in which no lane is."""
-    if not isinstance(v, Vec | Nodes | Tensor):
-        return v
-    a, live = fitted(s.lanes(v), 1), s.lanes(np.zeros(1, dtype=bool))
-    return Nodes(a, ROOT, live) if isinstance(v, Nodes) else Vec(a, live)
 
 
 def checked(s: Step, v: Operand, index: Operand) -> Array:
@@ -156,7 +130,8 @@ def entries(s: Step, v: Operand, ix: Sequence[Operand], types: Sequence[Type]) -
 @step("slice", folded=True)
 def cut(s: Step, op: Op, v: Operand, *ends: Operand) -> Operand:
     """v[lo:hi] of the first dimension."""
-    path = v if isinstance(v, Path) else None
+    if isinstance(v, Path):
+        raise NotSteppable("a part of an accepted path", op)
     v = s.packed(s.tokens_of(v))
     n, live = count_of(v), live_of(v)
     lo = ends[0] if op.attrs.get("has_lo") else 0
@@ -170,7 +145,7 @@ def cut(s: Step, op: Op, v: Operand, *ends: Operand) -> Operand:
         most = max(0, min(n, int(hi) - int(lo)))
     at = first[:, None] + s.steps(most)
     out = s.reordered(v, s.lanes(at.clamp(max=max(0, n - 1))) if n else at[:, :0], s.lanes(at < last[:, None]))
-    return Path(out.data, s.lives(out).sum(1)) if path is not None and isinstance(out, Vec) else out
+    return out
 
 
 def _end(s: Step, e: Operand, length: Tensor) -> Tensor:
@@ -191,15 +166,6 @@ def listing(s: Step, op: Op, *items: Operand) -> Operand:
 
 def stacked(s: Step, items: Sequence[Operand], op: Op) -> Operand:
     """Values of one shape as one vector."""
-    edits = [x for x in items if isinstance(x, Edit)]
-    if edits:
-        gone, here = torch.zeros_like(s.done), torch.ones_like(s.done)
-        every = [
-            replace(x, live=here if x.live is None else x.live) if isinstance(x, Edit) else replace(edits[0], live=gone)
-            for x in items
-        ]
-        position, token, live = (torch.stack([getattr(e, part) for e in every], 1) for part in ("position", "token", "live"))
-        return Edit(position, token, None, live)
     if not all(isinstance(x, Dist | Draws) for x in items) and any(live_of(x) is not None for x in items):
         raise NotSteppable("vectors of different lengths in a list", op)
     return joined(s, [lifted(x) if isinstance(x, Dist | Draws) else s.lanes(x)[:, None] for x in items])
@@ -227,8 +193,8 @@ def one_dist(s: Step, parts: Sequence[Dist]) -> Dist:
 def concat(s: Step, op: Op, a: Operand, b: Operand) -> Operand:
     """a ++ b along the first dimension; single values count as vectors of one."""
     want = op.results[0].type
-    if want.elem == "list":
-        return [*(a if isinstance(a, list) else [a]), *(b if isinstance(b, list) else [b])]
+    if want.elem in ("list", "path"):
+        raise NotSteppable(f"a {want.elem} that is made of others", op)
     parts: list[Operand] = []
     for x, v in zip((a, b), op.operands, strict=True):
         if isinstance(x, list) and not x or isinstance(x, np.ndarray) and x.ndim and not len(x):
@@ -240,11 +206,7 @@ def concat(s: Step, op: Op, a: Operand, b: Operand) -> Operand:
             several = v.type.dims or v.type.elem == "path" or v.type.elem == "node" and v.type.of[0] == "ctx"
             parts.append(x if several else s.lanes(x)[:, None])
     out = parts[0] if len(parts) == 1 else joined(s, parts)
-    if want.elem != "path":
-        return out
-    out = s.packed(out)
-    tokens, live = s.lanes(out), live_of(out)
-    return Path(tokens, torch.full_like(tokens[:, 0], int(tokens.shape[1])) if live is None else live.sum(1))
+    return out
 
 
 @step("tile", folded=True)
@@ -294,11 +256,7 @@ def room(s: Step, op: Op, n: Operand) -> int:
 def scatter(s: Step, op: Op, v: Operand, x: Operand, *ix: Operand) -> Operand:
     """v with v[i] set to x, or added to; of equal indices the last wins."""
     if isinstance(v, list):
-        out = list(v)
-        if is_static(ix[0]):
-            out[int(np.asarray(ix[0]))] = x
-            return out
-        return [s.join(s.lanes(ix[0]) == n, x, old) for n, old in enumerate(out)]
+        raise NotSteppable("an element of a list that is set", op)
     types = [o.type for o in op.operands[2:]]
     if len(ix) != 1 or types[0].elem == "bool":
         raise NotSteppable("places set by several indices or by conditions", op)

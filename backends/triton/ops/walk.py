@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.evaluate import joins, step
-from decgraph.backends.triton.ops import canvas_trees
+from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops.nodes import children, node_path, reachable
 from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Canvas, Dist, Draws, Operand, Path, RowSource, Tree, is_static
+from decgraph.backends.triton.values import Dist, Draws, Operand, Path, RowSource, Tree, is_static
 from decgraph.backends.triton.vectors import both, count_of, live_of
 from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.values import Op
@@ -24,9 +23,7 @@ from decgraph.ir.values import Op
 
 @step("tree.walk")
 def walk(s: Step, op: Op, t: Tree, evidence: Operand, *rest: Operand) -> Operand:
-    """The accepted path, or canvas."""
-    if isinstance(t.base, Canvas):
-        return canvas_trees.walk(s, op, t, evidence)
+    """The accepted path."""
     if op.attrs["scope"] == "tree":
         seen = t
         if (useful := reachable(s, t)) is not None:  # the rule chooses among the nodes that the driver drafts
@@ -42,7 +39,7 @@ def walk(s: Step, op: Op, t: Tree, evidence: Operand, *rest: Operand) -> Operand
         if level and s.idle(going):
             break
         with s.within(going):
-            row = evidence_at(s, evidence, at, going, op)
+            row = evidence_at(s, evidence, at, op)
             among = _level(t, level)
             ids, there = children(s, t, at, among)
             draws = drafted(s, t, ids, there, among)
@@ -70,17 +67,11 @@ def _level(t: Tree, level: int) -> np.ndarray:
     return np.arange(1, t.size)
 
 
-def evidence_at(s: Step, evidence: Operand, at: Tensor, going: Tensor, op: Op) -> Operand:
-    """The evidence at a node of every lane. at: int64[B]; going: bool[B]."""
-    if not isinstance(evidence, Dist):
-        if isinstance(evidence, Tensor | np.ndarray):
-            return s.pick(evidence, at)
-        raise NotSteppable("a verification against something else than distributions", op)
-    if evidence.at is None:
-        return s.pick(evidence, at.clamp(max=evidence.shape[0] - 1))
-    same = s.lanes(evidence.at) == at[:, None]
-    s.flag(~same.any(1) & going)  # the walk ends where the evidence is not known: rare, and the driver's
-    return s.pick(evidence, same.long().argmax(1))
+def evidence_at(s: Step, evidence: Operand, at: Tensor, op: Op) -> Operand:
+    """The evidence at a node int64[B] of every lane."""
+    if not isinstance(evidence, Dist) or evidence.at is not None:
+        raise NotSteppable("a verification against something else than distributions at all nodes", op)
+    return s.pick(evidence, at.clamp(max=evidence.shape[0] - 1))
 
 
 def drafted(s: Step, t: Tree, ids: Tensor, there: Tensor, among: np.ndarray) -> Draws:
@@ -155,26 +146,9 @@ def path_get(s: Step, op: Op, p: Path) -> Operand:
         return s.tokens_of(p)
     if field == "length":
         return p.length
-    found = {"depth": p.count, "node": p.node, "emitted": p.emitted}.get(field)
-    if found is None:
-        raise NotSteppable(f"the {field} of this path", op)
-    return found
-
-
-@joins(Path)
-def join_paths(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Path:
-    """One of two paths in every lane. lanes: bool[B]."""
-    if not (isinstance(a, Path) and isinstance(b, Path)):
-        raise NotSteppable("a path or something else", s.place)
-    tree = a.tree if a.tree is b.tree else None
-
-    def of_two(x: Tensor | None, y: Tensor | None) -> Tensor | None:
-        return None if x is None or y is None or x.shape != y.shape else s.either(lanes, x, y)
-
-    tokens, length, nodes = s.either(lanes, a.tokens, b.tokens), s.either(lanes, a.length, b.length), None
-    if tree is not None:
-        nodes = of_two(a.nodes, b.nodes)
-    return Path(tokens, length, of_two(a.count, b.count), nodes, of_two(a.node, b.node), tree, of_two(a.emitted, b.emitted))
+    if field not in ("depth", "node", "emitted"):
+        raise NotSteppable(f"the {field} of a path", op)
+    return {"depth": p.count, "node": p.node, "emitted": p.emitted}[field]
 
 
 @step("level.get")

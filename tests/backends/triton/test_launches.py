@@ -16,7 +16,7 @@ from decgraph.backends.triton.state import Step
 
 SCRIPT = ROOT / "docs" / "reference" / "launches.py"
 NAMES = sorted(re.findall(r"^\| `(\w+)` \|", SCRIPT.with_suffix(".md").read_text(encoding="utf-8"), re.MULTILINE))
-COUNTED = 44
+COUNTED = 36
 """Steps that are on the page at least; those that are not are named there."""
 AGAIN = "more than docs/reference/launches.md says; if it has to be: python docs/reference/launches.py"
 

@@ -22,16 +22,14 @@ from decgraph.backends.triton.program import Program, kept
 from decgraph.check.worlds import models_for
 from decgraph.passes.manager import optimise
 from decgraph.runtime.automaton import Automaton
-from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableModel
-from decgraph.runtime.prompts import end_of_text
 from decgraph.runtime.request import Request
+from decgraph.runtime.result import Result
 from decgraph.runtime.session import Session
 from decgraph.runtime.trace import Commits, Committed, Stopped
 
 V = shelf.V
-GRAMMAR = Automaton(((1, 2, 0, -1), (0, 1, 2, 2), (1, -1, 0, 2)), frozenset({0, 1, 2}))
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"temperature": 0},
@@ -39,7 +37,6 @@ SETTINGS: list[dict[str, Any]] = [
     {"top_p": 0.8, "eos": {3}},
     {"min_p": 0.2, "repetition_penalty": 1.3, "presence_penalty": 0.3, "frequency_penalty": 0.2},
     {"bias": {1: 1.0}, "bans": {2}},
-    {"allow": GRAMMAR, "temperature": 1.5},
     {"min_length": 4, "eos": {0, 1}, "temperature": 2.0},
 ]
 """Every setting of a request that is a row of tensors."""
@@ -80,6 +77,22 @@ def test_a_lane_that_another_request_had_begins_anew() -> None:
     reference, steps = both("speculative")
     asked = [Request((1, 2, 3)[: 1 + i % 3], max_tokens=5 + 2 * i, seed=7, request_id=i, temperature=1) for i in range(4)]
     assert [g.tokens for g in steps.generate(asked, batch=2)] == [reference.run(r).tokens for r in asked]
+
+
+@pytest.mark.budget(10)
+@pytest.mark.parametrize(
+    ("name", "params"), [("sequoia", {"shape": "3x2x2"}), ("recursive_sd", {}), ("eagle2", {"depth": 3, "k": 3, "budget": 8})]
+)
+def test_trees_of_several_levels(name: str, params: dict[str, Any]) -> None:
+    """Also where draws without replacement run out, in greedy requests at once."""
+    algorithm = load(name)
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b, **params) for b in ("reference", "triton"))
+    asked = [Request((1, 2, 3), max_tokens=9, seed=n, temperature=n % 2, eos=frozenset({4} if n > 1 else ())) for n in range(4)]
+    for got, want in zip(steps.generate(asked), map(reference.run, asked), strict=True):
+        assert (got.mode, got.tokens, got.reason) == ("graph mode", want.tokens, want.reason)
+        told = ("drafted", "tested", "accepted")
+        assert [getattr(got.stats, name) for name in told] == [getattr(want.stats, name) for name in told]
 
 
 def test_statistics_are_the_reference_s() -> None:
@@ -123,7 +136,8 @@ def test_a_consumer_that_stops_early_ends_the_run() -> None:
 def test_the_driver_runs_what_has_no_step_and_says_why() -> None:
     made, heard = session("triton"), session("triton").run(ASKED[0])
     assert "hears of every draft" in heard.mode and heard.events
-    for fields, why in (({"processors": (lambda path, x: x,)}, "processors"), ({"allow": lambda path: {1, 2}}, "function")):
+    grammar = Automaton(((1, 2, 0, -1), (0, 1, 2, 2), (1, -1, 0, 2)), frozenset({0, 1, 2}))
+    for fields, why in (({"processors": (lambda path, x: x,)}, "processors"), ({"allow": grammar}, "grammar")):
         request = replace(ASKED[0], **fields)
         got = made.run(request, keep_events=False)
         assert got.mode.startswith("eager mode: ") and why in got.mode
@@ -156,19 +170,9 @@ def test_ends_that_the_host_finds_cut_where_the_reference_does() -> None:
         assert have.logprobs.tokens == pytest.approx(wanted.logprobs.tokens, abs=1e-4)
 
 
-def test_a_grammar_is_a_table_on_the_device_or_the_driver_s() -> None:
-    made = load("autoregressive").session(backend="triton")
-    grammar, size = Grammar.regex("[0-9]{2}:[0-9]{2}"), next(iter(made.models.values())).vocab.size
-    fields: dict[str, Any] = {"max_tokens": 12, "temperature": 1.0, "seed": 1}
-    got = made.generate(["It is "], allow=grammar.table(made.tokenizer, end_of_text(made), size), **fields)[0]
-    assert got.mode == "graph mode" and got.text[2] == ":" and got.text.replace(":", "").isdigit()
-    parsed = made.generate(["It is "], allow=grammar, **fields)[0]
-    assert "parsed on the host" in parsed.mode and parsed.text == got.text
-
-
 def test_states_of_a_session_go_from_one_request_to_the_next() -> None:
     reference, steps = both("token_recycling")
-    asked = [replace(r, **dict.fromkeys(("eos", "bans"), frozenset()), allow=None, min_length=0) for r in RAGGED]
+    asked = [replace(r, **dict.fromkeys(("eos", "bans"), frozenset()), min_length=0) for r in RAGGED]
     assert [g.tokens for g in steps.generate(asked)] == [reference.run(r).tokens for r in asked]
     for name, value in reference.shared.items():
         assert np.array_equal(steps.shared[name], value)
@@ -277,7 +281,7 @@ def test_memory_is_bounded_and_lanes_give_way(monkeypatch: pytest.MonkeyPatch) -
 def test_a_long_text_grows_out_of_its_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "GROWTH", 16)
     made, wanted, seen = session("triton", "speculative"), session("reference", "speculative"), filled(monkeypatch)
-    asked = [replace(r, max_tokens=150 + i, temperature=1, allow=None, eos=frozenset()) for i, r in enumerate(RAGGED[:3])]
+    asked = [replace(r, max_tokens=150 + i, temperature=1, eos=frozenset()) for i, r in enumerate(RAGGED[:3])]
     results = made.generate(asked)
     assert [g.tokens for g in results] == [wanted.run(r).tokens for r in asked]
     assert {g.mode for g in results} == {"graph mode"}
@@ -309,7 +313,7 @@ def test_a_step_may_begin_before_the_last_one_is_read(monkeypatch: pytest.Monkey
     monkeypatch.setattr(program, "GROWTH", 8)
     reference, steps = both(name)
     fields: dict[str, Any] = {"until": (lambda path: path[-1] == 3 and len(path) > 20,), "max_tokens": 60}
-    asked = [replace(r, **fields, allow=None, bans=frozenset(), min_length=0) for r in RAGGED]
+    asked = [replace(r, **fields, bans=frozenset(), min_length=0) for r in RAGGED]
     got = steps.generate(asked, batch=3)
     assert [(g.tokens, g.reason) for g in got] == [(w.tokens, w.reason) for w in map(reference.run, asked)]
     assert {g.mode for g in got} == {"graph mode"}
@@ -323,7 +327,7 @@ def test_a_recorded_step_serves_every_request(monkeypatch: pytest.MonkeyPatch, n
     made_with(monkeypatch, lambda made: setattr(made, "records", not made.hosted))
     monkeypatch.setattr(program, "Replayed", lambda *args: graphs.append(Replayed(*args)) or graphs[-1])
     reference, steps = session("reference", name), session("triton", name)
-    asked = [replace(r, allow=None) for r in RAGGED]
+    asked = [*RAGGED, replace(RAGGED[0], prompt=(2, 1), request_id=9)]
     got = steps.generate(asked, batch=3)
     assert [(g.tokens, g.reason) for g in got] == [(w.tokens, w.reason) for w in map(reference.run, asked)]
     assert {g.mode for g in got} == {"graph mode"} and 1 <= len(graphs) < len(asked)
@@ -360,70 +364,12 @@ def test_a_cancelled_request_frees_its_lane() -> None:
     assert len(runs[0].machine.committed_tokens()) == 1
 
 
-HOLES = """
-algorithm holes(target: causal, k: int in 1..6 = 4):
-    while not done:
-        draft t:
-            tips = t.drafted
-            for j in 0..3:
-                x ~ target(ctx)
-                ns = grow x at root
-                if x.token % 2 == 0:
-                    tips = tips ++ [last(ns)]
-            t.frontier = tips
-            repeat 2 while len(t.frontier) > 0:
-                z ~ target(t.frontier)
-                grow z
-        for n in t.leaves:
-            commit n
-"""
-
-SEEN = """
-algorithm remembers(target: causal):
-    state seen: token[<= 6] = []
-    while not done:
-        x ~ target(ctx)
-        if x.token % 2 == 0 and len(seen) < 6:
-            seen = seen ++ [x.token]
-        commit x
-"""
-"""A beginning: some lanes alone write to a vector."""
-REMEMBERS = f"""{SEEN}
-        if len(seen) > 2 and x.token % 3 == 0:
-            commit seen
-            seen = seen[1:]
-"""
-
 COUNTED = """
 rule counted(p: dist, children: draws):
     for x in children:
         if bernoulli(0.7):
             accept x
     emit argmax(p)
-"""
-
-DEEPEST = f"""{COUNTED}
-algorithm deepest(target: causal):
-    while not done:
-        draft t:
-            repeat 3:
-                grow sample(target(t.leaves), 2)
-                break if t.size > 9
-            prune t to top(t.drafted, 1, by = t.depth)
-        verify t by counted against target(t)
-        commit t.accepted
-"""
-
-STOPS = f"""{COUNTED}
-algorithm stops(target: causal):
-    while not done:
-        draft t:
-            repeat 3:
-                q = target(t.leaves)
-                grow sample(q, 2)
-                break if any(max(q.raw) < 0.25)
-        verify t by counted against target(t)
-        commit t.accepted
 """
 
 EITHER = """
@@ -447,32 +393,125 @@ algorithm either(target: causal):
         commit t.accepted
 """
 
-NOTHING = f"""{COUNTED}
-algorithm nothing(target: causal):
-    state ahead: token[<= 2] per sequence = []
-    while not done:
-        p = target(ctx)
-        draft t:
-            grow chain(point(ahead))
-            grow sample(target(t.frontier), 2)
-            for leaf in t.leaves:
-                grow chain(point(ahead)) at leaf
-        verify t by counted against target(t)
-        ahead = ctx.last(1 + argmax(p) % 2)
-        commit t.accepted
-"""
-
 COMPUTED = f"""{COUNTED}
 algorithm computed(target: causal):
     while not done:
         draft t:
-            grow distinct(target(t.leaves), 2)
             repeat 3:
                 q = normalize(target(t.leaves).raw ^ 2)
                 grow sample(q, 1)
         verify t by counted against target(t)
         commit t.accepted
 """
+
+
+def compared(text: str) -> list[tuple[Result, Result]]:
+    """What steps give, and what the reference gives, for requests that may end early."""
+    algorithm = parse(text)
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
+    requests = [Request((1, 2, 3, 1, 2), max_tokens=16, seed=n, eos=frozenset({n} if n % 2 else ())) for n in range(6)]
+    return list(zip(steps.generate(requests), map(reference.run, requests), strict=True))
+
+
+@pytest.mark.parametrize("text", [EITHER, COMPUTED], ids=["either", "computed"])
+def test_drafts_that_a_driver_does_not_make(text: str) -> None:
+    """A step drafts behind the last token and behind tokens that end the text. Of siblings with one token the accepted one is
+    found; draws from computed distributions grow at the end of a chain."""
+    for got, want in compared(text):
+        assert (got.mode, got.tokens, str(got.error)) == ("graph mode", want.tokens, str(want.error))
+        told = ("drafted", "tested", "accepted")
+        assert [getattr(got.stats, name) for name in told] == [getattr(want.stats, name) for name in told]
+
+
+DATA_SHAPES = {
+    "it looks at which drafts there are": """
+        draft t:
+            repeat 3:
+                grow sample(target(t.leaves), 2)
+                break if t.size > 9
+        verify t by counted against target(t)
+        commit t.accepted""",
+    "it looks at which drafts there are: of a tree": """
+        draft t:
+            repeat 3:
+                q = target(t.leaves)
+                grow sample(q, 2)
+                break if any(max(q.raw) < 0.25)
+        verify t by counted against target(t)
+        commit t.accepted""",
+    "it looks at which drafts there are: by their numbers": """
+        draft t:
+            repeat 3:
+                grow sample(target(t.leaves), 2)
+        verify t by counted against target(t)
+        commit t.accepted""",
+    "draws of no model's rows grow at nodes of which a driver has fewer": """
+        draft t:
+            grow topk(target(root).raw, 2)
+            repeat 3:
+                q = normalize(target(t.frontier).raw ^ 2)
+                grow sample(q, 1)
+        verify t by counted against target(t)
+        commit t.accepted""",
+    "a tree whose form data decides": """
+        draft t:
+            grow topk(target(root).raw, 2)
+            if max(target(root).raw) > 0.3:
+                grow topk(target(t.frontier).raw, 1)
+            else:
+                grow topk(target(t.frontier).raw, 2)
+        verify t by counted against target(t)
+        commit t.accepted""",
+    "the leaves of a tree that data makes": """
+        draft t:
+            grow distinct(target(root), 3)
+            grow topk(target(t.leaves).raw, 1)
+        verify t by counted against target(t)
+        commit t.accepted""",
+    "a tree that grows as long as data decides": """
+        draft t:
+            repeat room while not ended(ctx):
+                grow topk(target(t.leaves).raw, 1)
+        verify t by counted against target(t)
+        commit t.accepted""",
+    "a chain that grows at nodes that data chooses": """
+        draft t:
+            grow topk(target(root).raw, 2)
+            grow chain(point(ctx.last(2))) at top(t.new, 1, by = t.logprob)
+        verify t by counted against target(t)
+        commit t.accepted""",
+    "a tree that grows after it was pruned": """
+        draft t:
+            grow topk(target(root).raw, 3)
+            prune t to top(t.drafted, 2, by = t.logprob)
+            grow point(1) at root
+        verify t by counted against target(t)
+        commit t.accepted""",
+    "a model reads another text than the request's": """
+        x ~ target(prompt)
+        commit x""",
+    "the state `seen` has a length that data decides": """
+        x ~ target(ctx)
+        if x.token % 2 == 0:
+            seen = first(seen ++ [x.token], 6)
+        commit x""",
+    "a fold over what stands below the nodes of a tree": """
+        draft t:
+            repeat 2:
+                grow topk(target(t.leaves).raw, 2)
+        commit t.token[argmax(t.nodes where t.depth == 1, by = up(t, t.prob, sum))]""",
+}
+"""Bodies of `while not done` in which data decides a shape, by the reason that is said."""
+
+
+@pytest.mark.parametrize("why", DATA_SHAPES)
+def test_a_program_whose_shapes_data_decides_is_the_drivers(why: str) -> None:
+    state = "    state seen: token[<= 6] = []\n" if "seen" in DATA_SHAPES[why] else ""
+    for got, want in compared(f"{COUNTED}\nalgorithm shapes(target: causal):\n{state}    while not done:{DATA_SHAPES[why]}\n"):
+        assert (got.tokens, str(got.error)) == (want.tokens, str(want.error))
+        assert got.mode.startswith("eager mode: ") and why.partition(":")[0] in got.mode
+
 
 SHARED = f"""{COUNTED}
 algorithm shared(target: causal):
@@ -483,23 +522,6 @@ algorithm shared(target: causal):
         verify t by counted against target(t)
         commit t.accepted
 """
-
-
-@pytest.mark.parametrize(
-    "text", [DEEPEST, STOPS, EITHER, NOTHING, COMPUTED], ids=["deepest", "stops", "either", "nothing", "computed"]
-)
-def test_drafts_that_a_driver_does_not_make(text: str) -> None:
-    """A step drafts behind the last token and behind tokens that end the text. What counts the nodes of a tree, or chooses
-    among them, sees none of that. Of siblings with one token the accepted one is found; a tree may grow by
-    nothing; draws from computed distributions grow at a frontier with as many nodes."""
-    algorithm = parse(text)
-    models = models_for(algorithm.function, 7, 1)
-    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
-    requests = [Request((1, 2, 3, 1, 2), max_tokens=16, seed=n, eos=frozenset({n} if n % 2 else ())) for n in range(6)]
-    for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
-        assert (got.mode, got.tokens, str(got.error)) == ("graph mode", want.tokens, str(want.error))
-        told = ("drafted", "tested", "accepted")
-        assert [getattr(got.stats, name) for name in told] == [getattr(want.stats, name) for name in told]
 
 
 def test_an_index_of_a_session_is_the_driver_s() -> None:
@@ -526,22 +548,16 @@ algorithm without(target: causal, drafter: causal):
     while not done:
         draft t:
             repeat 2:
-                grow distinct(drafter(t.leaves), 3)
+                grow distinct(drafter(t.frontier), 3)
         verify t by the_rest against target(t)
         commit t.accepted
 """
 
-TOGETHER = """
-algorithm together(target: causal):
+SEVERAL = """
+algorithm several(target: causal):
     while not done:
         xs = sample(target(ctx), 4)
         commit xs.token
-    return ctx.last(3)
-"""
-
-FROM_THE_END = f"""{SEEN}
-        if len(seen) > 1:
-            commit [seen[-1], last(seen), seen[-2]]
 """
 
 AT_THE_NODE = """
@@ -555,7 +571,7 @@ algorithm at_the_node(target: causal):
     while not done:
         draft t:
             repeat 3:
-                grow sample(target(t.leaves), 2)
+                grow sample(target(t.frontier), 2)
         p = target(t)
         verify t by of_the_coin against p
         commit t.accepted
@@ -563,18 +579,16 @@ algorithm at_the_node(target: causal):
 """
 
 
-@pytest.mark.parametrize("text", [WITHOUT, TOGETHER, FROM_THE_END, AT_THE_NODE], ids=["without", "together", "end", "node"])
+@pytest.mark.parametrize("text", [WITHOUT, SEVERAL, AT_THE_NODE], ids=["without", "several", "node"])
 def test_what_small_programs_commit(text: str) -> None:
     """The law of the second of several draws is what the first one leaves; of several ends in a commit the first one counts;
-    what is read from the end of a vector is the last of what a lane has; the accepted node is each lane's own, whose walk may
-    end before others'."""
+    the accepted node is each lane's own, whose walk may end before others'."""
     algorithm = parse(text)
     models = models_for(algorithm.function, 7, 1)
     reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
     requests = [Request((1, 2, 3, 1, 2), max_tokens=16, seed=n, eos=frozenset(range(7)[-n:] if n else ())) for n in range(6)]
     for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
         assert (got.mode, got.tokens, got.reason) == ("graph mode", want.tokens, want.reason)
-        assert got.results == want.results
 
 
 def test_a_distribution_without_a_token_is_an_error_where_nothing_is_drawn() -> None:
@@ -589,15 +603,3 @@ def test_a_distribution_without_a_token_is_an_error_where_nothing_is_drawn() -> 
     free = Request((1, 2, 3), max_tokens=6)  # its lane is the one that was given up
     got, want = steps.run(free, keep_events=False), reference.run(free)
     assert (got.mode, got.tokens, want.error) == ("graph mode", want.tokens, None)
-
-
-@pytest.mark.parametrize("text", [HOLES, REMEMBERS], ids=["nodes", "states"])
-def test_what_some_lanes_alone_have(text: str) -> None:
-    """A frontier with nodes in some lanes alone has holes: a draw's noise is that of its number among those that are there. A
-    vector that some lanes alone write stays what it was in the others."""
-    algorithm = parse(text)
-    models = models_for(algorithm.function, 7, 1)
-    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
-    requests = [Request((1, 2, 3, 1, 2), max_tokens=16, temperature=1, seed=seed) for seed in range(6)]
-    for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
-        assert (got.mode, got.tokens) == ("graph mode", want.tokens)

@@ -17,7 +17,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from decgraph.backends.triton.shaping import LaneSettings, RowPlace, covers, need, shape
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import ConstraintError
-from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.request import Factor, Request
 from decgraph.runtime.shaping import adjusted, forbidden, raw_probs, shaped_probs
@@ -39,17 +38,10 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "request_id": st.integers(0, 2**64 - 1),
 }
 tokens = st.integers(0, V - 1)
-states = st.integers(-1, 2)
-tables = st.lists(st.lists(states, min_size=V, max_size=V), min_size=3, max_size=3)
-grammars = st.builds(
-    lambda rows, ends: Automaton(tuple(map(tuple, rows)), frozenset(ends)),
-    tables,
-    st.sets(st.integers(0, 2), min_size=1),
-)
 requests = st.builds(
     lambda prompt, fields: Request(tuple(prompt), **fields),
     st.lists(tokens, min_size=1, max_size=5),
-    st.fixed_dictionaries({}, optional={**FIELDS, "allow": grammars}),
+    st.fixed_dictionaries({}, optional=FIELDS),
 )
 
 
@@ -73,10 +65,10 @@ def made(
         whole = [*request.prompt, *new]
         text[b, : len(whole)] = torch.tensor(whole)
         text[b, len(whole) :] = b % V  # what was dropped, or another request's
-    wanted = frozenset().union(*(need(r, V) for r in some)) if features is None else features
+    wanted = frozenset().union(*(need(r) for r in some)) if features is None else features
     out = LaneSettings(wanted, len(some), V, "cpu", text)
-    for b, (request, new) in enumerate(zip(some, texts, strict=True)):
-        out.admit(b, request, new)
+    for b, request in enumerate(some):
+        out.admit(b, request)
     return out, torch.tensor([len(r.prompt) + len(t) for r, t in zip(some, texts, strict=True)])
 
 
@@ -129,7 +121,7 @@ def test_the_other_views(case: tuple[Any, ...]) -> None:
 
 
 NAMES = ["greedy", "sampled", "top_k", "top_p", "min_p", "repetition", "counts", "bias", "bans", "min_length"]
-EVERYTHING = frozenset([*NAMES, "allow:16", "ends:8"])
+EVERYTHING = frozenset([*NAMES, "ends:8"])
 
 
 @given(lanes())
@@ -147,28 +139,9 @@ def test_a_lane_that_is_written_again_forgets_the_last_request(old: tuple[Any, .
     assert used.text is not None and fresh.text is not None
     used.text.copy_(fresh.text)
     for b in range(n):
-        used.admit(b, new[0][b], new[1][b])
+        used.admit(b, new[0][b])
     where, logits = placed(length, new[2][:n]), torch.from_numpy(logits_of(new[3][:n]))
     assert torch.equal(shape(used, logits, where), shape(fresh, logits, where))
-
-
-@given(lanes(), st.lists(st.integers(0, 4), min_size=4, max_size=4))
-@settings(max_examples=50, deadline=None)
-def test_grammars_follow_what_a_step_commits(case: tuple[Any, ...], counts: list[int]) -> None:
-    some, texts, paths, weights = case
-    rows, length = made(some, [[] for _ in some], EVERYTHING)
-    assert rows.text is not None
-    block = torch.tensor([(t + [0] * 4)[:4] for t in texts])
-    count = torch.tensor([min(n, len(t), 4) for n, t in zip(counts, texts, strict=False)])
-    for b in range(len(some)):
-        rows.text[b, length[b] : length[b] + 4] = block[b]
-    rows.advance(block, length, count)
-    fresh, longer = made(some, [t[: int(n)] for t, n in zip(texts, count, strict=True)], EVERYTHING)
-    where, logits = placed(longer, paths), torch.from_numpy(logits_of(weights))
-    assert torch.equal(shape(rows, logits, where), shape(fresh, logits, where))
-    before = placed(length, paths)  # rows of the shorter text, as `ctx.parent` has them
-    first, _ = made(some, [[] for _ in some], EVERYTHING)
-    assert torch.equal(shape(rows, logits, before), shape(first, logits, before))
 
 
 def test_paths_that_all_rows_share_and_long_ones_count_alike() -> None:
@@ -179,14 +152,6 @@ def test_paths_that_all_rows_share_and_long_ones_count_alike() -> None:
     for paths in ([[path]], [[path, path]]):
         where = RowPlace(torch.full((1, 2), 73), length, torch.tensor(paths))
         np.testing.assert_array_equal(shape(rows, logits, where, "adjusted")[0].numpy(), np.array(want))
-
-
-def test_rows_below_soft_nodes_are_after_no_text() -> None:
-    stops = Automaton(((-1,) * V,), frozenset({0}))
-    rows, length = made([Request((1,), min_length=3, eos=frozenset({2}), bans=frozenset({4}), allow=stops)], [[]])
-    where = RowPlace(length[:, None].expand(1, 2), length, None, torch.tensor([[True, False]]))
-    got = shape(rows, torch.zeros(1, 2, V), where, "raw")
-    assert got[0].count_nonzero(-1).tolist() == [V - 1, 0]
 
 
 def test_float32_rows_are_the_reference_s_within_rounding_and_a_program_may_allow_less() -> None:
@@ -204,24 +169,19 @@ def test_float32_rows_are_the_reference_s_within_rounding_and_a_program_may_allo
     ("fields", "why"),
     [
         ({"processors": (lambda path, logits: logits,)}, "processors"),
-        ({"allow": lambda generated: {1}}, "function of the caller"),
+        ({"allow": lambda generated: {1}}, "a grammar or another `allow`"),
     ],
 )
 def test_what_is_no_row_says_why(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(NotSteppable, match=why):
-        need(Request((1,), **fields), 70_000)
-
-
-def test_an_automaton_that_is_too_large_for_the_device_says_its_size() -> None:
-    with pytest.raises(NotSteppable, match="1200 states"):
-        need(Request((1,), allow=Automaton(((0,) * 70_000,) * 1200, frozenset({0}))), 70_000)
+        need(Request((1,), **fields))
 
 
 def test_a_program_refuses_a_request_with_features_that_it_lacks() -> None:
     plain, biased = Request((1,)), Request((1,), bias={2: 1.0}, eos=frozenset(range(6)))
-    assert covers(need(biased, V), need(plain, V)) and not covers(need(plain, V), need(biased, V))
+    assert covers(need(biased), need(plain)) and not covers(need(plain), need(biased))
     with pytest.raises(NotSteppable, match="settings"):
-        LaneSettings(need(plain, V), 1, V, "cpu").admit(0, biased)
+        LaneSettings(need(plain), 1, V, "cpu").admit(0, biased)
 
 
 def test_the_rows_trace_without_a_read_of_what_they_hold() -> None:
@@ -230,7 +190,6 @@ def test_the_rows_trace_without_a_read_of_what_they_hold() -> None:
         where = RowPlace(*(torch.zeros(n, dtype=torch.int64) for n in ((2, 3), (2,), (2, 3, 4))))
 
         def step(logits: torch.Tensor, place: RowPlace) -> torch.Tensor:
-            rows.advance(place.position, place.base, place.base)
             return shape(rows, logits, place)
 
         traced = make_fx(step)(torch.zeros(2, 3, V), where)

@@ -26,7 +26,7 @@ PAGE = STEPS["PAGE"].read_text(encoding="utf-8")
 WITH, WITHOUT = (re.findall(r"^\|? ?`(\w+)`|, `(\w+)`", part, re.M) for part in PAGE.split("## The driver runs"))
 NAMES = [a or b for a, b in WITH]
 DRIVEN = [a or b for a, b in WITHOUT]
-FEW = ("autoregressive", "speculative", "medusa", "beam", "grammar", "judge_decoding", "parallel_branches", "dream")
+FEW = ("autoregressive", "speculative", "medusa", "eagle2", "sequoia", "judge_decoding", "prompt_lookup", "dream")
 VOCAB = STEPS["VOCAB"]
 
 SETTINGS: list[dict[str, Any]] = [
@@ -103,7 +103,7 @@ def test_steps_commit_the_reference_s_tokens(name: str) -> None:
 
 def test_every_algorithm_stands_on_the_page_once() -> None:
     assert sorted(NAMES + DRIVEN) == sorted(stdlib.names())
-    assert len(NAMES) >= 155 and set(FEW) <= set(NAMES)
+    assert len(NAMES) >= 120 and set(FEW) <= set(NAMES)
     assert STEPS["page"](STEPS["committed"]()) == PAGE
 
 

@@ -40,7 +40,9 @@ REQUESTS = [
 TOLD = ("target_calls", "draft_calls", "drafted", "unmasked", "remasked", "tested", "accepted")
 DRIVEN = {
     "dingo": "its automaton is searched on the host",
+    "dllm_self_speculative": "a tree of canvases",
     "dpad": "a function of the caller's",
+    "freedave": "a tree of canvases",
     "joint_sampler": "a head over the states of a canvas",
     "joint_threshold_indel": "a list of texts of different lengths",
     "latent_refinement": "cells that hold mixtures",
@@ -50,6 +52,7 @@ DRIVEN = {
     "pc_sampler": "a function of the caller's",
     "soft_value": "a function of the caller's",
     "sparse_dllm": "rows of single layers",
+    "specdiff": "a chain that grows block by block of a canvas",
 }
 """Algorithms that have no step, and why."""
 
@@ -92,7 +95,7 @@ def same(reference: Session, steps: Session, requests: list[Request], mode: str 
 
 
 @pytest.mark.budget(14)
-@pytest.mark.quick("llada", "fast_dllm", "freedave", "specdiff")
+@pytest.mark.quick("llada", "fast_dllm", "static_masked", "d2f")
 @pytest.mark.parametrize("name", [n for n in MASKED if n not in DRIVEN])
 def test_an_algorithm_decides_what_the_reference_decides(name: str) -> None:
     same(*sessions(load(name)), REQUESTS)
@@ -193,9 +196,9 @@ algorithm stale(model: masked, length: int in 1..64 = 9):
 
 
 @pytest.mark.budget(8)
-@pytest.mark.parametrize("number", [13, 218, 628, 652, 683, 1020])
+@pytest.mark.parametrize("number", [218, 628, 652, 683, 1020])
 def test_random_programs_that_found_something(number: int) -> None:
-    """Trees on memories, sums in another order, tokens read in all rows, elements from the end, canvases that are called again,
+    """Sums in another order, tokens read in all rows, elements from the end, canvases that are called again,
     memories of some positions."""
     made = program(number)
     algorithm = parse(made.text)
