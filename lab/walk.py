@@ -1,6 +1,6 @@
 """Count how much Python a thing crosses: functions called and files entered, on the shipped models.
 
-token: one decoded token of a warm session, autoregressive and speculative. program: a `.dec` text to its program. request: a
+token: one decoded token of a warm session, of five algorithms. program: a `.dec` text to its program. request: a
 request through the server, to the end of its answer, warm. model: the name of a model to its decoder's first forward. With
 --list the functions of decgraph that were called, file after file as they were entered.
 """
@@ -108,6 +108,9 @@ def model() -> tuple[Seen, int]:
 WALKS: dict[str, Callable[[], tuple[Seen, int]]] = {
     "a token, autoregressive": partial(token, "autoregressive"),
     "a token, speculative": partial(token, "speculative"),
+    "a token, eagle2": partial(token, "eagle2"),
+    "a token, medusa": partial(token, "medusa"),
+    "a token, llada": partial(token, "llada"),
     "a .dec text to its program": program,
     "a request through the server": request,
     "a model's name to its forward": model,

@@ -398,7 +398,7 @@ class Sparse(OverVocabulary):
     __slots__ = ("entries", "size", "like")
 
     def __init__(self, entries: dict[int, float], size: int, like: Tensor) -> None:
-        self.entries = {t: v for t, v in entries.items() if v}
+        self.entries = entries
         self.size, self.like = size, like
 
     @staticmethod

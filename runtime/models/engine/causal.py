@@ -105,10 +105,14 @@ class CausalEngine:
     @torch.no_grad()
     def roll(self, loops: Sequence[DraftLoop]) -> list[Tensor | Exception]:
         """Drafts chains, all of one length: scores float32 [tokens, V] per draft loop, or its error; see `DraftLoop`."""
-        calls = [one.call for one in loops]
-        rows: list[list[Tensor]] = [[] for _ in loops]
+        calls: list[ForwardCall] = []
+        rows: list[list[Tensor]] = []
+        tokens: list[list[int]] = []
+        for one in loops:
+            calls.append(one.call)
+            rows.append([])
+            tokens.append([])
         out: list[Tensor | Exception | None] = [None] * len(loops)
-        tokens: list[list[int]] = [[] for _ in loops]
         count = len(loops[0].uids)
         for j in range(count):
             going = []
@@ -235,7 +239,7 @@ class CausalEngine:
         if slot is None:
             return False
         if not (slot.covers(call) and len(call.context) >= length):
-            self._follow(slot, call)
+            self.counted.moved += slot.commit(call.context, call.marks, self.store.move)
         return len(slot.chain) >= length
 
     def limit(self, budget: int) -> None:
@@ -293,9 +297,6 @@ class CausalEngine:
         self._clock += 1
         slot.stamp = self._clock
         return slot
-
-    def _follow(self, slot: Slot, call: ForwardCall) -> None:
-        self.counted.moved += slot.commit(call.context, call.marks, self.store.move)
 
     def _room(self, slots: Sequence[Slot], rows: int) -> None:
         """Makes room for rows of those slots. If the budget requires it, sequences of other batches are evicted, the
@@ -360,7 +361,7 @@ class CausalEngine:
     def _plan(self, call: ForwardCall) -> SlotPlan:
         slot = self._slot(call.sequence)
         if not slot.covers(call):
-            self._follow(slot, call)
+            self.counted.moved += slot.commit(call.context, call.marks, self.store.move)
         if len(slot.uids) > TAIL:
             wanted = {slot.offsets[uid] for uid in map(int, call.uids) if uid in slot.offsets}
             self.counted.moved += slot.trim(wanted, self.store.move)

@@ -466,7 +466,9 @@ def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: in
             f"{max(positions) + 1} positions are past the context length of {name!r} ({context}), in {call.request}",
             hint="a shorter prompt, or fewer tokens to generate",
         )
-    want = [length - 1 if row < 0 else length + places[row] for row in call.rows]
+    want: list[int] = []
+    for row in call.rows:  # a comprehension would be a call for each plan
+        want.append(length - 1 if row < 0 else length + places[row])
     return SlotPlan(
         call=call,
         slot=slot,
