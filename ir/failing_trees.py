@@ -131,12 +131,13 @@ def _field(k: Expressions, op: Op) -> str:
 
 
 def _token(k: Expressions, op: Op) -> str:
-    """A number is a token where it is cut to the vocabulary."""
-    if op.operands[0].type.elem != "int":
-        return ""
+    """A number is a token where it is cut to the vocabulary; the end token may be none where it is only to be compared with."""
     made = k.made.get(op.operands[0])
     if made is not None and made.opcode == "tile":
         made = k.made.get(made.operands[0])
+    if op.operands[0].type.elem != "int":
+        none = made is not None and made.opcode == "request" and made.attrs["field"] == "eos_or_none"
+        return "it may be no token of the vocabulary" if none else ""
     last = ("map", "sub", ("vocab_size",), ("const", 1))
     cut = made is not None and made.attrs.get("fn") == "minimum" and k.key(made.operands[1]) == last
     low, high = k.range(op.operands[0])  # every vocabulary has token 0

@@ -100,9 +100,11 @@ def _mul(a: Interval, b: Interval) -> Interval:
 def _div(a: Interval, b: Interval) -> Interval:
     if a.kind != FINITE or b.kind != FINITE or a.low < 0 or b.low < 0 or (_nil(a) and _nil(b)):
         return UNKNOWN
-    low = 0 if a.low == 0 or abs(b.high) == INF else INF if b.high == 0 else Fraction(a.low) / Fraction(b.high)
-    high = 0 if a.high == 0 else INF if b.low == 0 or a.high == INF else Fraction(a.high) / Fraction(b.low)
-    return made(low, high, INFINITE if b.low == 0 else FINITE)
+    if b.low == 0:  # a float may be -0.0, and then the quotient is the other infinity
+        return UNKNOWN if _nil(a) else Interval(-INF, INF, INFINITE)
+    low = 0 if a.low == 0 or abs(b.high) == INF else Fraction(a.low) / Fraction(b.high)
+    high = 0 if a.high == 0 else INF if a.high == INF else Fraction(a.high) / Fraction(b.low)
+    return made(low, high, FINITE)
 
 
 def _mod(a: Interval, b: Interval) -> Interval:
