@@ -448,10 +448,12 @@ class CausalEngine:
         bucket = getattr(self.step, "bucket", None)
         if count == 1 and self._of_tokens and self.below is None and last.straight and bucket is None:
             at = last.done
-            self._straight_step(last.slot.number, last.positions[at], last.ids[at : at + widest], length)
+            last.states = self._straight_step(last.slot.number, last.positions[at], last.ids[at : at + widest], length)
         else:
             widest = widest if bucket is None else bucket(widest)
             self._batched_step(plans, takes, widest, length)
+            for p in plans:
+                p.states = None
         for p, take in zip(plans, takes):
             p.finish(take)
         self.counted.calls += 1
@@ -528,6 +530,11 @@ class CausalEngine:
         want = made.want
         self.counted.rows += len(want)
         if not want or want[-1] - want[0] == len(want) - 1 and want == list(range(want[0], want[-1] + 1)):
+            if want and made.states is not None:  # those of the last forward, as it gave them
+                count = made.states.shape[0]
+                first = made.rows - count
+                if want[0] >= first:
+                    return made.states if len(want) == count else made.states[want[0] - first : want[-1] + 1 - first]
             return self.store.state(made.slot.number, want[0] if want else 0, len(want)).clone()
         return self.store.states(made.slot.number, want)
 

@@ -368,6 +368,7 @@ class SlotPlan:
     rows: int
     done: int = 0
     below: SlotPlan | None = None
+    states: Tensor | None = None  # last states [n, width] of the last n rows, where a straight step has just computed them
     soft: dict[int, SoftCell] = field(default_factory=dict)  # places in `ids` that are mixtures
     total: int = field(init=False)  # how many tokens are new
     base: int = field(init=False)  # the first row of the tail: the context's length
