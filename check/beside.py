@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from decgraph.backends.exact.coverage import CoveredRun
@@ -23,23 +23,29 @@ from decgraph.ir.values import Op
 
 Order = tuple[int, ...]
 """Who moves at each choice, 0: the sequence that is judged. Where an order is over, whoever moved last goes on."""
-STEPS, LINES = 4, 6
-"""All orders of so many choices at steps and folds (all merges of two steps and two); or up to so many moves of the one that is
-judged between lines, up to so many of the other, and then all of the first one's."""
+STEPS, LINES, BACK = 4, 6, 4
+"""All orders of so many choices at steps and folds (all merges of two steps and two). Between lines: up to LINES moves of the
+one that is judged, up to as many of the other, and then all of the first one's; or up to BACK moves of the other, of the one
+that is judged, and of the other again."""
+LONGEST = 40
+"""Choices after an order is over by which orders are told apart."""
 
 
 def orders(lines: bool, used: list[int]) -> Iterator[Order]:
     """The orders of two sequences. used: gets how many choices each run made; orders that do not differ in so many are one."""
     some: Iterator[Order] = product((0, 1), repeat=STEPS)
     if lines:
-        some = ((0,) * mine + (1,) * other + (0,) for mine in range(LINES + 1) for other in range(1, LINES + 1))
+        once = ((0,) * mine + (1,) * other + (0,) for mine in range(LINES + 1) for other in range(1, LINES + 1))
+        twice = ((1,) * a + (0,) * b + (1,) * c + (0,) for a, b, c in product(range(1, BACK + 1), repeat=3))
+        some = chain(once, twice)
     done: set[Order] = set()
     for order in some:
-        if any(order[:n] in done for n in range(len(order) + 1)):
+        moved = order + order[-1:] * LONGEST
+        if any(moved[:n] in done for n in range(1, len(moved))):
             continue
         used.clear()
         yield order
-        done.add(order[: max(used, default=0)])
+        done.add(moved[: max(used, default=len(moved))])
 
 
 def owned(world: World, since: int, whose: str) -> None:

@@ -109,6 +109,24 @@ SHARE = (
         commit t.accepted
 """
 )
+# Two that go back and forth copy each other's copies. By somebody who knew the docs alone.
+AHEAD = (
+    HEAD
+    + """    state a: token per batch = 0
+    state b: token per batch = 0
+    while not done:
+        x ~ target(ctx)
+        a = x.token
+        {between}
+        seen = b
+        b = a
+        if seen == {what}:
+            commit x
+        else:
+            y ~ target(ctx)
+            commit y
+"""
+)
 READS = "n = before", "n = again"
 
 
@@ -165,6 +183,22 @@ def test_a_wrong_program_of_a_batch_is_refuted_at_once() -> None:
     wrong = check_algorithm_of(LARGEST.format(early="", late=READS[0]))
     assert wrong.verdict == "refuted" and "beside another sequence" in wrong.counterexample.render()
     assert any("the other sequence's x" in d for d in wrong.counterexample.decisions) and wrong.models <= 2
+
+
+@pytest.mark.parametrize(("between", "what"), [("z ~ drafter(ctx)", "z"), ("", "0")])
+def test_sequences_that_go_back_and_forth(between: str, what: str) -> None:
+    wrong = check_algorithm_of(AHEAD.format(between=between, what=what))
+    assert wrong.verdict == "refuted" and wrong.models <= 2
+
+
+def test_no_order_is_left_out_for_another_that_only_begins_like_it() -> None:
+    """An order that is over goes on with whoever moved last, so (1, 1, 0) is no beginning of (1, 1, 0, 1)."""
+    used: list[int] = []
+    found = []
+    for order in orders(True, used):
+        found.append(order)
+        used.append(9)
+    assert {(1, 1, 0), (1, 1, 0, 0, 1, 1, 1, 0), (0, 0, 1, 0)} <= set(found)
 
 
 @pytest.mark.parametrize("key", ["t.prob[t.drafted]", "0 - t.prob[t.drafted]"])
