@@ -1,8 +1,8 @@
 """Models that several users have in common: sessions of one folder, two names of one algorithm, two threads.
 
 Weights, engine and caches of a folder's model are there once, while a session of it lives. A folder is the same while the
-names, sizes and times of its files are. Whoever uses a model is alone with it (`alone`), since every call changes its engine,
-caches and remembered scores. What a run leaves in the cache changes no scores.
+names, sizes and times of its files are. Whoever uses a model is alone with it (`alone`), since every call changes its engine
+and caches. What a run leaves in the cache changes no scores.
 """
 
 from __future__ import annotations
