@@ -44,7 +44,7 @@ def test_lines_come_while_nobody_tells_anything(monkeypatch: pytest.MonkeyPatch,
 
 def test_sigterm_is_as_ctrl_c() -> None:
     """A check says that it was interrupted, with what it knows, and ends with the code of an interruption."""
-    words = [sys.executable, "-m", "decgraph", "check", "eagle2", "--models", "100000", "--compare"]
+    words = [sys.executable, "-m", "decgraph", "check", "online_sd", "--models", "100000"]  # not derived: minutes
     with started(words, stderr=subprocess.STDOUT) as check:
         spent = lambda: int(Path(f"/proc/{check.pid}/stat").read_text().rpartition(")")[2].split()[11])
         until("it has computed for a second", lambda: spent() > 100)

@@ -253,6 +253,7 @@ def test_values_of_parameters_do_not_pile_up(catalogue: Catalogue, monkeypatch: 
         functions.append(weakref.ref(session.function))
         programs.append(program_of(session.module, session.function.name).filename)
     assert catalogue.session("target:speculative", None, {"gamma": 14}) is session
-    gc.collect()
+    gc.collect()  # the functions,
+    gc.collect()  # and their programs, which are a cycle of their own and hang on them by a weak table
     assert [made() is not None for made in functions] == [False] * 3 + [True] * 2
     assert [name in linecache.cache for name in programs] == [False] * 3 + [True] * 2
