@@ -185,8 +185,7 @@ def measure(
                 continue
             if round_ < 0:
                 made[label]["tokens"].append(full["tokens"])
-            else:
-                count = max(len(full["tokens"]) - 1, 1)
+            elif (count := len(full["tokens"]) - 1) > 0:  # a text that ends with its first token has no decoding to measure
                 times = {clock: max(full[clock] - first[clock], 1e-9) for clock in ("cpu", "wall")}
                 made[label]["times"].append({"round": round_, "prompt": n, "tokens": count, **times, "first": first["cpu"]})
 
@@ -211,6 +210,9 @@ def measure(
     finally:
         for process in going.values():
             process.close()
+    for label in [label for label, row in made.items() if not row["times"]]:
+        failed[label] = "every text ended with its first token: there is no decoding to measure"
+        made.pop(label)
     return made, failed, speed, False
 
 
