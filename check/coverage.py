@@ -5,7 +5,7 @@ Demanded are both sides of every condition and comparison, of every minimum, max
 and one that does not, draws that could have been another token, loops that run as seldom and as often as their bounds allow and
 at least once where these are computed, and numbers that are not the same in all worlds: arithmetic that turns wrong beyond them
 is constant in them. Conditions into which lowering turned `accept`, `break` and `emit` are not the author's and are left out;
-so are what ranges exclude and what nothing that is committed depends on.
+so are what ranges exclude, and what neither tokens that are committed nor an error of the program depend on.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from decgraph.backends.exact.coverage import LOGIC, PICKS, CoveredRun, Outcome, outcomes, user_condition
+from decgraph.ir.failing import Failing
 from decgraph.ir.intervals import End
 from decgraph.ir.ranges import impossible
 from decgraph.ir.settings import alternatives
@@ -106,7 +107,7 @@ def demanded(f: Function, ran: CoveredRun) -> list[tuple[Op, str]]:
         made.update(dict.fromkeys(op.results, op))
     ranges = {p.value: (p.low, p.high) for p in f.params}
     chance = any(c.kind != "ensures" and not c.for_greedy for c in f.claims)
-    needed = Liveness(f.body).kept
+    needed = Liveness(f.body, {op for op, _ in Failing(f).outside_drafts()}).kept
     useless = {id(op) for op in f.body.walk() if op not in needed}
     out: list[tuple[Op, str]] = []
     for op in ran.watched.values():

@@ -14,7 +14,7 @@ from dataclasses import replace
 from decgraph.backends.exact.coverage import CoveredRun, Outcome
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely, World
-from decgraph.check.case import WorldPlan, begun
+from decgraph.check.case import Case, WorldPlan, begun
 from decgraph.check.chances import ByChance
 from decgraph.check.coverage import demanded, missing, pinned
 from decgraph.check.distributions import RunTally, execute
@@ -164,7 +164,8 @@ def holds_when_forced(
             forced.used.clear()
             before = len(forced.seen)
             failure, why, _ = explored.attempt(case if claim.mode != "distribution" else narrow(case))
-            if failure is not None:
+            # An error where it is forced is one that no world has shown: a guard may keep the program from it, or not.
+            if failure is not None or (explored.erred and not ends_by_itself(case, explored)):
                 return None
             moved = moved or effects(case, 0, told, noise=False) != effects(case, 0, noise=False)
             decided += not why and key[0] in forced.used and len(forced.seen) >= before
@@ -174,6 +175,13 @@ def holds_when_forced(
             return None
         shown |= forced.seen
     return shown if moved else None
+
+
+def ends_by_itself(case: Case, explored: Exploration) -> bool:
+    """Whether the program ends in an error in this world also where nothing is forced."""
+    free = replace(explored, ran=None, erred=False, errors=[], faults=[])
+    free.attempt(case, (0,))
+    return free.erred
 
 
 __all__ = ["harmless", "searched"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from decgraph.ir.values import Op, Region, Value
 from decgraph.ir.walk import EXITS, breaking, breaks, free_values
 from decgraph.passes.motion import fixed
@@ -16,9 +18,9 @@ def without_dead(region: Region) -> Region:
 
 
 class Liveness:
-    """Marks what is needed, starting from effects and from what the region yields."""
+    """Marks what is needed, starting from effects, from what the region yields, and from the ops in `also`."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, also: Collection[Op] = ()) -> None:
         self.definition: dict[Value, Op] = {}
         self.holder: dict[Value, tuple[Op, int]] = {}
         """Arguments of the regions of loops: the op, and which of its carried values (-1: the counter)."""
@@ -27,7 +29,7 @@ class Liveness:
         self.index(region)
         self.work: list[Value] = list(region.yields)
         for op in region.walk():
-            if fixed(op):
+            if fixed(op) or also and (op in also or any(o in also for r in op.regions for o in r.walk())):
                 self.keep(op)
         while self.work:
             v = self.work.pop()

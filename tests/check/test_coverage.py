@@ -35,6 +35,20 @@ def test_a_side_on_which_nothing_depends_need_not_be_seen(line: str) -> None:
     assert (found.verdict, found.missing) == ("holds", [])
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "n = floor(1 / relu(9000 - ctx.length))",
+        "n = ctx.parent.token if room > 9000 else ctx.token",
+        "n = [1, 2][1 if ctx.length < 9000 else 2]",
+    ],
+)
+def test_an_error_matters_even_where_nothing_reads_the_value(line: str) -> None:
+    """A run that ends early commits other tokens: what an op that may fail reads must have been seen."""
+    found = check_algorithm(program(line), models=3)
+    assert found.verdict == "undecided" and any("line 9" in why for why in found.reasons), found.reasons
+
+
 SHARED = "normalize((1 - share) * target(t) + share * drafter(t))"
 
 
