@@ -1,4 +1,4 @@
-"""Every bug of the museum has the status that docs/museum.md says: wrong programs refuted or refused, right ones proved or hold."""
+"""Bugs of the museum have the status that docs/museum.md says: wrong programs refuted or refused, right ones proved, or hold."""
 
 from __future__ import annotations
 
