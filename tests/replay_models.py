@@ -127,6 +127,7 @@ def akin(at: Path) -> Mapping[str, Path]:
 
 DRAFTS = ("autoregressive", "prompt_lookup:k=4", "token_recycling:shape=2x2,k=2")
 UNMASK = ("llada:length=8,block=4,steps=8", "fast_dllm_prefix:length=8,block=4,tau=0.3", "dkv_cache:length=8,block=4")
+EVERY = ("alone", "batch", "cancelled", "sampled", "rewound", "crowded")
 RECURRENT = ("autoregressive", "prompt_lookup:k=4")
 CASES: dict[str, Case] = {
     **{name: Case(family(name), DRAFTS) for name in (
@@ -135,7 +136,7 @@ CASES: dict[str, Case] = {
     **{name: Case(family(name), RECURRENT) for name in ("gemma4_text", "qwen3_next", "zamba2", "falcon_mamba")},
     "pair": Case(pair, ("speculative:gamma=3", "recursive_sd:shape=2x2", "sequoia:shape=2x2", "pearl:gamma=3", "swift")),
     "tight": Case(pair, ("speculative:gamma=3", "sequoia:shape=2x2", "pearl:gamma=3"), ("rewound", "crowded")),
-    "akin": Case(akin, ("eagle1:shape=2x2", "eagle2:depth=3,k=2,budget=6"), ("alone", "batch", "cancelled", "sampled", "rewound", "crowded")),
+    "akin": Case(akin, ("eagle1:shape=2x2", "eagle2:depth=3,k=2,budget=6"), EVERY),
     "memory": Case(pair, ("magicdec:sinks=1,recent=3",), ("alone", "batch")),
     "eagle1": Case(head("head", published_heads.eagle1), ("eagle1:shape=2x2", "eagle2:depth=3,k=2,budget=6")),
     "eagle3": Case(head("head", lambda: published_heads.eagle3(reads=[0, 2, 4])), ("eagle3", "eagle2:depth=2,k=2,budget=4")),

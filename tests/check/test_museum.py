@@ -1,4 +1,4 @@
-"""Bugs of the museum have the status that docs/museum.md says: wrong programs refuted or refused, right ones proved, or hold."""
+"""Bugs of the museum have the status that docs/museum.md says: wrong programs refuted or refused, right ones not."""
 
 from __future__ import annotations
 
