@@ -39,6 +39,7 @@ TABLE = Path(__file__).parent / "replay_models.tsv"
 COLUMNS = ("name", "tokens", "calls", "computed", "moved", "logprobs")
 SPREAD = 1e-6
 """By which share of itself, or of 100 where that is more, a sum of log-probabilities may differ: as processors add."""
+ROOM = 330  # rows of one model in a cache that is too small
 PROMPTS = ((5, 9, 11, 5, 9, 7), (8, 3, 8, 3), (4, 6, 4, 6, 4, 6, 30, 2, 9), (12, 13), (7, 7, 7, 7, 7))
 
 
@@ -110,8 +111,23 @@ def pair(at: Path) -> Mapping[str, Path]:
     return {"target": at / "target", "drafter": at / "drafter"}
 
 
+def akin(at: Path) -> Mapping[str, Path]:
+    """A target whose next token is mostly its last one's doing, and an EAGLE head of the target's own embedding and layer: half
+    of its drafts are accepted, and it reads features all the same."""
+    target = llama(0, layers=1, num_key_value_heads=published_heads.HEADS)
+    target.model.layers[0].self_attn.o_proj.weight.data *= 0.1
+    target.model.layers[0].mlp.down_proj.weight.data *= 0.1
+    target.save_pretrained(at / "target")
+    config, weights = published_heads.eagle1(bias=False)
+    same, own = torch.eye(published_heads.WIDTH), dict(target.model.named_parameters())
+    weights |= {name: own[name].detach().clone() for name in weights if name in own}
+    weights["fc.weight"] = torch.cat([2 * same, 0.3 * same.roll(1, 0)], 1)
+    return {"target": at / "target", "head": published_heads.written(at / "head", config, weights)}
+
+
 DRAFTS = ("autoregressive", "prompt_lookup:k=4", "token_recycling:shape=2x2,k=2")
 UNMASK = ("llada:length=8,block=4,steps=8", "fast_dllm_prefix:length=8,block=4,tau=0.3", "dkv_cache:length=8,block=4")
+EVERY = ("alone", "batch", "cancelled", "sampled", "rewound", "crowded")
 RECURRENT = ("autoregressive", "prompt_lookup:k=4")
 CASES: dict[str, Case] = {
     **{name: Case(family(name), DRAFTS) for name in (
@@ -119,6 +135,8 @@ CASES: dict[str, Case] = {
         "llama, yarn", "gemma3_text, scaled")},
     **{name: Case(family(name), RECURRENT) for name in ("gemma4_text", "qwen3_next", "zamba2", "falcon_mamba")},
     "pair": Case(pair, ("speculative:gamma=3", "recursive_sd:shape=2x2", "sequoia:shape=2x2", "pearl:gamma=3", "swift")),
+    "tight": Case(pair, ("speculative:gamma=3", "sequoia:shape=2x2", "pearl:gamma=3"), ("rewound", "crowded")),
+    "akin": Case(akin, ("eagle1:shape=2x2", "eagle2:depth=3,k=2,budget=6"), EVERY),
     "memory": Case(pair, ("magicdec:sinks=1,recent=3",), ("alone", "batch")),
     "eagle1": Case(head("head", published_heads.eagle1), ("eagle1:shape=2x2", "eagle2:depth=3,k=2,budget=6")),
     "eagle3": Case(head("head", lambda: published_heads.eagle3(reads=[0, 2, 4])), ("eagle3", "eagle2:depth=2,k=2,budget=4")),
@@ -162,6 +180,24 @@ def cancelled(session: Session) -> list[Result]:
     return [session.run(asked(session, PROMPTS[1], max_tokens=8))]
 
 
+def rewound(session: Session) -> list[Result]:
+    """A text, then beginnings of it with other noise, all under one key: what was drafted behind them is no longer cached."""
+    text = [*PROMPTS[0], *map(int, session.run(asked(session, PROMPTS[0], max_tokens=9), cache_key="a text").tokens)]
+    cuts = [len(PROMPTS[0]), len(text) - 1, len(text), len(PROMPTS[0]) + 3]
+    return [
+        session.run(asked(session, tuple(text[:end]), max_tokens=7, temperature=3.0, seed=end), cache_key="a text")
+        for end in cuts
+    ]
+
+
+def crowded(session: Session) -> list[Result]:
+    """Four at a time where rows of three have room: sequences lose theirs to others, and slots move to where these were."""
+    prompts = [tuple(4 + (7 * n + i * (n + 3)) % 50 for i in range(50 + 3 * n)) for n in range(6)]
+    requests = [asked(session, p, max_tokens=12 + 4 * n, temperature=2.0, seed=n) for n, p in enumerate(prompts)]
+    cells = min(engine_of(m).layout.cell_bytes for m in session.models.values())
+    return session.generate(requests, batch=4, budget=ROOM * cells, keep_events=True)
+
+
 def sampled(session: Session) -> list[Result]:
     """Sampled, with penalties and filters, one alone and two together: so warm that drafts of random heads are accepted too."""
     more: dict[str, Any] = {"temperature": 4.0, "top_p": 0.98, "repetition_penalty": 1.2}
@@ -169,7 +205,7 @@ def sampled(session: Session) -> list[Result]:
     return [session.run(requests[0]), *session.generate(requests[1:], batch=2, keep_events=True)]
 
 
-KINDS = {of.__name__: of for of in (alone, batch, cancelled, sampled)}
+KINDS = {of.__name__: of for of in (alone, batch, cancelled, rewound, crowded, sampled)}
 
 
 def names() -> list[str]:

@@ -111,9 +111,9 @@ def reserved(ops: Iterable[Op]) -> set[str]:
 def declaration(op: Op) -> str:
     """`typed_op(...)` for an op; types are written as the IR prints them."""
     types = tuple(v.type for v in op.operands)
-    parts = [f'"{op.opcode}"', *(f'"{t}"' for t in types)]
+    parts = [f'"{op.opcode}"', *(attribute(str(t)) for t in types)]
     if tuple(lookup(op.opcode).type(types, op.attrs, ())) != tuple(r.type for r in op.results):
-        results = ", ".join(f'"{r.type}"' for r in op.results)
+        results = ", ".join(attribute(str(r.type)) for r in op.results)
         parts.append(f"results=({results},)")
     parts += [f"{k}={attribute(v)}" for k, v in op.attrs.items() if v is not None]
     return f"typed_op({', '.join(parts)})"
@@ -126,5 +126,5 @@ def attribute(v: object) -> str:
     if isinstance(v, list):
         return f"[{', '.join(map(attribute, v))}]"
     if isinstance(v, Type | Dim):
-        return f'{"parse_type" if isinstance(v, Type) else "parse_dim"}("{v}")'
+        return f"{'parse_type' if isinstance(v, Type) else 'parse_dim'}({attribute(str(v))})"
     return f'"{v}"' if isinstance(v, str) and '"' not in v and v.isprintable() and "\\" not in v else repr(v)

@@ -101,6 +101,8 @@ class Map:
                 f"tokens of different vocabularies ({', '.join(sorted(vocabs))}) are compared",
                 "take models that share one vocabulary",
             )
+            states = f"{fn} of vectors of numbers has no one answer, got {types[0]}"
+            need(elem.elem not in ("hidden", "embedding"), states, "compare how alike they are: similarity(a, b)")
         if any(t.dims and t.dims[-1].kind == "vocab" for t in ts):
             names = {d.of for t in ts for d in t.dims if d.kind == "vocab" and d.of}
             need(
@@ -221,6 +223,7 @@ class Map:
         ("text, int", "do not go together", {"fn": "add"}),
         ("int[nodes.t], int[vocab.V]", "index one of them", {"fn": "add"}),
         ("token<V>, token<W>", "W", {"fn": "eq"}),
+        ("hidden<target>, hidden<target>", "similarity", {"fn": "eq"}),
         ("int", "sing", {"fn": "sing"}),
         ("dist<V,shaped>, real[vocab.W]", "share one", {"fn": "sub"}),
     )

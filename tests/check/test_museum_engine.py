@@ -1,5 +1,5 @@
 """Bugs of engines below the language, looked for in ours: small random models, held against transformers or against one
-request alone. tests/check/museum/entries.py says which bug each test stands for."""
+request alone. docs/museum.md says which bug each test stands for."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What passes the type check runs, or ends with an error that says what is wrong: no builtin leaks an error of Python's.
 
-Programs over every builtin (tests/lib/programs/expressions.py) on the reference and on torch: the same tokens, or an
+Programs over every builtin (tests/lib/programs/call_forms.py) on the reference and on torch: the same tokens, or an
 error on both.
 """
 
@@ -11,7 +11,8 @@ from collections import Counter
 from itertools import islice
 
 import pytest
-from lib.programs.expressions import programs
+from lib.programs.call_forms import drawn
+from lib.stdlib.letters import Letters
 
 from decgraph.backends.registry import machine
 from decgraph.check.worlds import models_for
@@ -37,7 +38,7 @@ def loaded(texts: list[str]) -> tuple[str, Module] | None:
 
 
 def run(module: Module, backend: str) -> Result:
-    session = Session(module, models_for(module.entry, 4, 3), {}, machine=machine(backend))
+    session = Session(module, models_for(module.entry, 4, 3), {}, machine=machine(backend), tokenizer=Letters())
     return session.run(Request(prompt=(0, 1, 2), max_tokens=2, seed=1))
 
 
@@ -62,7 +63,7 @@ def fuzz(seed: int, tries: int) -> tuple[int, dict[str, str]]:
     """(Programs run, the kinds of fault with a program that shows each)."""
     found: dict[str, str] = {}
     ran: Counter[str] = Counter()
-    for texts in islice(programs(seed), tries):
+    for texts in islice(drawn(seed), tries):
         if (program := loaded(texts)) is None:
             continue
         ran["programs"] += 1

@@ -77,3 +77,11 @@ algorithm takes(target: causal, many: token[<= 512] = [1], some: set = [1], shar
 """
     given: dict[str, Any] = {"many": [n % 80 for n in range(500)], "some": set(range(90)), "share": 0.1234567890123456789}
     assert decoded(text, "torch", **given) == decoded(text, "reference", **given)
+
+
+def test_a_type_that_is_spelled_with_quotes() -> None:
+    """That of a trunk of a model with heads, in the text of an op that is given its types."""
+    text = (
+        "algorithm states(target: causal with heads):\n    while not done:\n        commit len(target.upto(1).each(prompt))\n"
+    )
+    assert decoded(text, "torch") == decoded(text, "reference") == (2, 2, 2, 2)

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from oracle.edits import edited
 from oracle.judge import Verdict, judge
+from oracle.reading import program
 
 
 @dataclass
@@ -78,13 +79,13 @@ def checked(text: str, limit: float = 60.0, **options: Any) -> tuple[str, str]:
 
 def row(seed: int, *, seconds: float = 1.0, base: str = "", refuted: bool = False, **options: Any) -> Row:
     """Make an edit, and ask both; with `refuted` the checker only where the oracle refutes."""
-    program, said = edited(seed, loads, base)
-    found = judge(program, seconds=seconds)
+    text, said = edited(seed, loads, base)
+    found = judge(program(text), seconds=seconds)
     if refuted and found.verdict != "refuted":
-        return Row(seed, said, program.text(), found, "not asked")
+        return Row(seed, said, text, found, "not asked")
     started = time.process_time()
-    verdict, notes = checked(program.text(), **options)
-    return Row(seed, said, program.text(), found, verdict, notes, time.process_time() - started)
+    verdict, notes = checked(text, **options)
+    return Row(seed, said, text, found, verdict, notes, time.process_time() - started)
 
 
 def table(rows: list[Row]) -> str:

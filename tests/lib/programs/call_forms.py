@@ -1,11 +1,12 @@
 """Every function, method and construct with arguments of every type: one hole of a well-typed call takes each kind of value.
 
-Where tests/lib/programs/expressions.py draws at random, this enumerates: `texts()` are the programs, `FORMS` the calls, and a
-test asks that no function or method is missing here.
+`texts()` are these programs, `FORMS` the calls, and a test asks that no function or method is missing here. `drawn()` puts
+calls into the holes of calls, at random.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 VALUES = {
@@ -398,3 +399,35 @@ def texts(forms: tuple[str, ...] = (*FORMS, *STATEMENTS)) -> Iterator[tuple[str,
                 bare = value.replace(".", "").replace("_", "").isalnum() or value[0] in '["'
                 line = filled(form, hole, value if bare or start and form[start - 1] in "([" else f"({value})")
                 yield line, HEAD + f"        {line if form in STATEMENTS else 'v = ' + line}\n        commit x\n"
+
+
+USES = (
+    "int(sum(v))", "int(sum(v * 1))", "int(v * 3)", "1 if v else 0", "int(max(v))", "count(v)", "int(sum(log(v + 1)))",
+    "v.token", "sum(v.token)", "len(v)", "1 if v == v else 0",
+)  # fmt: skip
+"""What makes a token of a value."""
+
+
+def expression(rng: random.Random, depth: int = 2) -> str:
+    """A call whose arguments fit, or are any values, or calls."""
+    form = rng.choice(FORMS)
+    for hole in range(len(holes(form)) - 1, -1, -1):
+        draw = rng.random()
+        if draw < 0.5:
+            start, end = holes(form)[hole]
+            form = form[:start] + form[start + 1 : end - 1] + form[end:]
+        else:
+            value = f"({expression(rng, depth - 1)})" if depth > 1 and draw < 0.7 else f"({rng.choice([*VALUES.values()])})"
+            form = form[: holes(form)[hole][0]] + value + form[holes(form)[hole][1] :]
+    return form
+
+
+def drawn(seed: int) -> Iterator[list[str]]:
+    """Programs of one expression after the other, for each all its uses; many do not pass the type check."""
+    rng = random.Random(seed)
+    while True:
+        value = expression(rng)
+        yield [
+            HEAD + f"        v = {value}\n        k = {use}\n        commit x\n        commit 1 if k > 1 else 0\n"
+            for use in USES
+        ]
