@@ -8,10 +8,10 @@ they are committed, they are computed again from the target's.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from decgraph.backends.triton.models.decoder import CausalModel, Stage, Weights, layers_of
 from decgraph.backends.triton.models.interface import ModelPart, Seen, at_slots
@@ -82,7 +82,7 @@ class OnTarget(CausalModel, Generic[H]):
     behind = 1
 
     def __init__(self, model: Model, module: H, target: CausalModel, stages: tuple[Stage, ...]) -> None:
-        own = next((p for p in module.parameters()), None)
+        own = next((p for p in cast("nn.Module", module).parameters()), None)
         if own is not None and (own.device != target.device or own.dtype != target.dtype):
             raise NotSteppable(f"{model.name!r} is no {target.dtype} on {target.device}, as its target {target.name!r} is")
         super().__init__(model, Weights(stages or (target.weights.last.using(()),), self.head), target.batch, target.capacity)

@@ -29,7 +29,7 @@ class Staged(Drafter, nn.Module):
         stages = config["stages"]
         assert isinstance(stages, list), "a configuration for each stage"
         made = [KINDS[str(config["of_kind"])](stage) for stage in stages]
-        self.stages: Sequence[Chained] = nn.ModuleList(made)  # type: ignore[assignment]  # a list of them
+        self.stages: Sequence[Chained] = nn.ModuleList(made)
         self.config, self.vocab, self.depth = made[0].config, made[0].vocab, len(made)
 
     def attach(self, embedding: Tensor, output: Callable[[Tensor], Tensor], layers: int) -> None:
