@@ -8,31 +8,49 @@ Uncertainty, 2024.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.layers import DraftLayers, decoder_of_layers
+from decgraph.runtime.models.decoder.layers import step_of_layers
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, OverCore
-from decgraph.runtime.models.engine.given import features_of, inside, strange
-from decgraph.runtime.models.engine.plain import PlainEngine
-from decgraph.runtime.models.engine.slots import FULL, Layout, SlotPlan, SlotStates
-from decgraph.runtime.models.engine.step import ForwardStep
-from decgraph.runtime.models.engine.taps import columns
-from decgraph.runtime.models.heads.base import DraftOutput
-from decgraph.runtime.models.hf_heads import HFFeatures
-from decgraph.runtime.native.linear import output_of
+from decgraph.runtime.models.engine.forward_call import Counted, Engine, ForwardCall, Output, OverCore
+from decgraph.runtime.models.engine.nets import fresh_engine, layout_of, net_engine
+from decgraph.runtime.models.engine.on_target import ServedByTarget
+from decgraph.runtime.models.engine.plain import uncached
+from decgraph.runtime.models.engine.rooted import RootedEngine
+from decgraph.runtime.models.engine.slots import SlotPlan, SlotStates
+from decgraph.runtime.models.engine.taps import columns, tap
+from decgraph.runtime.models.heads.chained import ChainHead
+from decgraph.runtime.models.heads.rooted import Rooted
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_heads import HFFeatures, HFHeads
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from decgraph.runtime.models.heads.chained import Chained
+
+def made(model: HFHeads | HFFeatures | HFCausal) -> Engine:
+    """The engine of a head, or of a target with Medusa heads. The engine of the target of one that reads features keeps the
+    states that they are made of from now on."""
+    match model:
+        case HFCausal(attached=heads) if heads is not None:
+            return HeadsEngine(net_engine(model), heads.module)
+        case HFHeads():
+            return HeadsEngine(net_engine(model.target), model.module, only=True)
+        case HFFeatures(target=target, module=ChainHead() | Rooted() as module):
+            engine = net_engine(target)
+            if module.reads is not None:
+                tap(engine, target.net, module.reads, lambda: fresh_engine(target))
+            if isinstance(module, Rooted):
+                return RootedEngine(model, module, engine)
+            return FeaturesEngine(model, module, engine)
+    return uncached(model)
 
 
 class HeadsEngine(OverCore[CausalEngine]):
@@ -46,36 +64,43 @@ class HeadsEngine(OverCore[CausalEngine]):
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Logits float32 [rows, V], or [rows * heads, V] of a call of heads."""
-        if any(call.given is not None for call in calls):  # not of heads: those are read off the target's own states
-            assert self.core.memories is not None, "a target's engine reads memories"
-            return self.core.memories.compute(calls, self._compute, self.counted)
+        for call in calls:  # not of heads: those are read off the target's own states
+            if call.given is not None:
+                assert self.core.memories is not None, "a target's engine reads memories"
+                return self.core.memories.compute(calls, self._compute, self.counted)
         return self._compute(calls)
 
     def _compute(self, calls: list[ForwardCall]) -> list[Output]:
         before = replace(self.core.counted)
-        states = self.core.states(calls)
-        of_heads = [n for n, call in enumerate(calls) if self.only or call.part == "heads"]
-        plain = [n for n in range(len(calls)) if n not in set(of_heads)]
-        outputs = list(states)
-        for n, made in zip(plain, self.core.read([calls[n] for n in plain], [states[n] for n in plain])):
-            outputs[n] = made
-        for n, made in self._guessed([(n, calls[n], s) for n in of_heads if isinstance(s := states[n], Tensor)]):
-            outputs[n] = made
+        outputs = list(states := self.core.states(calls))
+        guessed: list[tuple[int, ForwardCall, Tensor]] = []
+        plain: list[tuple[int, ForwardCall, Output]] = []
+        for n, (call, made) in enumerate(zip(calls, states)):
+            if not self.only and call.part != "heads":
+                plain.append((n, call, made))
+            elif isinstance(made, Tensor):
+                guessed.append((n, call, made))
+        if plain:
+            at, asked, rows = zip(*plain)
+            for n, made in zip(at, self.core.read(asked, rows)):
+                outputs[n] = made
+        if guessed:
+            for (n, _, _), made in zip(guessed, self._guessed(guessed)):
+                outputs[n] = made
         self.counted.add(self.core.counted.since(before))
         return outputs
 
-    def _guessed(self, wanted: Sequence[tuple[int, ForwardCall, Tensor]]) -> list[tuple[int, Output]]:
-        """The heads' logits of calls by number, given their states [rows, width]: the heads and the read-out once for all."""
-        if not wanted:
-            return []
-        rows = [len(state) for _, _, state in wanted]
-        states = torch.cat([state for _, _, state in wanted]) if len(wanted) > 1 else wanted[0][2]
-        guesses = torch.stack([head[0] for head in self.module(states[None, :, : self.core.width])], dim=1)
-        # A head's NaN is reported at the row that the head reads.
-        calls = [replace(call, rows=[row for row in call.rows for _ in range(guesses.shape[1])]) for _, call, _ in wanted]
-        head = _as_it_is if self.module.own_output else None
-        made = self.core.read(calls, [part.flatten(0, 1) for part in guesses.split(rows)], head)
-        return [(n, output) for (n, _, _), output in zip(wanted, made)]
+    def _guessed(self, wanted: Sequence[tuple[int, ForwardCall, Tensor]]) -> list[Output]:
+        """The heads' logits of calls, given their states [rows, width]: the heads and the read-out once for all."""
+        _, calls, each = zip(*wanted)
+        states = torch.cat(each) if len(each) > 1 else each[0]
+        guesses = torch.stack(self.module(states[None, :, : self.core.width]), dim=2)[0]
+        made, asked, first = [], [], 0
+        for call, rows in zip(calls, each):  # a head's NaN is reported at the row that the head reads
+            made.append(guesses[first : first + len(rows)].flatten(0, 1))
+            asked.append(replace(call, rows=np.repeat(call.rows, guesses.shape[1]).tolist()))
+            first += len(rows)
+        return self.core.read(asked, made, _as_it_is if self.module.own_output else None)
 
 
 def _as_it_is(logits: Tensor) -> Tensor:
@@ -83,113 +108,43 @@ def _as_it_is(logits: Tensor) -> Tensor:
     return logits
 
 
-def chained(model: HFFeatures) -> Chained:
-    """The module of a head that reads features."""
-    return cast("Chained", model.module)  # or a module of the zoo that has as much
-
-
-def layer_step(module: DraftLayers) -> tuple[ForwardStep, Layout]:
-    """The step of a head's layers on states: the decoder, or else the module as it is."""
-    made = decoder_of_layers(module)
-    if made is not None:
-        return made, Layout(made.caches, (FULL,) * len(made.caches), None, made.width, made.dtype, made.device)
-    from decgraph.runtime.models.engine.head_module import LayerStep
-
-    plain = LayerStep(module)
-    return plain, plain.layout
-
-
-def head_of(model: HFFeatures, target: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """The function from a head's own outputs [n, hidden] to logits: its norm, then its own output matrix or the target's. A
-    head with a draft vocabulary gets the logits of that vocabulary alone."""
-    module = model.module
-    output, norm = getattr(module, "output", None), getattr(module, "norm", None)
-    matrix = target if output is None else output_of(output.matrix)
-    if norm is None:
-        return matrix
-
-    def read(states: Tensor) -> Tensor:
-        return matrix(norm(states))
-
-    return read
-
-
-class FeaturesEngine(CausalEngine):
+class FeaturesEngine(ServedByTarget, CausalEngine):
     """An EAGLE head. Its input i pairs the target's feature of position i with the token at i + 1, so its chain is
     the context from the second token on, and is cached. A draft token is paired with the head's own prediction of the
     feature before it; once it is committed its feature is the target's, so its cached row is dropped then.
 
-    Each new level of the tree is one forward. Calls that no program of the standard library makes (features of the target
-    below the context, or none for the context's last tokens) are computed by the model without a cache.
+    Each new level of the tree is one forward.
     """
 
-    def __init__(self, model: HFFeatures, target: CausalEngine, head: Callable[[Tensor], Tensor]) -> None:
-        self.module = chained(model)
-        step, layout = layer_step(self.module)
+    def __init__(self, model: HFFeatures, module: ChainHead, target: CausalEngine) -> None:
+        step, head = step_of_layers(module), module.read_out if module.own_output else model.target.net.head
         context = None if model.context is None else model.context - 1
-        super().__init__(step, layout, head, name=model.name, size=model.vocab.size, context=context)
-        self.model, self.target = model, target
-        output = getattr(model.module, "output", None)
-        self._draft: DraftOutput | None = output if isinstance(output, DraftOutput) and output.tokens is not None else None
-        self._plain = PlainEngine(model)
+        super().__init__(step, layout_of(step), head, name=model.name, size=model.vocab.size, context=context)
+        self.model, self.module, self.target = model, module, target
         self._known: dict[Hashable, tuple[Tensor | None, bool]] = {}  # the target's features; whether of the end too
 
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Logits float32 [rows, V] per call, or its DecError. The cached path needs a `given` of the context's length or one
         less."""
-        outputs: list[Output | None] = [None] * len(calls)
-        mine: list[tuple[int, ForwardCall, ForwardCall]] = []
-        missing: list[tuple[int, ForwardCall]] = []
-        for n, call in enumerate(calls):
-            length = len(call.context)
-            known = length - 1 if call.given is None else min(call.given.length, length)
-            if call.given is not None and call.given.model.family != self.model.family:
-                outputs[n] = strange(self.model, call.given)
-            elif self._usual(call, known):
-                wanting = ForwardCall(call.sequence, call.context[:known], call.marks, name=call.name)
-                mine.append((n, call, wanting))
-                if known and not self.target.caches(wanting, known):
-                    missing.append((n, wanting))
-            else:
-                rows = self._plain.compute([call])[0]
-                outputs[n] = rows.float().to(self.layout.device) if isinstance(rows, Tensor) else rows
-        if missing:
-            for (n, _), made in zip(missing, self.target.states([wanting for _, wanting in missing])):
-                outputs[n] = made if isinstance(made, DecError) else None
-            mine = [one for one in mine if outputs[one[0]] is None]
+        outputs, mine = self.served(calls)
         shifted: list[ForwardCall] = []
+        asked: list[ForwardCall] = []
         for _, call, wanting in mine:  # after all of the target's work is done: these are views of its cache
             length = len(wanting.context)
             self._open(call, self.target.features(wanting, length) if length else None)
             # A prompt of one token has no feature before it: the token itself, with zeros, is the chain.
+            asked.append(call)
             shifted.append(replace(call, context=call.context[1:] if len(call.context) > 1 else call.context, marks=()))
-        for (n, _, _), made in zip(mine, self.read([call for _, call, _ in mine], self.states(shifted))):
+        for (n, _, _), made in zip(mine, self.read(asked, self.states(shifted))):
             outputs[n] = made
         return cast("list[Output]", outputs)
 
-    def read(
-        self, calls: Sequence[ForwardCall], states: Sequence[Output], head: Callable[[Tensor], Tensor] | None = None
-    ) -> list[Output]:
-        """The logits [rows, V], as `CausalEngine.read` gives them. Those over a draft vocabulary are checked before they are
-        spread over the target's."""
-        made = super().read(calls, states, head)
-        if self._draft is None:
-            return made
-        return [self._draft.spread(rows)[:, : self.size] if isinstance(rows, Tensor) else rows for rows in made]
-
-    def logits(self, states: Tensor, head: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """Logits float32 [n, V] of last states [n, width]; of a head with a draft vocabulary those of its rows."""
-        return super().logits(states, head) if self._draft is None else self.head(states).float()
-
-    def _usual(self, call: ForwardCall, known: int) -> bool:
-        """Whether the target's engine has the features that a call wants, those of the context's first `known` positions."""
-        length = len(call.context)
-        if call.given is not None and not (features_of(call.given, self.model.target) and inside(call, call.given)):
-            return False
-        if not length or (call.given is None or (length == 1 and call.given.length >= 1)) and max(call.rows, default=-1) >= 0:
-            return False
-        return known >= length - 1
+    def known(self, call: ForwardCall) -> int | None:
+        # Below a first token whose feature is known, its own slot is the chain and cannot be.
+        only = len(call.context) == 1 and max(call.rows, default=-1) >= 0
+        found = super().known(call)
+        return None if only and found else found
 
     def _open(self, call: ForwardCall, known: Tensor | None) -> None:
         """Drops cached rows that were computed from other features than these."""
@@ -224,13 +179,12 @@ class FeaturesEngine(CausalEngine):
     def _run(self, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         module, (count, width) = self.module, batch.ids.shape
         ids = batch.ids if module.mask is None else batch.ids.clone()
-        paired = [self._paired(p, take, row) for p, take, row in zip(plans, takes, ids)]
         if count == 1 and takes[0] == width:
-            features = paired[0][None].to(self.layout.dtype)
+            features = self._paired(plans[0], width, ids[0])[None].to(self.layout.dtype)
         else:
             features = self.layout.zeros(count, width, self.layout.width)
-            for row, some in zip(features, paired):
-                row[: len(some)] = some
+            for row, p, take, tokens in zip(features, plans, takes, ids):
+                row[:take] = self._paired(p, take, tokens)
         entering = module.enter(ids, features)
         return self._stepped(self.step, entering, batch, part, plans, takes)
 
@@ -244,7 +198,8 @@ class FeaturesEngine(CausalEngine):
             return self.layout.zeros(take, self.layout.width) if known is None else self._features(known[at : at + take])
         parents = p.parents[first : first + take]
         if module.mask is None:
-            made: Tensor = module.back(self.store.states(p.slot.number, [p.base + max(parent, -1) for parent in parents]))
+            rows = np.add(parents, p.base).tolist()  # a parent of -1 is the chain's end
+            made: Tensor = module.back(self.store.states(p.slot.number, rows))
         else:
             made = self.layout.zeros(take, self.layout.width)
             unknown = [n for n, parent in enumerate(parents) if parent >= 0 or not late or known is None]

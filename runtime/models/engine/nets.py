@@ -16,6 +16,12 @@ from decgraph.runtime.models.hf_live import LiveModel
 if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.decoder import TransformerDecoder
     from decgraph.runtime.models.decoder.module import ModuleDecoder
+    from decgraph.runtime.models.decoder.module_layers import ModuleLayers
+
+
+def made(model: HFCausal) -> CausalEngine:
+    """The engine of a model as it was loaded."""
+    return net_engine(model)
 
 
 def net_engine(model: HFCausal) -> CausalEngine:
@@ -49,7 +55,7 @@ def net_of(model: HFCausal | LiveModel) -> Net:
     return made
 
 
-def layout_of(decoder: TransformerDecoder | ModuleDecoder) -> Layout:
+def layout_of(decoder: TransformerDecoder | ModuleDecoder | ModuleLayers) -> Layout:
     """The layout of a decoder's caches."""
     window = next((w for w in decoder.windows if w is not None), None)
     return Layout(decoder.caches, decoder.kinds, window, decoder.width, decoder.dtype, decoder.device)
