@@ -187,9 +187,9 @@ def path_of_place(m: Machine, place: Place, tree: TorchTree | None) -> tuple[int
 @calls
 def memory(
     m: Machine, model: Model, place: Place, extra: Extra = NOTHING, *, alone: bool = False
-) -> PendingCall | ResolvedCall:
-    """The meaning of `model.memory`: of a context or node the place, computed when it is read (engines keep it anyway); of
-    a canvas a pending call. The memory of an empty context (`ctx.parent` after a prompt of one token) holds nothing.
+) -> PendingCall | ResolvedCall | Remembered:
+    """The meaning of `model.memory`: of a context or node its description, computed when it is read (engines keep it anyway);
+    of a canvas a pending call. The memory of an empty context (`ctx.parent` after a prompt of one token) holds nothing.
     Raises DecError for a model without a memory."""
     if isinstance(place, Canvas):
         call = memory_of_canvas(m, model, place, extra)
@@ -206,9 +206,7 @@ def memory(
         length = len(tokens)
     given = extra.get("given")
     assert isinstance(given, Remembered | None)
-    if not length and given is not None:
-        return ResolvedCall(given)
-    return ResolvedCall(Remembered(model, tokens, length, given))
+    return given if given is not None and not length else Remembered(model, tokens, length, given)
 
 
 @calls
