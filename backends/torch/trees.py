@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -58,18 +58,19 @@ class TorchTree:
     group: Ids
     place: Ids
     logprob: np.ndarray
-    growths: tuple[Draws, ...] = ()
-    columns: dict[str, list[object]] = field(default_factory=dict)
-    edges: tuple[Edge, ...] = (None,)
-    new: Ids = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    frontier: Ids = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    end: int = 1 << 30
-    closes: frozenset[int] = frozenset()
+    growths: tuple[Draws, ...]
+    columns: dict[str, list[object]]
+    edges: tuple[Edge, ...]
+    new: Ids
+    frontier: Ids
+    end: int
+    closes: frozenset[int]
 
     @staticmethod
     def start(base: Context | Canvas, end: int = 1 << 30, closes: frozenset[int] = frozenset()) -> TorchTree:
         zero = np.zeros(1, dtype=np.int64)
-        return TorchTree(base, zero - 1, zero, zero, zero - 1, zero - 1, zero, np.zeros(1), end=end, closes=closes)
+        none = zero - 1
+        return TorchTree(base, none, zero, zero, none, none, zero, np.zeros(1), (), {}, (None,), zero, zero, end, closes)
 
     def closed(self, nodes: Ids) -> np.ndarray:
         """bool[n]: the nodes that end the text, so that nothing is grown under them."""
