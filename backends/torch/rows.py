@@ -60,8 +60,8 @@ class Rows:
 
     scores: Tensor [R, V], logits (-inf: impossible). positions, nodes: int64[R] or None, the index of the token that
     would be drawn, and the tree node or canvas position. path: a function from a row to the tokens before it. tree: the tree
-    that `nodes` are of, where it is one of tokens; its depths are then added to `positions`, int64[R] or [1], when those are read. stated: the
-    scores are the program's own, which may be NaN, infinite, or -inf throughout.
+    that `nodes` are of, where it is one of tokens; its depths are then added to `positions` (int64[R], or [1] for all rows)
+    when those are read. stated: the scores are the program's own, which may be NaN, infinite, or -inf throughout.
     """
 
     __slots__ = (
