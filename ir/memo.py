@@ -23,10 +23,6 @@ class Memo:
         self._owner = None if owner is None else weakref.ref(owner)
         self._values: dict[Hashable, Any] = {}
 
-    def of(self, owner: object) -> bool:
-        """Whether this is the memo of that very object."""
-        return self._owner is not None and self._owner() is owner
-
     def once(self, name: Hashable, make: Callable[[], T]) -> T:
         """The value called `name`, computed on first use."""
         if name not in self._values:
@@ -58,7 +54,7 @@ _ATTRIBUTE = "_decgraph_memo"
 def memo_of(owner: object) -> Memo:
     """The memo of an object, in an attribute of it. An object that copy.copy returns has its own."""
     found = getattr(owner, _ATTRIBUTE, None)
-    if not isinstance(found, Memo) or not found.of(owner):
+    if not isinstance(found, Memo) or found._owner is None or found._owner() is not owner:
         found = Memo(owner)
         setattr(owner, _ATTRIBUTE, found)
     return found

@@ -15,10 +15,10 @@ from decgraph.backends.torch.events import count_call
 from decgraph.backends.torch.pending import JoinedCall, PendingCall, ResolvedCall
 from decgraph.backends.torch.prefixes import Context, Prefixes
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.rows import Rows, TorchDist, empty
+from decgraph.backends.torch.rows import Ids, Rows, TorchDist, empty
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
-from decgraph.backends.torch.trees import TorchPath, TorchTree, filled
+from decgraph.backends.torch.trees import TorchPath, TorchTree
 from decgraph.errors import DecError
 from decgraph.runtime.logprobs import ROWS
 from decgraph.runtime.models.engine.canvas_call import CanvasCall
@@ -55,26 +55,24 @@ def evaluate_together(
 
 def tail_of(
     place: Place, tree: TorchTree | None
-) -> tuple[int, TorchTree | None, Sequence[int], list[int], tuple[int, ...], np.ndarray | None]:
-    """(context length, tree or None, tail node ids, wanted rows, shape, node ids) of a place."""
-    if isinstance(place, TorchTree):
-        n = len(place)
-        return place.context.length, place, range(1, n), list(range(-1, n - 1)), (n,), None
+) -> tuple[int, TorchTree | None, Ids, list[int], list[int], tuple[int, ...], Ids]:
+    """(context length, tree or None, the drafted nodes that are read, each one's parent among them, wanted rows, shape, wanted
+    nodes) of a place. A parent and a row are -1 where they are the context's end."""
     if isinstance(place, Context):
-        return place.length, None, (), [-1], (), None
-    ids = np.asarray(place, dtype=np.int64)
-    flat = ids.ravel().tolist()
+        return place.length, None, _ROOT[:0], [], [-1], (), _ROOT
+    if isinstance(place, TorchTree):
+        tree, ids = place, np.arange(len(place.parent))
+    else:
+        ids = np.asarray(place, dtype=np.int64)
     assert tree is not None
-    parent, needed = tree.parent, {0}
-    for node in flat:  # the wanted nodes and their ancestors
-        while node not in needed:
-            needed.add(node)
-            node = int(parent[node])
-    needed.discard(0)
-    tail = sorted(needed)
-    where = {node: i for i, node in enumerate(tail)}
-    where[0] = -1
-    return tree.context.length, tree, tail, [where[n] for n in flat], ids.shape, (ids if ids.ndim == 1 else None)
+    needed = tree.parent < 0  # none yet
+    needed[0] = True
+    nodes = above = ids.reshape(-1)
+    while not needed[above].all():  # the wanted nodes and their ancestors
+        needed[above] = True
+        above = tree.parent[above]
+    row, tail = needed.cumsum() - 2, needed.nonzero()[0][1:]
+    return tree.context.length, tree, tail, row[tree.parent[tail]].tolist(), row[nodes].tolist(), ids.shape, nodes
 
 
 @calls
@@ -95,24 +93,16 @@ def evaluate(
         call = evaluate_canvas(m, model, place, extra)
         call.alone = alone
         return call
-    length, tree, tail, wanted, shape, at = tail_of(place, extra.get("tree"))
+    length, tree, tail, parents, wanted, shape, nodes = tail_of(place, extra.get("tree"))
+    at = nodes if len(shape) == 1 and place is not tree else None
     if not wanted:
         none = np.zeros(shape if part is None else (*shape, 0), dtype=np.int64)
         return ResolvedCall(TorchDist(Rows(empty(m.vocab_size), m.request), none, "shaped", at))
-    tokens: list[int] = []
-    parents: list[int] = []
-    uids: list[int] = []
+    tokens, uids = ([], []) if tree is None else (tree.token[tail].tolist(), tree.uid[tail].tolist())
     soft: dict[int, Cell] = {}
-    if tree is not None and len(tail):
-        soft = mixtures_of(model, tree, tail)
-        if len(tail) == len(tree.parent) - 1:
-            tokens, uids, parents = tree.token[1:].tolist(), tree.uid[1:].tolist(), (tree.parent[1:] - 1).tolist()
-        else:
-            ids = np.asarray(tail, dtype=np.int64)
-            tokens, uids = tree.token[ids].tolist(), tree.uid[ids].tolist()
-            index = {int(n): i for i, n in enumerate(tail)}
-            index[0] = -1
-            parents = [index[p] for p in tree.parent[ids].tolist()]
+    below_soft: frozenset[int] = frozenset()
+    if tree is not None and len(tree.edges) > 1:  # some of its nodes are no draws
+        soft, below_soft = mixtures_of(model, tree, tail), softly(tree, nodes)
         for i, cell in soft.items():
             if isinstance(cell, int):
                 tokens[i] = cell
@@ -132,14 +122,7 @@ def evaluate(
         name=m.title,
         soft={i: cell for i, cell in soft.items() if isinstance(cell, SoftCell)} if soft else {},
     )
-    if fits(model, length):
-        count_call(m, model, len(wanted), len(tail), heads=part is not None, drafts=drafts)
-    if tree is None:
-        nodes = _ROOT
-    elif isinstance(place, TorchTree):
-        nodes = np.arange(len(tree.parent))
-    else:
-        nodes = np.asarray(place, dtype=np.int64).reshape(-1)
+    count_call(m, model, len(wanted), len(tail), length=length, heads=part is not None, drafts=drafts)
 
     def finish(scores: object) -> TorchDist:
         assert isinstance(scores, Tensor)
@@ -159,37 +142,27 @@ def evaluate(
         rows = Rows(
             scores,
             m.request,
-            positions=filled(len(wanted), length),
+            positions=np.array([length]),
             nodes=nodes,
             tree=tree,
             allow=extra.get("allow"),
             label=model.name,
-            path=Prefixes(m.text, length, lambda i: below(tree, int(nodes[i])), softly(tree, nodes)),
+            path=Prefixes(m.text, length, lambda i: below(tree, int(nodes[i])), below_soft),
         )
         return TorchDist(rows, np.arange(len(wanted)).reshape(shape) if shape else _FIRST, "shaped", at)
 
     return PendingCall(m.engines[model], m.engines.sequence, ask, finish, alone)
 
 
-def fits(model: Model, length: int) -> bool:
-    """Whether a context of this length is inside a model's window: else its engine refuses the call, and it does not count."""
-    return model.context is None or length <= model.context
-
-
 def states_call(m: Machine, place: Place, tree: TorchTree | None) -> tuple[ForwardCall, tuple[int, ...]]:
     """The call of an engine for states at a place, or at the end of a path below the context; and the place's shape."""
     shape: tuple[int, ...] = ()
-    length, tokens, parents, uids = len(m.tokens), [], [], []
     if isinstance(place, TorchPath):
-        tokens = list(place.tokens)
-        parents, uids, wanted = [*range(-1, len(tokens) - 1)], [-1] * len(tokens), [len(tokens) - 1]
+        length, tokens, count = len(m.tokens), list(place.tokens), len(place.tokens)
+        parents, uids, wanted = [*range(-1, count - 1)], [-1] * count, [count - 1]
     else:
-        length, tree, tail, wanted, shape, _ = tail_of(place, tree)
-        if tree is not None:
-            ids = np.asarray(tail, dtype=np.int64)
-            index = {int(n): i for i, n in enumerate(tail)} | {0: -1}
-            tokens, uids = tree.token[ids].tolist(), tree.uid[ids].tolist()
-            parents = [index[int(n)] for n in tree.parent[ids]]
+        length, tree, tail, parents, wanted, shape, _ = tail_of(place, tree)
+        tokens, uids = ([], []) if tree is None else (tree.token[tail].tolist(), tree.uid[tail].tolist())
     call = ForwardCall(m.engines.sequence, m.tokens[:length], m.marks, tokens, parents, uids, wanted, name=m.title)
     return call, shape
 
@@ -214,9 +187,9 @@ def path_of_place(m: Machine, place: Place, tree: TorchTree | None) -> tuple[int
 @calls
 def memory(
     m: Machine, model: Model, place: Place, extra: Extra = NOTHING, *, alone: bool = False
-) -> PendingCall | ResolvedCall:
-    """The meaning of `model.memory`: of a context or node the place, computed when it is read (engines keep it anyway); of
-    a canvas a pending call. The memory of an empty context (`ctx.parent` after a prompt of one token) holds nothing.
+) -> PendingCall | ResolvedCall | Remembered:
+    """The meaning of `model.memory`: of a context or node its description, computed when it is read (engines keep it anyway);
+    of a canvas a pending call. The memory of an empty context (`ctx.parent` after a prompt of one token) holds nothing.
     Raises DecError for a model without a memory."""
     if isinstance(place, Canvas):
         call = memory_of_canvas(m, model, place, extra)
@@ -233,9 +206,7 @@ def memory(
         length = len(tokens)
     given = extra.get("given")
     assert isinstance(given, Remembered | None)
-    if not length and given is not None:
-        return ResolvedCall(given)
-    return ResolvedCall(Remembered(model, tokens, length, given))
+    return given if given is not None and not length else Remembered(model, tokens, length, given)
 
 
 @calls
@@ -258,8 +229,7 @@ def read_tokens(
         ask = ForwardCall(key, text[:1], (), text[1:], range(-1, n - 2), [-1] * (n - 1), range(-1, n - 1), name=m.title)
     else:
         ask = ForwardCall(key, text, given=given, name=m.title)
-    if fits(model, len(text)):
-        count_call(m, model, n, len(text))
+    count_call(m, model, n, len(text), length=len(text))
     length = len(m.tokens)
     own = m.main is None or model.vocab == m.main.vocab
     request = m.request if own else m.request.elsewhere
@@ -326,14 +296,12 @@ def below(tree: TorchTree | None, node: int) -> tuple[int, ...]:
     return tuple(tree.token[[n for i, n in enumerate(nodes) if i not in soft]].tolist() if soft else tree.token[nodes].tolist())
 
 
-def softly(tree: TorchTree | None, nodes: np.ndarray) -> frozenset[int]:
+def softly(tree: TorchTree, nodes: np.ndarray) -> frozenset[int]:
     """The places among nodes int64[n] of those that are soft, or below one that is."""
-    if tree is None or len(tree.edges) == 1:
-        return frozenset()
     return frozenset(i for i, n in enumerate(nodes) if tree.soft(tree.path_nodes(int(n))))
 
 
-def mixtures_of(model: Model, tree: TorchTree, tail: Sequence[int]) -> dict[int, Cell]:
+def mixtures_of(model: Model, tree: TorchTree, tail: Ids) -> dict[int, Cell]:
     """What a call reads at the soft nodes of its tail, by their places in it. Raises DecError for a model that reads tokens
     only."""
     found = tree.soft(tail)

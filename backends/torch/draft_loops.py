@@ -19,7 +19,7 @@ from decgraph.backends.torch.calls import below, evaluate
 from decgraph.backends.torch.draws import TorchDraws
 from decgraph.backends.torch.events import count_call, grew
 from decgraph.backends.torch.ops.draws import draw
-from decgraph.backends.torch.ops.trees import deepest, full, grow
+from decgraph.backends.torch.ops.trees import full, grow
 from decgraph.backends.torch.pending import DraftLoopCall, PendingCall, Steps
 from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.protocols import Machine
@@ -75,7 +75,7 @@ def drafted(
     leaves, length, size = t.leaves(), t.context.length, len(t)
     leaf = int(leaves[0])
     depth = int(t.depth[leaf])
-    count = min(hi - lo, deepest(m, t) - depth)
+    count = min(hi - lo, t.end - length - depth)
     over = bool(t.closes) and bool(t.closed(leaves[:1])[0])
     engine = m.engines.for_loops(model)
     if count < 2 or len(leaves) > 1 or over or engine is None:

@@ -56,7 +56,7 @@ class Drawn(Tokens):
         return True
 
     def __iter__(self) -> Iterator[TorchDraws | Mixed]:
-        return map(self.pick, range(self.shape[0]))
+        return map(self.pick, range(len(self.tokens)))
 
     def __getitem__(self, index: Where) -> TorchDraws | Mixed:
         """The draws at nodes or positions."""
@@ -96,7 +96,9 @@ class TorchDraws(Drawn):
         self.race, self.at, self.tag, self.ids, self.inner = race, at, tag, ids, inner
 
     def pick(self, where: Where, at: Ids | None = None) -> TorchDraws:
-        at, inner = picked_places(where, at, self.inner)
+        inner = self.inner
+        if inner is not None:
+            at, inner = picked_places(where, at, inner)
         return TorchDraws(
             np.asarray(self.tokens[where]),
             self.rows,
@@ -118,9 +120,9 @@ class TorchDraws(Drawn):
         return self.pick(locate(self.at, index), at if (at := np.asarray(index)).ndim else None)
 
     def ravel(self) -> TorchDraws:
-        return self if self.tokens.ndim == 1 else self._flat()
-
-    def _flat(self) -> TorchDraws:
+        """All draws in one row."""
+        if self.tokens.ndim == 1:
+            return self
         columns = []
         for a in (self.row, self.rank, self.group, self.race):
             columns.append(None if a is None else a.reshape(-1))

@@ -16,11 +16,20 @@ from decgraph.runtime.models.interface import Model
 
 
 def count_call(
-    m: Machine, model: Model, rows: int, cells: int, computed: int | None = None, *, heads: bool = False, drafts: bool = False
+    m: Machine,
+    model: Model,
+    rows: int,
+    cells: int,
+    computed: int | None = None,
+    *,
+    length: int = 0,
+    heads: bool = False,
+    drafts: bool = False,
 ) -> None:
     """Count a call: `rows` distributions from `cells` tokens, of which `computed` went through the model (None: all).
-    heads: of the model's Medusa heads, which draft. drafts: the model drafts for itself."""
-    if m.uncounted:
+    length: of the context; one past the model's window is refused by its engine, and is no call. heads: of the model's Medusa
+    heads, which draft. drafts: the model drafts for itself."""
+    if m.uncounted or (model.context is not None and length > model.context):
         return
     whole = m if m.parent is None else m.whole
     target = model is whole.main and not heads and not drafts  # the first model of a sub-run may be the run's drafter

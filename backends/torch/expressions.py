@@ -210,6 +210,11 @@ def _face(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     return f"{atom(args[0])}.{op.attrs['face']}"
 
 
+def _level_get(op: Op, args: Sequence[str], producers: Producers) -> str | None:
+    field = f"{atom(args[0])}.{op.attrs['field']}"
+    return f"np.array({field}, dtype=np.int64)" if op.result.type.dims else field
+
+
 def _len(op: Op, args: Sequence[str], producers: Producers) -> str | None:
     return f"len({args[0]})"
 
@@ -227,6 +232,7 @@ FORMS: dict[str, Form] = {
     "face": _face,
     "gather": _gather,
     "len": _len,
+    "level.get": _level_get,
     "lookup": _lookup,
     "map": _map,
     "reduce": _reduce,

@@ -243,7 +243,7 @@ def _hosted(op: Op) -> Computes:
     meaning, single = lookup(op.opcode).meaning, len(op.results) == 1
 
     def call(m: Machine, *operands: object) -> object:
-        out = meaning(m, op, *[host(v) for v in operands])
+        out = meaning(m, op, *map(host, operands))
         return out[0] if single else out
 
     call.__name__ = call.__qualname__ = _name(op)

@@ -7,13 +7,13 @@ from decgraph.backends.torch.writer import Form, Writer
 from decgraph.ir.values import Op
 
 
-def _call(w: Writer, op: Op, what: str, more: str = "") -> None:
+def _call(w: Writer, op: Op, what: str, more: str = "", *, asks: bool = True) -> None:
     model, place, *rest = (w.use(v) for v in op.operands)
     named = [*zip(op.attrs.get("with", ()), rest), *([("queries", "True")] if op.attrs.get("queries") else [])]
     extra = ", ".join(f'"{k}": {v}' for k, v in named)
-    w.asks = True
+    w.asks |= asks
     given = f", {{{extra}}}" if extra else ""
-    w.line(f"{w.name(op.result)} = yield m.{what}({model}, {place}{given}{more})", op)
+    w.line(f"{w.name(op.result)} = {'yield ' if asks else ''}m.{what}({model}, {place}{given}{more})", op)
 
 
 def evaluation(w: Writer, op: Op) -> None:
@@ -47,8 +47,9 @@ def top(w: Writer, op: Op) -> None:
 
 
 def memory(w: Writer, op: Op) -> None:
-    """A call of a model for its memory."""
-    _call(w, op, "memory", "" if op.attrs.get("joint") else ", alone=True")
+    """A call of a model for its memory of a canvas; that of a text is its description, for which no engine is asked."""
+    asks = op.operands[1].type.elem == "canvas"
+    _call(w, op, "memory", ", alone=True" if asks and not op.attrs.get("joint") else "", asks=asks)
 
 
 def evaluations(w: Writer, op: Op) -> None:

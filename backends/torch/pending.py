@@ -129,9 +129,12 @@ class ResolvedCall(CallOf[None]):
     engine: None = None
 
     def compute_all(self, calls: Sequence[Call]) -> Sequence[object]:
-        return [call.value for call in calls if isinstance(call, ResolvedCall)]
+        return calls
 
     def take(self, answer: object) -> object:
+        return self.value
+
+    def compute_alone(self) -> object:
         return self.value
 
 

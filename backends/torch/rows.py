@@ -60,8 +60,8 @@ class Rows:
 
     scores: Tensor [R, V], logits (-inf: impossible). positions, nodes: int64[R] or None, the index of the token that
     would be drawn, and the tree node or canvas position. path: a function from a row to the tokens before it. tree: the tree
-    that `nodes` are of, where it is one of tokens; its depths are then added to `positions` when those are read. stated: the
-    scores are the program's own, which may be NaN, infinite, or -inf throughout.
+    that `nodes` are of, where it is one of tokens; its depths are then added to `positions` (int64[R], or [1] for all rows)
+    when those are read. stated: the scores are the program's own, which may be NaN, infinite, or -inf throughout.
     """
 
     __slots__ = (
@@ -381,7 +381,9 @@ class TorchDist(OverVocabulary):
 
     def pick(self, where: Where, at: Ids | None = None) -> TorchDist:
         """Elements along axis 0 (an int, a slice, or int64 indices), or of several axes (a tuple)."""
-        at, inner = picked_places(where, at, self.inner)
+        inner = self.inner
+        if inner is not None:
+            at, inner = picked_places(where, at, inner)
         return TorchDist(self.rows, np.asarray(self.index[where]), self.face, at, inner)
 
     def take(self, index: Where) -> TorchDist:
@@ -447,7 +449,7 @@ def ids_on(ids: Ids, device: torch.device) -> Tensor:
     return torch.from_numpy(np.array(ids, dtype=np.int64)).to(device)
 
 
-def picked_places(where: Where, at: Ids | None, inner: Ids | None) -> tuple[Ids | None, Ids | None]:
+def picked_places(where: Where, at: Ids | None, inner: Ids) -> tuple[Ids | None, Ids | None]:
     """(at, inner) after indexing: a single element of axis 0 keeps the places of axis 1, two indices keep neither."""
     if isinstance(where, tuple):
         return at, None

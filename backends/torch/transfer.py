@@ -31,6 +31,8 @@ class _Watched(threading.local):
 
 
 _NOW = _Watched()
+HOST = "cpu"
+"""The type of device whose tensors are read without waiting."""
 
 
 def watch(machine: Waits) -> None:
@@ -38,14 +40,9 @@ def watch(machine: Waits) -> None:
     _NOW.machine = weakref.ref(machine)
 
 
-def remote(t: Tensor) -> bool:
-    """Whether reading a tensor [...] synchronises with a device."""
-    return bool(t.device.type != "cpu")
-
-
 def fetched(t: Tensor) -> np.ndarray:
     """A tensor's values on the host, in its shape; bfloat16 as float32. A device synchronisation, counted."""
-    if remote(t) and (machine := _NOW.machine()) is not None:
+    if t.device.type != HOST and (machine := _NOW.machine()) is not None:
         machine.syncs += 1
         held = machine.waited(t.detach().cpu)
     else:
@@ -57,7 +54,7 @@ def fetched(t: Tensor) -> np.ndarray:
 def picked(table: Tensor, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """The entries at rows and columns int64[*shape] of a table [R, V], on the host; bfloat16 as float32. A device
     synchronisation, counted. On the CPU the table itself is read: a tensor for each index takes longer than the reading."""
-    if remote(table) or table.dtype == torch.bfloat16:
+    if table.device.type != HOST or table.dtype == torch.bfloat16:
         at = [torch.from_numpy(np.array(i, dtype=np.int64)).to(table.device) for i in (rows, columns)]
         return fetched(table[at[0], at[1]])
     return np.asarray(fetched(table)[rows, columns])

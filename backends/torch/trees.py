@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -46,8 +46,8 @@ class TorchTree:
     token, parent, depth, uid: int64[N]; the root's token is -1, uids are unique in a run and survive pruning. group, place:
     the growth that created a node's edge, and its index there (`growths[group]`, flattened). logprob: float64[N], NaN where not
     computed yet. columns: the author's, lists of N values (None: never set). edges: for trees of canvases, soft nodes and
-    steps, the edges themselves. extent, closes: the longest text that it drafts, and the tokens under which it grows nothing.
-    unread: whether it may hold the token behind the context window, which no model reads.
+    steps, the edges themselves. end, closes: the longest text that it drafts, with the prompt, and the tokens under which it
+    grows nothing.
     """
 
     base: Context | Canvas
@@ -58,23 +58,19 @@ class TorchTree:
     group: Ids
     place: Ids
     logprob: np.ndarray
-    growths: tuple[Draws, ...] = ()
-    columns: dict[str, list[object]] = field(default_factory=dict)
-    edges: tuple[Edge, ...] = (None,)
-    new: Ids = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    frontier: Ids = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    extent: int | None = None
-    closes: frozenset[int] = frozenset()
-    unread: bool = False
+    growths: tuple[Draws, ...]
+    columns: dict[str, list[object]]
+    edges: tuple[Edge, ...]
+    new: Ids
+    frontier: Ids
+    end: int
+    closes: frozenset[int]
 
     @staticmethod
-    def start(
-        base: Context | Canvas, extent: int | None = None, closes: frozenset[int] = frozenset(), *, unread: bool = False
-    ) -> TorchTree:
+    def start(base: Context | Canvas, end: int = 1 << 30, closes: frozenset[int] = frozenset()) -> TorchTree:
         zero = np.zeros(1, dtype=np.int64)
-        return TorchTree(
-            base, zero - 1, zero, zero, zero - 1, zero - 1, zero, np.zeros(1), extent=extent, closes=closes, unread=unread
-        )
+        none = zero - 1
+        return TorchTree(base, none, zero, zero, none, none, zero, np.zeros(1), (), {}, (None,), zero, zero, end, closes)
 
     def closed(self, nodes: Ids) -> np.ndarray:
         """bool[n]: the nodes that end the text, so that nothing is grown under them."""
@@ -194,8 +190,9 @@ class TorchTree:
         n, k = len(self.parent), len(parents)
         if new is None:
             new = np.arange(n, n + k)
-        names = set(self.columns) | set(columns)
-        wide = {c: self.columns.get(c, [None] * n) + columns.get(c, [None] * k) for c in names}
+        wide: dict[str, list[object]] = {}
+        for c in self.columns.keys() | columns.keys():  # a comprehension would be a call for each growth
+            wide[c] = self.columns.get(c, [None] * n) + columns.get(c, [None] * k)
         every = self.edges
         if edges or len(every) > 1:  # some nodes are no draws: one entry for each node
             every = (*every, *[None] * (n - len(every)), *(edges or [None] * k))
@@ -214,9 +211,8 @@ class TorchTree:
             every,
             new,
             new,
-            self.extent,
+            self.end,
             self.closes,
-            self.unread,
         )
 
     def only(self, kept: Ids, root: int = 0) -> TorchTree:

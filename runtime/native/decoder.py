@@ -15,7 +15,7 @@ from torch import Tensor
 from decgraph.runtime.models.decoder.decoder import DecoderPart, Masks, Rotation, TransformerDecoder
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer, Shape
-from decgraph.runtime.native.library import library, threads
+from decgraph.runtime.native.library import library
 from decgraph.runtime.native.products import Activations, BlockProduct, NativeProduct, Parts
 
 FEW = 128
@@ -111,7 +111,7 @@ class NativeDecoder(TransformerDecoder):
         for kind, mask in masks.items():
             if mask is not None and (mask.stride(-1) != 1 or mask.dtype != torch.float32):
                 added[kind] = mask.float().contiguous()
-        call, taps = _Call(*size, 0, threads()), self.part.taps
+        call, taps = _Call(*size, 0, torch.get_num_threads()), self.part.taps
         call.rows, at = rows.data_ptr(), ctypes.addressof(call)
         tapped: dict[int, Tensor] = {}
         for use in self.uses:

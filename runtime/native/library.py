@@ -26,7 +26,6 @@ ISAS = {"": 0, "avx2": 2, "avx512": 5}
 _FLAGS = ("-O3", "-fno-math-errno", "-std=c++17", "-shared", "-fPIC", "-Wno-psabi")
 _SOURCES = ("native.cpp", "kernels.h")
 _log = logging.getLogger("decgraph.native")
-_forked = False
 
 
 @once
@@ -54,19 +53,8 @@ def library() -> ctypes.CDLL | None:
     # A symbol of a library that torch depends on: its threads, and no second pool beside them.
     pool = getattr(ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")), "GOMP_parallel", None)
     found.native_threads(ctypes.cast(pool, pointer) if pool is not None else None)
-    os.register_at_fork(after_in_child=_one_thread)
+    os.register_at_fork(after_in_child=lambda: found.native_threads(None))  # OpenMP's threads do not live in a fork's child
     return found
-
-
-def _one_thread() -> None:
-    """OpenMP's threads do not live in the child of a fork."""
-    global _forked
-    _forked = True
-
-
-def threads() -> int:
-    """Among how many threads a call is split: as many as torch uses, one in the child of a fork."""
-    return 1 if _forked else torch.get_num_threads()
 
 
 def built() -> Path | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.native.formats import PART, QuantizedBlocks
-from decgraph.runtime.native.library import library, threads
+from decgraph.runtime.native.library import library
 from decgraph.runtime.native.sizes import FORMATS
 
 Activations = Literal["int16", "float32", "int8"]
@@ -114,7 +114,7 @@ class NativeProduct(BlockProduct):
             return super().__call__(x, added)
         x = x.contiguous()
         y = x.new_empty(rows, self.parts.n) if added is None else added.clone(memory_format=torch.contiguous_format)
-        self._library.native_product(self._at, x.data_ptr(), rows, added is not None, y.data_ptr(), threads())
+        self._library.native_product(self._at, x.data_ptr(), rows, added is not None, y.data_ptr(), torch.get_num_threads())
         return y
 
     def _reals(self, part: int, first: int, last: int) -> Tensor:

@@ -24,8 +24,8 @@ written("batch.top", "batch.fold")
 @calls
 def batch_top(m: Machine, x: object, k: int, by: Sequence[object], site: str) -> MeetingCall:
     """The meaning of `batch.top`: a call that waits for the other sequences' candidates."""
-    _, order, keys = ranked(m, x, by)
-    best = [tuple(key[i] for key in keys) for i in range(min(len(order), max(0, int(k))))]
+    _, _, order, keys = ranked(m, x, by)
+    best = [tuple(key[i] for key in keys) for i in order[: max(0, int(k))]]
     return MeetingCall((best, int(k)), shares, site, finish=lambda n: top(m, x, whole(n), *by))
 
 

@@ -17,7 +17,7 @@ from decgraph.backends.torch.ops.vectors import on_device
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist, TorchVectors, ids_on, take
 from decgraph.backends.torch.shaping import first_argmax
-from decgraph.backends.torch.transfer import fetched, remote
+from decgraph.backends.torch.transfer import fetched
 from decgraph.ir.opdef import OpError
 from decgraph.ir.values import Op
 
@@ -38,29 +38,27 @@ def best_tokens(a: Tensor, k: int) -> np.ndarray:
     if k == 1:
         return first_argmax(a)[:, None]
     found = torch.topk(a, min(k + 1, int(size)), dim=-1)
-    if remote(a):  # one synchronisation for both: float64 holds every index and every float32
-        both = fetched(torch.stack((found.indices.double(), found.values.double())))
-        got, values = both[0].astype(np.int64), both[1]
-    else:
-        got, values = fetched(found.indices), fetched(found.values)
-    tied = np.flatnonzero((values[:, 1:] == values[:, :-1]).any(-1))
+    equal = found.values[:, 1:] == found.values[:, :-1]
+    both = fetched(torch.cat((found.indices, equal), -1))  # one synchronisation for both
+    got, tied = both[:, :k], np.flatnonzero(both[:, found.indices.shape[1] :].any(-1))
     if len(tied):  # torch.topk keeps no order among equals
-        got[tied] = fetched(torch.sort(a[ids_on(tied, a.device)], descending=True, stable=True).indices[:, : got.shape[1]])
-    return got[:, :k]
+        got[tied] = fetched(torch.sort(a[ids_on(tied, a.device)], descending=True, stable=True).indices[:, :k])
+    return got
 
 
 @lowering("topk")
 def topk(m: Machine, q: object, k: int) -> TorchDraws:
     """The k most probable tokens of each distribution, as draws without randomness."""
-    q = as_dist(m, q)
+    if not isinstance(q, TorchDist):
+        q = as_dist(m, q)
     # The order of probabilities is that of the logits; where those are float32, equal ones alone are equal.
     by_logits = q.face in ("raw", "logits") and not isinstance(q.rows, TorchVectors)
     vectors = take(q.rows.constrained(), q.index) if by_logits else q.vector()
     q.rows.require_mass(q.index, q.face)
     if isinstance(q.rows, TorchVectors):  # a program's own numbers
         vectors = nans_last(vectors)
-    tokens = best_tokens(vectors.reshape(-1, q.rows.size), int(k))
-    shape = (*q.shape, tokens.shape[1])
+    tokens = best_tokens(vectors.reshape(-1, vectors.shape[-1]), int(k))
+    shape = (*q.index.shape, tokens.shape[1])
     rows = q.index.repeat(shape[-1]).reshape(shape)
     return TorchDraws(tokens.reshape(shape), q.rows, rows, q.face, point=True, at=q.at, inner=q.inner)
 
@@ -109,10 +107,10 @@ def arg(m: Machine, x: Vector, *by: object, fn: str, op: Op) -> object:
 
 def ranked(
     m: Machine, x: object, by: Sequence[object]
-) -> tuple[Draws | list[object] | np.ndarray, np.ndarray, list[np.ndarray]]:
-    """The candidates in one row, the places int64[n] where they stand there, best first, and each key [n] in that order."""
-    flat = x.ravel() if isinstance(x, TorchDraws | Mixed) else x if isinstance(x, list) else np.ravel(array(x))
-    n = flat.shape[0] if isinstance(flat, TorchDraws | Mixed) else len(flat)
+) -> tuple[Draws | list[object] | np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]]:
+    """The candidates in one row, where those that are there stand in it, their order int64[n], best first, and each key [n]."""
+    flat = x.ravel() if isinstance(x, TorchDraws | Mixed | np.ndarray) else x if isinstance(x, list) else np.ravel(array(x))
+    n = len(flat)
     live = np.flatnonzero(flat.tokens >= 0) if isinstance(flat, TorchDraws | Mixed) else np.arange(n)
     keys = keys_of(by or [x])
     if len(keys[0]) == n:
@@ -122,15 +120,14 @@ def ranked(
     else:  # keys over the whole tree (or canvas) for candidates that are part of it
         ids = np.asarray(host(flat), dtype=np.int64)
         picked = [key[ids[live]] for key in keys]
-    best = np.asarray(m.num.order(picked, True), dtype=np.int64)
-    return flat, live[best], [np.asarray(key)[best] for key in picked]
+    return flat, live, np.asarray(m.num.order(picked, True), dtype=np.int64), picked
 
 
 @lowering("select.top")
 def top(m: Machine, x: object, k: int, *by: object, order: str = "best", by_race: bool = False) -> object:
     """The k candidates with the largest keys, best first (or in their own order)."""
-    flat, best, _ = ranked(m, x, by)
-    chosen = best[: max(0, int(k))]
+    flat, live, places, _ = ranked(m, x, by)
+    chosen = live[places[: max(0, int(k))]]
     if order == "kept":
         chosen = np.sort(chosen)
     if isinstance(flat, TorchDraws | Mixed):

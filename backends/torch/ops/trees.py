@@ -29,10 +29,12 @@ def is_embedding(what: object) -> bool:
     return isinstance(what, np.ndarray) and what.dtype.kind == "f"
 
 
-def deepest(m: Machine, tree: TorchTree) -> int:
-    """How deep a tree may grow."""
-    deep = 1 << 30 if tree.extent is None else int(tree.extent)
-    return (deep if m.window is None else min(deep, m.window + tree.unread)) - tree.context.length
+def bounds(m: Machine, until: tuple[str, ...] = (), unread: bool = False) -> tuple[int, frozenset[int]]:
+    """The longest text that a tree drafts, with the prompt, and the tokens below which it drafts nothing. unread: it may hold
+    the token behind the context window, which no model reads."""
+    extent, closes = m.bounds(until)
+    end = 1 << 30 if extent is None else extent
+    return end if m.window is None else min(end, m.window + unread), closes
 
 
 def full(m: Machine, tree: TorchTree | None, which: str) -> bool:
@@ -42,7 +44,7 @@ def full(m: Machine, tree: TorchTree | None, which: str) -> bool:
     nodes = {"frontier": tree.frontier, "new": tree.new}.get(which)
     if nodes is not None and not len(nodes):
         return True
-    deep = deepest(m, tree)
+    deep = tree.end - tree.base.length
     if not tree.closes and len(tree.parent) <= deep:  # not even a chain is that deep
         return False
     nodes = tree.leaves() if nodes is None else nodes
@@ -55,17 +57,17 @@ def full(m: Machine, tree: TorchTree | None, which: str) -> bool:
 @lowering("tree.new")
 def new(m: Machine, base: Context | Canvas | None = None, *, until: tuple[str, ...] = (), unread: bool = False) -> TorchTree:
     """A tree of a root alone."""
-    return TorchTree.start(context(m) if base is None else base, *m.bounds(until), unread=unread)
+    return TorchTree.start(context(m) if base is None else base, *bounds(m, until, unread))
 
 
 @lowering("tree.continue")
 def resume(m: Machine, t: TorchTree | None, *, until: tuple[str, ...] = ()) -> TorchTree:
     """A carried tree, on the context as it is now."""
-    extent, closes = m.bounds(until)
+    end, closes = bounds(m, until)
     if t is None:
-        return TorchTree.start(context(m), extent, closes)
+        return TorchTree.start(context(m), end, closes)
     leaves = t.leaves()
-    return replace(t, base=context(m), frontier=leaves, new=leaves, extent=extent, closes=closes)
+    return replace(t, base=context(m), frontier=leaves, new=leaves, end=end, closes=closes)
 
 
 @lowering("tree.grow")
@@ -80,24 +82,23 @@ def grow(
 ) -> tuple[TorchTree, Ids]:
     """The tree with the draws (edits, steps) grown into it, and the new nodes."""
     at, values = (rest[0], rest[1:]) if has_at else (None, rest)
-    if is_embedding(what):
-        what = Soft(tuple(np.asarray(what, dtype=np.float64).tolist()))
     if isinstance(what, TorchDraws | Mixed):
-        draws = what if isinstance(what, Mixed) or what.shape else what.pick(np.s_[None])
-        flat = draws.ravel()
-        room_for_nodes(len(t), len(flat.tokens))
+        flat = what.ravel()
+        room_for_nodes(len(t.parent), len(flat.tokens))
         parents, leading = _parents(t, what, flat, at, chain)
         tokens = flat.tokens
         edges: list[Edge] = []
         draw: Draws | None = flat
     else:
+        if is_embedding(what):
+            what = Soft(tuple(np.asarray(what, dtype=np.float64).tolist()))
         edges, parents, leading = _attached(t, what, at)
         room_for_nodes(len(t), len(edges))
         tokens, draw = np.array([_edge_token(e) for e in edges], dtype=np.int64), None
     ok = tokens >= 0 if draw is not None else np.array([e is not None for e in edges], dtype=bool)
     places = ok.nonzero()[0]
     if not isinstance(t.base, Canvas):
-        room = deepest(m, t)
+        room = t.end - t.base.length
         if chain:
             places = places[: max(0, room - int(t.depth[parents[0]]))] if len(places) else places
             if t.closes and len(places):
@@ -176,7 +177,7 @@ def _parents(t: TorchTree, what: Draws, flat: Draws, at: object, chain: bool) ->
     if chain:
         start = int(np.asarray(at).reshape(-1)[0]) if at is not None else 0
         return filled(max(n, 1), start), np.arange(n)
-    shape = what.shape
+    shape = what.tokens.shape
     width = prod(shape[1:])
     leading = np.arange(n) // width if shape else np.zeros(n, dtype=np.int64)
     if at is not None:
@@ -237,7 +238,7 @@ def keep(m: Machine, t: TorchTree, ns: object) -> TorchTree:
 def reroot(m: Machine, t: TorchTree, path: TorchPath) -> TorchTree:
     """After a commit: the tree below the accepted node; nothing where a token was emitted instead."""
     if path.emitted is not None or m.done():
-        return TorchTree.start(context(m))
+        return TorchTree.start(context(m), *bounds(m))
     return t.below(path.node, context(m))
 
 

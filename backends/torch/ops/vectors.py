@@ -125,12 +125,18 @@ def elementwise(op: Op) -> Callable[..., object]:
     want = max((t.dims for t in types), key=len, default=())
     meaning, function = lookup("map").meaning, _MAPS[fn]
 
+    def hosted(m: Machine, *xs: object) -> object:
+        if fn in ("eq", "ne") and any(isinstance(x, TorchPath | Context) for x in xs):
+            same = all(ids_of(a) == ids_of(xs[0]) for a in xs)
+            return same if fn == "eq" else not same
+        return plain(meaning(m, op, *map(host, xs))[0])
+
+    if not any(d.kind == "vocab" for t in types for d in t.dims):
+        return hosted
+
     def call(m: Machine, *xs: object) -> object:
         if not any(on_device(x) for x in xs):
-            if any(isinstance(x, TorchPath | Context) for x in xs):
-                same = all(ids_of(a) == ids_of(xs[0]) for a in xs)
-                return same if fn == "eq" else not same
-            return plain(meaning(m, op, *[host(x) for x in xs])[0])
+            return hosted(m, *xs)
         if fn in ("sub", "relu"):
             few = [Sparse.of(x) for x in xs]
             if few[0] is not None and few[-1] is not None:

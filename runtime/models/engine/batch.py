@@ -77,8 +77,9 @@ def _of_one(plan: SlotPlan, take: int, length: int, window: int | None) -> Batch
     branched = not plan.linear and first < take
     if branched:
         begin = plan.done + first - len(plan.fresh)
+        tail = plan.sees()[begin : begin + take - first]
         seen[first:, plan.base :] = False
-        seen[first:, plan.base : plan.base + plan.span] = plan.sees()[begin : begin + take - first]
+        seen[first:, plan.base : plan.base + tail.shape[1]] = tail
     masks: dict[str | int, Tensor] = {FULL: torch.from_numpy(seen[None, None])}
     if window is not None:
         row = np.arange(length)

@@ -156,7 +156,7 @@ class CausalEngine:
         logits: Tensor = self.logits(self._straight_step(slot.number, row, [token], length))
         if not isfinite(float(logits.sum())):
             return None  # the general path reports the error and its request
-        slot.append(int(one.uids[j - 1]), len(slot.uids) - 1, position)
+        slot.extend([int(one.uids[j - 1])], [len(slot.uids) - 1], [position])
         counted = self.counted
         counted.calls += 1
         counted.sequence_calls += 1
@@ -238,8 +238,7 @@ class CausalEngine:
         slot = self._slots.get(call.sequence)
         if slot is None:
             return False
-        if not (slot.covers(call) and len(call.context) >= length):
-            self.counted.moved += slot.commit(call.context, call.marks, self.store.move)
+        self.counted.moved += slot.commit(call, self.store.move)
         return len(slot.chain) >= length
 
     def limit(self, budget: int) -> None:
@@ -360,8 +359,7 @@ class CausalEngine:
 
     def _plan(self, call: ForwardCall) -> SlotPlan:
         slot = self._slot(call.sequence)
-        if not slot.covers(call):
-            self.counted.moved += slot.commit(call.context, call.marks, self.store.move)
+        self.counted.moved += slot.commit(call, self.store.move)
         if len(slot.uids) > TAIL:
             wanted = {slot.offsets[uid] for uid in map(int, call.uids) if uid in slot.offsets}
             self.counted.moved += slot.trim(wanted, self.store.move)

@@ -262,16 +262,6 @@ class Slot:
     def used(self) -> int:
         return len(self.chain) + len(self.uids)
 
-    def append(self, uid: int, parent: int, position: int) -> None:
-        """Adds a draft token at the tail's end."""
-        place = len(self.uids)
-        self.linear = self.linear and parent == place - 1
-        if uid >= 0:
-            self.offsets[uid] = place
-        self.uids.append(uid)
-        self.parents.append(parent)
-        self.positions.append(position)
-
     def extend(self, uids: Sequence[int], parents: Sequence[int], positions: Sequence[int]) -> None:
         """Adds draft tokens at the tail's end."""
         for place, (uid, parent) in enumerate(zip(uids, parents), len(self.uids)):
@@ -283,23 +273,19 @@ class Slot:
         self.parents.extend(parents)
         self.positions.extend(positions)
 
-    def covers(self, call: ForwardCall) -> bool:
-        """Whether the call is about a place on the chain, without a draft: then it does not change the slot."""
-        length = len(call.context)
-        return 0 < length <= len(self.chain) and not len(call.parents) and self._same(call.context, length)
-
-    def _same(self, context: Sequence[int], length: int) -> bool:
-        """Whether the context equals the chain up to there. Callers promise that, so only its last tokens are compared."""
-        first = max(length - _COMPARED, 0)
-        return self.chain[first:length] == list(context[first:length])
-
-    def commit(self, context: Sequence[int], marks: Sequence[int], move: Move) -> int:
-        """Extend the chain by the context's tokens that are cached in the tail. Returns how many rows were moved."""
+    def commit(self, call: ForwardCall, move: Move) -> int:
+        """Extend the chain by the tokens of a call's context that are cached in the tail; a call about a place on the chain,
+        without a draft, changes nothing. Returns how many rows were moved. Callers promise that a context has grown, so only
+        the last tokens that it shares with the chain are compared."""
+        context, marks = call.context, call.marks
         cached, length = len(self.chain), len(context)
-        if cached and (length < cached or not self._same(context, cached)):
+        end = min(cached, length)
+        first = max(end - _COMPARED, 0)
+        shorter = length < cached and (not length or len(call.parents))
+        if shorter or self.chain[first:end] != list(context[first:end]):
             self.rewind(context)  # not a context that grew
             return 0
-        if length == cached or not self.uids:
+        if length <= cached or not self.uids:
             return 0
         accepted: list[int] = []
         for position in range(cached, min(length, len(marks))):
@@ -337,8 +323,8 @@ class Slot:
             move(self.number, [start + place for place in places], start)
         chain.extend(map(int, context[start : start + len(accepted)]))
         self.chain = chain
-        for place in kept:
-            self.append(uids[place], kept.get(parents[place], -1), positions[place])
+        above = [kept.get(parents[place], -1) for place in kept]
+        self.extend(list(map(uids.__getitem__, kept)), above, list(map(positions.__getitem__, kept)))
         return 0 if in_order else len(places)
 
 
@@ -349,7 +335,9 @@ class SlotPlan:
     fresh: the context's new tokens. nodes: which of the call's nodes are new, after them. ids: the tokens of both;
     where `tokens` is set, the nodes' are there, on the device. linear: every new token attends to exactly the rows
     before its own. places: where in the tail each of the call's nodes is, -1 for those not needed. want: rows of the
-    slot. rows: how many rows are used when all is computed. done: how many tokens were computed.
+    slot. rows: how many rows are used when all is computed. total: how many tokens are new. base: the first row of the tail,
+    the context's length. straight: linear, and of tokens that are known here: row and position of a token are one number.
+    done: how many tokens were computed.
     """
 
     call: ForwardCall
@@ -366,18 +354,14 @@ class SlotPlan:
     places: list[int]
     want: list[int]
     rows: int
+    total: int
+    base: int
+    straight: bool
     done: int = 0
     below: SlotPlan | None = None
     states: Tensor | None = None  # last states [n, width] of the last n rows, where a straight step has just computed them
     soft: dict[int, SoftCell] = field(default_factory=dict)  # places in `ids` that are mixtures
-    total: int = field(init=False)  # how many tokens are new
-    base: int = field(init=False)  # the first row of the tail: the context's length
-    straight: bool = field(init=False)  # linear, and of tokens that are known here: row and position of a token are one number
     _sees: np.ndarray | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        self.total, self.base = len(self.ids), self.start + len(self.fresh)
-        self.straight = self.linear and self.tokens is None and not self.soft
 
     @property
     def span(self) -> int:
@@ -432,7 +416,7 @@ def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: in
     node_positions: list[int] = []
     new_parents: list[int] = []
     new_uids: list[int] = []
-    cached, linear = len(slot.uids), slot.linear
+    ids, cached, linear = list(fresh), len(slot.uids), slot.linear
     last = cached - 1  # the last place taken
     for node, (uid, parent) in enumerate(zip(uids if len(uids) else [-1] * count, parents)):
         if not needed[node]:
@@ -447,12 +431,10 @@ def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: in
             else:
                 node_positions.append(1 + (slot.positions[above] if above < cached else node_positions[above - cached]))
             nodes.append(node)
+            ids.append(0 if tokens is None else tokens[node])
             new_parents.append(above)
             new_uids.append(int(uid))
         places[node] = place
-    ids = list(fresh)
-    if nodes:
-        ids += [tokens[n] for n in nodes] if tokens is not None else [0] * len(nodes)
     soft: dict[int, SoftCell] = {}
     if call.soft:
         soft = {len(fresh) + i: call.soft[n] for i, n in enumerate(nodes) if n in call.soft}
@@ -485,13 +467,16 @@ def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: in
         places=places,
         want=want,
         rows=length + cached + len(nodes),
+        total=len(ids),
+        base=length,
+        straight=linear and not on_device and not soft,
         soft=soft,
     )
 
 
 def _needed(call: ForwardCall, count: int) -> list[bool]:
     """Which nodes are wanted rows or their ancestors; all of them if no row is wanted."""
-    if not count or not len(call.rows) or len({row for row in call.rows if row >= 0}) == count:
+    if not count or not len(call.rows) or len({-1, *call.rows}) == count + 1:
         return [True] * count
     needed = [False] * count
     for row in call.rows:

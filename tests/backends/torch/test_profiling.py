@@ -105,7 +105,7 @@ def test_time_of_a_host_function_is_at_its_line() -> None:
 
 
 def test_a_copy_from_a_device_is_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "remote", lambda t: True)
+    monkeypatch.setattr(transfer, "HOST", "another")
     session = session_of(decgraph.load("speculative"))
     clock = Clock()
     timed(session, Request(prompt=(1, 2), max_tokens=6, temperature=1.0), clock)

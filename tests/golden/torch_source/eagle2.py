@@ -23,7 +23,7 @@ def eagle2(m, target, head, depth, k, budget):
             if m.full(t, "frontier"):
                 break
             frontier = t.frontier  # eagle2.dec:14
-            memory = yield m.memory(target, ctx_parent)
+            memory = m.memory(target, ctx_parent)
             p_head = yield m.evaluate(head, frontier, {"tree": t, "given": memory})
             t, _ = trees.grow(m, t, topk(m, p_head.raw, k))
             new = t.new  # eagle2.dec:15
