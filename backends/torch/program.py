@@ -17,12 +17,15 @@ from decgraph.backends.torch import control_flow, model_calls
 from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.header import Header
 from decgraph.backends.torch.kit import TORCH, Kit
+from decgraph.backends.torch.lowering import written
 from decgraph.backends.torch.texts import function_name
 from decgraph.backends.torch.writer import Writer
 from decgraph.ir.values import Function, Module
 from decgraph.ir.walk import functions_of
 
 _SERIAL = count(1)
+FORMS = {**control_flow.FORMS, **model_calls.FORMS}
+written("const", "segment", *FORMS)  # a constant stands where it is used, the ops of a segment in its place
 
 
 _PROGRAMS: WeakKeyDictionary[Function, dict[Kit, Driver]] = WeakKeyDictionary()
@@ -54,7 +57,7 @@ def printed(module: Module, kit: Kit = TORCH) -> str:
 def loaded(functions: Sequence[Function], kit: Kit) -> list[Driver]:
     """The functions as one Python module, loaded."""
     header = Header(function_name(f.name) for f in functions)
-    writer, titles = Writer(header, kit, {**control_flow.FORMS, **model_calls.FORMS}), []
+    writer, titles = Writer(header, kit, FORMS), []
     for f in functions:
         writer.lines.text += ["", ""]
         titles.append(writer.function(f))

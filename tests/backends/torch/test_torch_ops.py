@@ -236,10 +236,8 @@ def test_what_is_refused_is_refused_by_name(name: str) -> None:
 
 
 def test_every_op_is_lowered_hosted_written_or_refused() -> None:
-    """`load` refuses an op that is in none of the tables; what writer.py writes is what it says it writes."""
+    """`load` refuses an op that is in none of the tables."""
     lowering.load()
-    forms = {"const", "segment", *control_flow.FORMS, *model_calls.FORMS}
-    assert {"const", *lowering.WRITTEN} == forms
     tables = (lowering.LOWERINGS, lowering.PLANS, lowering.HOSTED, lowering.WRITTEN)
     assert sorted([*REFUSED, *(name for table in tables for name in table)]) == OPS
     for name, f in {**lowering.LOWERINGS, **lowering.PLANS}.items():
