@@ -19,7 +19,6 @@ from decgraph.dsl.build import BUILD, NotAllowed
 from decgraph.dsl.diagnostics import MOST, Collector, Diagnostic
 from decgraph.dsl.grammar import literals, parser
 from decgraph.dsl.lexer import Comment, Lexed, Lexeme, lex
-from decgraph.dsl.mistakes import Stuck, explain
 from decgraph.dsl.source import NOWHERE, Source, Span
 from decgraph.dsl.syntax import File, Import, Item
 from decgraph.dsl.words import ITEMS
@@ -236,6 +235,8 @@ def _parse(source: Source, lexed: Lexed) -> tuple[File | None, Diagnostic | None
             found = reading.feed_token(token)
         except lark.UnexpectedToken:
             accepted = frozenset(reading.accepts())  # type: ignore[no-untyped-call]
+            from decgraph.dsl.mistakes import Stuck, explain
+
             problem = explain(Stuck(source, lexed.tokens, position, accepted, literals()))
             break
     try:  # also of what was read before a problem: what is refused there comes first

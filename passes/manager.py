@@ -14,7 +14,6 @@ from importlib import import_module
 from pathlib import Path
 
 from decgraph.errors import DecError, InternalError
-from decgraph.ir.text import print_module
 from decgraph.ir.values import Module
 from decgraph.ir.verify import verify
 from decgraph.passes.declared import Pass
@@ -155,6 +154,8 @@ def write(folder: Path | None, number: int, name: str, module: Module) -> None:
     """`02-tree_fusion.ir` in the folder. Raises DecError where it cannot be written."""
     if folder is None:
         return
+    from decgraph.ir.text import print_module
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number:02}-{name}.ir").write_text(print_module(module), encoding="utf-8")

@@ -15,7 +15,6 @@ from decgraph.errors import DecError
 from decgraph.runtime.bound import BoundProgram
 from decgraph.runtime.models.folders import adapted_from, settings
 from decgraph.runtime.models.interface import Model, folder_of
-from decgraph.runtime.processors import of_settings
 from decgraph.runtime.refused import adjusts
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request, RequestFields
 
@@ -85,6 +84,8 @@ def completed(session: BoundProgram, fields: RequestFields, prompt: Sequence[int
     said |= {"do_sample": sampled, "temperature": made["temperature"] if sampled else None}
     if "min_length" in made:
         said |= {"min_length": None, "min_new_tokens": made["min_length"]}
+    from decgraph.runtime.processors import of_settings
+
     shaping = of_settings(
         {**given, **said},
         prompt,

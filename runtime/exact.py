@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from fractions import Fraction
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from decgraph.runtime.reals import functions
-from decgraph.runtime.reals.real import Number
+if TYPE_CHECKING:
+    from decgraph.runtime.reals.real import Number
 
-Weights = tuple[Number, ...]
+Weights: TypeAlias = "tuple[Number, ...]"
 
 
 def masked(weights: Weights, kept: np.ndarray | None) -> Weights:
@@ -33,14 +34,20 @@ def rational(value: int | float | Fraction) -> Fraction:
 
 def power(base: Number, exponent: Fraction) -> Number:
     """base ** exponent, for a base >= 0 and an exponent > 0: a fraction where it is one, else a real."""
+    from decgraph.runtime.reals import functions
+
     return base if base in (0, 1) else functions.power(base, exponent)
 
 
 def factor(amount: Fraction) -> Number:
     """What a weight is multiplied by where `amount` is added to its logit."""
+    from decgraph.runtime.reals import functions
+
     return functions.exp(amount)
 
 
 def normal(weights: Weights) -> Weights:
     """The weights divided by their sum, which is not 0."""
+    from decgraph.runtime.reals import functions
+
     return tuple(functions.shares(weights))

@@ -8,8 +8,7 @@ from typing import Any, Unpack, cast
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.runtime import chat
-from decgraph.runtime.arguments import Prompt
+from decgraph.runtime.arguments import Prompt, is_chat
 from decgraph.runtime.bound import BoundProgram
 from decgraph.runtime.defaults import completed
 from decgraph.runtime.grammars import Grammar, Parsed, complete
@@ -26,10 +25,12 @@ def request_for(session: BoundProgram, prompt: Prompt, **fields: Unpack[RequestF
     Raises DecError for a text without a tokenizer, messages without a template, and for every field outside its range.
     """
     tokens: Sequence[int]
-    if session.tokenizer is None and (isinstance(prompt, str) or chat.is_chat(prompt)):
+    if session.tokenizer is None and (isinstance(prompt, str) or is_chat(prompt)):
         raise no_tokenizer(session)
-    if chat.is_chat(prompt):
-        tokens = chat.tokens_of(session.tokenizer, prompt)
+    if is_chat(prompt):
+        from decgraph.runtime.chat import tokens_of
+
+        tokens = tokens_of(session.tokenizer, prompt)
     elif isinstance(prompt, str) and session.tokenizer is not None:
         if not prompt:
             raise DecError("the prompt is empty; a request needs at least one token to read")

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -25,10 +26,12 @@ from decgraph.errors import ConstraintError, DecError
 from decgraph.runtime import exact
 from decgraph.runtime.faults import noted_outside
 from decgraph.runtime.models.interface import Scores
-from decgraph.runtime.reals.real import Number
 from decgraph.runtime.request import Amount, Factor, Request
 
-Probs = np.ndarray | exact.Weights
+if TYPE_CHECKING:
+    from decgraph.runtime.reals.real import Number
+
+Probs: TypeAlias = "np.ndarray | exact.Weights"
 
 
 def raw_probs(scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None) -> Probs:

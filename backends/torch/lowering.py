@@ -1,7 +1,7 @@
 """How ops become calls of Python functions: the registry of lowerings.
 
-Every op of ir/ops/<topic>.py is registered in backends/torch/ops/<topic>.py, which is imported when a program has such an op, in
-one of three ways; `load` imports all and reports missing ones:
+Every op of ir/ops/<topic>.py is registered in backends/torch/ops/<topic>.py, which is imported where a program has such an op,
+in one of three ways; `load` imports all of them and reports missing ones:
 
 - `@lowering("op")` above a function `f(m, *operands, **attributes)`: `m` is the machine; of the op's attributes it gets those
   that it names as keywords, the op itself as `op` where it has that keyword (for types), and `numbers` where its first operand
@@ -9,7 +9,8 @@ one of three ways; `load` imports all and reports missing ones:
   several as a tuple. `@planned("op")` above one that builds such a function from the op. - `on_host("op", ..., why=...)`: it
   runs its NumPy meaning of the op table, over host values.
 
-Loops, branches and model calls are Python that writer.py writes: their forms (control_flow.py, model_calls.py) are `written`. Ops that no backend has (`unavailable` in ir/ops) are not registered.
+Loops, branches and model calls are `written`: program.py has the Python for each. Ops that no backend has (`unavailable` in
+ir/ops) are not registered.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def registered(opcode: str) -> Computes | None:
 
 @lru_cache(maxsize=1)
 def load() -> dict[str, Computes]:
-    """All lowerings. Raises TypeError for an op of the table that is not registered, and for a registered name that is no op."""
+    """All lowerings. Raises TypeError for an op of the table that is not registered, and for a registered name that is none."""
     import_module("decgraph.backends.torch.program")  # the forms that are written
     for topic in sorted({row.topic for row in TABLE.values()}):
         _imported(topic)

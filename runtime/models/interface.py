@@ -579,3 +579,12 @@ def check_scores(model: Model, position: int | None, logits: np.ndarray) -> None
     if np.isnan(logits).any() or np.isposinf(logits).any() or not np.isfinite(logits).any():
         where = "" if position is None else f" at position {position}"
         raise DecError(f"{model.name!r} gave logits that are not numbers{where}")
+
+
+def unreached(name: str, what: str, reason: DecError) -> DecError:
+    """The error for something (`what`) that needs the layers of a model which decgraph runs as a whole."""
+    why = str(reason.diagnostics[0]).removeprefix("error: ")
+    return DecError(
+        f"{what} needs the layers of {name!r}, which decgraph runs as a whole: {why}",
+        hint="an algorithm that calls the whole model (prompt_lookup), or one with a drafter of its own (speculative)",
+    )

@@ -8,11 +8,11 @@ import numpy as np
 
 from decgraph.backends.run import Stop, no_token
 from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.data import ids_of
 from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import TorchPath, TorchTree, path_of
 from decgraph.errors import DecError
 from decgraph.ir.ops.draws import must_be_tokens

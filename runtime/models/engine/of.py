@@ -10,7 +10,6 @@ from decgraph.runtime.collecting import uncollected
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.sharing import original_of
-from decgraph.runtime.models.speaking import Speaking
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.engine.canvas_call import MaskedEngine
@@ -68,6 +67,7 @@ def _make(model: Model) -> Engine:
 
         return hf_engine(model)
     from decgraph.runtime.models.engine.plain import PlainEngine
+    from decgraph.runtime.models.speaking import Speaking
 
     if isinstance(model, Speaking) and not isinstance(own := causal_engine_of(model.base), PlainEngine):
         from decgraph.runtime.models.engine.speaking import SpeakingEngine

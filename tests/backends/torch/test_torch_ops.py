@@ -17,7 +17,7 @@ from decgraph import DecError
 from decgraph.backends.indexes import Continuations, Lru
 from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.backends.reference.values import SuffixSearch as ReferenceSuffixes
-from decgraph.backends.torch import control_flow, lowering, model_calls, noise
+from decgraph.backends.torch import lowering, noise
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.rows import Rows
 from decgraph.backends.torch.stores import Recent
