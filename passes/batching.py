@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from decgraph.ir.label_check import weighed
+from decgraph.ir.labels import weighed
 from decgraph.ir.ops.host import ACROSS
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Module, Op, Value

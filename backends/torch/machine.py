@@ -16,8 +16,7 @@ from torch import Tensor
 
 from decgraph.backends.run import Run, Stop
 from decgraph.backends.torch import calls, engines, noise, protocols
-from decgraph.backends.torch.driver import Driver
-from decgraph.backends.torch.kit import TORCH, Kit
+from decgraph.backends.torch.kit import TORCH, Driver, Kit
 from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.ops import draws
 from decgraph.backends.torch.pending import Call, Steps

@@ -14,9 +14,8 @@ from typing import Any
 from weakref import WeakKeyDictionary, finalize
 
 from decgraph.backends.torch import control_flow, model_calls
-from decgraph.backends.torch.driver import Driver
 from decgraph.backends.torch.header import Header
-from decgraph.backends.torch.kit import TORCH, Kit
+from decgraph.backends.torch.kit import TORCH, Driver, Kit
 from decgraph.backends.torch.lowering import written
 from decgraph.backends.torch.texts import function_name
 from decgraph.backends.torch.writer import Writer

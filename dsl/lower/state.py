@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import isfinite
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import failure
@@ -16,11 +16,13 @@ from decgraph.dsl.lower.library import ItemsInReach
 from decgraph.dsl.lower.wording import spoken
 from decgraph.dsl.source import NOWHERE, Source, Span
 from decgraph.ir.build import Builder
-from decgraph.ir.draft_ends import Block
 from decgraph.ir.opdef import TABLE, OpError
 from decgraph.ir.types import BOOL, INT, REAL, TEXT, Type
 from decgraph.ir.values import NOWHERE as NO_LOC
 from decgraph.ir.values import Constant, Loc, Op, Region, Value
+
+if TYPE_CHECKING:
+    from decgraph.ir.draft_ends import Block
 
 MAX_CALL_DEPTH = 24
 FROM_NUMBERS = frozenset(("normalize", "softmax", "warp", "renorm", "face", "draw", "draw.many", "draw.race", "topk"))

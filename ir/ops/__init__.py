@@ -22,7 +22,6 @@ from decgraph.ir.ops import (  # noqa: F401
     paths,
     request,
     scatter,
-    segment,
     selection,
     sequences,
     stores,

@@ -23,7 +23,7 @@ import decgraph
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.topology import Topology
-from decgraph.ir.label_check import check_labels
+from decgraph.ir.labels import check_labels
 from decgraph.ir.text import difference, parse_module, print_module
 from decgraph.ir.values import Module
 from decgraph.ir.verify import verify
