@@ -14,6 +14,7 @@ from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.runtime import chat as templates
+from decgraph.runtime.arguments import is_chat
 from decgraph.runtime.prompt_files import PromptSource, Text, digest, read
 from decgraph.runtime.text import Tokenizer, has_tokenizer
 
@@ -92,7 +93,7 @@ def encoded(texts: Sequence[Text], folder: Path | None, *, chat: bool, size: int
     made = []
     for text in texts:
         given: Any = text.prompt(chat=chat)
-        if templates.is_chat(given):
+        if is_chat(given):
             given = templates.tokens_of(tokenizer, given)
         elif isinstance(given, str):
             given = tokenizer.encode(given)

@@ -1,4 +1,4 @@
-"""Text to tokens: words, numbers, strings, symbols, and the line ends and indentations that make blocks.
+"""Text to tokens: words, numbers, strings, symbols, line ends and indentations that make blocks; and which words are keywords.
 
 Keywords are words in keyword places. After something that ends an operand (a name, a number, a closing
 bracket) a word can only join it to something (`at`, `by`, `where`, `if`); at the start of a line it can only
@@ -12,15 +12,117 @@ stops at the first character it does not know, where the messages (brackets, ind
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import NamedTuple, NoReturn, cast
 
 import lark
 
 from decgraph.dsl.diagnostics import Diagnostic
-from decgraph.dsl.odd import BIDI, odd_character
 from decgraph.dsl.source import Source, Span
-from decgraph.dsl.words import BLOCKS, CLAUSES, DECLARING, ITEMS, JOINTS, RESERVED, STATEMENTS, UNLIKELY
+
+ITEMS = (
+    "algorithm", "rule", "policy", "def", "extern", "from",
+)  # fmt: skip
+"""What starts a definition."""
+
+STATEMENTS = (
+    "refines", "ensures", "keeps", "state", "canvas", "cache", "model", "noise", "verify", "prune",
+    "commit", "accept", "emit", "return", "break", "grow", "unmask", "remask", "while", "loop", "repeat",
+    "for", "lanes", "if", "elif", "else", "draft", "across",
+)  # fmt: skip
+"""What starts a statement."""
+
+CLAUSES = (
+    "on", "when", "otherwise", "recompute", "reuse", "forget",
+)  # fmt: skip
+"""What starts a clause of a policy, or an action in one."""
+
+JOINTS = (
+    "and", "or", "in", "where", "if", "else", "at", "by", "to", "with", "from", "until", "as", "using",
+    "of", "over", "against", "per", "growing", "while", "for", "on", "when", "import",
+)  # fmt: skip
+"""What joins an operand to what follows."""
+
+RESERVED = (
+    "and", "or", "not", "in", "if", "elif", "else", "while", "for", "loop", "repeat", "break", "return",
+)  # fmt: skip
+"""Words that are never names, save after a dot."""
+
+DECLARING = frozenset((
+    "algorithm", "rule", "policy", "def", "extern", "from", "state", "canvas", "cache", "model", "noise",
+    "verify", "prune", "lanes", "draft", "refines", "keeps", "unmask", "remask", "across",
+))  # fmt: skip
+"""Words that are keywords only before a name, so that `model(c)` or `state[i] = 3` can start a line."""
+
+BLOCKS = frozenset((
+    "algorithm", "rule", "policy", "def", "while", "loop", "repeat", "for", "lanes", "if", "elif", "else",
+    "draft", "across", "on", "when", "otherwise",
+))  # fmt: skip
+"""What starts the head of a block, which ends in `:`."""
+
+UNLIKELY = (
+    "algorithm", "rule", "policy", "def", "extern", "state", "canvas", "verify", "prune", "commit", "draft",
+    "repeat", "lanes", "unmask", "remask", "return", "emit", "accept", "refines",
+)  # fmt: skip
+"""Words that, before a name, do not occur inside brackets: where they do, a bracket was not closed."""
+
+
+BIDI = "\u202a-\u202e\u2066-\u2069\u200e\u200f"
+"""Characters that change the order in which text is shown: a program with them is not the program one reads.
+"""
+
+_MEANT = {
+    "≤": "<=", "≥": ">=", "≠": "!=", "→": "->", "←": "=", "×": "*", "·": "*", "÷": "/", "−": "-",
+    "–": "-", "—": "-", "“": '"', "”": '"', "„": '"', "«": '"', "»": '"', "‘": '"', "’": '"', "…": "..",
+    "∼": "~", "～": "~", "∧": "and", "∨": "or", "¬": "not ", "∈": "in", "∞": "inf", "（": "(",
+    "）": ")", "［": "[", "］": "]", "：": ":", "，": ",", "\u00a0": " ", "\u3000": " ", "\u2003": " ",
+    "\u2009": " ", "\u202f": " ", "\u200b": "", "\u200d": "", "\ufeff": "",
+}  # fmt: skip
+
+_ADVICE = {
+    "'": 'strings stand in double quotes: "text"',
+    "`": 'strings stand in double quotes: "text"',
+    ";": "one statement a line; start a new line instead",
+    "{": "blocks are written with `:` and indentation, sets and tables by functions",
+    "}": "blocks are written with `:` and indentation, sets and tables by functions",
+    "!": "write `not x`, or `!=` for a comparison",
+    "&": "write `and`",
+    "|": "write `or`",
+    "\\": "a statement goes on over several lines inside brackets; put `(` and `)` around it",
+    "@": "decorators belong to the Python form; a file of algorithms needs none",
+    "$": "names start with a letter or `_`",
+    '"': "close the string on its line",
+}
+
+
+def odd_character(source: Source, offset: int) -> Diagnostic:
+    """The diagnostic for a character that no token starts with, or that no comment or string may hold."""
+    character = source.text[offset]
+    span = source.span(offset, offset + 1)
+    name = unicodedata.name(character, "")
+    code = f"U+{ord(character):04X}"
+    if character in _ADVICE:
+        return Diagnostic("E002", f"`{character}` has no meaning here", span, help=_ADVICE[character])
+    if character in _MEANT:
+        meant = _MEANT[character]
+        what = f"`{meant.strip()}`" if meant.strip() else "an ordinary space" if meant else "nothing; delete it"
+        return Diagnostic("E002", f"{code} {name} is not part of the language", span, help=f"write {what}")
+    if character.isalpha():
+        return Diagnostic(
+            "E002",
+            f"`{character}` ({code} {name}) cannot be part of a name",
+            span,
+            help="names consist of a to z, digits and `_`; other letters may stand in strings and comments",
+        )
+    category = unicodedata.category(character)
+    if category in ("Cf", "Cc", "Cs", "Co", "Cn"):
+        kind = {"Cf": "an invisible character", "Cc": "a control character", "Cs": "half of a character"}.get(
+            category, "not a character that everyone can read"
+        )
+        return Diagnostic("E002", f"{code} {name or 'here'} is {kind}".replace("here is", "is"), span, help="delete it")
+    return Diagnostic("E002", f"`{character}` ({code} {name}) has no meaning in a program", span)
+
 
 MAX_BRACKETS = 100
 MAX_INDENTS = 100

@@ -16,7 +16,7 @@ from decgraph.dsl.lower import builtins, expr, library
 from decgraph.dsl.source import Source
 from decgraph.dsl.syntax import File
 from decgraph.errors import DecError
-from decgraph.ir.surface import surface
+from decgraph.ir.table import surface
 
 
 class Word:

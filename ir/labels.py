@@ -13,7 +13,7 @@ to be. The check follows, for every value, on which sampled draws it depends:
 
 It is a sufficient condition and names the line; the exact check (`decgraph check`) is the judge. The rule of an op is its
 `label` (ir/ops): what is known of its results, from what the checker knows of its operands. Below are the rules that several
-ops share; ir/label_check.py runs the check over a module.
+ops share, and what runs the check over a module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from decgraph.ir import origins
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.origins import Element, Place
-from decgraph.ir.values import Function, Loc, Op, Region, Value
+from decgraph.ir.values import Function, Loc, Module, Op, Region, Value
 
 Label = tuple[Value, Op | None]
 """The noise of a draw (draws that share a noise tell of each other) or a state that holds draws; and the outermost loop around
@@ -252,3 +252,25 @@ def elementwise(c: Checker, op: Op) -> list[Abs]:
     draws = frozenset[Label]().union(*(p.draws for p in parts if p.column))
     points = next((p.points for p in parts if p.points is not None), None) if op.attrs.get("fn") == "and" else None
     return [Abs(dep, draws, column=True, points=points)]
+
+
+def check_labels(module: Module) -> list[Finding]:
+    """Every finding in the functions of a module, for trees that a rule tests against the distributions of their draws."""
+    found = []
+    for function in module.functions.values():
+        if trees := weighed(function):
+            found += [f for f in Checker(function).run() if f.tree in trees]
+    return found
+
+
+def weighed(function: Function) -> set[str]:
+    """The trees of a function that are verified by a rule that reads the distributions of draws."""
+    out = set()
+    for op in function.body.walk():
+        if op.opcode == "tree.walk" and any(_reads_law(o) for o in op.regions[0].walk()):
+            out.add(str(op.operands[0].type.of[0]))
+    return out
+
+
+def _reads_law(op: Op) -> bool:
+    return (op.opcode == "draw.get" and op.attrs["field"] == "law") or (op.opcode == "tree.get" and op.attrs["column"] == "law")

@@ -18,7 +18,7 @@ What may be left out:
 
 - `attrs`: the names of its static attributes; those that may be left out end in `?`.
 - `regions(types, attrs)`: the types of the arguments of each region, for ops that have regions.
-- `capacity(sizes, op)`: upper bounds of its results (ir/capacity_rules.py); else lengths are those of the operands.
+- `capacity(sizes, op)`: upper bounds of its results (ir/sizes.py); else lengths are those of the operands.
 - `fact(kernel, op)`: what follows of its results for every model, context and request (ir/facts.py); without, nothing.
 - `surface`: how a program calls it: `"softmax(scores)"`, or `{"kl(p, q)": {"kind": "kl"}}`, signatures with the attributes that
   they stand for; a parameter that may be left out ends in `?`. Without, dsl/lower has a form of its own for it.

@@ -5,7 +5,7 @@ The analysis runs the loops on sizes alone: some iterations one by one until wha
 by multiplication. What it cannot bound has no bound (None), which is an answer too: the tree lives where memory grows.
 
 The rule of an op is its `capacity` (ir/ops): upper bounds of its results, from those of its operands. Below are the rules that
-several ops share; ir/capacity.py runs the analysis over a module.
+several ops share, and what runs the analysis over a module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from decgraph.ir.opdef import TABLE
-from decgraph.ir.values import Function, Op, Region, Value
+from decgraph.ir.values import Function, Module, Op, Region, Value
 
 Size = int | None
 TOO_MANY = 1 << 40
@@ -166,3 +166,24 @@ def chosen(s: Sizes, op: Op) -> list[Known]:
     first = times(lengths) if op.attrs.get("flatten") else next(iter(lengths), None)
     sizes = (least(k, first), *(() if op.attrs.get("flatten") else lengths[1:]))
     return [sizes if r.type.dims else None for r in op.results]
+
+
+def capacities(function: Function) -> dict[Op, Size]:
+    """For each tree that is started in a function, the most nodes it ever has (the root counts); None: no static bound."""
+    return Sizes(function).run()
+
+
+def too_large(function: Function) -> list[Op]:
+    """What makes a tree larger than trees may be, whatever the parameters are."""
+    sizes = Sizes(function, least=True)
+    sizes.run()
+    return sizes.too_large
+
+
+def note_capacities(module: Module) -> None:
+    """Write what is known into attribute `capacity` of every `tree.new` (in place: for modules just created)."""
+    for function in module.functions.values():
+        for op, size in capacities(function).items():
+            op.attrs.pop("capacity", None)
+            if size is not None:
+                op.attrs["capacity"] = size

@@ -14,11 +14,9 @@ from typing import NoReturn
 
 from decgraph.errors import InternalError
 from decgraph.ir.opdef import OpDef, OpError
-from decgraph.ir.parsing import IRTextError
 from decgraph.ir.printing import Printer
 from decgraph.ir.settings import names
 from decgraph.ir.table import lookup
-from decgraph.ir.text import difference, parse_module, print_module
 from decgraph.ir.types import Type, join
 from decgraph.ir.values import NOWHERE, Claim, Function, Module, Op, Region, Value
 from decgraph.ir.walk import EXITS
@@ -59,6 +57,8 @@ def unbounded(t: Type) -> Type:
 
 
 def _round_trip(module: Module) -> None:
+    from decgraph.ir.text import IRTextError, difference, parse_module, print_module
+
     text = print_module(module, locs=True)
     try:
         again = parse_module(text)

@@ -38,7 +38,7 @@ from decgraph.cli import given
 from decgraph.cli.output import INTERRUPTED
 from decgraph.errors import DecError
 from decgraph.runtime.models import processor
-from decgraph.runtime.models.folders import ends
+from decgraph.runtime.models.folders import ends, is_gguf
 from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.sources import concerns
 from lab import pages
@@ -137,7 +137,7 @@ def sizes(model: Path) -> tuple[int, int] | None:
     """How many numbers of matrices and of vectors a token reads: all of a model's, but a table of embeddings that is not the
     output's too. None for a mixture of experts, of which a token reads a part."""
     shapes: dict[str, list[int]] = {}
-    if gguf.is_file(model):
+    if is_gguf(model):
         shapes = {name: list(entry.shape) for name, entry in gguf.read(model).tensors.items()}
     for file in sorted(model.glob("*.safetensors")):
         with safe_open(file, "np") as tensors:
@@ -261,7 +261,7 @@ class Comparison:
     def __post_init__(self) -> None:
         if unknown := next((name for name in self.peers if name not in PEERS), None):
             raise DecError(f"there is no peer {unknown!r}", hint=f"one of {', '.join(PEERS)}")
-        if gguf.is_file(self.model) and self.dtype != "float32":
+        if is_gguf(self.model) and self.dtype != "float32":
             raise DecError(f"{self.model} is measured in the form that it has", hint="leave --dtype out")
         if self.dtype not in DTYPES:
             raise DecError(f"no peer is measured in {self.dtype}", hint=f"--dtype {', '.join(DTYPES)}")
@@ -271,10 +271,10 @@ class Comparison:
     def engines(self) -> tuple[dict[str, tuple[Peer, Row]], dict[str, str]]:
         """By label, the engines and their jobs; and those that cannot be measured, with the reason."""
         context = max(len(one.tokens) for one in self.prompts) + self.settings.limit + 8
-        dtype = "auto" if gguf.is_file(self.model) else self.dtype
+        dtype = "auto" if is_gguf(self.model) else self.dtype
         common = {"model": str(self.model), "dtype": dtype, "threads": self.threads, "context": context}
         made, failed = dict[str, tuple[Peer, Row]](), dict[str, str]()
-        own_form = gguf.read(self.model).form if gguf.is_file(self.model) else ""
+        own_form = gguf.read(self.model).form if is_gguf(self.model) else ""
         for one in self.algorithms:
             parts = {name: value for name, value in self.parts.items() if concerns(one.algorithm.function, name)}
             own = {
@@ -309,7 +309,7 @@ class Comparison:
         for label in made:
             peer, job = engines[label]
             read = None if counted is None else counted[0] * BYTES.get(job["weights"], 0) + 4 * counted[1]
-            if gguf.is_file(self.model) and counted is not None:
+            if is_gguf(self.model) and counted is not None:
                 read = bytes_of(gguf.read(self.model))
             row = row_of(label, made, next(iter(engines)), self.ends, read and read / speed)
             rows.append({**row, "weights": job["weights"], "bytes_per_token": read, "version": versions[peer.package]})

@@ -22,14 +22,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from decgraph.ir.label_check import weighed
+from decgraph.ir.labels import weighed
 from decgraph.ir.ops.host import ACROSS
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Module, Op, Value
 from decgraph.ir.walk import map_functions, rebuild
-from decgraph.passes.declared import Pass
 from decgraph.passes.motion import CALLS, HOST
-from decgraph.passes.plan import Plan
+from decgraph.passes.plan import Pass, Plan
 from decgraph.passes.reuse import Stores
 
 STEP = "@step"

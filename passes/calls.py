@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass, replace
 from decgraph.ir.values import Function, Loc, Module, Op, Region, Value
 from decgraph.passes import obstacles
 from decgraph.passes.cost import CallCost, CostWalker, Frequency
-from decgraph.passes.kept import kept_by_op
 from decgraph.passes.manager import optimise
 from decgraph.passes.motion import CALLS
 from decgraph.passes.obstacles import Obstacle
+from decgraph.passes.placement import waits
 from decgraph.passes.plan import Plan
 from decgraph.passes.purposes import Purpose, Purposes
+from decgraph.passes.reuse import kept_by_op
 from decgraph.passes.tree_fusion import parts_of
-from decgraph.passes.waits import waits
 
 TextOf = Callable[[str], str]
 """The text of a file that locations name; "" where there is none."""

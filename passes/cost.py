@@ -2,7 +2,7 @@
 
 A step is one iteration of the loop that commits: the body of `while not done`, or for canvases the whole run. Counts are
 products of the loops around a call: a number, a parameter with its range, or a number known only at run time. After the
-pass reuse every call also says how much of what it asks for it computes (passes/kept.py: c is the tokens of context, n(t)
+pass reuse every call also says how much of what it asks for it computes (passes/reuse.py: c is the tokens of context, n(t)
 the drafted nodes of tree t).
 """
 
@@ -15,9 +15,9 @@ from decgraph.ir.drafting import drafting
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Region, Value
 from decgraph.ir.walk import definitions
-from decgraph.passes.kept import kept_by_op
+from decgraph.passes.placement import waits
+from decgraph.passes.reuse import kept_by_op
 from decgraph.passes.tree_fusion import parts_of
-from decgraph.passes.waits import waits
 
 HOST = {
     "extern": "calls the function",

@@ -1,6 +1,6 @@
 """The passes in their order, run one after the other: the verifier checks the result of each, and a report says what it did.
 
-A module goes through the passes that a plan names. Each is a `Pass` (declared.py) in the file of its name. Running a pass on
+A module goes through the passes that a plan names. Each is a `Pass` (plan.py) in the file of its name. Running a pass on
 what it gave changes nothing (tests/passes/ holds that), and no pass changes a committed token (`--validate` looks).
 """
 
@@ -14,11 +14,9 @@ from importlib import import_module
 from pathlib import Path
 
 from decgraph.errors import DecError, InternalError
-from decgraph.ir.text import print_module
 from decgraph.ir.values import Module
 from decgraph.ir.verify import verify
-from decgraph.passes.declared import Pass
-from decgraph.passes.plan import Plan
+from decgraph.passes.plan import Pass, Plan
 
 ORDER = ("simplify", "tree_fusion", "reuse", "vocabulary", "placement", "batching")
 """Every pass, in the order in which they run; each is the file of that name."""
@@ -155,6 +153,8 @@ def write(folder: Path | None, number: int, name: str, module: Module) -> None:
     """`02-tree_fusion.ir` in the folder. Raises DecError where it cannot be written."""
     if folder is None:
         return
+    from decgraph.ir.text import print_module
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number:02}-{name}.ir").write_text(print_module(module), encoding="utf-8")

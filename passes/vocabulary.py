@@ -25,11 +25,22 @@ return(%x, %sure, has_tree = false)
 
 from __future__ import annotations
 
+from decgraph.ir.table import lookup
+from decgraph.ir.types import Type
 from decgraph.ir.values import Module, Op, Value
-from decgraph.ir.vocabulary import on_rows, over_vocabulary
-from decgraph.passes.declared import Pass
 from decgraph.passes.outline import Outliner
-from decgraph.passes.plan import Plan
+from decgraph.passes.plan import Pass, Plan
+
+
+def over_vocabulary(t: Type) -> bool:
+    """Whether a value holds rows over a vocabulary."""
+    return t.elem in ("dist", "scores") or bool(t.dims) and t.dims[-1].kind == "vocab"
+
+
+def on_rows(op: Op) -> bool:
+    """Whether an op reads or makes rows over a vocabulary."""
+    return lookup(op.opcode).vocabulary and any(over_vocabulary(v.type) for v in (*op.operands, *op.results))
+
 
 ON_NUMBERS = frozenset({"map", "bernoulli"})
 """Ops on one number per row that go along with the rows that they came from."""

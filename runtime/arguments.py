@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Module
 from decgraph.runtime.automaton import Automaton
-from decgraph.runtime.chat import Messages
 from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.text import Detokenizer, Tokenizer
@@ -62,6 +61,8 @@ TokenizerLike: TypeAlias = str | Path | Tokenizing | FastTokenizer
 """A folder with a tokenizer.json, the name of a shipped or fetched model, or a tokenizer: decgraph's, or a fast one of
 transformers."""
 
+Messages: TypeAlias = Sequence[Mapping[str, object]]
+
 Prompt: TypeAlias = str | Sequence[int] | Messages
 """A text, token ids, or the messages of a chat: `[{"role": "user", "content": "Hello"}]`."""
 
@@ -95,3 +96,8 @@ Externs: TypeAlias = Mapping[str, Callable[..., object]]
 
 Listener: TypeAlias = Callable[[Event], None]
 """Called with every event of a run as it happens."""
+
+
+def is_chat(prompt: object) -> TypeGuard[Messages]:
+    """Whether a prompt is a list of messages, `{"role": ..., "content": ...}`, and not a text or token ids."""
+    return isinstance(prompt, Sequence) and not isinstance(prompt, str) and bool(prompt) and isinstance(prompt[0], Mapping)

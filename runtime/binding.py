@@ -16,12 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function
-from decgraph.runtime.models import hf, modules
-from decgraph.runtime.models.derive import unreached
 from decgraph.runtime.models.folders import holds_markov
-from decgraph.runtime.models.interface import Model, Vocab
+from decgraph.runtime.models.interface import Model, Vocab, unreached
 from decgraph.runtime.models.masked_settings import MaskedSettings
-from decgraph.runtime.models.reading import Confidence
 from decgraph.runtime.models.sharing import renewed, shared
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement, own_modes
 from decgraph.runtime.sources import HEADS, PARTS, Given, ModelSource, source_of
@@ -64,6 +61,8 @@ def bind(
     for name in sorted(wanted, key=lambda n: (wanted[n].kind in PARTS, wanted[n].kind == "head", n not in folders)):
         one = wanted[name]
         if name not in sources:  # the stand-in for a head with one value needs no weights
+            from decgraph.runtime.models.reading import Confidence
+
             models[name] = Confidence(models[one.family], one.gives)
         elif one.kind in PARTS:
             _check_target(function, name, sources[name], one.family, models.get(one.family))
@@ -104,8 +103,10 @@ def whole(
         made: Model = source.value
         return made
     if source.what == "module":
-        vocab = vocabulary(source.home, modules.width_of(source.value), named)
-        return modules.live(source.value, kind, vocab, reading if kind == "masked" else "first")
+        from decgraph.runtime.models.modules import live, width_of
+
+        vocab = vocabulary(source.home, width_of(source.value), named)
+        return live(source.value, kind, vocab, reading if kind == "masked" else "first")
     if kind == "masked":
         from decgraph.runtime.models.masked_load import load_masked
 
@@ -115,7 +116,9 @@ def whole(
 
         device = placed.found().device
         return shared(source.value, ("markov", device, named), lambda: load_markov(source.value, named, device), share)
-    return shared(source.value, (kind, placed), lambda: hf.load_causal(source.value, placed=placed), share)
+    from decgraph.runtime.models.hf import load_causal
+
+    return shared(source.value, (kind, placed), lambda: load_causal(source.value, placed=placed), share)
 
 
 def masked(value: object, reading: MaskedSettings, placed: Placement) -> Model:
@@ -135,6 +138,8 @@ def with_heads(model: Any, heads: ModelSource, *, share: bool = True) -> Model:
         made: Model = model.with_heads(heads.value)
         return made
     _check_read("heads", model)
+    from decgraph.runtime.models import hf, modules
+
     if heads.what == "stored":
         make: Callable[[], Model] = lambda: model.with_heads(hf.load_heads(heads.value, model))
         made = shared(heads.value, ("heads", id(model)), make, share)
@@ -152,6 +157,8 @@ def part(kind: str, name: str, source: ModelSource, target: Any, gives: str = ""
         made: Model = source.value
         return made
     _check_read(name, target)
+    from decgraph.runtime.models import hf, modules
+
     if source.what == "stored":
         own = name if kind == "head" else ""
         made = shared(

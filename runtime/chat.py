@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Protocol, TypeGuard
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.gguf import file as gguf
-from decgraph.runtime.models.gguf.tokens import templates_of
+from decgraph.runtime.arguments import Messages
+from decgraph.runtime.models.folders import is_gguf
 from decgraph.runtime.text import Tokenizer, whole
-
-Messages = Sequence[Mapping[str, object]]
 
 _READING = threading.Lock()
 """transformers cannot be imported by two threads at once."""
@@ -25,11 +23,6 @@ class TemplateTokenizer(Protocol):
     def chat_template(self) -> str | Mapping[str, str]: ...
 
     def apply_chat_template(self, conversation: list[dict[str, object]], /, **settings: object) -> Iterable[int]: ...
-
-
-def is_chat(prompt: object) -> TypeGuard[Messages]:
-    """Whether a prompt is a list of messages, `{"role": ..., "content": ...}`, and not a text or token ids."""
-    return isinstance(prompt, Sequence) and not isinstance(prompt, str) and bool(prompt) and isinstance(prompt[0], Mapping)
 
 
 def tokens_of(
@@ -112,8 +105,10 @@ def _read(path: Path) -> object:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     try:
-        if gguf.is_file(path):
-            return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(path).backend, **templates_of(gguf.read(path)))
+        if is_gguf(path):
+            from decgraph.runtime.models.gguf import file, tokens
+
+            return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(path).backend, **tokens.templates_of(file.read(path)))
         return AutoTokenizer.from_pretrained(path.parent, trust_remote_code=False)
     except DecError:
         raise

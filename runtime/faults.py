@@ -12,7 +12,6 @@ from typing import TypeVar
 from decgraph.errors import ConstraintError, ContextFullError, DecError, InternalError
 from decgraph.ir.opdef import OpError
 from decgraph.runtime.request import Request
-from decgraph.runtime.value_errors import reworded
 
 _PLACE = re.compile(r"^\S+:\d+:\d+: ")
 _MEMORY = ("out of memory", "can't allocate memory")
@@ -76,6 +75,8 @@ def _said(error: BaseException) -> tuple[str, str]:
     name = type(error).__name__
     if isinstance(error, MemoryError) or any(words in text.lower() for words in _MEMORY):
         return f"no memory was left ({name}{': ' if text else ''}{text})", "fewer requests at a time, or a shorter text"
+    from decgraph.runtime.value_errors import reworded
+
     return reworded(error) or (f"{name}: {text}" if text else name, "")
 
 

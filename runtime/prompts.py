@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.runtime import chat
-from decgraph.runtime.arguments import Prompt
-from decgraph.runtime.bound import BoundProgram
+from decgraph.runtime.arguments import Prompt, is_chat
 from decgraph.runtime.defaults import completed
 from decgraph.runtime.grammars import Grammar, Parsed, complete
 from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.models.folders import ends, without_tokenizer
 from decgraph.runtime.models.interface import folder_of
 from decgraph.runtime.request import Request, RequestFields, renamed
+
+if TYPE_CHECKING:
+    from decgraph.runtime.bound import BoundProgram
 
 
 def request_for(session: BoundProgram, prompt: Prompt, **fields: Unpack[RequestFields]) -> Request:
@@ -26,10 +27,12 @@ def request_for(session: BoundProgram, prompt: Prompt, **fields: Unpack[RequestF
     Raises DecError for a text without a tokenizer, messages without a template, and for every field outside its range.
     """
     tokens: Sequence[int]
-    if session.tokenizer is None and (isinstance(prompt, str) or chat.is_chat(prompt)):
+    if session.tokenizer is None and (isinstance(prompt, str) or is_chat(prompt)):
         raise no_tokenizer(session)
-    if chat.is_chat(prompt):
-        tokens = chat.tokens_of(session.tokenizer, prompt)
+    if is_chat(prompt):
+        from decgraph.runtime.chat import tokens_of
+
+        tokens = tokens_of(session.tokenizer, prompt)
     elif isinstance(prompt, str) and session.tokenizer is not None:
         if not prompt:
             raise DecError("the prompt is empty; a request needs at least one token to read")

@@ -10,32 +10,30 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NoReturn, TypeVar, Unpack
+from typing import TYPE_CHECKING, NoReturn, TypeVar, Unpack
 
 from decgraph.errors import DecError
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module
-from decgraph.runtime import progress as shown
 from decgraph.runtime.answers import check_tokens
 from decgraph.runtime.arguments import Externs, Listener, ParamValue, Prompt, Tokenizing
 from decgraph.runtime.backend import Backend
-from decgraph.runtime.conversation import Conversation
 from decgraph.runtime.faults import fault, title_of
 from decgraph.runtime.grammars import Grammar
-from decgraph.runtime.models.derive import check_derivations
 from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.models.interface import Model, bounded_by
 from decgraph.runtime.models.sharing import alone, distinct, making, renewed_all
-from decgraph.runtime.parameters import check_value, is_text
+from decgraph.runtime.parameters import check_shapes, check_value, is_text
 from decgraph.runtime.placement import Placement, own_modes, placement_of_all, refuse_autocast
 from decgraph.runtime.prompts import end_of_text, request_for
-from decgraph.runtime.recording import Recorder
 from decgraph.runtime.refused import refuse_unavailable, refuse_unread, unread
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.result import Result as Result
-from decgraph.runtime.shapes import check_shapes
 from decgraph.runtime.text import pieces_of
-from decgraph.runtime.trace import Commits, Event, Stats
+from decgraph.runtime.trace import Commits, Event, Stats, Timing
+
+if TYPE_CHECKING:
+    from decgraph.runtime.conversation import Conversation
 
 Item = TypeVar("Item")
 AT_A_TIME = 8
@@ -159,7 +157,10 @@ class Session:
         self._lock = threading.RLock()
         self._dropped: deque[Hashable] = deque()
         self.params = check_params(self.function, self._in_tokens(params or {}, tokenizer))
-        check_derivations(self.function, self.models, self.params)
+        if any(op.opcode == "model.derive" for op in self.function.body.walk()):
+            from decgraph.runtime.models.derive import check_derivations
+
+            check_derivations(self.function, self.models, self.params)
         check_tokens(self.function, self.params, self.models)
         if self.models:
             check_shapes(self.function, self.params, next(iter(self.models.values())).vocab.size)
@@ -257,6 +258,8 @@ class Session:
         """A conversation: `.say(text)` returns the model's answer, and the text so far stays in the KV cache
         (runtime/conversation.py). system: the system message; None leaves it to the template. request: fields of every request.
         """
+        from decgraph.runtime.conversation import Conversation
+
         return Conversation(self, system, request)
 
     def forget(self, cache_key: Hashable) -> None:
@@ -293,8 +296,10 @@ class Session:
         the unfinished results have the reason "interrupted".
         Raises DecError for a request that cannot start.
         """
+        from decgraph.runtime.progress import shown
+
         requests = self._requests(prompts, request)
-        with self._alone(), shown.shown(self.function.name, quiet=not progress) as report:
+        with self._alone(), shown(self.function.name, quiet=not progress) as report:
             if budget is not None:
                 self.machine.limit_memory(self.models, budget)
             results: dict[int, Result] = {}
@@ -405,7 +410,7 @@ class Session:
             raise
         except Exception as error:  # a tokenizer, or a model that does not say what it is
             raise fault(error, request=title_of(request)) from error
-        if isinstance(listener, Recorder):
+        if isinstance(listener, Timing):
             listener.start(machine, self.function.loc.path)
             machine.record(listener)
         return Begun(machine, request, events, time.perf_counter())

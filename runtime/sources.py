@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function
-from decgraph.runtime.models.folders import folder, holds_heads
-from decgraph.runtime.models.gguf.file import SUFFIX
+from decgraph.runtime.models.folders import GGUF, folder, holds_heads
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings
 
@@ -42,7 +41,7 @@ class ModelNames:
     def folder_of(self, value: str | Path) -> Path:
         """A model's folder or its GGUF file, from a name or a path. Raises DecError for a model that was not fetched yet, a
         misspelt name, and what looks like an id on the Hub."""
-        if Path(value).suffix == SUFFIX:
+        if Path(value).suffix == GGUF:
             if not Path(value).exists():
                 raise DecError(f"there is no file {value}")
             return Path(value)
@@ -68,7 +67,7 @@ class ModelNames:
     def check(self, value: str | Path) -> None:
         """Check that a model exists, without reading it or importing torch. Raises DecError where it does not."""
         found = self.folder_of(value)
-        if found.suffix == SUFFIX and found.is_file():
+        if found.suffix == GGUF and found.is_file():
             return
         if found.is_file():
             folder(found)

@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.folders import without_tokenizer
-from decgraph.runtime.models.gguf import file as gguf
-from decgraph.runtime.models.gguf.tokens import tokenizer_of as written_in
+from decgraph.runtime.models.folders import is_gguf, without_tokenizer
 from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.models.unreadable import is_pointer, unreadable
 
@@ -94,9 +92,11 @@ def whole(text: str) -> str:
 
 def has_tokenizer(place: Path | None) -> bool:
     """Whether a model's folder has a tokenizer.json, or its GGUF file a tokenizer."""
-    if place is None or place.is_dir() or not gguf.is_file(place):
+    if place is None or place.is_dir() or not is_gguf(place):
         return place is not None and (place / "tokenizer.json").is_file()
-    return str(gguf.read(place).settings.get("tokenizer.ggml.model", "none")) != "none"
+    from decgraph.runtime.models.gguf.file import read
+
+    return str(read(place).settings.get("tokenizer.ggml.model", "none")) != "none"
 
 
 class DecoderEntry(TypedDict):
@@ -271,8 +271,10 @@ def _read(path: str, state: tuple[int, int, int]) -> tuple[Backend, TokenizerFil
     tokenizer."""
     from tokenizers import Tokenizer
 
-    if gguf.is_file(path):
-        spec = written_in(gguf.read(Path(path)))
+    if is_gguf(path):
+        from decgraph.runtime.models.gguf import file, tokens
+
+        spec = tokens.tokenizer_of(file.read(Path(path)))
         if spec is None:
             raise DecError(f"{path} has no tokenizer", hint="tokenizer=FOLDER in Python, or a file with one")
         backend = Tokenizer.from_str(json.dumps(spec))

@@ -12,19 +12,17 @@ from decgraph.backends.reference.cells import LastCanvases, Sequences
 from decgraph.backends.reference.together import A, B, Meeting
 from decgraph.ir import machine
 from decgraph.ir.data.canvas import Canvas
-from decgraph.ir.data.dist import Dist, Draw, Path, Row, Symbol
-from decgraph.ir.data.noise import NoiseKey
+from decgraph.ir.data.dist import Dist, Draw, NoiseKey, Path, Row, Symbol
 from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.tree import Edge, State, Tree
 from decgraph.ir.machine import Datum, Vector
 from decgraph.ir.values import Function, Op
 from decgraph.runtime import noise
 from decgraph.runtime.models.interface import Cell, Memory, Model, Scores
-from decgraph.runtime.recording import Timing
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopState
 from decgraph.runtime.text import Detokenizer
-from decgraph.runtime.trace import Event
+from decgraph.runtime.trace import Event, Timing
 
 Context = tuple[Symbol, ...]
 """What stands from the first position on."""

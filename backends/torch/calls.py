@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from torch import Tensor
 
 from decgraph.backends.run import calls
-from decgraph.backends.torch.canvas_calls import NOTHING, Extra, evaluate_canvas, memory_of_canvas
 from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.data import ids_of
 from decgraph.backends.torch.events import count_call
 from decgraph.backends.torch.pending import JoinedCall, PendingCall, ResolvedCall
 from decgraph.backends.torch.prefixes import Context, Prefixes
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Ids, Rows, TorchDist, empty
-from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchPath, TorchTree
 from decgraph.errors import DecError
-from decgraph.runtime.logprobs import ROWS
-from decgraph.runtime.models.engine.canvas_call import CanvasCall
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.interface import MASK, Cell, Model, SoftCell, mixture
+from decgraph.runtime.result import ROWS
 
+if TYPE_CHECKING:
+    from decgraph.backends.torch.canvas_calls import Extra
+    from decgraph.runtime.models.engine.canvas_call import CanvasCall
+
+NOTHING: Extra = {}
 Place = Context | TorchTree | TorchPath | Canvas | np.ndarray | int
 """Where a model is called: at a context, at the nodes of a tree, or on a canvas."""
 _ROOT = np.zeros(1, dtype=np.int64)
@@ -90,6 +93,8 @@ def evaluate(
     if isinstance(place, TorchPath):
         raise DecError("a model is called at a context, at nodes of a tree or on a canvas, not at a path")
     if isinstance(place, Canvas) or (isinstance(place, TorchTree) and isinstance(place.base, Canvas)):
+        from decgraph.backends.torch.canvas_calls import evaluate_canvas
+
         call = evaluate_canvas(m, model, place, extra)
         call.alone = alone
         return call
@@ -192,6 +197,8 @@ def memory(
     of a canvas a pending call. The memory of an empty context (`ctx.parent` after a prompt of one token) holds nothing.
     Raises DecError for a model without a memory."""
     if isinstance(place, Canvas):
+        from decgraph.backends.torch.canvas_calls import memory_of_canvas
+
         call = memory_of_canvas(m, model, place, extra)
         if isinstance(call, PendingCall):
             call.alone = alone

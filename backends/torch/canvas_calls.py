@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.data import ids_of
 from decgraph.backends.torch.events import count_call
 from decgraph.backends.torch.pending import PendingCall, ResolvedCall
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows, TorchDist
-from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import TorchTree, canvas_at
 from decgraph.runtime.models.attention_logits import AttentionLogits, check_layer, logits_of_queries, read_logits
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, KeptMemory, MaskedEngine, SoftCells, fresh_of
@@ -33,9 +33,6 @@ class Extra(TypedDict, total=False):
     after: object
     allow: np.ndarray | Tensor
     queries: bool
-
-
-NOTHING: Extra = {}
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.rows import TorchDist
 from decgraph.backends.torch.transfer import fetched
+from decgraph.backends.torch.trees import TorchPath
 
 T = TypeVar("T")
 Vector = TorchDist | TorchDraws | Mixed | Tensor | np.ndarray | Sequence[object]
@@ -57,3 +58,19 @@ def whole(value: object) -> int:
 def real(value: object) -> float:
     """A number as a float."""
     return float(value) if isinstance(value, int | float) else float(array(value))
+
+
+def ids_of(x: object) -> tuple[int, ...]:
+    """Token ids of a vector, a path or a context."""
+    if isinstance(x, Context):
+        return x.ids()
+    if isinstance(x, TorchPath):
+        return x.tokens
+    if isinstance(x, list):
+        return tuple(t for part in x for t in ids_of(part))
+    if isinstance(x, TorchDraws | Mixed):
+        return tuple(x.tokens.reshape(-1).tolist())
+    ids = np.ravel(np.asarray(x))
+    if ids.dtype != object:  # as objects they are with places that have no token
+        ids = ids.astype(np.int64, copy=False)
+    return tuple(ids.tolist())

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from decgraph.backends.torch.pending import AnyEngine
-from decgraph.runtime.models.engine.canvas_call import MaskedEngine
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.engine.canvas_call import MaskedEngine
 
 
 class Engines(dict[Model, AnyEngine]):
@@ -32,7 +34,7 @@ class Engines(dict[Model, AnyEngine]):
 
     def masked(self, model: Model) -> MaskedEngine:
         """The engine of a masked model."""
-        return cast(MaskedEngine, self[model])
+        return cast("MaskedEngine", self[model])
 
     def causal(self, model: Model) -> Engine:
         """The engine of a model that reads texts."""

@@ -234,8 +234,7 @@ def driven_by(printed: ModuleType, session: Session) -> Session:
     `session` is of the algorithm that was printed. A request that runs an algorithm for which the module has no
     function ends with a DecError.
     """
-    from decgraph.backends.torch.driver import Driver
-    from decgraph.backends.torch.kit import Kit
+    from decgraph.backends.torch.kit import Driver, Kit
     from decgraph.backends.torch.machine import TorchMachine
 
     class Printed(Kit):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 
-from decgraph.backends.torch.lowering import Lowered, load
+from decgraph.backends.torch.lowering import Lowered, registered
 from decgraph.backends.torch.texts import MODULES, UniqueNames, arguments, filled, function_name
 from decgraph.ir.table import lookup
 from decgraph.ir.types import Dim, Type
@@ -34,7 +34,7 @@ class Header:
     def call(self, op: Op, low: Lowered, names: UniqueNames) -> str:
         """The name of an op's lowering in the text."""
         place = imported(op)
-        if place is not None and low.fn is load().get(op.opcode):
+        if place is not None and low.fn is registered(op.opcode):
             module, name = place
             if qualified(op, name):
                 folder, _, file = module.rpartition(".")
@@ -85,7 +85,7 @@ class Header:
 
 def imported(op: Op) -> tuple[str, str] | None:
     """(module, function) of a lowering that depends on its op's attributes only."""
-    fn = load().get(op.opcode)
+    fn = registered(op.opcode)
     if fn is None or "op" in inspect.signature(fn).parameters:
         return None
     return fn.__module__, fn.__name__

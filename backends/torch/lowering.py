@@ -1,15 +1,16 @@
 """How ops become calls of Python functions: the registry of lowerings.
 
-Every op of ir/ops/<topic>.py is registered in backends/torch/ops/<topic>.py, in one of three ways; `load` reports missing ones:
+Every op of ir/ops/<topic>.py is registered in backends/torch/ops/<topic>.py, which is imported where a program has such an op,
+in one of three ways; `load` imports all of them and reports missing ones:
 
 - `@lowering("op")` above a function `f(m, *operands, **attributes)`: `m` is the machine; of the op's attributes it gets those
   that it names as keywords, the op itself as `op` where it has that keyword (for types), and `numbers` where its first operand
   is numbers that are to be tokens. One result is returned as it is,
   several as a tuple. `@planned("op")` above one that builds such a function from the op. - `on_host("op", ..., why=...)`: it
-  runs its NumPy meaning of the op table, over host values. - `written("op", ...)`: program.py writes Python for it: loops,
-  branches, model calls.
+  runs its NumPy meaning of the op table, over host values.
 
-Ops that no backend has (`unavailable` in ir/ops) are not registered.
+Loops, branches and model calls are `written`: program.py has the Python for each. Ops that no backend has (`unavailable` in
+ir/ops) are not registered.
 """
 
 from __future__ import annotations
@@ -82,14 +83,27 @@ def written(*opcodes: str) -> None:
     WRITTEN.update(map(_once, opcodes))
 
 
+@cache
+def _imported(topic: str) -> None:
+    """Register the lowerings of a topic, if it has any beside what is written."""
+    module = f"decgraph.backends.torch.ops.{topic}"
+    if find_spec(module) is not None:
+        import_module(module)
+
+
+def registered(opcode: str) -> Computes | None:
+    """The function that computes an op, where one is registered that depends on the op's attributes only."""
+    if opcode not in WRITTEN and opcode in TABLE:
+        _imported(TABLE[opcode].topic)
+    return LOWERINGS.get(opcode)
+
+
 @lru_cache(maxsize=1)
 def load() -> dict[str, Computes]:
-    """All lowerings (imports backends/torch/ops once). Raises TypeError for an op of the table that is not registered there,
-    and for a registered name that is no op."""
-    package = "decgraph.backends.torch.ops"
+    """All lowerings. Raises TypeError for an op of the table that is not registered, and for a registered name that is none."""
+    import_module("decgraph.backends.torch.program")  # the forms that are written
     for topic in sorted({row.topic for row in TABLE.values()}):
-        if find_spec(f"{package}.{topic}") is not None:
-            import_module(f"{package}.{topic}")
+        _imported(topic)
     known = {*LOWERINGS, *PLANS, *HOSTED, *WRITTEN}
     if missing := [row for row in TABLE.values() if row.name not in known and not row.unavailable]:
         raise TypeError("\n".join(_lacks(row) for row in missing))
@@ -108,8 +122,8 @@ def _lacks(row: OpDef) -> str:
 def supports(opcode: str) -> str | None:
     """None for an op that torch or generated Python computes; else a sentence that says what happens instead. Raises OpError
     for a name that is no op."""
-    load()
     row = lookup(opcode)
+    registered(opcode)
     return row.unavailable or (f"its NumPy meaning runs on the host: {HOSTED[opcode]}" if opcode in HOSTED else None)
 
 
@@ -191,17 +205,16 @@ class Lowered:
 
 def lower(op: Op) -> Lowered:
     """The call that computes an op. Raises DecError for one that this backend does not implement."""
-    table = load()
     if op.opcode == "map" and all(not v.type.dims and v.type.elem in _SCALARS for v in op.operands):
         fn = op.attrs["fn"]
         if fn in _INFIX:
             return Lowered(_INFIX[fn], fn, {}, machine=False, own=False)
         if fn in _PLAIN:
             return Lowered(_PLAIN[fn], fn, {}, machine=False, own=False)
+    f = registered(op.opcode)
     if op.opcode in PLANS:
         return Lowered(_called(PLANS[op.opcode](op), _name(op)), _name(op), {}, own=False)
-    if op.opcode in table:
-        f = table[op.opcode]
+    if f is not None:
         names, wants_op = _keywords(f)
         usual = {p.name: p.default for p in inspect.signature(f).parameters.values()}
         kwargs: dict[str, Constant] = {n: op.attrs[n] for n in names if n in op.attrs and op.attrs[n] != usual[n]}

@@ -6,19 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
+from types import MethodType
 from typing import ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends import automata
 from decgraph.backends.run import Run, Stop
-from decgraph.backends.torch import calls, draft_loops, engines, noise, protocols
-from decgraph.backends.torch.driver import Driver
-from decgraph.backends.torch.kit import TORCH, Kit
+from decgraph.backends.torch import calls, engines, noise, protocols
+from decgraph.backends.torch.kit import TORCH, Driver, Kit
 from decgraph.backends.torch.lowering import supports
-from decgraph.backends.torch.ops import draws, host, trees
+from decgraph.backends.torch.ops import draws
 from decgraph.backends.torch.pending import Call, Steps
 from decgraph.backends.torch.prefixes import CommittedText, Context
 from decgraph.backends.torch.program import program_of
@@ -35,10 +35,9 @@ from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import fault, noted_outside
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
-from decgraph.runtime.recording import Timing
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopMachine, StopState
-from decgraph.runtime.trace import DraftEnded, Stats, Tally
+from decgraph.runtime.trace import DraftEnded, Stats, Tally, Timing
 
 
 class LaterDraw:
@@ -61,6 +60,21 @@ def drawn_later(
     if model is None:
         return (None,) * len(tokens)
     return tuple(LaterDraw(request, model, (*base, *tokens[:i]), t) for i, t in enumerate(tokens))
+
+
+class Later:
+    """A method of the machine that few programs call: a function of a file that is imported when it is first read."""
+
+    def __init__(self, file: str) -> None:
+        self.file = f"decgraph.backends.torch.{file}"
+
+    def __set_name__(self, owner: type[TorchMachine], name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def __get__(self, machine: TorchMachine, owner: type[TorchMachine]) -> MethodType:
+        function = getattr(import_module(self.file), self.name)
+        setattr(self.owner, self.name, function)
+        return MethodType(function, machine)
 
 
 class TorchMachine(Run):
@@ -99,10 +113,10 @@ class TorchMachine(Run):
     evaluate_together = calls.evaluate_together
     read_tokens = calls.read_tokens
     memory = calls.memory
-    draft_loop = draft_loops.draft_loop
-    batch_top = host.batch_top
-    fold = host.fold
-    full = trees.full
+    draft_loop = Later("draft_loops")
+    batch_top = Later("ops.host")
+    fold = Later("ops.host")
+    full = Later("ops.trees")
 
     def sub_run(
         self,
@@ -303,6 +317,8 @@ class TorchMachine(Run):
     # -- operations that run their NumPy meaning
     def automaton(self, op: Op, g: Automaton, args: Sequence[object]) -> object:
         """Query an automaton; see the op automaton."""
+        from decgraph.backends import automata
+
         return automata.ask(op.attrs["what"], g, args, base=self.base, vocab_size=self.vocab_size)
 
     def reals(self, values: object) -> np.ndarray:

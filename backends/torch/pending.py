@@ -8,15 +8,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from torch import Tensor
 
-from decgraph.runtime.models.engine.canvas_call import CanvasCall, MaskedEngine
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import DraftLoop, Engine, ForwardCall
 
-AnyEngine: TypeAlias = Engine | MaskedEngine
+if TYPE_CHECKING:
+    from decgraph.runtime.models.engine.canvas_call import CanvasCall, MaskedEngine
+
+AnyEngine: TypeAlias = "Engine | MaskedEngine"
 T = TypeVar("T")
 V = TypeVar("V")
 
@@ -29,7 +31,7 @@ class SharedCalls:
 
 
 BATCH = SharedCalls()
-E = TypeVar("E", bound=Engine | MaskedEngine | SharedCalls | None, covariant=True)
+E = TypeVar("E", bound="Engine | MaskedEngine | SharedCalls | None", covariant=True)
 
 
 class CallOf(ABC, Generic[E]):
@@ -61,7 +63,7 @@ class CallOf(ABC, Generic[E]):
         return
 
 
-Call: TypeAlias = CallOf[AnyEngine | SharedCalls | None]
+Call: TypeAlias = "CallOf[AnyEngine | SharedCalls | None]"
 Steps = Generator[Call, object, T]
 """A run, or a part of one, as a generator of its calls, each to be sent its value, or thrown the exception raised instead."""
 

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from decgraph.backends.torch.driver import Driver
-from decgraph.backends.torch.kit import Kit
+from decgraph.backends.torch.kit import Driver, Kit
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.pending import Call, DraftLoopCall, MeetingCall
 from decgraph.backends.torch.program import compile_function

@@ -8,7 +8,7 @@ from typing import SupportsInt
 import numpy as np
 
 from decgraph.backends.indexes import ROOM, Continuations
-from decgraph.backends.torch.data import dimensions, whole
+from decgraph.backends.torch.data import dimensions, ids_of, whole
 from decgraph.backends.torch.draws import Mixed, TorchDraws, points
 from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
@@ -60,22 +60,6 @@ class Recent:
     def get(self, key: int) -> Entries:
         """The entries under a key, oldest first."""
         return self.rows.get(int(key), ())
-
-
-def ids_of(x: object) -> tuple[int, ...]:
-    """Token ids of a vector, a path or a context."""
-    if isinstance(x, Context):
-        return x.ids()
-    if isinstance(x, TorchPath):
-        return x.tokens
-    if isinstance(x, list):
-        return tuple(t for part in x for t in ids_of(part))
-    if isinstance(x, TorchDraws | Mixed):
-        return tuple(x.tokens.reshape(-1).tolist())
-    ids = np.ravel(np.asarray(x))
-    if ids.dtype != object:  # as objects they are with places that have no token
-        ids = ids.astype(np.int64, copy=False)
-    return tuple(ids.tolist())
 
 
 def last_of(x: object, depth: int) -> Sequence[int]:

@@ -1,7 +1,7 @@
 """Device-to-host transfers: every one is a synchronisation, counted on the machine.
 
 On the CPU nothing waits and nothing is counted. `TorchMachine.syncs` is the number of synchronisations of a run; the static
-report (passes/waits.py) predicts them for a step, and tests/backends/torch/test_torch_syncs.py compares the two.
+report (passes/placement.py) predicts them for a step, and tests/backends/torch/test_torch_syncs.py compares the two.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from decgraph.check.proof.placed import Placed
 from decgraph.check.proof.sizes import Sizes
 from decgraph.ir.facts import NONE, Certainty, Drafts, Fact, ModelIs
 from decgraph.ir.failing import Failing
-from decgraph.ir.label_check import check_labels
-from decgraph.ir.labels import Labels
+from decgraph.ir.labels import Labels, check_labels
 from decgraph.ir.settings import Condition
 from decgraph.ir.values import Constant, Function, Module, Op, Value
 

@@ -15,8 +15,7 @@ from decgraph.backends.torch import lowering
 from decgraph.backends.triton.machine import TritonMachine
 from decgraph.ir import labels
 from decgraph.ir.opdef import OpDef
-from decgraph.ir.surface import surface
-from decgraph.ir.table import TABLE
+from decgraph.ir.table import TABLE, surface
 
 PAGE = Path(__file__).with_suffix(".md")
 

@@ -1,4 +1,4 @@
-"""The functions that every program can call, by name: those that ops declare (ir/surface.py), and what is more than a plain op
+"""The functions that every program can call, by name: those that ops declare (ir/table.py), and what is more than a plain op
 call, below. Each is a few lines over the op table: no algorithm lives here."""
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from typing import Any
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.access import tree_value
 from decgraph.dsl.lower.sizes import size
-from decgraph.dsl.lower.state import Lowering
-from decgraph.dsl.lower.wording import show
-from decgraph.ir.surface import Surface, surface
+from decgraph.dsl.lower.state import Lowering, show
+from decgraph.ir.table import Surface, surface
 from decgraph.ir.types import INT, Dim, Type
 from decgraph.ir.values import Value
 

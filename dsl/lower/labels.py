@@ -5,7 +5,7 @@ from __future__ import annotations
 from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.dsl.lower.library import ItemsInReach, stdlib_source
 from decgraph.dsl.source import Source, Span
-from decgraph.ir.label_check import Finding, check_labels
+from decgraph.ir.labels import Finding, check_labels
 from decgraph.ir.values import Loc, Module
 
 CODE = "E031"

@@ -13,8 +13,8 @@ from decgraph.dsl.diagnostics import failure
 from decgraph.dsl.lower.labels import place
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.source import Source, Span
-from decgraph.ir.capacity import too_large
 from decgraph.ir.ops.limits import LARGEST, NODES, WIDEST, spoken
+from decgraph.ir.sizes import too_large
 from decgraph.ir.values import Module, Value
 
 TURNS = 10 * LARGEST

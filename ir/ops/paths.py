@@ -18,8 +18,7 @@ from decgraph.ir.machine import Datum, Following, Machine
 from decgraph.ir.opdef import Attrs, Regions, Types, op
 from decgraph.ir.ops.common import as_int, need, need_one
 from decgraph.ir.ops.draws import point
-from decgraph.ir.ops.growth import grown, sizes_grown
-from decgraph.ir.ops.trees import nodes_type, tree_of
+from decgraph.ir.ops.trees import grown, nodes_type, sizes_grown, tree_of
 from decgraph.ir.sizes import Known, Sizes
 from decgraph.ir.types import INT, Dim, Type
 from decgraph.ir.values import Op

@@ -19,6 +19,7 @@ from decgraph.runtime.models.interface import (
     check_path,
     check_vocab,
     first_computed,
+    unreached,
 )
 from decgraph.runtime.models.speaking import Speaking
 
@@ -225,15 +226,6 @@ def check_derivations(function: Function, models: Mapping[str, Model], params: M
         except DecError as error:
             text = str(error.diagnostics[0]).removeprefix("error: ")
             raise DecError(f"{function.name}, {op.loc.line}:{op.loc.column}: {text}", hint=error.hint) from error
-
-
-def unreached(name: str, what: str, reason: DecError) -> DecError:
-    """The error for something (`what`) that needs the layers of a model which decgraph runs as a whole."""
-    why = str(reason.diagnostics[0]).removeprefix("error: ")
-    return DecError(
-        f"{what} needs the layers of {name!r}, which decgraph runs as a whole: {why}",
-        hint="an algorithm that calls the whole model (prompt_lookup), or one with a drafter of its own (speculative)",
-    )
 
 
 def _written(op: Op) -> str:

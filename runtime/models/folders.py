@@ -24,6 +24,7 @@ _SAVED = "a folder as save_pretrained writes it, with config.json and model.safe
 _GGUF = "a GGUF file is read as a causal model, and given by its own path"
 
 
+GGUF = ".gguf"
 STORED = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 """torch's names of safetensors' kinds of floating-point numbers."""
 _SAID = {*STORED.values(), "double", "float", "half", "float8_e4m3fn", "float8_e5m2"}
@@ -70,6 +71,11 @@ def read(path: str | Path, kind: str, check: Callable[[Path, str], object] = lam
     text = {**mapping(config, "text_config"), **config}  # Fuyu is a causal model by its class, and has two configs
     dtype, size = _dtype(config, _check_weights(at)), whole(text, "vocab_size", 0)
     return Folder(at, at.name, config, named, composed, dtype, size, context_of(text))
+
+
+def is_gguf(path: str | Path) -> bool:
+    """Whether a path is that of a GGUF file."""
+    return Path(path).suffix == GGUF and Path(path).is_file()
 
 
 def _classes(config: Mapping[str, object]) -> list[str]:

@@ -15,12 +15,9 @@ from decgraph.runtime.models.config import mapping, whole
 from decgraph.runtime.models.decoder.compared import Different, refuse_different
 from decgraph.runtime.models.decoder.families import STATES, WITHOUT
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
-from decgraph.runtime.models.derive import unreached
-from decgraph.runtime.models.folders import Folder, adapted_from, context_of, read
+from decgraph.runtime.models.folders import GGUF, Folder, adapted_from, context_of, read
 from decgraph.runtime.models.forwards import ForwardChoice, note
-from decgraph.runtime.models.gguf import file as gguf
-from decgraph.runtime.models.interface import Model, Vocab, check_vocab
-from decgraph.runtime.models.quiet import quiet
+from decgraph.runtime.models.interface import Model, Vocab, check_vocab, unreached
 from decgraph.runtime.placement import AUTO, BLOCKS, Placement
 from decgraph.runtime.text import has_tokenizer, vocabulary
 
@@ -49,7 +46,7 @@ def load_causal(path: str | Path, *, placed: Placement | None = None) -> HFCausa
     Raises DecError if the folder, its configuration or its architecture cannot be used, and for a device that is not there.
     """
     placed = (placed or Placement()).found()
-    if Path(path).suffix == gguf.SUFFIX:
+    if Path(path).suffix == GGUF:
         return _of_file(Path(path).expanduser().resolve(), placed)
     if (base := adapted_from(Path(path).expanduser())) is not None:
         return _adapted(Path(path).expanduser().resolve(), base, placed)
@@ -134,6 +131,7 @@ def _adapted(at: Path, base: Path, placed: Placement) -> HFCausal:
 def _of_file(path: Path, placed: Placement) -> HFCausal:
     """The model of a GGUF file. With dtype float32 the states that its blocks are multiplied with are float32 too."""
     from decgraph.runtime.models.decoder.gguf import net_of_file, own_dtype
+    from decgraph.runtime.models.gguf import file as gguf
     from decgraph.runtime.models.gguf.settings import config_of
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.native.products import Activations
@@ -244,6 +242,8 @@ def load_reading(path: str | Path, target: HFCausal, gives: str, name: str = "")
 def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str | None, placed: Placement) -> PreTrainedModel:
     """The library's model in a folder, read in a dtype and moved to a device that was found. Raises DecError where that fails,
     and for tensors that are missing: the library leaves them random."""
+    from decgraph.runtime.models.quiet import quiet
+
     try:
         with quiet():
             made, loading = _class(auto, folder).from_pretrained(

@@ -26,13 +26,15 @@ from functools import cached_property
 from operator import index
 from pathlib import Path as FolderPath
 from types import MappingProxyType
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 
 from decgraph.errors import ContextFullError, DecError
 from decgraph.runtime.models.rounding import Bits, bits_of, rounded
-from decgraph.runtime.models.spelling import Spelling
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.spelling import Spelling
 
 Kind = Literal["causal", "masked", "features", "heads", "layers", "head"]
 Visibility = Literal["causal", "full"] | tuple[Literal["block", "prompt+block", "window"], int]
@@ -581,3 +583,12 @@ def check_scores(model: Model, position: int | None, logits: np.ndarray) -> None
     if np.isnan(logits).any() or np.isposinf(logits).any() or not np.isfinite(logits).any():
         where = "" if position is None else f" at position {position}"
         raise DecError(f"{model.name!r} gave logits that are not numbers{where}")
+
+
+def unreached(name: str, what: str, reason: DecError) -> DecError:
+    """The error for something (`what`) that needs the layers of a model which decgraph runs as a whole."""
+    why = str(reason.diagnostics[0]).removeprefix("error: ")
+    return DecError(
+        f"{what} needs the layers of {name!r}, which decgraph runs as a whole: {why}",
+        hint="an algorithm that calls the whole model (prompt_lookup), or one with a drafter of its own (speculative)",
+    )

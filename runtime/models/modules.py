@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.derive import unreached
-from decgraph.runtime.models.interface import Model, Vocab
+from decgraph.runtime.models.interface import Model, Vocab, unreached
 from decgraph.runtime.models.masked_settings import MaskedSettings, refuse_masked
 from decgraph.runtime.models.sharing import making
 

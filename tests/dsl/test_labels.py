@@ -14,7 +14,7 @@ from decgraph.dsl.lower.labels import place
 from decgraph.dsl.parse import parse_text
 from decgraph.dsl.source import Source
 from decgraph.errors import DecError
-from decgraph.ir.label_check import check_labels, weighed
+from decgraph.ir.labels import check_labels, weighed
 
 FOLDER = Path(__file__).parent / "labels"
 SOUND = sorted(p.stem for p in (FOLDER / "sound").glob("*.dec"))

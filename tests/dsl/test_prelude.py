@@ -16,7 +16,7 @@ from lib.waiting import SECONDS
 
 from decgraph.dsl import prelude
 from decgraph.dsl.lower import builtins, expr
-from decgraph.ir.surface import surface
+from decgraph.ir.table import surface
 
 ROOT = Path(__file__).resolve().parents[2]
 STUB = Path(prelude.__file__).with_suffix(".pyi")

@@ -6,7 +6,7 @@ import pytest
 from lib.programs.corpus import program
 
 from decgraph.dsl.lower import load_text
-from decgraph.ir.capacity import capacities
+from decgraph.ir.sizes import capacities
 
 BOUNDS = {
     "speculative": 1 + 32,

@@ -11,8 +11,7 @@ import pytest
 from decgraph.dsl import prelude
 from decgraph.dsl.lower import builtins as functions
 from decgraph.ir.opdef import op
-from decgraph.ir.surface import surface
-from decgraph.ir.table import TABLE, lookup
+from decgraph.ir.table import TABLE, lookup, surface
 
 
 def test_every_name_can_be_called_in_both_languages() -> None:

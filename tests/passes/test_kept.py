@@ -12,8 +12,8 @@ import decgraph
 from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.ir.values import Module
 from decgraph.passes.cost import cost_of
-from decgraph.passes.kept import kept
 from decgraph.passes.manager import optimise
+from decgraph.passes.reuse import kept
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
 from decgraph.runtime.trace import Committed, Drafted, ModelCall

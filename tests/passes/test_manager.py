@@ -23,7 +23,7 @@ import decgraph
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.topology import Topology
-from decgraph.ir.label_check import check_labels
+from decgraph.ir.labels import check_labels
 from decgraph.ir.text import difference, parse_module, print_module
 from decgraph.ir.values import Module
 from decgraph.ir.verify import verify
@@ -182,7 +182,7 @@ def test_a_pass_that_is_not_declared(text: str | None, words: str, monkeypatch: 
     import decgraph.passes
 
     if text is not None:
-        head = "from decgraph.passes.declared import Pass\n\ndef run(module, plan):\n    return module\n\n"
+        head = "from decgraph.passes.plan import Pass\n\ndef run(module, plan):\n    return module\n\n"
         (tmp_path / "mine.py").write_text(head + text + "\n")
     monkeypatch.setattr(decgraph.passes, "__path__", [*decgraph.passes.__path__, str(tmp_path)])
     monkeypatch.setattr(manager, "ORDER", (*ORDER, "mine"))

@@ -13,7 +13,7 @@ from decgraph.check import check_algorithm
 from decgraph.dsl.lower import load_text
 from decgraph.passes.batching import distribution_only, meets
 from decgraph.passes.manager import optimise
-from decgraph.passes.waits import waits
+from decgraph.passes.placement import waits
 from decgraph.runtime.models.free import FreeFeatures, FreeModel
 from decgraph.runtime.models.interface import MASK
 from decgraph.runtime.models.table import TableModel

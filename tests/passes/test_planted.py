@@ -14,7 +14,7 @@ from decgraph.backends.reference import cells
 from decgraph.check.validation import NotTheSame, Validation
 from decgraph.ir.values import Function, Module, Op, Region, Value
 from decgraph.ir.walk import map_bodies, rebuild
-from decgraph.passes import batching, folding, manager, merging, motion, outline, reuse, simplify, tree_fusion
+from decgraph.passes import batching, folding, manager, motion, outline, reuse, simplify, tree_fusion
 from decgraph.passes.manager import ORDER, load, optimise
 from decgraph.passes.plan import Plan
 
@@ -30,34 +30,32 @@ def merges_draws(patch: Patch) -> None:
 
 def forgets_sites(patch: Patch) -> None:
     """Noises that differ in their sites or counters alone are merged."""
-    whole = merging.Merger.key
+    whole = folding.Merger.key
 
-    def key(self: merging.Merger, op: Op) -> merging.Key:
+    def key(self: folding.Merger, op: Op) -> folding.Key:
         return ("noise", op.attrs["kind"]) if op.opcode == "noise" else whole(self, op)
 
-    patch.setattr(merging.Merger, "key", key)
+    patch.setattr(folding.Merger, "key", key)
 
 
 def reads_across_commits(patch: Patch) -> None:
     """A context that was read before a commit stands for one read after it."""
-    patch.setattr(merging, "reads", lambda op: frozenset())
+    patch.setattr(folding, "reads", lambda op: frozenset())
 
 
 def reads_into_loops(patch: Patch) -> None:
     """What was read before a loop stands for what is read inside of it, where the loop writes it."""
-    patch.setattr(merging, "writes", lambda op: frozenset() if op.opcode == "for" else motion.writes(op))
+    patch.setattr(folding, "writes", lambda op: frozenset() if op.opcode == "for" else motion.writes(op))
 
 
 def forgets_learning(patch: Patch) -> None:
     """An index that was read before a commit stands for one read after it, which has learnt what was committed."""
-    patch.setattr(merging, "reads", lambda op: motion.reads(op) - {"learned"})
+    patch.setattr(folding, "reads", lambda op: motion.reads(op) - {"learned"})
 
 
 def hoists_reads(patch: Patch) -> None:
     """The context is read once, before the loop that commits."""
-    from decgraph.passes import moving
-
-    patch.setattr(moving, "reads", lambda op: frozenset())
+    patch.setattr(simplify, "reads", lambda op: frozenset())
 
 
 def drops_writes(patch: Patch) -> None:

@@ -9,13 +9,12 @@ import torch
 
 from decgraph.backends.run import calls
 from decgraph.backends.torch.calls import Place, states_call
-from decgraph.backends.torch.data import whole
+from decgraph.backends.torch.data import ids_of, whole
 from decgraph.backends.torch.events import count_call
 from decgraph.backends.torch.lowering import lowering
 from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Rows, TorchDist, empty
-from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import TorchTree, filled
 from decgraph.ir.data.hidden import joint
 from decgraph.ir.values import Op

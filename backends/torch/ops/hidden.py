@@ -9,10 +9,10 @@ import numpy as np
 from decgraph.backends.torch.calls import Place, states_call
 from decgraph.backends.torch.canvas_calls import read
 from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.data import ids_of
 from decgraph.backends.torch.events import count_call
 from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import TorchPath, TorchTree
 from decgraph.ir.data.hidden import states_value
 from decgraph.ir.memo import memo_of

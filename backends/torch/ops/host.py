@@ -9,7 +9,7 @@ import torch
 
 from decgraph.backends.run import calls
 from decgraph.backends.torch.data import whole
-from decgraph.backends.torch.lowering import on_host, written
+from decgraph.backends.torch.lowering import on_host
 from decgraph.backends.torch.ops.selection import ranked, top
 from decgraph.backends.torch.pending import MeetingCall
 from decgraph.backends.torch.protocols import Machine
@@ -18,7 +18,6 @@ from decgraph.ir.ops.common import plain
 from decgraph.ir.ops.host import folded, shares
 
 on_host("extern", why="it is a Python function of the user's")
-written("batch.top", "batch.fold")
 
 
 @calls

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from decgraph.backends.torch.canvas_calls import CanvasMemory
-from decgraph.backends.torch.lowering import lowering, on_host, written
+from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.protocols import Machine
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
@@ -58,6 +58,5 @@ def joined(m: Machine, a: H, b: H) -> H:
     return a.join(b)
 
 
-written("model.eval", "model.evals", "model.memory", "model.read")
 on_host("model.layers", why="the number of layers is static")
 on_host("model.embed", why="an embedding is coordinates until a call reads it")

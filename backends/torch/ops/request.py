@@ -8,18 +8,16 @@ import numpy as np
 
 from decgraph.backends.run import Stop, no_token
 from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.torch.data import ids_of
 from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
-from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import TorchPath, TorchTree, path_of
 from decgraph.errors import DecError
 from decgraph.ir.ops.draws import must_be_tokens
 from decgraph.runtime import trace
 from decgraph.runtime.models.interface import Model
-from decgraph.runtime.models.speaking import spelling_of
-from decgraph.runtime.models.spelling import retokenized
 from decgraph.runtime.stop import StopMachine
 from decgraph.runtime.text import Detokenizer
 
@@ -180,6 +178,9 @@ def _detokenizer(m: Machine) -> Detokenizer:
 @lowering("retokenize")
 def retokenize(m: Machine, tokens: object, source: Model, to: Model, *, whole: bool = False) -> np.ndarray:
     """The tokens of one model that have the text of another's: int64[n]."""
+    from decgraph.runtime.models.speaking import spelling_of
+    from decgraph.runtime.models.spelling import retokenized
+
     return np.array(retokenized(ids_of(tokens), spelling_of(source), spelling_of(to), whole=whole), dtype=np.int64)
 
 

@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.data import Vector, array, dimensions, whole
+from decgraph.backends.torch.data import Vector, array, dimensions, ids_of, whole
 from decgraph.backends.torch.draws import Mixed, TorchDraws, joined
 from decgraph.backends.torch.lowering import lowering, on_host, planned
 from decgraph.backends.torch.ops.vectors import elements, on_device, plain, stacked, vector
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist, TorchVectors, Where, ids_on, locate, on_one_device
-from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchPath
 from decgraph.ir.ops.common import numeric, spread

@@ -11,7 +11,7 @@ from decgraph.backends.torch.canvases import Canvas, Edit
 from decgraph.backends.torch.data import dimensions, host, real
 from decgraph.backends.torch.draws import Draws, Mixed, TorchDraws
 from decgraph.backends.torch.events import grew, grew_edits, pruned
-from decgraph.backends.torch.lowering import lowering, written
+from decgraph.backends.torch.lowering import lowering
 from decgraph.backends.torch.ops.request import context
 from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
@@ -240,6 +240,3 @@ def reroot(m: Machine, t: TorchTree, path: TorchPath) -> TorchTree:
     if path.emitted is not None or m.done():
         return TorchTree.start(context(m), *bounds(m))
     return t.below(path.node, context(m))
-
-
-written("tree.walk")

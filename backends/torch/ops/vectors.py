@@ -9,13 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.data import Vector, array, every, host, real
+from decgraph.backends.torch.data import Vector, array, every, host, ids_of, real
 from decgraph.backends.torch.draws import Mixed, TorchDraws, joined
 from decgraph.backends.torch.lowering import lowering, on_host, planned
 from decgraph.backends.torch.prefixes import Context
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Sparse, TorchDist, TorchVectors, on_one_device
-from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchPath, objects
 from decgraph.ir.data.numbers import UNROUNDED, WIDE
@@ -232,3 +231,6 @@ def stacked(m: Machine, items: Sequence[object]) -> object:
 
 
 on_host("as_int", "contains", why="they read a few host values")
+
+
+on_host("scatter", why="it writes to a short vector in place")

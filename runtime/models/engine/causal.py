@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import isfinite
 from typing import cast
 
@@ -69,7 +70,7 @@ class CausalEngine:
         self.below = below
         self.width = layout.width  # of last states; rows are wider where others are kept beside them (taps.py)
         self.taps: tuple[int, ...] = ()  # the layers whose entering states are
-        self.memories: OnMemories | None = None  # computes calls with a given memory; None: this engine does itself
+        self.with_memories: Callable[[], OnMemories] | None = None
         self.lowers: dict[int, CausalEngine] = {}  # engines of this model's first layers, by their number (exits.py)
         self._slots: dict[Hashable, Slot] = {}
         self._steps = torch.arange(ROWS, device=layout.device)
@@ -79,6 +80,11 @@ class CausalEngine:
         self._of_tokens = type(self) is CausalEngine  # a forward takes tokens and nothing else
 
     slot = Slot  # what is known of a sequence's rows
+
+    @cached_property
+    def memories(self) -> OnMemories | None:
+        """What computes calls with a given memory, made at the first; None: this engine does itself."""
+        return None if self.with_memories is None else self.with_memories()
 
     # The public interface.
 
@@ -91,7 +97,7 @@ class CausalEngine:
                 raise DecError(f"{self.name!r} has no heads; attach them with with_heads")
             given = given or call.given is not None
         with torch.no_grad():
-            if self.memories is not None and given:
+            if given and self.memories is not None:
                 return self.memories.compute(calls, self._compute, self.counted)
             return self._compute(calls)
 
@@ -261,8 +267,8 @@ class CausalEngine:
         self._drop(sequence)
         if self.below is not None:
             self.below.close(sequence)
-        if self.memories is not None:
-            self.memories.close(sequence)
+        if (memories := self.__dict__.get("memories")) is not None:
+            memories.close(sequence)
 
     def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
         """Keep a sequence's rows of the longest common beginning with a new request's prompt."""
@@ -270,8 +276,8 @@ class CausalEngine:
             self._slots[sequence].rewind(context)
         if self.below is not None:
             self.below.rewind(sequence, context)
-        if self.memories is not None:
-            self.memories.close(sequence)
+        if (memories := self.__dict__.get("memories")) is not None:
+            memories.close(sequence)
 
     def _drop(self, sequence: Hashable) -> None:
         slot = self._slots.pop(sequence, None)

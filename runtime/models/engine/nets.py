@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.given import Memories, copying
-from decgraph.runtime.models.engine.hybrid import HybridEngine
 from decgraph.runtime.models.engine.slots import Layout
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hf_live import LiveModel
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.decoder import TransformerDecoder
     from decgraph.runtime.models.decoder.module import ModuleDecoder
     from decgraph.runtime.models.decoder.module_layers import ModuleLayers
+    from decgraph.runtime.models.engine.forward_call import OnMemories
+    from decgraph.runtime.models.hf_live import LiveModel
 
 
 def made(model: HFCausal) -> CausalEngine:
@@ -30,17 +29,25 @@ def net_engine(model: HFCausal) -> CausalEngine:
     made: CausalEngine | None = memo.get("engine")
     if made is None:
         made = memo.once("engine", lambda: fresh_engine(model))
-        root = model.root  # may be a model of the same net
-        alone = root is model or isinstance(made, HybridEngine)  # whose states no rows tell
-        made.memories = Memories(model, None if alone else copying(model, net_engine(root), lambda: made))
+        made.with_memories = lambda: _memories(model, made)
     return made
+
+
+def _memories(model: HFCausal, made: CausalEngine) -> OnMemories:
+    from decgraph.runtime.models.engine.given import Memories, copying
+
+    root = model.root  # may be a model of the same net; states of recurrent layers are in no rows
+    alone = root is model or model.net.decoder.recurrent
+    return Memories(model, None if alone else copying(model, net_engine(root), lambda: made))
 
 
 def fresh_engine(model: HFCausal | LiveModel) -> CausalEngine:
     """A new engine of a model's weights, with a cache of its own. Raises DecError for a module that cannot be run on a mask,
     positions and a cache from outside."""
     net = net_of(model)
-    kind = HybridEngine if net.decoder.recurrent else CausalEngine
+    kind = CausalEngine
+    if net.decoder.recurrent:
+        from decgraph.runtime.models.engine.hybrid import HybridEngine as kind
     layout = layout_of(net.decoder)
     return kind(net.decoder, layout, net.head, name=model.name, size=model.vocab.size, context=model.context)
 

@@ -18,9 +18,8 @@ from typing import TypeAlias
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.unreadable import unreadable
-from decgraph.runtime.native.sizes import FORMATS
+from decgraph.runtime.native import FORMATS
 
-SUFFIX = ".gguf"
 _SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _STRING, _ARRAY = 8, 9
 KINDS = {
@@ -69,11 +68,6 @@ class GgufFile:
     def architecture(self) -> str:
         """What the file says that the model is."""
         return str(self.settings.get("general.architecture", ""))
-
-
-def is_file(path: str | Path) -> bool:
-    """Whether a path is that of a GGUF file."""
-    return Path(path).suffix == SUFFIX and Path(path).is_file()
 
 
 def read(path: Path) -> GgufFile:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import number, whole
-from decgraph.runtime.native.linear import output_of
+from decgraph.runtime.native.products import output_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

@@ -20,7 +20,7 @@ from decgraph.runtime.models.config import whole, wholes
 from decgraph.runtime.models.decoder.layers import over
 from decgraph.runtime.models.heads.base import DraftHead, DraftOutput, Head
 from decgraph.runtime.models.heads.parts import HeadLayer, Norm, PairLayer, rotary_of
-from decgraph.runtime.native.linear import NativeLinear
+from decgraph.runtime.native.products import NativeLinear
 
 
 class ChainHead(DraftHead):

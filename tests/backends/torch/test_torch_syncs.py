@@ -15,7 +15,7 @@ from decgraph.backends.registry import machine
 from decgraph.backends.torch import transfer
 from decgraph.backends.torch.ops.selection import best_tokens
 from decgraph.check.worlds import models_for
-from decgraph.passes.waits import waits
+from decgraph.passes.placement import waits
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
 
