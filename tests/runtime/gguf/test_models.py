@@ -81,7 +81,7 @@ ELSEWHERE: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 def test_architectures_are_as_llama_cpp_reads_them(architecture: str, tmp_path: Path) -> None:
     """Greedy tokens, up to a place where two are as likely to within 0.01: its cache is in float16."""
     pytest.importorskip("xllamacpp")
-    from decgraph.bench import engines
+    from lab import engines
 
     model_type, config, settings = {**ARCHITECTURES, **ELSEWHERE}[architecture]
     if architecture == "phi3":  # llama.cpp leaves its window out
