@@ -64,9 +64,9 @@ def tail_of(
     if isinstance(place, Context):
         return place.length, None, _ROOT[:0], [], [-1], (), _ROOT
     if isinstance(place, TorchTree):
-        tree, ids = place, np.arange(len(place.parent))
-    else:
-        ids = np.asarray(place, dtype=np.int64)
+        nodes = np.arange(len(place.parent))
+        return place.context.length, place, nodes[1:], (place.parent[1:] - 1).tolist(), (nodes - 1).tolist(), nodes.shape, nodes
+    ids = np.asarray(place, dtype=np.int64)
     assert tree is not None
     needed = tree.parent < 0  # none yet
     needed[0] = True

@@ -17,7 +17,7 @@ from decgraph.backends.torch.ops.vectors import on_device
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist, TorchVectors, ids_on, take
 from decgraph.backends.torch.shaping import first_argmax
-from decgraph.backends.torch.transfer import fetched
+from decgraph.backends.torch.transfer import HOST, fetched
 from decgraph.ir.opdef import OpError
 from decgraph.ir.values import Op
 
@@ -38,12 +38,15 @@ def best_tokens(a: Tensor, k: int) -> np.ndarray:
     if k == 1:
         return first_argmax(a)[:, None]
     found = torch.topk(a, min(k + 1, int(size)), dim=-1)
-    equal = found.values[:, 1:] == found.values[:, :-1]
-    both = fetched(torch.cat((found.indices, equal), -1))  # one synchronisation for both
-    got, tied = both[:, :k], np.flatnonzero(both[:, found.indices.shape[1] :].any(-1))
+    if a.device.type != HOST:  # one synchronisation for both: float64 holds every index and every float32
+        both = fetched(torch.stack((found.indices.double(), found.values.double())))
+        got, values = both[0].astype(np.int64), both[1]
+    else:
+        got, values = fetched(found.indices), fetched(found.values)
+    tied = np.flatnonzero((values[:, 1:] == values[:, :-1]).any(-1))
     if len(tied):  # torch.topk keeps no order among equals
-        got[tied] = fetched(torch.sort(a[ids_on(tied, a.device)], descending=True, stable=True).indices[:, :k])
-    return got
+        got[tied] = fetched(torch.sort(a[ids_on(tied, a.device)], descending=True, stable=True).indices[:, : got.shape[1]])
+    return got[:, :k]
 
 
 @lowering("topk")
