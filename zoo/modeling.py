@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModel, LlamaConfig, PreTrainedConfig, P
 from transformers.masking_utils import create_causal_mask
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
+from decgraph.runtime.models.heads.chained import Chain
 from decgraph.runtime.native.linear import NativeLinear
 
 
@@ -100,7 +101,7 @@ class _Layer(PreTrainedModel):
         return self.layer(states, attention_mask=mask, position_ids=position_ids, position_embeddings=rotary)
 
 
-class EagleHead(_Layer):
+class EagleHead(Chain, _Layer):
     """EAGLE's feature head (Li et al., 2024): feature i and token i + 1 yield feature i + 1.
 
     Features are the target's last hidden states after its final norm; `forward(tokens, features)` takes the
@@ -109,9 +110,6 @@ class EagleHead(_Layer):
     """
 
     config_class = EagleConfig
-    # As `runtime/models/heads/chained.py` has them: it reads the target's last states, and its own outputs are features.
-    reads = mask = None
-    own_output = False
 
     def __init__(self, config: EagleConfig) -> None:
         super().__init__(config)
@@ -122,14 +120,6 @@ class EagleHead(_Layer):
 
     def attach(self, embedding: torch.Tensor, output: Any, layers: int) -> None:
         """Nothing of the target is needed (its embedding `[V, hidden]`) beside its states and its output matrix."""
-
-    def project(self, states: torch.Tensor) -> torch.Tensor:
-        """The target's states `[..., hidden]` are the features."""
-        return states
-
-    def back(self, states: torch.Tensor) -> torch.Tensor:
-        """Own outputs `[..., hidden]` are the next slots' features."""
-        return states
 
     def enter(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """What enters the layer, `[..., hidden]`."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.net import Net
     from decgraph.runtime.models.heads.layout import Part
     from decgraph.runtime.models.hf_causal import HFCausal
-    from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads, HFReading, HFRooted, HFStaged
+    from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads, HFReading
     from decgraph.runtime.models.hf_live import LiveModel
 
 
@@ -207,12 +207,14 @@ def load_heads(path: str | Path, target: HFCausal) -> HFHeads:
     return HFHeads(module, target, folder.name)
 
 
-def load_features(path: str | Path, target: HFCausal) -> HFFeatures | HFRooted | HFStaged:
+def load_features(path: str | Path, target: HFCausal) -> HFFeatures:
     """A head that reads `target`'s features, as EAGLE's, Hydra's and DFlash's do, of any layout that decgraph knows
     (docs/heads.md) and in the target's precision. Raises DecError for a folder of no known layout, for tensors that are
     missing, misshapen, unexpected or not finite, and for a head of another target."""
+    from decgraph.runtime.models.hf_heads import HFFeatures
+
     folder, module = _part(path, target, "features")
-    return features_model(module, target, folder.name)
+    return HFFeatures(module, target, folder.name)
 
 
 def load_part(kind: str, path: str | Path, target: HFCausal, gives: str = "", name: str = "") -> Model:
@@ -220,17 +222,6 @@ def load_part(kind: str, path: str | Path, target: HFCausal, gives: str = "", na
     if kind == "head":
         return load_reading(path, target, gives, name)
     return load_features(path, target) if kind == "features" else load_adapter(path, target)
-
-
-def features_model(module: nn.Module, target: HFCausal, name: str) -> HFFeatures | HFRooted | HFStaged:
-    """The model of a module that reads `target`'s features."""
-    from decgraph.runtime.models.heads.rooted import Rooted
-    from decgraph.runtime.models.heads.staged import Staged
-    from decgraph.runtime.models.hf_heads import HFFeatures, HFRooted, HFStaged
-
-    if isinstance(module, Rooted):
-        return HFRooted(module, target, name)
-    return HFStaged(module, target, name) if isinstance(module, Staged) else HFFeatures(module, target, name)
 
 
 def load_adapter(path: str | Path, target: HFCausal) -> HFAdapter:

@@ -3,9 +3,9 @@ states up to one position and the tokens after it (Hydra, ReDrafter, DFlash), an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -13,11 +13,9 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import wholes
+from decgraph.runtime.models.decoder.layers import over
 from decgraph.runtime.models.features import check_known
-from decgraph.runtime.models.heads.base import added_to_scores
-from decgraph.runtime.models.heads.chained import Chained
-from decgraph.runtime.models.heads.rooted import Before, Rooted
-from decgraph.runtime.models.heads.staged import Staged
+from decgraph.runtime.models.heads.base import Drafter
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import (
@@ -27,7 +25,6 @@ from decgraph.runtime.models.interface import (
     Path,
     Row,
     Scores,
-    SoftCell,
     Value,
     check_family,
     check_path,
@@ -36,28 +33,7 @@ from decgraph.runtime.models.interface import (
 from decgraph.runtime.models.reading import Reading
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig
-
-    from decgraph.runtime.models.heads.base import LayerConfig
-
-
-class FeatureHead(Protocol):
-    """The methods of a head that reads features: of `Chained`, or of another class (the zoo's)."""
-
-    config: LayerConfig | PretrainedConfig
-    reads: tuple[int, ...] | None
-    mask: int | None
-    own_output: bool
-
-    def __call__(self, tokens: Tensor, features: Tensor, *, position_ids: Tensor, attention_mask: Tensor) -> Tensor: ...
-
-    def project(self, states: Tensor) -> Tensor: ...
-
-    def back(self, states: Tensor) -> Tensor: ...
-
-    def unknown(self) -> Tensor: ...
-
-    def read_out(self, states: Tensor) -> Tensor: ...
+    from decgraph.runtime.models.decoder.layers import DraftLayers
 
 
 class _Head(OfTarget[HFCausal]):
@@ -104,163 +80,73 @@ class HFAdapter(_Head):
     def apply(self, states: Mapping[int, Row]) -> dict[int, Row]:
         """The state at every position, from the states of the positions up to it."""
         at = sorted(states)
-        if at == list(range(len(at))):
-            out = self.module(torch.stack([states[i] for i in at])[None])[0]
-        else:
-            positions = torch.tensor(at, device=next(iter(states.values())).device)
-            mask = added_to_scores(positions[None] <= positions[:, None], next(iter(states.values())).dtype)
-            out = self.module(torch.stack([states[i] for i in at])[None], position_ids=positions[None], attention_mask=mask)[0]
-        return dict(zip(at, out, strict=True))
+        rows = torch.stack([states[i] for i in at])
+        out, _ = over(cast("DraftLayers", self.module), rows, torch.tensor(at, device=rows.device))
+        norm: nn.Module | None = self.module.norm
+        return dict(zip(at, out if norm is None else norm(out), strict=True))
 
 
-class _OnFeatures(_Head):
-    """A head that reads what the target computed before a root, and drafts what comes after it."""
+class HFFeatures(_Head):
+    """A head that reads what the target computed before a root, and drafts what comes after it (`heads.base.Drafter`). Every
+    path is computed whole, and nothing is remembered."""
+
+    module: Drafter
 
     def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
         self.kind = "features"
-        for part in module.stages if isinstance(module, Staged) else (module,):
-            attach(part, target, name)
+        attach(module, target, name)
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         """Scores of the token after each path. `given` is the target's memory at the root's parent, and the root the first
         token that it does not cover; left out, it is the target's memory of everything but the path's last token. Raises
         DecError for more drafted tokens than the head drafts."""
-        if given is None:
-            return [self.eval([p], self.target.memory(p[:-1]))[0] for p in paths]
-        check_family(self, given)
-        paths = [check_path(self, path) for path in paths]
-        for path in paths:
-            check_known(self, given, first_computed(path, given))
-        return self._eval(paths, given)
-
-    def _eval(self, paths: Sequence[Path], given: Memory) -> list[Scores]:
-        raise NotImplementedError
-
-
-class HFFeatures(_OnFeatures):
-    """An EAGLE head (a module as in heads/chained.py). Feature i and token i + 1 make a slot, which sees the slots before it;
-    every drafted token is a forward over all slots."""
-
-    @property
-    def _head(self) -> FeatureHead:
-        head: Any = self.module  # of any class that `attach` takes
-        made: FeatureHead = head
-        return made
-
-    def _eval(self, paths: Sequence[Path], given: Memory) -> list[Scores]:
-        return [self._scores(self._own(path, given)[-1]) for path in paths]
+        found = [self._drafted(path, self.target.memory(path[:-1]) if given is None else given) for path in paths]
+        return [self._scores(own[-1], len(own) - 1) for own in found]
 
     def states(self, path: Path, given: Memory) -> dict[int, Row]:
-        """The features that it predicts at the positions that the memory does not cover."""
-        check_family(self, given)
-        known = first_computed(check_path(self, path), given)
-        check_known(self, given, known)
-        return dict(enumerate(self._own(path, given), start=known))
+        """The states that it predicts, or makes its scores of, at the positions that the memory does not cover. Raises DecError
+        for a head without such states."""
+        if not self.module.stated:
+            raise DecError(
+                f"a {type(self.module).__name__} head makes its scores of no state that it could give",
+                hint="EAGLE's and DFlash's",
+            )
+        own = self._drafted(path, given)
+        known = len(path) - len(own)
+        return {known + n: self.module.handed_on(state, n) for n, state in enumerate(own)}
 
     def read_state(self, state: np.ndarray) -> Scores:
-        return self._scores(torch.from_numpy(state).to(self.target.token_embeddings()))
+        return self._scores(torch.from_numpy(state).to(self.target.token_embeddings()), 0)
 
     @torch.no_grad()
-    def _scores(self, own: Tensor) -> Scores:
-        """The scores of an own output [hidden]: by the target's output matrix, or as the head reads it out."""
-        if not self._head.own_output:
+    def _scores(self, own: Tensor, drafted: int) -> Scores:
+        if not self.module.own_output:
             return self.target.read_feature(own)
-        return self.target.scores(self._head.read_out(own[None])[0])
-
-    def _feature(self, given: Memory, position: int) -> Tensor | None:
-        """The target's feature of a position [hidden], if the memory has the states that it is made of."""
-        states = state_of(given, position, self._head.reads, self.target.layers)
-        return None if states is None else self._head.project(states)
+        return self.target.scores(self.module.read_out(own[None], drafted)[0])
 
     @torch.no_grad()
-    def _own(self, path: Path, given: Memory) -> list[Tensor]:
-        """The features [width] at the positions of a path that the memory does not cover."""
-        known = first_computed(path, given)
-        own: list[Tensor] = []
-        for end in range(known + 1, len(path) + 1):
-            own.append(self._forward(path[:end], known, own, given))
-        return own
-
-    def _forward(self, path: Path, known: int, own: Sequence[Tensor], given: Memory) -> Tensor:
-        """The feature [width] at a path's end. own: those at the positions from `known` on, but the last."""
-        head = self._head
-        slots: list[tuple[int | SoftCell, Tensor, int]] = []  # token, feature before it, position
-        for j in range(1, known + 1):
-            feature = self._feature(given, j - 1)
-            if feature is not None:
-                slots.append((path[j], feature, j - 1))
-        if not known:  # a prompt of one token has no feature before it
-            slots.append((path[0], self.target.token_embeddings().new_zeros(head.config.hidden_size), 0))
-        shift = 0 if known else 1
-        for j in range(known + 1, len(path)):
-            if head.mask is None:
-                slots.append((path[j], head.back(own[j - 1 - known]), j - 1 + shift))
-            else:  # it drafts in parallel, from tokens and features that are not known
-                slots.append((head.mask, head.unknown(), j - 1 + shift))
-        tokens, features, positions = zip(*slots, strict=True)
-        at, dtype = features[0].device, features[0].dtype
-        visible = torch.ones(len(slots), len(slots), dtype=torch.bool, device=at).tril()
-        out = head(
-            torch.tensor(tokens, device=at)[None],
-            torch.stack(features)[None],
-            position_ids=torch.tensor(positions, device=at)[None],
-            attention_mask=added_to_scores(visible, dtype),
-        )
-        return out[0, -1]
-
-
-class HFStaged(_OnFeatures):
-    """A head with a module for every depth of a draft (a module as in heads/staged.py): MTP layers, each trained for its depth.
-    The first reads the target's features, each next one the features that the one before gives, of the whole text, one place
-    on. All of them are run over the whole text in every call."""
-
-    module: Staged
-
-    def _eval(self, paths: Sequence[Path], given: Memory) -> list[Scores]:
-        return [self._scores(*self._last(path, given)) for path in paths]
-
-    def states(self, path: Path, given: Memory) -> dict[int, Row]:
-        """The features that it predicts at the positions that the memory does not cover."""
-        found = [(i, *self._last(path[: i + 1], given)) for i in range(first_computed(path, given), len(path))]
-        return {i: stage.back(own) for i, stage, own in found}
-
-    @torch.no_grad()
-    def _scores(self, stage: Chained, own: Tensor) -> Scores:
-        return self.target.scores(stage.read_out(own[None])[0]) if stage.own_output else self.target.read_feature(own)
-
-    @torch.no_grad()
-    def _last(self, path: Path, given: Memory) -> tuple[Chained, Tensor]:
-        """The module of a path's depth, and its own output [width] at the path's end."""
-        known = first_computed(path, given)
+    def _drafted(self, path: Path, given: Memory) -> list[Tensor]:
+        """The head's own states at the positions of a path that the memory does not cover. Evicted positions are left out."""
+        check_family(self, given)
+        known = first_computed(path := check_path(self, path), given)
         check_known(self, given, known)
-        if len(path) - known > len(self.module.stages):
-            raise DecError(
-                f"{self.name!r} drafts at most {len(self.module.stages)} tokens: it has a layer for each",
-                hint="fewer tokens a step",
-            )
-        features = {j: given.features[j] for j in range(known) if j in given.features}
-        if not known:  # a prompt of one token has no feature before it
-            features = {-1: self.target.token_embeddings().new_zeros(self.module.config.hidden_size)}
-        found: list[tuple[Chained, Tensor]] = []
-        for end, stage in zip(range(known, len(path)), self.module.stages, strict=False):  # the token at `end` is the newest
-            assert isinstance(stage, Chained)
-            at = sorted(j for j in features if j < end)
-            device = features[at[0]].device
-            out = stage(
-                torch.tensor([path[j + 1] for j in at], device=device)[None],
-                torch.stack([features[j] for j in at])[None],
-                position_ids=torch.tensor(at, device=device)[None] - min(0, at[0]),
-            )[0]
-            found.append((stage, out[-1]))
-            features = {j + 1: stage.back(own) for j, own in zip(at, out, strict=True)}
-        return found[-1]
+        self.module.check_depth(len(path) - known, self.name)
+        of = self.target.net.decoder
+        found = {i: state_of(given, i, self.module.reads, self.target.layers) for i in range(known)}
+        rows = {i: row for i, row in found.items() if row is not None}
+        if known and known - 1 not in rows:
+            which = ", ".join(map(str, self.module.reads or ()))
+            raise DecError(f"the memory has no states entering the layers {which} at position {known - 1}")
+        states = torch.stack([*rows.values()]) if rows else torch.zeros(0, of.width, dtype=of.dtype, device=of.device)
+        at, tokens = (torch.tensor(n, dtype=torch.int64, device=of.device) for n in ([*rows], path))
+        return self.module.drafted(states, at, tokens, known)
 
 
 def attach(module: nn.Module, target: HFCausal, name: str) -> None:
     """Gives a head its target's embeddings and output matrix, and the layers that it follows. Raises DecError for a head of
     another target."""
-    if getattr(module, "attach", None) is None:
+    if not isinstance(module, Drafter):
         raise DecError(f"{name!r} is a {type(module).__name__}, which is no head that decgraph knows",
                        hint="give its folder, or a module of decgraph.zoo.modeling")  # fmt: skip
     head: Any = module  # of any class that has `attach`
@@ -289,50 +175,6 @@ def check_width(module: nn.Module, target: HFCausal, name: str) -> None:
             f"{name!r} reads hidden states of size {head.config.hidden_size}, "
             f"those of {target.name!r} have {target.width}: it belongs to another target"
         )
-
-
-class HFRooted(_OnFeatures):
-    """A head that reads the target's states up to a root and the tokens after it (its module is one of heads/rooted.py)."""
-
-    module: Rooted
-
-    def _eval(self, paths: Sequence[Path], given: Memory) -> list[Scores]:
-        return [self.target.scores(self._read(self.module.read, path, given)[0]) for path in paths]
-
-    def states(self, path: Path, given: Memory) -> dict[int, Row]:
-        """The states of which it makes its scores, at the positions that the memory does not cover. Raises DecError for a head
-        whose scores are not made of a state each."""
-        return {
-            i: self._read(self.module.states, path[: i + 1], given)[0] for i in range(first_computed(path, given), len(path))
-        }
-
-    @torch.no_grad()
-    def read_state(self, state: np.ndarray) -> Scores:
-        return self.target.scores(self.module.logits(torch.from_numpy(state).to(self.target.token_embeddings())[None])[0])
-
-    @torch.no_grad()
-    def _read(self, read: Callable[..., Tensor], path: Path, given: Memory) -> Tensor:
-        """The result [1, n] of a method of the module for the tokens that the memory does not cover."""
-        known = first_computed(path, given)
-        check_known(self, given, known)
-        self.module.check_depth(len(path) - known - 1, self.name)
-        tokens = torch.tensor([path[known:]], device=self.target.net.decoder.device)
-        return read(self._before(given, known), tokens, known)
-
-    def _before(self, given: Memory, known: int) -> Before:
-        """The head's summary of the positions before the root; evicted ones are left out."""
-        at, rows = [], []
-        for position in range(known):
-            state = state_of(given, position, self.module.reads, self.target.layers)
-            if state is not None:
-                at.append(position)
-                rows.append(state)
-            elif position in given.features:
-                which = ", ".join(map(str, self.module.reads or ()))
-                raise DecError(f"the memory has no states entering the layers {which} at position {position}")
-        if not rows:
-            return self.module.nothing()
-        return self.module.prepare(torch.stack(rows), torch.tensor(at, device=rows[0].device))
 
 
 def state_of(given: Memory, position: int, reads: tuple[int, ...] | None, layers: int) -> Tensor | None:
@@ -443,7 +285,7 @@ def values_of(module: nn.Module, gives: str, out: Tensor) -> Tensor:
 def reading_model(module: nn.Module, target: Model, gives: str, name: str) -> HFReading:
     """The head of a module, on a model or on a head on features. Raises DecError for a target whose hidden states cannot be
     read, or have another width."""
-    if isinstance(target, HFFeatures | HFRooted | HFStaged | HFMasked):
+    if isinstance(target, HFFeatures | HFMasked):
         return HFReading(module, target, gives, name)
     if not isinstance(target, HFCausal):
         reason = getattr(target, "unreached", None)

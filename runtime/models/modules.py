@@ -178,14 +178,13 @@ def heads_of(module: Module, target: HFCausal) -> Model:
 
 def part_of(kind: str, name: str, module: Module, target: HFCausal, gives: str) -> Model:
     """A head or an adapter of a module, for a target: see `binding.part`. Raises DecError for one of another target."""
-    from decgraph.runtime.models.hf import features_model
-    from decgraph.runtime.models.hf_heads import HFAdapter, check_width, reading_model
+    from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, check_width, reading_model
 
     if kind == "head":
         return reading_model(_as_target(module, target), target, gives, name)
     check_width(module, target, name)
     own = _as_target(module, target)
-    return features_model(own, target, name) if kind == "features" else HFAdapter(own, target, name)
+    return (HFFeatures if kind == "features" else HFAdapter)(own, target, name)
 
 
 def _as_target(part: Module, target: HFCausal) -> Module:

@@ -21,7 +21,7 @@ class Lazy:
 
 
 decoder_module = Lazy("decgraph.runtime.models.decoder.module")
-head_module = Lazy("decgraph.runtime.models.engine.head_module")
+module_layers = Lazy("decgraph.runtime.models.decoder.module_layers")
 http_server = Lazy("decgraph.serve.server")
 httpx = Lazy("httpx")
 ipython = Lazy("IPython.core.interactiveshell")

@@ -162,9 +162,10 @@ def test_an_exit_adapter_is_its_module_under_the_targets_head(folders: dict[str,
     adapter, path = hf.load_adapter(folders["exit"], target), PATHS[0]
     small = derive(target, "head", derive(adapter, "on", derive(target, "upto", 2)))
     own = transformers.LlamaForCausalLM.from_pretrained(folders["llama"], dtype=torch.float32).eval()
+    layer = modeling.ExitAdapter.from_pretrained(folders["exit"]).eval()
     with torch.no_grad():
         early = own(torch.tensor([path]), output_hidden_states=True).hidden_states[2]
-        wanted = own.lm_head(own.model.norm(adapter.module(early)))[0].double().numpy()
+        wanted = own.lm_head(own.model.norm(layer(early)))[0].double().numpy()
     assert all(close(small.eval([path[: i + 1]])[0], wanted[i]) for i in range(len(path)))
     assert alike(small.eval([path], target.memory(path[:3])), small.eval([path]))
     gap = adapter.apply({i: row for i, row in enumerate(early[0]) if i != 1})
@@ -189,6 +190,7 @@ def test_medusa_heads_read_the_last_state(folders: dict[str, Path], target: HFCa
 def test_an_eagle_head_pairs_features_with_the_next_token(folders: dict[str, Path], target: HFCausal) -> None:
     head = hf.load_features(folders["eagle"], target)
     own = transformers.LlamaForCausalLM.from_pretrained(folders["llama"], dtype=torch.float32).eval()
+    layer = modeling.EagleHead.from_pretrained(folders["eagle"]).eval()
     root = (1, 2, 3, 4)
     given = target.memory(root[:-1])
 
@@ -197,7 +199,7 @@ def test_an_eagle_head_pairs_features_with_the_next_token(folders: dict[str, Pat
         with torch.no_grad():
             features = own.model(torch.tensor([root[:-1]])).last_hidden_state
             for end in range(len(root), len(path) + 1):
-                out = head.module(torch.tensor([path[1:end]]), features)
+                out = layer(torch.tensor([path[1:end]]), features)
                 features = torch.cat([features, out[:, -1:]], dim=1)
             return own.lm_head(out)[0, -1].double().numpy()
 

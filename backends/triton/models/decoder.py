@@ -20,7 +20,7 @@ from decgraph.backends.triton.models.interface import DeviceModel, Seen, at_slot
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.decoder import Cache, DecoderPart, Out, Rotation, TransformerDecoder
-from decgraph.runtime.models.decoder.layers import DraftLayers, decoder_of_layers
+from decgraph.runtime.models.decoder.layers import DraftLayers, step_of_layers
 from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
@@ -324,9 +324,8 @@ def of_net(net: Net, name: str) -> Weights:
 
 def layers_of(module: nn.Module, name: str) -> SlotDecoder:
     """The layers of a head, on states [B, T, width]. Raises NotSteppable where the decoder does not know them."""
-    memo = memo_of(module)
-    made = memo.once("slot decoder", lambda: decoder_of_layers(cast("DraftLayers", module)))
-    if made is None:
+    made = step_of_layers(cast("DraftLayers", module))
+    if not isinstance(made, TransformerDecoder):
         raise NotSteppable(f"{name!r} has layers that the decoder does not know")
     return SlotDecoder(made)
 

@@ -8,22 +8,22 @@ they are committed, they are computed again from the target's.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from decgraph.backends.triton.models.decoder import CausalModel, Stage, Weights, layers_of
 from decgraph.backends.triton.models.interface import ModelPart, Seen, at_slots
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Since
-from decgraph.runtime.models.heads.chained import Chained
+from decgraph.runtime.models.heads.chained import Chain
 from decgraph.runtime.models.heads.rooted import Rooted
 from decgraph.runtime.models.hf_heads import HFReading, outputs_of, values_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.reading import Confidence
 
-H = TypeVar("H", bound=Chained | Rooted)
+H = TypeVar("H", bound=Chain | Rooted)
 
 
 class ReadingHead(ModelPart):
@@ -82,7 +82,7 @@ class OnTarget(CausalModel, Generic[H]):
     behind = 1
 
     def __init__(self, model: Model, module: H, target: CausalModel, stages: tuple[Stage, ...]) -> None:
-        own = next((p for p in module.parameters()), None)
+        own = next((p for p in cast("nn.Module", module).parameters()), None)
         if own is not None and (own.device != target.device or own.dtype != target.dtype):
             raise NotSteppable(f"{model.name!r} is no {target.dtype} on {target.device}, as its target {target.name!r} is")
         super().__init__(model, Weights(stages or (target.weights.last.using(()),), self.head), target.batch, target.capacity)
@@ -121,10 +121,10 @@ class OnTarget(CausalModel, Generic[H]):
         return torch.where(at < 0, self.capacity - 1, at)
 
 
-class FeaturesModel(OnTarget[Chained]):
+class FeaturesModel(OnTarget[Chain]):
     """See the module, and `DeviceModel`. `module` is as in runtime/models/heads/chained.py."""
 
-    def __init__(self, model: Model, module: Chained, target: CausalModel) -> None:
+    def __init__(self, model: Model, module: Chain, target: CausalModel) -> None:
         super().__init__(model, module, target, (layers_of(module, model.name),))
         self.shifts = torch.ones(target.batch, dtype=torch.int64, device=target.device)
 

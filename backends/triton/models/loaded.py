@@ -8,14 +8,14 @@ from decgraph.backends.triton.models.decoder import CausalModel, Weights, lower,
 from decgraph.backends.triton.models.heads import FeaturesModel, ReadingHead, SinceModel
 from decgraph.backends.triton.models.interface import DeviceModel
 from decgraph.backends.triton.models.masked import MaskedModel
-from decgraph.backends.triton.models.rooted import DFlashModel, HydraModel, RecurrentModel
+from decgraph.backends.triton.models.rooted import DFlashModel, RootedModel
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Applied, Since
-from decgraph.runtime.models.heads.chained import Chained
+from decgraph.runtime.models.heads.chained import Chain
 from decgraph.runtime.models.heads.dflash import DFlash
-from decgraph.runtime.models.heads.rooted import Hydra, Recurrent
+from decgraph.runtime.models.heads.rooted import Rooted
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hf_heads import HFFeatures, HFReading, HFRooted
+from decgraph.runtime.models.hf_heads import HFFeatures, HFReading
 from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.reading import Confidence
@@ -36,14 +36,12 @@ def loaded_model(model: Model, whole: Model, batch: int, capacity: int, target: 
     if not isinstance(target, CausalModel) or target.kind != "causal":
         raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
     match whole:
-        case HFFeatures():
-            return FeaturesModel(model, cast(Chained, whole.module), target)  # or a module of the zoo that has as much
-        case HFRooted(module=Hydra() as hydra):
-            return HydraModel(model, hydra, target)
-        case HFRooted(module=Recurrent() as recurrent):
-            return RecurrentModel(model, recurrent, target)
-        case HFRooted(module=DFlash() as dflash):
+        case HFFeatures(module=Chain() as chain):
+            return FeaturesModel(model, chain, target)
+        case HFFeatures(module=DFlash() as dflash):
             return DFlashModel(model, dflash, target)
+        case HFFeatures(module=Rooted(width=n) as rooted) if n:
+            return RootedModel(model, rooted, target)
         case HFReading() | Confidence() if original_of(whole.target) is original_of(target.model):
             return cast(DeviceModel, ReadingHead(model, whole, target))
         case HFReading() | Confidence():

@@ -304,6 +304,15 @@ class TransformerDecoder(LayeredForward):
             values.scatter_(2, where.expand(v.shape), v)
         return self._attention(n, layer, q, keys, values, mask)
 
+    def keys_and_values(self, states: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """By layer the keys and values [B, H, T, D] of states [B, T, width] that its attention reads as they are (DFlash)."""
+        rotations, made = self.rotations(positions), []
+        for n, layer in enumerate(self.shape.layers):
+            size, rotation = (positions.shape[0], positions.shape[1]), rotations.get(layer.rope or "")
+            _, k, v = self._heads(f"{n}.", states.flatten(0, 1), size, rotation)
+            made.append((k.transpose(1, 2), v.transpose(1, 2)))
+        return made
+
     def embedded(self, ids: Tensor, positions: Tensor) -> Tensor:
         """The states [B T, width] of tokens int64[B, T] that enter the first layer."""
         return self.placed(self.looked_up(ids.reshape(-1)), positions)

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.decoder.layers import step_of_layers
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, OnMemories, Output, OverCore
-from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.nets import layout_of
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.parts import LayerUse, untouched
@@ -87,10 +87,10 @@ def part_engine(target: HFCausal, engine: CausalEngine, uses: Sequence[LayerUse]
 
 def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: HFAdapter, name: str) -> CausalEngine:
     """`target.head(adapter(target.upto(layer)))`: the adapter is a layer with keys and values of its own."""
-    step, layout = layer_step(cast("DraftLayers", adapter.module))
+    step = step_of_layers(cast("DraftLayers", adapter.module))
     return CausalEngine(
         step,
-        layout,
+        layout_of(step),
         adapted_head(target.net, adapter.module),
         name=name,
         size=target.vocab.size,

@@ -16,23 +16,22 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.layers import DraftLayers, decoder_of_layers
+from decgraph.runtime.models.decoder.layers import step_of_layers
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, OverCore
 from decgraph.runtime.models.engine.given import features_of, inside, strange
+from decgraph.runtime.models.engine.nets import layout_of
 from decgraph.runtime.models.engine.plain import PlainEngine
-from decgraph.runtime.models.engine.slots import FULL, Layout, SlotPlan, SlotStates
-from decgraph.runtime.models.engine.step import ForwardStep
+from decgraph.runtime.models.engine.slots import SlotPlan, SlotStates
 from decgraph.runtime.models.engine.taps import columns
 from decgraph.runtime.models.heads.base import DraftOutput
+from decgraph.runtime.models.heads.chained import Chain
 from decgraph.runtime.models.hf_heads import HFFeatures
 from decgraph.runtime.native.linear import output_of
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from decgraph.runtime.models.heads.chained import Chained
 
 
 class HeadsEngine(OverCore[CausalEngine]):
@@ -83,22 +82,6 @@ def _as_it_is(logits: Tensor) -> Tensor:
     return logits
 
 
-def chained(model: HFFeatures) -> Chained:
-    """The module of a head that reads features."""
-    return cast("Chained", model.module)  # or a module of the zoo that has as much
-
-
-def layer_step(module: DraftLayers) -> tuple[ForwardStep, Layout]:
-    """The step of a head's layers on states: the decoder, or else the module as it is."""
-    made = decoder_of_layers(module)
-    if made is not None:
-        return made, Layout(made.caches, (FULL,) * len(made.caches), None, made.width, made.dtype, made.device)
-    from decgraph.runtime.models.engine.head_module import LayerStep
-
-    plain = LayerStep(module)
-    return plain, plain.layout
-
-
 def head_of(model: HFFeatures, target: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """The function from a head's own outputs [n, hidden] to logits: its norm, then its own output matrix or the target's. A
     head with a draft vocabulary gets the logits of that vocabulary alone."""
@@ -124,10 +107,11 @@ class FeaturesEngine(CausalEngine):
     """
 
     def __init__(self, model: HFFeatures, target: CausalEngine, head: Callable[[Tensor], Tensor]) -> None:
-        self.module = chained(model)
-        step, layout = layer_step(self.module)
+        assert isinstance(model.module, Chain)
+        self.module = model.module
+        step = step_of_layers(self.module)
         context = None if model.context is None else model.context - 1
-        super().__init__(step, layout, head, name=model.name, size=model.vocab.size, context=context)
+        super().__init__(step, layout_of(step), head, name=model.name, size=model.vocab.size, context=context)
         self.model, self.target = model, target
         output = getattr(model.module, "output", None)
         self._draft: DraftOutput | None = output if isinstance(output, DraftOutput) and output.tokens is not None else None

@@ -9,35 +9,31 @@ from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.exits import ReadEngine, adapted_engine, exit_engine, part_engine
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories, copying
-from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine, chained, head_of
+from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine, head_of
 from decgraph.runtime.models.engine.nets import fresh_engine, net_engine
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.rooted import RootedEngine
 from decgraph.runtime.models.engine.taps import tap
+from decgraph.runtime.models.heads.chained import Chain
+from decgraph.runtime.models.heads.rooted import Rooted
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads, HFRooted
+from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.parts import untouched
 
 _log = logging.getLogger("decgraph.engine")
 
 
-def features_engine(model: HFFeatures) -> FeaturesEngine:
-    """The engine of a head that reads features. Its target's engine keeps the states that they are made of from now on."""
-    target, module = model.target, chained(model)
+def features_engine(model: HFFeatures) -> FeaturesEngine | RootedEngine | None:
+    """The engine of a head that reads features; its target's engine keeps the states that they are made of from now on. None
+    for one that has a module for every depth."""
+    target, module = model.target, model.module
     engine = net_engine(target)
     if module.reads is not None:
         tap(engine, target.net, module.reads, lambda: fresh_engine(target))
-    return FeaturesEngine(model, engine, head_of(model, target.net.head))
-
-
-def rooted_engine(model: HFRooted) -> RootedEngine:
-    """The engine of a head that reads states up to a root, as `features_engine`."""
-    target, reads = model.target, model.module.reads
-    engine = net_engine(target)
-    if reads is not None:
-        tap(engine, target.net, reads, lambda: fresh_engine(target))
-    return RootedEngine(model, engine)
+    if isinstance(module, Rooted):
+        return RootedEngine(model, engine)
+    return FeaturesEngine(model, engine, head_of(model, target.net.head)) if isinstance(module, Chain) else None
 
 
 def hf_engine(model: Model) -> Engine:
@@ -52,10 +48,8 @@ def hf_engine(model: Model) -> Engine:
             return HeadsEngine(net_engine(model), heads.module)
         case HFHeads():
             return HeadsEngine(net_engine(model.target), model.module, only=True)
-        case HFFeatures():
-            return features_engine(model)
-        case HFRooted():
-            return rooted_engine(model)
+        case HFFeatures() if (of_features := features_engine(model)) is not None:
+            return of_features
         case Headed(target=HFCausal(origin=None) as target, inner=Upto() as inner) if inner.target is target and inner.layer:
             made = exit_engine(target, net_engine(target), inner.layer, bare=model.bare)
             made.memories = Memories(model)

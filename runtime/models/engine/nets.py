@@ -16,6 +16,7 @@ from decgraph.runtime.models.hf_live import LiveModel
 if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.decoder import TransformerDecoder
     from decgraph.runtime.models.decoder.module import ModuleDecoder
+    from decgraph.runtime.models.decoder.module_layers import ModuleLayers
 
 
 def net_engine(model: HFCausal) -> CausalEngine:
@@ -49,7 +50,7 @@ def net_of(model: HFCausal | LiveModel) -> Net:
     return made
 
 
-def layout_of(decoder: TransformerDecoder | ModuleDecoder) -> Layout:
+def layout_of(decoder: TransformerDecoder | ModuleDecoder | ModuleLayers) -> Layout:
     """The layout of a decoder's caches."""
     window = next((w for w in decoder.windows if w is not None), None)
     return Layout(decoder.caches, decoder.kinds, window, decoder.width, decoder.dtype, decoder.device)

@@ -18,8 +18,8 @@ from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Ou
 from decgraph.runtime.models.engine.given import features_of, inside, strange
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.taps import columns
-from decgraph.runtime.models.heads.rooted import Before
-from decgraph.runtime.models.hf_heads import HFRooted
+from decgraph.runtime.models.heads.rooted import Before, Rooted
+from decgraph.runtime.models.hf_heads import HFFeatures
 
 
 @dataclass
@@ -34,8 +34,9 @@ class RootedEngine:
     """Computes calls whose memory ends one token before the context's end, which are those of drafting programs. Others are
     computed by the model without a cache."""
 
-    def __init__(self, model: HFRooted, target: CausalEngine) -> None:
-        self.model, self.target = model, target
+    def __init__(self, model: HFFeatures, target: CausalEngine) -> None:
+        assert isinstance(model.module, Rooted)
+        self.model, self.module, self.target = model, model.module, target
         self.counted = Counted()
         self._plain = PlainEngine(model)
         self._kept: dict[Hashable, _Kept] = {}
@@ -79,7 +80,7 @@ class RootedEngine:
 
     def _one(self, call: ForwardCall, want: ForwardCall) -> Tensor:
         """The rows of a call whose root is the context's last token."""
-        before, module = self._before(want), self.model.module
+        before, module = self._before(want), self.module
         root, position = int(call.context[-1]), len(call.context) - 1
         tokens = call.draft_tokens()
         paths: dict[int, tuple[int, ...]] = {-1: (root,)}
@@ -90,7 +91,7 @@ class RootedEngine:
             by_depth.setdefault(len(paths[int(row)]), []).append(place)
         out: Tensor | None = None
         for depth, places in by_depth.items():
-            module.check_depth(depth - 1, self.model.name)
+            module.check_depth(depth, self.model.name)
             below = torch.tensor([paths[int(call.rows[place])] for place in places], device=self.target.layout.device)
             logits = module.read(before, below, position)[:, : self.model.vocab.size].float()
             if out is None:
@@ -109,7 +110,7 @@ class RootedEngine:
     def _before(self, want: ForwardCall) -> Before:
         """The head's summary of the positions before the root, continued from that of a shorter context where there is one."""
         known = list(map(int, want.context))
-        kept, module = self._kept.get(want.sequence), self.model.module
+        kept, module = self._kept.get(want.sequence), self.module
         if kept is not None and kept.tokens == known:
             return kept.before
         if not known:

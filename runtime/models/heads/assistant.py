@@ -90,8 +90,8 @@ class Assistant(Rooted):
         return Before(parts[-1][-1], made)
 
     def nothing(self) -> Before:
-        made = super().nothing()
-        weight = next(self.parameters())
+        made, weight = super().nothing(), next(self.parameters())
+        made.kv = []
         for _, n in self._kept:  # a row of zeros, which tells nothing
             attention = self._layers().layers[n].self_attn
             heads = attention.k_proj.out_features // attention.head_dim
@@ -99,10 +99,8 @@ class Assistant(Rooted):
             made.kv.append((zeros, zeros))
         return made
 
-    def read(self, before: Before, tokens: Tensor, position: int) -> Tensor:
-        if self.masked_embedding is not None and len(tokens) > 1:  # tokens of no chosen group have the least score of a batch
-            return torch.cat([self.read(before, one[None], position) for one in tokens])
-        assert before.state is not None
+    def states(self, before: Before, tokens: Tensor, position: int) -> Tensor:
+        assert before.state is not None and before.kv is not None
         count = len(tokens)
         rows = [(keys.expand(count, -1, -1, -1), values.expand(count, -1, -1, -1)) for keys, values in before.kv]
         shared = {kind: row for (kind, _), row in zip(self._kept, rows, strict=True)}
@@ -114,9 +112,16 @@ class Assistant(Rooted):
             named = {"attention_mask": masks, "position_ids": at, "shared_kv_states": shared, "use_cache": False}
             own = self.model(inputs_embeds=entering, **named).last_hidden_state
             state = self.post_projection(own)
+        return own[:, 0]
+
+    def read_out(self, states: Tensor, drafted: int = 0) -> Tensor:
         made: Tensor
-        made = self.lm_head(own) if self.masked_embedding is None else self.masked_embedding(own, self.lm_head.weight)
-        return made[:, 0]
+        if self.masked_embedding is None:
+            made = self.lm_head(states)
+        else:  # one by one: tokens of no chosen group have the least score of a batch
+            each = [self.masked_embedding(one[None, None], self.lm_head.weight)[0] for one in states]
+            made = torch.cat(each)
+        return made
 
 
 def _is_assistant(config: Config, names: Collection[str]) -> bool:

@@ -99,10 +99,6 @@ class Head(nn.Module):
         assert self._embed is not None, "attach comes before use"
         return self._embed(tokens)
 
-    def read_out(self, states: Tensor) -> Tensor:
-        """Logits [n, V] of own outputs [n, hidden], of a head with `own_output`."""
-        raise NotImplementedError
-
     def logits(self, states: Tensor) -> Tensor:
         """Logits [n, V] of states [n, hidden]: by the head's own output matrix, or by the target's."""
         made: Tensor | None = None if self.output is None else self.output(states)
@@ -110,6 +106,40 @@ class Head(nn.Module):
             return made
         assert self._output is not None, "attach comes before use"
         return self._output(states)
+
+
+class Drafter:
+    """A module that drafts from the target's states (`features`), whoever calls it: engines and devices node by node on what
+    they keep, the reference whole.
+
+    reads: which of the target's states it is given side by side: the layers whose inputs are read, in order (the number of
+    layers: its last states after the final norm). None: the last states alone. depth: how many tokens after the root it drafts
+    at most, the root's among them, None: any. stated: whether the states that its scores are made of may be read as values.
+    own_output: whether logits come from `read_out`; otherwise the target's output matrix reads own states as they are.
+    """
+
+    own_output = False
+    reads: tuple[int, ...] | None = None
+    depth: int | None = None
+    stated = True
+
+    def drafted(self, states: Tensor, at: Tensor, tokens: Tensor, known: int) -> list[Tensor]:
+        """The states of which scores are made, of each of `tokens` int64[m] from position `known` on. states: the target's
+        [n, k width] at positions int64[n] before that, or n = 0. Everything is computed anew."""
+        raise NotImplementedError
+
+    def read_out(self, states: Tensor, drafted: int = 0) -> Tensor:
+        """Logits [n, V] of own states [n, width] after so many drafted tokens, of a head with `own_output`."""
+        raise NotImplementedError
+
+    def handed_on(self, state: Tensor, drafted: int) -> Tensor:
+        """An own state [width] after so many drafted tokens as others read it as a value."""
+        return state
+
+    def check_depth(self, count: int, name: str) -> None:
+        """Raises DecError for more tokens from the root on than it has heads, layers or places for."""
+        if self.depth is not None and count > self.depth:
+            raise DecError(f"{name!r} drafts at most {self.depth} tokens", hint="a smaller tree, or fewer tokens a step")
 
 
 OUTSIDE = -1e9
@@ -169,15 +199,3 @@ class DraftOutput(nn.Module):
         if self.tokens is None:
             return logits
         return logits.new_full((len(logits), self.size), outside(logits.dtype)).index_copy_(1, self.tokens, logits)
-
-
-def added_to_scores(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask [1, 1, n, m] of numbers to add to scores, of bool[n, m]. Not boolean: transformers' eager attention adds a boolean
-    mask as zeros and ones."""
-    zeros = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-    return zeros.masked_fill(~visible, torch.finfo(dtype).min)[None, None]
-
-
-def causal_mask(count: int, like: Tensor) -> Tensor:
-    """A mask [1, 1, count, count] to add to scores, in which every position attends to itself and to those before it."""
-    return added_to_scores(torch.ones(count, count, dtype=torch.bool, device=like.device).tril(), like.dtype)

@@ -10,29 +10,26 @@ Li, Wei, Zhang and Zhang, EAGLE, 2024; EAGLE-2, 2024; EAGLE-3, 2025. Gloeckle et
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole, wholes
-from decgraph.runtime.models.heads.base import DraftOutput, Head, causal_mask
+from decgraph.runtime.models.decoder.layers import over
+from decgraph.runtime.models.heads.base import Drafter, DraftOutput, Head
 from decgraph.runtime.models.heads.parts import HeadLayer, Norm, PairLayer, rotary_of
 from decgraph.runtime.native.linear import NativeLinear
 
 
-class Chained(Head):
-    """What these heads share.
+class Chain(Drafter):
+    """What these heads share, also those of other classes (the zoo's). entering: the width of what enters the first layer.
+    mask: the token that stands for an unknown one in heads that draft in parallel, or None."""
 
-    reads: which of the target's states a feature is made of: the layers whose inputs are read, in order (the number of
-    layers: its last states after the final norm). None: the last states alone, as they are. entering: the width of what
-    enters the first layer. mask: the token that stands for an unknown one in heads that draft in parallel, or None.
-    own_output: logits come from `read_out`; otherwise the target's output matrix reads own outputs as they are.
-    """
-
-    reads: tuple[int, ...] | None = None
     mask: int | None = None
     entering: int
+    config: Any  # a `LayerConfig`, or one of transformers
     layers: nn.ModuleList
     rotary: nn.Module
 
@@ -45,32 +42,34 @@ class Chained(Head):
         raise NotImplementedError
 
     def unknown(self) -> Tensor:
-        """What stands for an unknown feature [1, 1, hidden], of a head with a `mask`."""
+        """What stands for an unknown feature [hidden], of a head with a `mask`."""
         raise NotImplementedError
 
     def back(self, states: Tensor) -> Tensor:
         """The features [..., hidden] that the next slots read, of own outputs."""
         return states
 
-    def run(self, states: Tensor, position_ids: Tensor | None = None, attention_mask: Tensor | None = None) -> Tensor:
-        """The layers over whole sequences [B, T, entering]: [B, T, hidden]. attention_mask: 4-D and additive."""
-        if position_ids is None:
-            position_ids = torch.arange(states.shape[1], device=states.device)[None]
-        mask = causal_mask(states.shape[1], states) if attention_mask is None else attention_mask
-        rotary = self.rotary(states, position_ids=position_ids)
-        for layer in self.layers:
-            states = layer(states, position_embeddings=rotary, attention_mask=mask.to(states.dtype))
-        return states
+    def drafted(self, states: Tensor, at: Tensor, tokens: Tensor, known: int) -> list[Tensor]:
+        """See `Drafter`: own outputs [hidden], each by a forward over all slots."""
+        features = self.project(states) if known else self.nothing(states)
+        slots, after = (at, tokens[at + 1]) if known else (at.new_zeros(1), tokens[:1])
+        own: list[Tensor] = []
+        for token in tokens[known:]:
+            if own:
+                drafts = self.mask is None
+                features = torch.cat([features, (self.back(own[-1]) if drafts else self.unknown())[None]])
+                after = torch.cat([after, token[None] if drafts else torch.full_like(token, self.mask or 0)[None]])
+                slots = torch.cat([slots, slots[-1:] + 1])
+            own.append(over(self, self.enter(after, features), slots)[0][-1])
+        return own
 
-    def forward(
-        self,
-        tokens: Tensor,
-        features: Tensor,
-        position_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-    ) -> Tensor:
-        """(int64[B, T], [B, T, hidden]) -> own outputs [B, T, hidden]."""
-        return self.run(self.enter(tokens, features), position_ids, attention_mask)
+    def nothing(self, like: Tensor) -> Tensor:
+        """The feature [1, hidden] before the first token of a text: there is none."""
+        return like.new_zeros(1, int(self.config.hidden_size))
+
+
+class Chained(Chain, Head):
+    """One of runtime/models/heads."""
 
 
 class Eagle(Chained):
@@ -90,7 +89,7 @@ class Eagle(Chained):
         self.feature_norm = Norm(width, shape.rms_norm_eps) if normed else None
         first = {**options, "input_norm": bool(options.get("input_norm"))}
         self.layers = nn.ModuleList(
-            HeadLayer(shape, n, first if n == 0 else {**options, "input_norm": True}) for n in range(shape.num_hidden_layers)
+            HeadLayer(shape, first if n == 0 else {**options, "input_norm": True}) for n in range(shape.num_hidden_layers)
         )
         self.norm = Norm(width, shape.rms_norm_eps) if options.get("final_norm") else None
         self.rotary = rotary_of(shape)
@@ -105,7 +104,7 @@ class Eagle(Chained):
         made: Tensor = self.fc(torch.cat(both, dim=-1))
         return made
 
-    def read_out(self, states: Tensor) -> Tensor:
+    def read_out(self, states: Tensor, drafted: int = 0) -> Tensor:
         return self.logits(states if self.norm is None else self.norm(states))
 
     def back(self, states: Tensor) -> Tensor:
@@ -142,8 +141,8 @@ class Eagle3(Chained):
         self.input_norm = Norm(total, eps) if options.get("norm_before_fc") else None
         self.fc_norm = nn.ModuleList(Norm(each, eps) for _ in range(count)) if options.get("fc_norm") else None
         self.fc = NativeLinear(total, width, bias=bool(options.get("fc_bias")))
-        first = PairLayer(shape, 0, options)
-        self.layers = nn.ModuleList([first, *(HeadLayer(shape, n, options) for n in range(1, shape.num_hidden_layers))])
+        first = PairLayer(shape, options)
+        self.layers = nn.ModuleList([first, *(HeadLayer(shape, options) for _ in range(1, shape.num_hidden_layers))])
         self.norm = Norm(width, eps)
         self.rotary = rotary_of(shape)
         self.own_output = True
@@ -190,7 +189,7 @@ class Eagle3(Chained):
     def enter(self, tokens: Tensor, features: Tensor) -> Tensor:
         return torch.cat((self.embed(tokens).to(features.dtype), features), dim=-1)
 
-    def read_out(self, states: Tensor) -> Tensor:
+    def read_out(self, states: Tensor, drafted: int = 0) -> Tensor:
         return self.logits(self.norm(states))
 
     def back(self, states: Tensor) -> Tensor:
@@ -198,5 +197,4 @@ class Eagle3(Chained):
         return made
 
     def unknown(self) -> Tensor:
-        """The feature [hidden] of a slot whose token is not known (P-EAGLE)."""
         return self.project(self.mask_hidden)[0, 0]

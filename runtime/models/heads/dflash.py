@@ -13,11 +13,13 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole, wholes
-from decgraph.runtime.models.heads.base import DraftOutput, added_to_scores
+from decgraph.runtime.models.decoder.decoder import TransformerDecoder
+from decgraph.runtime.models.decoder.layers import over, step_of_layers
+from decgraph.runtime.models.heads.base import DraftOutput
 from decgraph.runtime.models.heads.eagle import draft_tokens
 from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead, count_of, layer_settings, renamed
-from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of, rotated
-from decgraph.runtime.models.heads.rooted import Before, Grown, Rooted
+from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of
+from decgraph.runtime.models.heads.rooted import Before, Rooted
 from decgraph.runtime.native.linear import NativeLinear
 
 
@@ -26,6 +28,8 @@ class DFlash(Rooted):
     slot guesses the token after it, and slot j the one after the j-th draft, as in DSpark), `mask_token_id`, `embedding` and
     `output` (of its own; otherwise the target's), `draft_vocab_size`, `mapped`, `windows` (of each layer, None: all positions;
     a place sees those at most so far away), and those of its layers."""
+
+    stated = True
 
     def __init__(self, config: Mapping[str, object]) -> None:
         super().__init__(config)
@@ -37,7 +41,7 @@ class DFlash(Rooted):
             len(self.reads) * whole(options, "target_width", width), width, bias=bool(options.get("fc_bias"))
         )
         self.hidden_norm = Norm(width, shape.rms_norm_eps)
-        self.layers = nn.ModuleList(HeadLayer(shape, n, options) for n in range(shape.num_hidden_layers))
+        self.layers = nn.ModuleList(HeadLayer(shape, options) for _ in range(shape.num_hidden_layers))
         windows = options.get("windows")
         self.windows: list[int | None] = list(windows) if isinstance(windows, list) else [None] * len(self.layers)
         self.norm = Norm(width, shape.rms_norm_eps)
@@ -69,56 +73,47 @@ class DFlash(Rooted):
     def nothing(self) -> Before:
         return Before()
 
-    def prepare(self, states: Tensor, positions: Tensor, before: Before | None = None) -> Before:
-        context = self.hidden_norm(self.fc(states))[None]
-        rotary = self.rotary(context, position_ids=positions[None])
-        kv: list[tuple[Tensor, Tensor]] = []
-        for n, layer in enumerate(self.layers):
-            assert isinstance(layer, HeadLayer)
-            _, keys, values = layer.self_attn.project(context)
-            keys = rotated(keys, *rotary)
-            if before is not None and before.kv:
-                keys, values = (torch.cat(pair, dim=2) for pair in zip(before.kv[n], (keys, values), strict=True))
-            kv.append((keys, values))
-        return Before(kv=kv)
-
-    def read(self, before: Before, tokens: Tensor, position: int) -> Tensor:
-        drafted = tokens.shape[1] - 1
-        rows = []
-        for root in tokens[:, 0].tolist():
-            if root not in before.memo:
-                before.memo[root] = self.logits(self._block(before, root, position))
-            rows.append(before.memo[root][drafted])
-        return torch.stack(rows)
-
-    def states(self, before: Before, tokens: Tensor, position: int) -> Tensor:
-        drafted = tokens.shape[1] - 1
-        return torch.stack([self._block(before, root, position)[drafted] for root in tokens[:, 0].tolist()])
-
-    def _block(self, before: Before, root: int, position: int) -> Tensor:
-        """The states [depth, width] of the places after a root at `position`."""
-        at = next(self.parameters()).device
-        tokens = torch.full((1, self.block), self.mask, device=at)
-        tokens[0, 0] = root
-        states = self.embed(tokens).to(self.fc.weight.dtype)
-        rotary = self.rotary(states, position_ids=position + torch.arange(self.block, device=at)[None])
-        cache = Grown(list(before.kv) if before.kv else [None] * len(self.layers))
-        length = before.kv[0][0].shape[2] if before.kv else 0
-        for layer, window in zip(self.layers, self.windows, strict=True):  # without a mask: in both directions
-            mask = None if window is None else self._near(position, length, window)
-            states = layer(states, position_embeddings=rotary, attention_mask=mask, past_key_values=cache)
-        made: Tensor = self.norm(states[0, self.block - self.depth :])
+    def context(self, states: Tensor) -> Tensor:
+        """What the keys and values of positions are made of [..., hidden], of the target's states [..., n width]."""
+        made: Tensor = self.hidden_norm(self.fc(states))
         return made
 
-    def _near(self, position: int, length: int, window: int) -> Tensor:
-        """An additive mask [1, 1, block, length + block] of what is within a window. Raises DecError where positions before the
-        root were evicted: what is near is then not known."""
-        if length != position:
+    def prepare(self, states: Tensor, positions: Tensor, before: Before | None = None) -> Before:
+        step = step_of_layers(self)
+        assert isinstance(step, TransformerDecoder), "its layers are ours"
+        kv = step.keys_and_values(self.context(states)[None], positions[None])
+        if before is not None and before.kv:
+            kv = [
+                (torch.cat((k, keys), 2), torch.cat((v, values), 2))
+                for (k, v), (keys, values) in zip(before.kv, kv, strict=True)
+            ]
+        return Before(kv=kv)
+
+    def states(self, before: Before, tokens: Tensor, position: int) -> Tensor:
+        for root in set(tokens[:, 0].tolist()) - set(before.memo):
+            before.memo[root] = self._block(before, root, position)
+        return torch.stack([before.memo[root][tokens.shape[1] - 1] for root in tokens[:, 0].tolist()])
+
+    def read_out(self, states: Tensor, drafted: int = 0) -> Tensor:
+        return self.logits(states)
+
+    def blocks(self, roots: Tensor) -> Tensor:
+        """What enters the first layer [m, block, hidden]: roots int64[m], and masks behind them."""
+        tokens = torch.full((len(roots), self.block), self.mask, device=roots.device)
+        tokens[:, 0] = roots
+        return self.embed(tokens).to(self.fc.weight.dtype)
+
+    def _block(self, before: Before, root: int, position: int) -> Tensor:
+        """The states [depth, width] of the places after a root at `position`. Raises DecError where positions before the root
+        were evicted and a window would have to be known."""
+        if (length := before.kv[0][0].shape[2] if before.kv else 0) != position and any(self.windows):
             raise DecError("a DFlash head with a sliding window needs all positions before the root")
-        like = self.fc.weight
-        steps = torch.arange(position + self.block, device=like.device)
-        near = (steps[position:, None] - steps[None]).abs() <= window
-        return added_to_scores(near, like.dtype)
+        at = torch.arange(self.block, device=self.fc.weight.device)
+        seen = at.new_ones(self.block, length + self.block, dtype=torch.bool)  # in both directions
+        entering = self.blocks(at.new_tensor([root]))[0]
+        made, _ = over(self, entering, position + at, seen=seen, past=before.kv, windows=self.windows)
+        out: Tensor = self.norm(made[self.block - int(self.depth) :])
+        return out
 
 
 OTHERS = ("markov_head.", "confidence_head.")

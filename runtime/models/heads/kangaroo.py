@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from decgraph.runtime.models.config import whole
-from decgraph.runtime.models.heads.base import Head, causal_mask
+from decgraph.runtime.models.heads.base import Head
 from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead, count_of, layer_settings, renamed
 from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of
 
 
 class Adapter(Head):
-    """`forward(hidden)` takes the target's hidden states after its first layers, [batch, length, hidden], and gives states that
-    the target's output matrix reads: they have been through the adapter's own norm.
+    """Layers over the target's hidden states after its first ones. What leaves them is read by the target's output matrix after
+    the adapter's own norm.
 
     Options: `exit_layer` (how many layers; None where the folder does not say), `final_norm` (false: the target's norm reads
     its states) and those of its layers.
@@ -25,19 +24,9 @@ class Adapter(Head):
         super().__init__(config)
         shape, options = self.shape, self.options
         self.exit_layer: int | None = None if options.get("exit_layer") is None else whole(options, "exit_layer")
-        self.layers = nn.ModuleList(HeadLayer(shape, n, options) for n in range(shape.num_hidden_layers))
+        self.layers = nn.ModuleList(HeadLayer(shape, options) for _ in range(shape.num_hidden_layers))
         self.norm = Norm(shape.hidden_size, shape.rms_norm_eps) if options.get("final_norm", True) else None
         self.rotary = rotary_of(shape)
-
-    def forward(self, hidden: Tensor, position_ids: Tensor | None = None, attention_mask: Tensor | None = None) -> Tensor:
-        """[batch, length, hidden] -> [batch, length, hidden], after the norm. attention_mask: 4-D and additive."""
-        if position_ids is None:
-            position_ids = torch.arange(hidden.shape[1], device=hidden.device)[None]
-        mask = causal_mask(hidden.shape[1], hidden) if attention_mask is None else attention_mask
-        rotary = self.rotary(hidden, position_ids=position_ids)
-        for layer in self.layers:
-            hidden = layer(hidden, position_embeddings=rotary, attention_mask=mask.to(hidden.dtype))
-        return hidden if self.norm is None else self.norm(hidden)
 
 
 def _is_adapter(config: Config, names: Collection[str]) -> bool:

@@ -60,7 +60,7 @@ class Mtp(Chained):
         made: Tensor = self.fc(torch.cat((embedded, self.feature_norm(features)), dim=-1))
         return made
 
-    def read_out(self, states: Tensor) -> Tensor:
+    def read_out(self, states: Tensor, drafted: int = 0) -> Tensor:
         return self.logits(self.norm(states))
 
     def back(self, states: Tensor) -> Tensor:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole
-from decgraph.runtime.models.heads.base import Head, LayerConfig, added_to_scores, outside
+from decgraph.runtime.models.decoder.layers import Rows, over
+from decgraph.runtime.models.heads.base import Drafter, Head, LayerConfig, outside
 from decgraph.runtime.models.heads.medusa import ResidualBlock
 from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of
 from decgraph.runtime.native.linear import NativeLinear
@@ -24,20 +24,21 @@ from decgraph.runtime.native.linear import NativeLinear
 
 @dataclass
 class Before:
-    """What a head keeps of the positions before a root: the state [hidden] that it reads, keys and values [1, H, n, D] by layer
-    of those that attend to them, how many positions there were, and what was computed of it."""
+    """What a head keeps of the positions before a root: the state [hidden] that it reads, keys and values of those that attend
+    to them, and what was computed of it."""
 
     state: Tensor | None = None
-    kv: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    kv: Rows | None = None
     memo: dict[int, Tensor] = field(default_factory=dict)
 
 
-class Rooted(Head):
-    """What these heads share. reads: see `Chained`. depth: how many tokens after the root they draft at most, None: any."""
+class Rooted(Drafter, Head):
+    """What these heads share. width: the numbers of a token's row, what is kept of a token and of those before it from the root
+    on (of heads that have rows)."""
 
     own_output = True
-    reads: tuple[int, ...] | None = None
-    depth: int | None = None
+    stated = False
+    width = 0
 
     def prepare(self, states: Tensor, positions: Tensor, before: Before | None = None) -> Before:
         """The target's states [n, width] at positions int64[n], n > 0, after what was before them."""
@@ -48,21 +49,27 @@ class Rooted(Head):
         weight = next(self.parameters())
         return Before(state=torch.zeros(int(self.config.hidden_size), dtype=weight.dtype, device=weight.device))
 
-    def read(self, before: Before, tokens: Tensor, position: int) -> Tensor:
-        """Logits [m, V] of the token after `tokens` int64[m, d], the root and the tokens drafted below it; the root is at
-        `position`."""
+    def row(self, tokens: Tensor, above: Tensor, depth: Tensor) -> Tensor:
+        """Rows [..., width] of tokens int64[...] so far below the root (int64[...]), from the rows of the tokens before them; a
+        root's is made of zeros."""
         raise NotImplementedError
 
     def states(self, before: Before, tokens: Tensor, position: int) -> Tensor:
-        """The states [m, width] of which `logits` makes what `read` gives. Raises DecError for a head without such states."""
-        raise DecError(
-            f"a {type(self).__name__} head makes its scores of no state that it could give", hint="EAGLE's and DFlash's"
-        )
+        """The states [m, n] of which `read_out` makes the logits of the token after `tokens` int64[m, d], the root and the
+        tokens drafted below it; the root is at `position`."""
+        assert before.state is not None
+        row = before.state.new_zeros(len(tokens), self.width)
+        for depth, column in enumerate(tokens.T):
+            row = self.row(column, row, torch.full_like(column, depth))
+        return torch.cat((before.state.expand(len(tokens), -1), row), dim=-1)
 
-    def check_depth(self, drafted: int, name: str) -> None:
-        """Raises DecError for more drafted tokens than it has heads or places for."""
-        if self.depth is not None and drafted >= self.depth:
-            raise DecError(f"{name!r} drafts at most {self.depth} tokens", hint="a smaller tree, or fewer tokens a step")
+    def read(self, before: Before, tokens: Tensor, position: int) -> Tensor:
+        """Logits [m, V] of the token after `tokens` int64[m, d], see `states`."""
+        return self.read_out(self.states(before, tokens, position), tokens.shape[1] - 1)
+
+    def drafted(self, states: Tensor, at: Tensor, tokens: Tensor, known: int) -> list[Tensor]:
+        before = self.prepare(states, at) if len(at) else self.nothing()
+        return [self.states(before, tokens[None, known:end], known)[0] for end in range(known + 1, len(tokens) + 1)]
 
 
 class Conditioned(nn.Module):
@@ -107,6 +114,7 @@ class Hydra(Rooted):
         width, options = whole(config, "hidden_size"), self.options
         self.depth = whole(options, "heads")
         self.grounded = bool(options.get("grounded", True))
+        self.width = self.depth * width
         if self.grounded and options.get("embedding", True):
             self.embed_tokens = nn.Embedding(self.vocab, width)
         self.heads = nn.ModuleList(
@@ -119,58 +127,31 @@ class Hydra(Rooted):
     def prepare(self, states: Tensor, positions: Tensor, before: Before | None = None) -> Before:
         if self.prefix is None:
             return Before(state=states[-1])
-        past = before.kv[0] if before is not None and before.kv else None
-        state, kv = self.prefix(states, positions, past)
-        return Before(state=state, kv=[kv])
+        made, kv = over(self.prefix, states, positions, past=None if before is None else before.kv)
+        return Before(state=self.prefix.norm(made[-1]), kv=kv)
 
-    def read(self, before: Before, tokens: Tensor, position: int) -> Tensor:
-        assert before.state is not None
-        count, drafted = len(tokens), tokens.shape[1] - 1
-        states = before.state.expand(count, -1)
-        if self.grounded:
-            states = torch.cat((states, self.embed(tokens).to(states.dtype).flatten(1)), dim=-1)
-        made: Tensor = self.heads[drafted](states)
+    def row(self, tokens: Tensor, above: Tensor, depth: Tensor) -> Tensor:
+        if not self.grounded:
+            return above
+        here = torch.arange(self.depth or 0, device=tokens.device) == depth[..., None]
+        embedded = self.embed(tokens).to(above.dtype)[..., None, :]
+        return torch.where(here[..., None], embedded, above.view(*here.shape, -1)).flatten(-2)
+
+    def read_out(self, states: Tensor, drafted: int = 0) -> Tensor:
+        width = int(self.config.hidden_size)
+        made: Tensor = self.heads[drafted](states[..., : (drafted + 2 if self.grounded else 1) * width])
         return made
 
 
 class _Prefix(nn.Module):
-    """Hydra++'s layer over the target's last states, with keys and values that it hands on."""
+    """Hydra++'s layer over the target's last states, with a norm."""
 
     def __init__(self, config: LayerConfig, options: Mapping[str, object]) -> None:
         super().__init__()
         self.config = config
-        self.layers = nn.ModuleList([HeadLayer(config, 0, dict(options))])
+        self.layers = nn.ModuleList([HeadLayer(config, options)])
         self.norm = Norm(config.hidden_size, config.rms_norm_eps)
         self.rotary = rotary_of(config)
-
-    def forward(
-        self, states: Tensor, positions: Tensor, past: tuple[Tensor, Tensor] | None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The last of new states [n, width] after the layer, and all keys and values."""
-        cache = Grown([past])
-        length = 0 if past is None else past[0].shape[2]
-        count = len(states)
-        steps = torch.arange(length + count, device=states.device)
-        mask = added_to_scores(steps <= length + torch.arange(count, device=states.device)[:, None], states.dtype)
-        rotary = self.rotary(states[None], position_ids=positions[None])
-        made = self.layers[0](states[None], position_embeddings=rotary, attention_mask=mask, past_key_values=cache)
-        last: Tensor = self.norm(made[0, -1])
-        return last, cache.kv[0]
-
-
-class Grown:
-    """A cache that appends: keys and values [1, H, n, D] by layer."""
-
-    def __init__(self, past: list[tuple[Tensor, Tensor] | None]) -> None:
-        self.past, self.kv = past, [(torch.empty(0), torch.empty(0))] * len(past)
-
-    def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """All keys and values [1, H, n, D] of a layer, the new ones last."""
-        old = self.past[layer]
-        if old is not None:
-            keys, values = torch.cat((old[0], keys), dim=2), torch.cat((old[1], values), dim=2)
-        self.kv[layer] = keys, values
-        return keys, values
 
 
 class Recurrent(Rooted):
@@ -189,21 +170,18 @@ class Recurrent(Rooted):
         self.lm_head = nn.Sequential(*blocks, NativeLinear(inner, self.vocab, bias=False))
         self.rnn_u = NativeLinear(width, width) if options.get("rnn") else None
         self.rnn_w = NativeLinear(width, width, bias=False) if options.get("rnn") else None
+        self.width = width
 
-    def read(self, before: Before, tokens: Tensor, position: int) -> Tensor:
-        assert before.state is not None
-        context = before.state.expand(len(tokens), -1)
-        state = torch.zeros_like(context)
-        for column in tokens.T:
-            embedded = self.embed(column).to(context.dtype)
-            if self.rnn_u is not None and self.rnn_w is not None:
-                state = nn.functional.silu(self.rnn_w(embedded) + self.rnn_u(state))
-            else:
-                state = embedded + state
-        both = torch.cat((context, state), dim=-1)
-        logits: Tensor = self.lm_head(both if self.input_proj is None else self.input_proj(both))
+    def row(self, tokens: Tensor, above: Tensor, depth: Tensor) -> Tensor:
+        embedded = self.embed(tokens).to(above.dtype)
+        if self.rnn_u is None or self.rnn_w is None:
+            return embedded + above
+        return nn.functional.silu(self.rnn_w(embedded) + self.rnn_u(above))
+
+    def read_out(self, states: Tensor, drafted: int = 0) -> Tensor:
+        logits: Tensor = self.lm_head(states if self.input_proj is None else self.input_proj(states))
         kept = whole(self.options, "kept", 50)
         if kept < logits.shape[-1]:
-            least = logits.topk(kept, dim=-1).values[:, -1:]
-            logits = logits.masked_fill(logits < least, outside(logits.dtype))
+            least = logits.topk(kept, dim=-1).values[..., -1:]
+            logits = torch.where(logits < least, outside(logits.dtype), logits)
         return logits

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import torch
 from lib.engines.random_loop import run
-from lib.lazily import head_module, modeling
+from lib.lazily import modeling, module_layers
 from lib.models.hf_modules import LAYER, large, module
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 from decgraph.runtime.models.derive import derive
-from decgraph.runtime.models.engine import heads
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Output, Remembered
 from decgraph.runtime.models.engine.of import engine_of
@@ -47,7 +46,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param == "module":
         monkeypatch.setattr(hf, "decoder_net", lambda *_: UnknownToDecoder("a reason"))
         monkeypatch.setattr("decgraph.runtime.models.decoder.make.decoder_of", lambda *_: None)
-        monkeypatch.setattr(heads, "decoder_of_layers", lambda *_: None)
+        monkeypatch.setattr("decgraph.runtime.models.decoder.layers.decoder_of_layers", lambda *_: None)
     return str(request.param)
 
 
@@ -161,7 +160,7 @@ def eagle(target: HFCausal) -> HFFeatures:
 def test_eagle_reads_the_targets_features_and_then_its_own(form: str, eagle: HFFeatures, late: int) -> None:
     """The loop of an EAGLE decoder: draft level by level, verify, commit; `given` is the memory of the context but its
     last token, or all of it."""
-    assert isinstance(engine_of(eagle).step, head_module.LayerStep) == (form == "module")
+    assert isinstance(engine_of(eagle).step, module_layers.ModuleLayers) == (form == "module")
     target, engine, whole = eagle.target, engine_of(eagle), engine_of(eagle.target)
     torch.manual_seed(5)
     state = {n: (list(range(3 * n + 2, 3 * n + 2 + length)), [-1] * length) for n, length in enumerate((2, 9, 4))}

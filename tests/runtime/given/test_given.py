@@ -23,7 +23,6 @@ from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 from decgraph.runtime.models.derive import derive
-from decgraph.runtime.models.engine import heads
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -59,7 +58,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param == "module":
         monkeypatch.setattr(hf, "decoder_net", lambda *_: UnknownToDecoder("a reason"))
         monkeypatch.setattr("decgraph.runtime.models.decoder.make.decoder_of", lambda *_: None)
-        monkeypatch.setattr(heads, "decoder_of_layers", lambda *_: None)
+        monkeypatch.setattr("decgraph.runtime.models.decoder.layers.decoder_of_layers", lambda *_: None)
     return str(request.param)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from lib.lazily import transformers
+from lib.models import plain_heads
 from lib.models import published_heads as heads
 from lib.models.hf_models import V
 from lib.models.published_heads import WIDTH, Weights, written
@@ -129,6 +130,27 @@ def states_of(folder: Path) -> Tensor:
         return torch.stack(module(torch.tensor([IDS]), output_hidden_states=True).hidden_states)[:, 0]
 
 
+CHAINS = [name for name in FEATURES if "eagle" in name and "the target's output" not in name]
+
+
+@pytest.mark.parametrize("name", some(CHAINS, "eagle1", "eagle3", "speculators peagle"))
+@torch.no_grad()
+def test_chains_written_out(name: str, target: HFCausal, folder: Path, tmp_path: Path) -> None:
+    """The head's own states are those of its layers in plain code, below the target's features and below its own."""
+    config, w = FEATURES[name]()
+    head: Any = hf.load_features(written(tmp_path / "head", config, w), target)
+    reads, output = head.module.reads or (4,), target.net.output
+    first = "midlayer." if any(key.startswith("midlayer.") for key in w) else "layers.0."
+    shape = {**config, **config.get("transformer_layer_config", {})}
+    plain = plain_heads.Chain(w, shape, target.token_embeddings(), output, first)
+    states = torch.cat([states_of(folder)[n] for n in reads], dim=-1)
+    for known in (1, 5):
+        for depth in range(3):
+            path = IDS[: known + 1 + depth]
+            ids, want = plain.logits(states[:known], list(path), known)
+            np.testing.assert_allclose(scores(head, target, path, known)[ids], want, atol=2e-4)
+
+
 @torch.no_grad()
 def test_hydra_prefix(target: HFCausal, folder: Path, tmp_path: Path) -> None:
     """Hydra++ with transformers' own layer over the target's last states, and its blocks written out."""
@@ -178,7 +200,8 @@ def test_peagle_reads_masks(target: HFCausal, folder: Path, tmp_path: Path) -> N
     for d in range(3):
         inputs = torch.cat([features, w["mask_hidden"][0].expand(d, -1)]) @ w["fc.weight"].T
         tokens = torch.tensor([*IDS[1 : known + 1], *[3] * d])
-        logits = head.module.read_out(head.module(tokens[None], inputs[None])[0, -1:])[0]
+        entering = head.module.enter(tokens, inputs)
+        logits = head.module.read_out(plain_heads.layers(head.module.state_dict(), entering, heads.HEADS)[-1:].float())[0]
         np.testing.assert_allclose(scores(head, target, IDS[: known + 1 + d], known), logits, atol=1e-4)
 
 

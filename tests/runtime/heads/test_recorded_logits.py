@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lib.models import plain_heads
 from lib.repository import ROOT
 
-from decgraph.runtime.models import hf
+from decgraph.runtime.models import hf, hf_heads
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.heads import load
 from decgraph.runtime.models.heads.base import OUTSIDE
@@ -128,18 +129,24 @@ def test_later_steps_of_the_speculators_recording() -> None:
     ids = said["input"]
     count, memory = len(ids) - 1, base.memory(tuple(ids))
     causal = torch.zeros(count, count).masked_fill(~torch.ones(count, count, dtype=torch.bool).tril(), float("-inf"))
-    features = [torch.stack([head._feature(memory, n) for n in range(count)])]
+    features = [
+        head.module.project(torch.stack([hf_heads.state_of(memory, n, head.module.reads, base.layers) for n in range(count)]))
+    ]
     tokens = torch.tensor([*ids[1:], 0, 0])
     with torch.no_grad():
         for step, rows in enumerate(said["logits"]):
             blocks = [torch.cat([causal, *(torch.eye(count) if s <= k else torch.full((count, count), float("-inf"))
                                            for s in range(1, step + 1))], 1) for k in range(step + 1)]  # fmt: skip
-            made = head.module(
-                torch.cat([tokens[k : k + count] for k in range(step + 1)])[None],
-                torch.cat(features)[None],
-                position_ids=torch.cat([torch.arange(count) + k for k in range(step + 1)])[None],
-                attention_mask=torch.cat(blocks)[None, None],
-            )[0, -count:]
+            entering = head.module.enter(torch.cat([tokens[k : k + count] for k in range(step + 1)]), torch.cat(features))
+            positions = torch.cat([torch.arange(count) + k for k in range(step + 1)])
+            layers = plain_heads.layers(
+                head.module.state_dict(),
+                entering,
+                head.module.config.num_attention_heads,
+                positions=positions,
+                added=torch.cat(blocks),
+            )
+            made = layers[-count:].float()
             logits = head.module.output.matrix(head.module.norm(made))
             np.testing.assert_allclose(logits[: len(rows)], rows, atol=WITHIN)
             features.append(made)
