@@ -160,7 +160,7 @@ class Headed(OfTarget[Model]):
             target.context,
         )
         self.layers, self.exact, self.family = inner.layers, target.exact, inner.family
-        self.target, self.inner = target, inner
+        self.target, self.inner, self.engine_module = target, inner, target.engine_module and "exits"
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         # An adapter with a final norm of its own hands on states that have been through it.
@@ -182,6 +182,7 @@ class Since(OfTarget[Model]):
         self.vocab, self.context, self.exact = target.vocab, target.context, target.exact
         self.layers, self.family = target.layers, target.family
         self.target, self.layer, self.inner = target, layer, inner
+        self.engine_module = target.engine_module and "exits"
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         return [self._one(path, given) for path in paths]

@@ -55,6 +55,11 @@ class HFCausal(Model):
         self.attached: Heads | None = None
         self.origin: tuple[HFCausal, str, tuple[object, ...]] | None = None  # of a derived model: whose it is, and how
 
+    @property
+    def engine_module(self) -> str:  # type: ignore[override]  # it follows what is attached
+        """See `Model`."""
+        return "heads" if self.attached is not None else "nets" if self.origin is None else "exits"
+
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         made = {path: self._score(path, given) for path in dict.fromkeys(paths)}
         return [made[path] for path in paths]

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 class _Head(OfTarget[HFCausal]):
     """A head's vocabulary, context and family are its target's."""
 
+    engine_module = "heads"
+
     def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:  # a head of zoo/modeling.py
         self.module, self.target, self.name = module, target, name
         self.vocab, self.context = target.vocab, target.context

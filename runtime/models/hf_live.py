@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class LiveModel(Model):
     """A live causal language model. Rows are float64 logits of what the module computes in its own dtype."""
 
+    engine_module = "live"
+
     def __init__(self, module: PreTrainedModel, *, name: str, vocab: Vocab, context: int | None, family: str) -> None:
         self.kind = "causal"
         self.name, self.vocab, self.family, self.module = name, vocab, family, module

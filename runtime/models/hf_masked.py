@@ -43,6 +43,7 @@ class _Masked(Model):
     """The common part of masked models: their settings, and the scores of a position."""
 
     mask: int | None
+    engine_module = "masked"
 
     def _read(self, name: str, vocab: Vocab, context: int | None, family: str, config: PretrainedConfig | None) -> None:
         self.kind, self.name, self.vocab, self.family, self.prompt = "masked", name, vocab, family, 0

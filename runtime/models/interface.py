@@ -328,6 +328,7 @@ class Model:
     was loaded from, or None. unreached: why decgraph cannot read or leave out single layers of it, or None. bounded: why its
     context ends before transformers' does, or "".
     renew: of a model made of a caller's module, gives the model of that module as it is now: itself where nothing has changed.
+    engine_module: the file of runtime/models/engine whose `made(model)` gives its engine; "": each call computes whole paths.
     own_norm: of an adapter, whether its states have been through a norm of its own.
     heads_count: of a table model, or of one that is computed position by position, how many heads of its own it has.
     """
@@ -351,6 +352,7 @@ class Model:
     renew: Callable[[], Model] | None = None
     own_norm: bool = False
     heads_count: int = 0
+    engine_module: str = ""
 
     def holder(self) -> object:
         """The object that it shares its engine and caches by with other models; by default itself (see sharing.py)."""

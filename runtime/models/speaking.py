@@ -54,6 +54,8 @@ class Speaking(Model):
     tokens that both vocabularies share, which there sums to one: the others have no mass. Where it gives no mass to any of
     them, they are equally likely. Of a text that is longer than its context it reads the end."""
 
+    engine_module = "speaking"
+
     def __init__(self, base: Model, other: Model) -> None:
         if base.kind != "causal":
             raise DecError(f"a {base.kind} model does not speak another vocabulary: {base.name!r}", hint="a causal model does")

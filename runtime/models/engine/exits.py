@@ -20,17 +20,21 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.layers import step_of_layers
 from decgraph.runtime.models.decoder.net import Net
+from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, OnMemories, Output, OverCore
-from decgraph.runtime.models.engine.nets import layout_of
+from decgraph.runtime.models.engine.forward_call import Counted, Engine, ForwardCall, OnMemories, Output, OverCore
+from decgraph.runtime.models.engine.given import Memories, copying
+from decgraph.runtime.models.engine.nets import layout_of, net_engine
+from decgraph.runtime.models.engine.plain import uncached
 from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_heads import HFAdapter
 from decgraph.runtime.models.parts import LayerUse, untouched
 
 if TYPE_CHECKING:
     from torch import nn
 
     from decgraph.runtime.models.decoder.layers import DraftLayers
-    from decgraph.runtime.models.hf_heads import HFAdapter
+    from decgraph.runtime.models.interface import Model
 
 Head = Callable[[Tensor], Tensor]
 Caches = Sequence[Tensor]
@@ -68,6 +72,42 @@ class ReadEngine(OverCore[CausalEngine]):
         self.core.close(sequence)
         if self.memories is not None:
             self.memories.close(sequence)
+
+
+def made(model: Model) -> Engine:
+    """The engine of a model that is derived from a target's layers."""
+    found: CausalEngine | ReadEngine
+    match model:
+        case HFCausal():
+            return _derived(model) or net_engine(model)
+        case Headed(target=HFCausal() as target) if target.net.decoder.recurrent or target.origin is not None:
+            return uncached(model)  # its lower layers' states are in no rows that a head could go on from, or are not its own
+        case Headed(target=HFCausal() as target, inner=Upto() as inner) if inner.target is target and inner.layer:
+            found = exit_engine(target, net_engine(target), inner.layer, bare=model.bare)
+        case Headed(target=HFCausal() as target, inner=Applied(adapter=HFAdapter() as adapter, inner=Upto() as inner)) if (
+            inner.target is target and not model.bare
+        ):
+            found = adapted_engine(target, net_engine(target), inner.layer, adapter, model.name)
+        case _:
+            return uncached(model)
+    found.memories = Memories(model)
+    return found
+
+
+def _derived(model: HFCausal) -> Engine | None:
+    """The engine of a model that shares a target's lower layers, if it is one."""
+    target, uses = model.root, model.net.decoder.uses
+    if model is target or model.net.layers is not target.net.layers or target.net.decoder.recurrent:
+        return None  # the target itself, or other weights, or states that are in no rows
+    first = untouched(uses)
+    if not first or first == target.layers:
+        return None  # nothing to share, or nothing else: an engine of its own
+    engine = net_engine(target)
+    found = part_engine(target, engine, uses, model.name)
+    like = found
+    make = copying(model, engine, lambda: like, first) if isinstance(like, CausalEngine) else None
+    found.memories = Memories(model, make)
+    return found
 
 
 def exit_engine(target: HFCausal, engine: CausalEngine, layer: int, *, bare: bool = False) -> ReadEngine:

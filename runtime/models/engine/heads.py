@@ -19,19 +19,40 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.layers import step_of_layers
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, OverCore
+from decgraph.runtime.models.engine.forward_call import Counted, Engine, ForwardCall, Output, OverCore
 from decgraph.runtime.models.engine.given import features_of, inside, strange
-from decgraph.runtime.models.engine.nets import layout_of
-from decgraph.runtime.models.engine.plain import PlainEngine
+from decgraph.runtime.models.engine.nets import fresh_engine, layout_of, net_engine
+from decgraph.runtime.models.engine.plain import PlainEngine, uncached
+from decgraph.runtime.models.engine.rooted import RootedEngine
 from decgraph.runtime.models.engine.slots import SlotPlan, SlotStates
-from decgraph.runtime.models.engine.taps import columns
+from decgraph.runtime.models.engine.taps import columns, tap
 from decgraph.runtime.models.heads.base import DraftOutput
 from decgraph.runtime.models.heads.chained import Chain
-from decgraph.runtime.models.hf_heads import HFFeatures
+from decgraph.runtime.models.heads.rooted import Rooted
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_heads import HFFeatures, HFHeads
 from decgraph.runtime.native.linear import output_of
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+def made(model: HFHeads | HFFeatures | HFCausal) -> Engine:
+    """The engine of a head, or of a target with Medusa heads. The engine of the target of one that reads features keeps the
+    states that they are made of from now on."""
+    match model:
+        case HFCausal(attached=heads) if heads is not None:
+            return HeadsEngine(net_engine(model), heads.module)
+        case HFHeads():
+            return HeadsEngine(net_engine(model.target), model.module, only=True)
+        case HFFeatures(target=target, module=Chain() | Rooted() as module):
+            engine = net_engine(target)
+            if module.reads is not None:
+                tap(engine, target.net, module.reads, lambda: fresh_engine(target))
+            if isinstance(module, Rooted):
+                return RootedEngine(model, engine)
+            return FeaturesEngine(model, engine, head_of(model, target.net.head))
+    return uncached(model)
 
 
 class HeadsEngine(OverCore[CausalEngine]):

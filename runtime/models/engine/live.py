@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.decoder import Masks, Out
 
 
-def live_engine(model: LiveModel) -> Engine:
+def made(model: LiveModel) -> Engine:
     """The engine of a live module. Raises DecError, by name, for one that it cannot run."""
     if not isinstance(model, SoftPrompted):
         if is_recurrent(model.module):
             return recurrent_engine(model)
         if model.boundary is not None:
             return _lengths_engine(model, model.boundary)
-    made = fresh_engine(model)
+    engine = fresh_engine(model)
     if isinstance(model, SoftPrompted):
-        made.step = PrefixedStep(made.step, model.prefix, made.layout.window)
-    made.memories = Memories(model)
-    return made
+        engine.step = PrefixedStep(engine.step, model.prefix, engine.layout.window)
+    engine.memories = Memories(model)
+    return engine
 
 
 def _lengths_engine(model: LiveModel, boundary: Boundary) -> LengthsEngine:

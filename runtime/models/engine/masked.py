@@ -20,18 +20,14 @@ from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput,
 from decgraph.runtime.models.engine.forward_call import Counted
 from decgraph.runtime.models.engine.masked_memory import CachedMemory, CanvasEntry, CanvasMemo, Key, empty
 from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
-from decgraph.runtime.models.interface import Model, check_size
+from decgraph.runtime.models.interface import check_size
 
 _CPU_BUDGET = 2 << 30
 
 
-def masked_engine(model: Model) -> MaskedEngine:
-    """The engine of a masked model: batched for Hugging Face models and other modules, else the model's own calls."""
-    if isinstance(model, HFMasked | CalledMasked):
-        return HFMaskedEngine(model)
-    from decgraph.runtime.models.engine.masked_plain import PlainMaskedEngine
-
-    return PlainMaskedEngine(model)
+def made(model: HFMasked | CalledMasked) -> MaskedEngine:
+    """The engine of a masked model of Hugging Face or of another module: batched."""
+    return HFMaskedEngine(model)
 
 
 @dataclass

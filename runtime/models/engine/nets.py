@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.module_layers import ModuleLayers
 
 
+def made(model: HFCausal) -> CausalEngine:
+    """The engine of a model as it was loaded."""
+    return net_engine(model)
+
+
 def net_engine(model: HFCausal) -> CausalEngine:
     """The engine of a model's weights. Models that share their weights and layers (`with_heads`) share it."""
     memo = memo_of(model.net)

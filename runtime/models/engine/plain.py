@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,8 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, Uncached
 from decgraph.runtime.models.interface import Model, Scores, check_size
+
+_log = logging.getLogger("decgraph.engine")
 
 
 class PlainEngine(Uncached):
@@ -43,6 +46,17 @@ class PlainEngine(Uncached):
         if call.part == "heads":
             return [row for path in paths for row in self.model.heads(path)]
         return self.model.eval(paths, given=None if call.given is None else call.given.value)
+
+
+def made(model: Model) -> PlainEngine:
+    """The engine of a model that has no other."""
+    return PlainEngine(model)
+
+
+def uncached(model: Model) -> PlainEngine:
+    """The engine of a model of transformers that no engine with a cache knows."""
+    _log.warning("%r has no cached engine: each of its calls computes whole paths", model.name)
+    return PlainEngine(model)
 
 
 def stacked(scores: Sequence[Scores], size: int, name: str = "a model") -> Tensor:

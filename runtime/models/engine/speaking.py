@@ -8,7 +8,15 @@ import torch
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.forward_call import Counted, Engine, ForwardCall, Output
+from decgraph.runtime.models.engine.of import causal_engine_of
+from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.speaking import Speaking
+
+
+def made(model: Speaking) -> Engine:
+    """The engine of a model that speaks, around its own; without one each of its calls computes whole paths."""
+    own = causal_engine_of(model.base)
+    return PlainEngine(model) if isinstance(own, PlainEngine) else SpeakingEngine(model, own)
 
 
 class SpeakingEngine:
