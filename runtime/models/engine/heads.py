@@ -8,30 +8,27 @@ Uncertainty, 2024.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
-from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.layers import step_of_layers
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, Engine, ForwardCall, Output, OverCore
-from decgraph.runtime.models.engine.given import features_of, inside, strange
 from decgraph.runtime.models.engine.nets import fresh_engine, layout_of, net_engine
-from decgraph.runtime.models.engine.plain import PlainEngine, uncached
+from decgraph.runtime.models.engine.on_target import OnTarget
+from decgraph.runtime.models.engine.plain import uncached
 from decgraph.runtime.models.engine.rooted import RootedEngine
 from decgraph.runtime.models.engine.slots import SlotPlan, SlotStates
 from decgraph.runtime.models.engine.taps import columns, tap
-from decgraph.runtime.models.heads.base import DraftOutput
 from decgraph.runtime.models.heads.chained import Chain
 from decgraph.runtime.models.heads.rooted import Rooted
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFFeatures, HFHeads
-from decgraph.runtime.native.linear import output_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -50,8 +47,8 @@ def made(model: HFHeads | HFFeatures | HFCausal) -> Engine:
             if module.reads is not None:
                 tap(engine, target.net, module.reads, lambda: fresh_engine(target))
             if isinstance(module, Rooted):
-                return RootedEngine(model, engine)
-            return FeaturesEngine(model, engine, head_of(model, target.net.head))
+                return RootedEngine(model, module, engine)
+            return FeaturesEngine(model, module, engine)
     return uncached(model)
 
 
@@ -103,66 +100,26 @@ def _as_it_is(logits: Tensor) -> Tensor:
     return logits
 
 
-def head_of(model: HFFeatures, target: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """The function from a head's own outputs [n, hidden] to logits: its norm, then its own output matrix or the target's. A
-    head with a draft vocabulary gets the logits of that vocabulary alone."""
-    module = model.module
-    output, norm = getattr(module, "output", None), getattr(module, "norm", None)
-    matrix = target if output is None else output_of(output.matrix)
-    if norm is None:
-        return matrix
-
-    def read(states: Tensor) -> Tensor:
-        return matrix(norm(states))
-
-    return read
-
-
-class FeaturesEngine(CausalEngine):
+class FeaturesEngine(OnTarget, CausalEngine):
     """An EAGLE head. Its input i pairs the target's feature of position i with the token at i + 1, so its chain is
     the context from the second token on, and is cached. A draft token is paired with the head's own prediction of the
     feature before it; once it is committed its feature is the target's, so its cached row is dropped then.
 
-    Each new level of the tree is one forward. Calls that no program of the standard library makes (features of the target
-    below the context, or none for the context's last tokens) are computed by the model without a cache.
+    Each new level of the tree is one forward.
     """
 
-    def __init__(self, model: HFFeatures, target: CausalEngine, head: Callable[[Tensor], Tensor]) -> None:
-        assert isinstance(model.module, Chain)
-        self.module = model.module
-        step = step_of_layers(self.module)
+    def __init__(self, model: HFFeatures, module: Chain, target: CausalEngine) -> None:
+        step, head = step_of_layers(module), module.read_out if module.own_output else model.target.net.head
         context = None if model.context is None else model.context - 1
         super().__init__(step, layout_of(step), head, name=model.name, size=model.vocab.size, context=context)
-        self.model, self.target = model, target
-        output = getattr(model.module, "output", None)
-        self._draft: DraftOutput | None = output if isinstance(output, DraftOutput) and output.tokens is not None else None
-        self._plain = PlainEngine(model)
+        self.model, self.module, self.target = model, module, target
         self._known: dict[Hashable, tuple[Tensor | None, bool]] = {}  # the target's features; whether of the end too
 
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Logits float32 [rows, V] per call, or its DecError. The cached path needs a `given` of the context's length or one
         less."""
-        outputs: list[Output | None] = [None] * len(calls)
-        mine: list[tuple[int, ForwardCall, ForwardCall]] = []
-        missing: list[tuple[int, ForwardCall]] = []
-        for n, call in enumerate(calls):
-            length = len(call.context)
-            known = length - 1 if call.given is None else min(call.given.length, length)
-            if call.given is not None and call.given.model.family != self.model.family:
-                outputs[n] = strange(self.model, call.given)
-            elif self._usual(call, known):
-                wanting = ForwardCall(call.sequence, call.context[:known], call.marks, name=call.name)
-                mine.append((n, call, wanting))
-                if known and not self.target.caches(wanting, known):
-                    missing.append((n, wanting))
-            else:
-                rows = self._plain.compute([call])[0]
-                outputs[n] = rows.float().to(self.layout.device) if isinstance(rows, Tensor) else rows
-        if missing:
-            for (n, _), made in zip(missing, self.target.states([wanting for _, wanting in missing])):
-                outputs[n] = made if isinstance(made, DecError) else None
-            mine = [one for one in mine if outputs[one[0]] is None]
+        outputs, mine = self.served(calls)
         shifted: list[ForwardCall] = []
         for _, call, wanting in mine:  # after all of the target's work is done: these are views of its cache
             length = len(wanting.context)
@@ -173,28 +130,11 @@ class FeaturesEngine(CausalEngine):
             outputs[n] = made
         return cast("list[Output]", outputs)
 
-    def read(
-        self, calls: Sequence[ForwardCall], states: Sequence[Output], head: Callable[[Tensor], Tensor] | None = None
-    ) -> list[Output]:
-        """The logits [rows, V], as `CausalEngine.read` gives them. Those over a draft vocabulary are checked before they are
-        spread over the target's."""
-        made = super().read(calls, states, head)
-        if self._draft is None:
-            return made
-        return [self._draft.spread(rows)[:, : self.size] if isinstance(rows, Tensor) else rows for rows in made]
-
-    def logits(self, states: Tensor, head: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """Logits float32 [n, V] of last states [n, width]; of a head with a draft vocabulary those of its rows."""
-        return super().logits(states, head) if self._draft is None else self.head(states).float()
-
-    def _usual(self, call: ForwardCall, known: int) -> bool:
-        """Whether the target's engine has the features that a call wants, those of the context's first `known` positions."""
-        length = len(call.context)
-        if call.given is not None and not (features_of(call.given, self.model.target) and inside(call, call.given)):
-            return False
-        if not length or (call.given is None or (length == 1 and call.given.length >= 1)) and max(call.rows, default=-1) >= 0:
-            return False
-        return known >= length - 1
+    def known(self, call: ForwardCall) -> int | None:
+        # Below a first token whose feature is known, its own slot is the chain and cannot be.
+        only = len(call.context) == 1 and max(call.rows, default=-1) >= 0
+        found = super().known(call)
+        return None if only and found else found
 
     def _open(self, call: ForwardCall, known: Tensor | None) -> None:
         """Drops cached rows that were computed from other features than these."""

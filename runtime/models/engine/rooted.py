@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -15,8 +16,7 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
-from decgraph.runtime.models.engine.given import features_of, inside, strange
-from decgraph.runtime.models.engine.plain import PlainEngine
+from decgraph.runtime.models.engine.on_target import OnTarget
 from decgraph.runtime.models.engine.taps import columns
 from decgraph.runtime.models.heads.rooted import Before, Rooted
 from decgraph.runtime.models.hf_heads import HFFeatures
@@ -30,53 +30,29 @@ class _Kept:
     before: Before
 
 
-class RootedEngine:
-    """Computes calls whose memory ends one token before the context's end, which are those of drafting programs. Others are
-    computed by the model without a cache."""
+class RootedEngine(OnTarget):
+    """Computes calls whose memory ends one token before the context's end, which are those of drafting programs."""
 
-    def __init__(self, model: HFFeatures, target: CausalEngine) -> None:
-        assert isinstance(model.module, Rooted)
-        self.model, self.module, self.target = model, model.module, target
+    def __init__(self, model: HFFeatures, module: Rooted, target: CausalEngine) -> None:
+        self.model, self.module, self.target = model, module, target
         self.counted = Counted()
-        self._plain = PlainEngine(model)
         self._kept: dict[Hashable, _Kept] = {}
 
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Logits float32 [rows, V] per call, or its DecError."""
-        wanting = [ForwardCall(a.sequence, a.context[:-1], a.marks, name=a.name) for a in calls]
-        usual = [self._usual(call) for call in calls]
-        missing = [w for w, known in zip(wanting, usual, strict=True) if known and not self._cached(w)]
-        failed = {}
-        if missing:  # the target's part of all calls at once
-            for w, made in zip(missing, self.target.states(missing), strict=True):
-                if isinstance(made, DecError):
-                    failed[w.sequence] = made
-        outputs: list[Output] = []
-        for call, want, known in zip(calls, wanting, usual, strict=True):
-            self.counted.sequence_calls += 1
+        outputs, mine = self.served(calls)
+        self.counted.sequence_calls += len(calls)
+        for n, call, want in mine:
             try:
-                if call.given is not None and call.given.model.family != self.model.family:
-                    outputs.append(strange(self.model, call.given))
-                elif not known:
-                    (made,) = self._plain.compute([call])
-                    outputs.append(made.float().to(self.target.layout.device) if isinstance(made, Tensor) else made)
-                else:
-                    outputs.append(failed.get(call.sequence) or self._one(call, want))
+                outputs[n] = self._one(call, want)
             except DecError as error:
-                outputs.append(error)
-        return outputs
+                outputs[n] = error
+        return cast("list[Output]", outputs)
 
-    def _cached(self, call: ForwardCall) -> bool:
-        return not len(call.context) or self.target.caches(call, len(call.context))
-
-    def _usual(self, call: ForwardCall) -> bool:
-        length = len(call.context)
-        if call.given is None:
-            return length > 0 and all(row < 0 for row in call.rows)
-        if call.given.model.family != self.model.family:
-            return False
-        return call.given.length == length - 1 and features_of(call.given, self.model.target) and inside(call, call.given)
+    def known(self, call: ForwardCall) -> int | None:
+        found = super().known(call)
+        return found if found == len(call.context) - 1 else None
 
     def _one(self, call: ForwardCall, want: ForwardCall) -> Tensor:
         """The rows of a call whose root is the context's last token."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import number, whole
+from decgraph.runtime.native.linear import output_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -105,7 +106,7 @@ class Head(nn.Module):
         if made is not None:
             return made
         assert self._output is not None, "attach comes before use"
-        return self._output(states)
+        return (output_of(self._output) if isinstance(self._output, nn.Module) else self._output)(states)
 
 
 class Drafter:
@@ -171,7 +172,7 @@ class DraftOutput(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Logits [n, size] of states [n, width]."""
-        return self.spread(self.matrix(states))
+        return self.spread(output_of(self.matrix)(states))
 
     def share(self, output: Callable[[Tensor], Tensor]) -> None:
         """Copy the rows at `tokens` of a target's output, which gives logits [n, V] of states [n, width]. Raises DecError for

@@ -18,7 +18,6 @@ import decgraph
 from decgraph.cli import main as cli
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
-from decgraph.runtime.models.engine.heads import head_of
 from decgraph.runtime.models.heads import load
 from decgraph.runtime.models.heads.base import OUTSIDE
 from decgraph.runtime.models.heads.convert import convert
@@ -95,7 +94,7 @@ def test_the_whole_matrix_is_not_copied(folder: Path, target: HFCausal, tmp_path
         head: Any = hf.load_features(written(tmp_path / name, config, {**less(weights), **more}), target)
         matrices = [p for name, p in head.module.named_parameters() if "output" in name]
         assert all(p.data_ptr() == target.net.output.data_ptr() for p in matrices)
-        norm, read = head.module.norm, head_of(head, target.net.head)
+        norm, read = head.module.norm, head.module.read_out
         state = torch.ones(2, heads.WIDTH)
         torch.testing.assert_close(read(state), target.net.read(norm(state)))
 
