@@ -12,6 +12,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,36 +64,43 @@ class HeadsEngine(OverCore[CausalEngine]):
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Logits float32 [rows, V], or [rows * heads, V] of a call of heads."""
-        if any(call.given is not None for call in calls):  # not of heads: those are read off the target's own states
-            assert self.core.memories is not None, "a target's engine reads memories"
-            return self.core.memories.compute(calls, self._compute, self.counted)
+        for call in calls:  # not of heads: those are read off the target's own states
+            if call.given is not None:
+                assert self.core.memories is not None, "a target's engine reads memories"
+                return self.core.memories.compute(calls, self._compute, self.counted)
         return self._compute(calls)
 
     def _compute(self, calls: list[ForwardCall]) -> list[Output]:
         before = replace(self.core.counted)
-        states = self.core.states(calls)
-        of_heads = [n for n, call in enumerate(calls) if self.only or call.part == "heads"]
-        plain = [n for n in range(len(calls)) if n not in set(of_heads)]
-        outputs = list(states)
-        for n, made in zip(plain, self.core.read([calls[n] for n in plain], [states[n] for n in plain])):
-            outputs[n] = made
-        for n, made in self._guessed([(n, calls[n], s) for n in of_heads if isinstance(s := states[n], Tensor)]):
-            outputs[n] = made
+        outputs = list(states := self.core.states(calls))
+        guessed: list[tuple[int, ForwardCall, Tensor]] = []
+        plain: list[tuple[int, ForwardCall, Output]] = []
+        for n, (call, made) in enumerate(zip(calls, states)):
+            if not self.only and call.part != "heads":
+                plain.append((n, call, made))
+            elif isinstance(made, Tensor):
+                guessed.append((n, call, made))
+        if plain:
+            at, asked, rows = zip(*plain)
+            for n, made in zip(at, self.core.read(asked, rows)):
+                outputs[n] = made
+        if guessed:
+            for (n, _, _), made in zip(guessed, self._guessed(guessed)):
+                outputs[n] = made
         self.counted.add(self.core.counted.since(before))
         return outputs
 
-    def _guessed(self, wanted: Sequence[tuple[int, ForwardCall, Tensor]]) -> list[tuple[int, Output]]:
-        """The heads' logits of calls by number, given their states [rows, width]: the heads and the read-out once for all."""
-        if not wanted:
-            return []
-        rows = [len(state) for _, _, state in wanted]
-        states = torch.cat([state for _, _, state in wanted]) if len(wanted) > 1 else wanted[0][2]
-        guesses = torch.stack([head[0] for head in self.module(states[None, :, : self.core.width])], dim=1)
-        # A head's NaN is reported at the row that the head reads.
-        calls = [replace(call, rows=[row for row in call.rows for _ in range(guesses.shape[1])]) for _, call, _ in wanted]
-        head = _as_it_is if self.module.own_output else None
-        made = self.core.read(calls, [part.flatten(0, 1) for part in guesses.split(rows)], head)
-        return [(n, output) for (n, _, _), output in zip(wanted, made)]
+    def _guessed(self, wanted: Sequence[tuple[int, ForwardCall, Tensor]]) -> list[Output]:
+        """The heads' logits of calls, given their states [rows, width]: the heads and the read-out once for all."""
+        _, calls, each = zip(*wanted)
+        states = torch.cat(each) if len(each) > 1 else each[0]
+        guesses = torch.stack(self.module(states[None, :, : self.core.width]), dim=2)[0]
+        made, asked, first = [], [], 0
+        for call, rows in zip(calls, each):  # a head's NaN is reported at the row that the head reads
+            made.append(guesses[first : first + len(rows)].flatten(0, 1))
+            asked.append(replace(call, rows=np.repeat(call.rows, guesses.shape[1]).tolist()))
+            first += len(rows)
+        return self.core.read(asked, made, _as_it_is if self.module.own_output else None)
 
 
 def _as_it_is(logits: Tensor) -> Tensor:
@@ -121,12 +129,14 @@ class FeaturesEngine(OnTarget, CausalEngine):
         less."""
         outputs, mine = self.served(calls)
         shifted: list[ForwardCall] = []
+        asked: list[ForwardCall] = []
         for _, call, wanting in mine:  # after all of the target's work is done: these are views of its cache
             length = len(wanting.context)
             self._open(call, self.target.features(wanting, length) if length else None)
             # A prompt of one token has no feature before it: the token itself, with zeros, is the chain.
+            asked.append(call)
             shifted.append(replace(call, context=call.context[1:] if len(call.context) > 1 else call.context, marks=()))
-        for (n, _, _), made in zip(mine, self.read([call for _, call, _ in mine], self.states(shifted))):
+        for (n, _, _), made in zip(mine, self.read(asked, self.states(shifted))):
             outputs[n] = made
         return cast("list[Output]", outputs)
 
@@ -169,13 +179,12 @@ class FeaturesEngine(OnTarget, CausalEngine):
     def _run(self, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         module, (count, width) = self.module, batch.ids.shape
         ids = batch.ids if module.mask is None else batch.ids.clone()
-        paired = [self._paired(p, take, row) for p, take, row in zip(plans, takes, ids)]
         if count == 1 and takes[0] == width:
-            features = paired[0][None].to(self.layout.dtype)
+            features = self._paired(plans[0], width, ids[0])[None].to(self.layout.dtype)
         else:
             features = self.layout.zeros(count, width, self.layout.width)
-            for row, some in zip(features, paired):
-                row[: len(some)] = some
+            for row, p, take, tokens in zip(features, plans, takes, ids):
+                row[:take] = self._paired(p, take, tokens)
         entering = module.enter(ids, features)
         return self._stepped(self.step, entering, batch, part, plans, takes)
 
@@ -189,7 +198,8 @@ class FeaturesEngine(OnTarget, CausalEngine):
             return self.layout.zeros(take, self.layout.width) if known is None else self._features(known[at : at + take])
         parents = p.parents[first : first + take]
         if module.mask is None:
-            made: Tensor = module.back(self.store.states(p.slot.number, [p.base + max(parent, -1) for parent in parents]))
+            rows = np.add(parents, p.base).tolist()  # a parent of -1 is the chain's end
+            made: Tensor = module.back(self.store.states(p.slot.number, rows))
         else:
             made = self.layout.zeros(take, self.layout.width)
             unknown = [n for n, parent in enumerate(parents) if parent >= 0 or not late or known is None]
