@@ -105,6 +105,11 @@ def test_features_are_the_targets_where_it_has_them_and_the_heads_own_below(targ
         step_model(model, 3, 60)
 
 
+def anchored(config: dict[str, Any], weights: heads.Weights) -> tuple[dict[str, Any], heads.Weights]:
+    """A DFlash head whose root's place guesses the token after it, as DSpark's does."""
+    return {**config, "sample_from_anchor": True}, weights
+
+
 READS = [0, 2, 3]  # of a target of three layers: the first input, one between, and the last states
 PUBLISHED: dict[str, Any] = {
     "eagle3": lambda: heads.eagle3(reads=READS),
@@ -114,7 +119,9 @@ PUBLISHED: dict[str, Any] = {
     "hydra++": lambda: heads.hydra(heads=4, prefix=True),
     "redrafter": heads.redrafter,
     "redrafter, without an RNN": lambda: heads.redrafter(rnn=False, inner=40, blocks=1),
+    "eagle1": heads.eagle1,
     "dflash": lambda: heads.dflash(reads=[0, 2]),
+    "dflash, from the anchor on": lambda: anchored(*heads.dflash(reads=[0, 2])),
 }
 
 
