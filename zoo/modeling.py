@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel, LlamaConfig, PreTrainedConfig, P
 from transformers.masking_utils import create_causal_mask
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from decgraph.runtime.models.heads.chained import Chain
+from decgraph.runtime.models.heads.chained import ChainHead
 from decgraph.runtime.native.linear import NativeLinear
 
 
@@ -101,7 +101,7 @@ class _Layer(PreTrainedModel):
         return self.layer(states, attention_mask=mask, position_ids=position_ids, position_embeddings=rotary)
 
 
-class EagleHead(Chain, _Layer):
+class EagleHead(ChainHead, _Layer):
     """EAGLE's feature head (Li et al., 2024): feature i and token i + 1 yield feature i + 1.
 
     Features are the target's last hidden states after its final norm; `forward(tokens, features)` takes the

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.config import wholes
 from decgraph.runtime.models.decoder.layers import over
 from decgraph.runtime.models.features import check_known
-from decgraph.runtime.models.heads.base import Drafter
+from decgraph.runtime.models.heads.base import DraftHead, DraftLayers
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import (
@@ -31,9 +31,6 @@ from decgraph.runtime.models.interface import (
     first_computed,
 )
 from decgraph.runtime.models.reading import Reading
-
-if TYPE_CHECKING:
-    from decgraph.runtime.models.decoder.layers import DraftLayers
 
 
 class _Head(OfTarget[HFCausal]):
@@ -83,16 +80,16 @@ class HFAdapter(_Head):
         """The state at every position, from the states of the positions up to it."""
         at = sorted(states)
         rows = torch.stack([states[i] for i in at])
-        out, _ = over(cast("DraftLayers", self.module), rows, torch.tensor(at, device=rows.device))
+        out, _ = over(cast(DraftLayers, self.module), rows, torch.tensor(at, device=rows.device))
         norm: nn.Module | None = self.module.norm
         return dict(zip(at, out if norm is None else norm(out), strict=True))
 
 
 class HFFeatures(_Head):
-    """A head that reads what the target computed before a root, and drafts what comes after it (`heads.base.Drafter`). Every
+    """A head that reads what the target computed before a root, and drafts what comes after it (`heads.base.DraftHead`). Every
     path is computed whole, and nothing is remembered."""
 
-    module: Drafter
+    module: DraftHead
 
     def __init__(self, module: nn.Module, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
@@ -148,7 +145,7 @@ class HFFeatures(_Head):
 def attach(module: nn.Module, target: HFCausal, name: str) -> None:
     """Gives a head its target's embeddings and output matrix, and the layers that it follows. Raises DecError for a head of
     another target."""
-    if not isinstance(module, Drafter):
+    if not isinstance(module, DraftHead):
         raise DecError(f"{name!r} is a {type(module).__name__}, which is no head that decgraph knows",
                        hint="give its folder, or a module of decgraph.zoo.modeling")  # fmt: skip
     head: Any = module  # of any class that has `attach`

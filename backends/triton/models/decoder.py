@@ -20,7 +20,7 @@ from decgraph.backends.triton.models.interface import DeviceModel, Seen, at_slot
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.decoder import Cache, DecoderPart, Out, Rotation, TransformerDecoder
-from decgraph.runtime.models.decoder.layers import DraftLayers, step_of_layers
+from decgraph.runtime.models.decoder.layers import step_of_layers
 from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
@@ -29,6 +29,7 @@ from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.exits import adapted_head, normed
 from decgraph.runtime.models.engine.nets import net_of
+from decgraph.runtime.models.heads.base import DraftLayers
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter
 from decgraph.runtime.models.hf_live import LiveModel

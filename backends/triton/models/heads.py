@@ -17,13 +17,13 @@ from decgraph.backends.triton.models.decoder import CausalModel, Stage, Weights,
 from decgraph.backends.triton.models.interface import ModelPart, Seen, at_slots
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Since
-from decgraph.runtime.models.heads.chained import Chain
+from decgraph.runtime.models.heads.chained import ChainHead
 from decgraph.runtime.models.heads.rooted import Rooted
 from decgraph.runtime.models.hf_heads import HFReading, outputs_of, values_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.reading import Confidence
 
-H = TypeVar("H", bound=Chain | Rooted)
+H = TypeVar("H", bound=ChainHead | Rooted)
 
 
 class ReadingHead(ModelPart):
@@ -121,10 +121,10 @@ class OnTarget(CausalModel, Generic[H]):
         return torch.where(at < 0, self.capacity - 1, at)
 
 
-class FeaturesModel(OnTarget[Chain]):
+class FeaturesModel(OnTarget[ChainHead]):
     """See the module, and `DeviceModel`. `module` is as in runtime/models/heads/chained.py."""
 
-    def __init__(self, model: Model, module: Chain, target: CausalModel) -> None:
+    def __init__(self, model: Model, module: ChainHead, target: CausalModel) -> None:
         super().__init__(model, module, target, (layers_of(module, model.name),))
         self.shifts = torch.ones(target.batch, dtype=torch.int64, device=target.device)
 

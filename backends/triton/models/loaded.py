@@ -11,7 +11,7 @@ from decgraph.backends.triton.models.masked import MaskedModel
 from decgraph.backends.triton.models.rooted import DFlashModel, RootedModel
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Applied, Since
-from decgraph.runtime.models.heads.chained import Chain
+from decgraph.runtime.models.heads.chained import ChainHead
 from decgraph.runtime.models.heads.dflash import DFlash
 from decgraph.runtime.models.heads.rooted import Rooted
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -36,7 +36,7 @@ def loaded_model(model: Model, whole: Model, batch: int, capacity: int, target: 
     if not isinstance(target, CausalModel) or target.kind != "causal":
         raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
     match whole:
-        case HFFeatures(module=Chain() as chain):
+        case HFFeatures(module=ChainHead() as chain):
             return FeaturesModel(model, chain, target)
         case HFFeatures(module=DFlash() as dflash):
             return DFlashModel(model, dflash, target)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -17,26 +17,16 @@ from decgraph.runtime.models.decoder.families import FAMILIES, shape_of
 from decgraph.runtime.models.decoder.llama import LLAMA
 from decgraph.runtime.models.decoder.shape import FULL, Shape, UnknownToDecoder
 from decgraph.runtime.models.decoder.weights import ModuleSource, canonical
-from decgraph.runtime.models.heads.base import LayerConfig
+from decgraph.runtime.models.heads.base import DraftLayers, LayerConfig
 from decgraph.runtime.models.heads.parts import PairLayer
 from decgraph.runtime.native.decoder import native
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig
-
     from decgraph.runtime.models.decoder.module_layers import ModuleLayers
 
 Rows: TypeAlias = "list[tuple[Tensor, Tensor]]"
 """By layer the keys and values [1, H, n, D] of a head's positions."""
 _log = logging.getLogger("decgraph.engine")
-
-
-class DraftLayers(Protocol):
-    """A drafting head's module, as those of runtime/models/heads and zoo/modeling.py are."""
-
-    config: LayerConfig | PretrainedConfig
-    layers: nn.ModuleList
-    rotary: nn.Module
 
 
 def step_of_layers(module: DraftLayers) -> TransformerDecoder | ModuleLayers:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
     from decgraph.runtime.models.decoder.decoder import Masks
-    from decgraph.runtime.models.decoder.layers import DraftLayers
+    from decgraph.runtime.models.heads.base import DraftLayers
 
 
 class ModuleLayers:

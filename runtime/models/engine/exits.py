@@ -33,7 +33,7 @@ from decgraph.runtime.models.parts import LayerUse, untouched
 if TYPE_CHECKING:
     from torch import nn
 
-    from decgraph.runtime.models.decoder.layers import DraftLayers
+    from decgraph.runtime.models.heads.base import DraftLayers
     from decgraph.runtime.models.interface import Model
 
 Head = Callable[[Tensor], Tensor]

@@ -21,12 +21,12 @@ from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, Engine, ForwardCall, Output, OverCore
 from decgraph.runtime.models.engine.nets import fresh_engine, layout_of, net_engine
-from decgraph.runtime.models.engine.on_target import OnTarget
+from decgraph.runtime.models.engine.on_target import ServedByTarget
 from decgraph.runtime.models.engine.plain import uncached
 from decgraph.runtime.models.engine.rooted import RootedEngine
 from decgraph.runtime.models.engine.slots import SlotPlan, SlotStates
 from decgraph.runtime.models.engine.taps import columns, tap
-from decgraph.runtime.models.heads.chained import Chain
+from decgraph.runtime.models.heads.chained import ChainHead
 from decgraph.runtime.models.heads.rooted import Rooted
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFFeatures, HFHeads
@@ -43,7 +43,7 @@ def made(model: HFHeads | HFFeatures | HFCausal) -> Engine:
             return HeadsEngine(net_engine(model), heads.module)
         case HFHeads():
             return HeadsEngine(net_engine(model.target), model.module, only=True)
-        case HFFeatures(target=target, module=Chain() | Rooted() as module):
+        case HFFeatures(target=target, module=ChainHead() | Rooted() as module):
             engine = net_engine(target)
             if module.reads is not None:
                 tap(engine, target.net, module.reads, lambda: fresh_engine(target))
@@ -108,7 +108,7 @@ def _as_it_is(logits: Tensor) -> Tensor:
     return logits
 
 
-class FeaturesEngine(OnTarget, CausalEngine):
+class FeaturesEngine(ServedByTarget, CausalEngine):
     """An EAGLE head. Its input i pairs the target's feature of position i with the token at i + 1, so its chain is
     the context from the second token on, and is cached. A draft token is paired with the head's own prediction of the
     feature before it; once it is committed its feature is the target's, so its cached row is dropped then.
@@ -116,7 +116,7 @@ class FeaturesEngine(OnTarget, CausalEngine):
     Each new level of the tree is one forward.
     """
 
-    def __init__(self, model: HFFeatures, module: Chain, target: CausalEngine) -> None:
+    def __init__(self, model: HFFeatures, module: ChainHead, target: CausalEngine) -> None:
         step, head = step_of_layers(module), module.read_out if module.own_output else model.target.net.head
         context = None if model.context is None else model.context - 1
         super().__init__(step, layout_of(step), head, name=model.name, size=model.vocab.size, context=context)

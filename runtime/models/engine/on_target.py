@@ -13,7 +13,7 @@ from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.hf_heads import HFFeatures
 
 
-class OnTarget:
+class ServedByTarget:
     """A part of an engine of `model`; target: its target's engine."""
 
     model: HFFeatures

@@ -16,7 +16,7 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
-from decgraph.runtime.models.engine.on_target import OnTarget
+from decgraph.runtime.models.engine.on_target import ServedByTarget
 from decgraph.runtime.models.engine.taps import columns
 from decgraph.runtime.models.heads.rooted import Before, Rooted
 from decgraph.runtime.models.hf_heads import HFFeatures
@@ -30,7 +30,7 @@ class _Kept:
     before: Before
 
 
-class RootedEngine(OnTarget):
+class RootedEngine(ServedByTarget):
     """Computes calls whose memory ends one token before the context's end, which are those of drafting programs."""
 
     def __init__(self, model: HFFeatures, module: Rooted, target: CausalEngine) -> None:

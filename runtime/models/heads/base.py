@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +55,14 @@ class LayerConfig:
         """As a configuration of Llama."""
         own = {key: getattr(self, key) for key in self.SETTINGS if hasattr(self, key)}
         return {"model_type": "llama", **self._given, **own}
+
+
+class DraftLayers(Protocol):
+    """A drafting head's module, as those of runtime/models/heads and zoo/modeling.py are."""
+
+    config: LayerConfig | PretrainedConfig
+    layers: nn.ModuleList
+    rotary: nn.Module
 
 
 class Head(nn.Module):
@@ -109,7 +117,7 @@ class Head(nn.Module):
         return (output_of(self._output) if isinstance(self._output, nn.Module) else self._output)(states)
 
 
-class Drafter:
+class DraftHead:
     """A module that drafts from the target's states (`features`), whoever calls it: engines and devices node by node on what
     they keep, the reference whole.
 

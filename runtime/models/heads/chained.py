@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole, wholes
 from decgraph.runtime.models.decoder.layers import over
-from decgraph.runtime.models.heads.base import Drafter, DraftOutput, Head
+from decgraph.runtime.models.heads.base import DraftHead, DraftOutput, Head
 from decgraph.runtime.models.heads.parts import HeadLayer, Norm, PairLayer, rotary_of
 from decgraph.runtime.native.linear import NativeLinear
 
 
-class Chain(Drafter):
+class ChainHead(DraftHead):
     """What these heads share, also those of other classes (the zoo's). entering: the width of what enters the first layer.
     mask: the token that stands for an unknown one in heads that draft in parallel, or None."""
 
@@ -50,7 +50,7 @@ class Chain(Drafter):
         return states
 
     def drafted(self, states: Tensor, at: Tensor, tokens: Tensor, known: int) -> list[Tensor]:
-        """See `Drafter`: own outputs [hidden], each by a forward over all slots."""
+        """See `DraftHead`: own outputs [hidden], each by a forward over all slots."""
         features = self.project(states) if known else self.nothing(states)
         slots, after = (at, tokens[at + 1]) if known else (at.new_zeros(1), tokens[:1])
         own: list[Tensor] = []
@@ -68,7 +68,7 @@ class Chain(Drafter):
         return like.new_zeros(1, int(self.config.hidden_size))
 
 
-class Chained(Chain, Head):
+class Chained(ChainHead, Head):
     """One of runtime/models/heads."""
 
 

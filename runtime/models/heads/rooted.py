@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.decoder.layers import Rows, over
-from decgraph.runtime.models.heads.base import Drafter, Head, LayerConfig, outside
+from decgraph.runtime.models.heads.base import DraftHead, Head, LayerConfig, outside
 from decgraph.runtime.models.heads.medusa import ResidualBlock
 from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of
 from decgraph.runtime.native.linear import NativeLinear
@@ -32,7 +32,7 @@ class Before:
     memo: dict[int, Tensor] = field(default_factory=dict)
 
 
-class Rooted(Drafter, Head):
+class Rooted(DraftHead, Head):
     """What these heads share. width: the numbers of a token's row, what is kept of a token and of those before it from the root
     on (of heads that have rows)."""
 

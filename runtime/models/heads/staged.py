@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor, nn
 
 from decgraph.runtime.models.decoder.layers import over
-from decgraph.runtime.models.heads.base import Drafter
+from decgraph.runtime.models.heads.base import DraftHead
 from decgraph.runtime.models.heads.chained import Chained, Eagle
 from decgraph.runtime.models.heads.mtp import Mtp
 
 KINDS: Mapping[str, type[Chained]] = {"decgraph_mtp": Mtp, "decgraph_eagle2": Eagle}
 
 
-class Staged(Drafter, nn.Module):
+class Staged(DraftHead, nn.Module):
     """`stages`: the modules in order, each of a kind of KINDS (config `stages`: their configurations, `of_kind`: the kind)."""
 
     own_output = True
@@ -38,7 +38,7 @@ class Staged(Drafter, nn.Module):
             stage.attach(embedding, output, layers)
 
     def drafted(self, states: Tensor, at: Tensor, tokens: Tensor, known: int) -> list[Tensor]:
-        """See `Drafter`: each stage runs over the whole text."""
+        """See `DraftHead`: each stage runs over the whole text."""
         features, at = (states, at) if known else (self.stages[0].nothing(states), at.new_full((1,), -1))
         own: list[Tensor] = []
         for stage, _ in zip(self.stages, tokens[known:], strict=False):
