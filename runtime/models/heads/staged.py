@@ -33,12 +33,12 @@ class Staged(DraftHead, nn.Module):
         self.config, self.vocab, self.depth = made[0].config, made[0].vocab, len(made)
 
     def attach(self, embedding: Tensor, output: Callable[[Tensor], Tensor], layers: int) -> None:
-        """See `Head`: every stage's."""
+        """A target's embeddings [V, width] and the rest, for every stage; see `Head`."""
         for stage in self.stages:
             stage.attach(embedding, output, layers)
 
     def drafted(self, states: Tensor, at: Tensor, tokens: Tensor, known: int) -> list[Tensor]:
-        """See `DraftHead`: each stage runs over the whole text."""
+        """See `DraftHead`: states [hidden]; each stage runs over the whole text."""
         features, at = (states, at) if known else (self.stages[0].nothing(states), at.new_full((1,), -1))
         own: list[Tensor] = []
         for stage, _ in zip(self.stages, tokens[known:], strict=False):
