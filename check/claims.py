@@ -42,7 +42,7 @@ from decgraph.ir.values import Function
 from decgraph.runtime.models import interface
 from decgraph.runtime.models.derive import check_derivations
 from decgraph.runtime.models.interface import Model, Scores
-from decgraph.runtime.shapes import check_shapes
+from decgraph.runtime.parameters import check_shapes
 
 if TYPE_CHECKING:
     from decgraph.check.case import Case

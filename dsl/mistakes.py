@@ -17,9 +17,8 @@ from importlib.resources import files
 from typing import Any
 
 from decgraph.dsl.diagnostics import Diagnostic
-from decgraph.dsl.lexer import Lexeme
+from decgraph.dsl.lexer import BLOCKS, CLAUSES, ITEMS, RESERVED, STATEMENTS, Lexeme
 from decgraph.dsl.source import Source
-from decgraph.dsl.words import BLOCKS, CLAUSES, ITEMS, RESERVED, STATEMENTS
 
 _VALUE = frozenset(("NAME", "NUMBER", "STRING", "LPAR", "LSQB"))
 _STARTS_VALUE = _VALUE | {"MINUS", "NOT", "RUN"}

@@ -8,20 +8,60 @@ goes on at the next definition, so several mistakes are shown at once.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.resources import files
 from typing import Any
 
 import lark
+from lark import Lark, Token
+from lark.lexer import Lexer, PatternStr
 from lark.tree import Meta
 from lark.visitors import Transformer_NonRecursive
 
+from decgraph import cache
 from decgraph.dsl.build import BUILD, NotAllowed
 from decgraph.dsl.diagnostics import MOST, Collector, Diagnostic
-from decgraph.dsl.grammar import literals, parser
-from decgraph.dsl.lexer import Comment, Lexed, Lexeme, lex
+from decgraph.dsl.lexer import ITEMS, Comment, Lexed, Lexeme, lex
 from decgraph.dsl.source import NOWHERE, Source, Span
 from decgraph.dsl.syntax import File, Import, Item
-from decgraph.dsl.words import ITEMS
+
+
+class _NoLexer(Lexer):
+    """Tokens are fed one by one; lexer.py makes them, and says why."""
+
+    def __init__(self, conf: object) -> None:
+        pass
+
+    def lex(self, lexer_state: object, parser_state: object) -> Iterator[Token]:
+        return iter(())
+
+
+def make(grammar: str, *, strict: bool = False, cache: str | bool = False) -> Lark:
+    """The parser of a grammar. Raises lark's GrammarError for one that is no grammar, and with `strict=True` for conflicts."""
+    return Lark(
+        grammar, parser="lalr", lexer=_NoLexer, maybe_placeholders=True, propagate_positions=True, strict=strict, cache=cache
+    )
+
+
+@lru_cache(maxsize=1)
+def parser() -> Lark:
+    """The parser of .dec files."""
+    text = files("decgraph.dsl").joinpath("grammar.lark").read_text(encoding="utf-8")
+    folder = cache.folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return make(text)
+    return make(text, cache=str(folder / "grammar.table"))
+
+
+@lru_cache(maxsize=1)
+def literals() -> Mapping[str, str]:
+    """The terminal's name of every keyword and symbol, by its text."""
+    return {t.pattern.value: t.name for t in parser().terminals if isinstance(t.pattern, PatternStr)}
+
 
 __all__ = ["FILLER", "MAX_CHARACTERS", "ParsedText", "Partly", "parse_partly", "parse_source", "parse_text"]
 

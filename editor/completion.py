@@ -12,7 +12,7 @@ from decgraph.dsl.lower.access import FIELDS, TREE_COLUMNS, TREE_SETS
 from decgraph.dsl.lower.builtins import METHODS
 from decgraph.dsl.lower.library import names as modules
 from decgraph.dsl.lower.library import stdlib_file
-from decgraph.dsl.lower.wording import show
+from decgraph.dsl.lower.state import show
 from decgraph.editor.analysis import Analyser, Analysis
 from decgraph.editor.function_lines import function_lines, method_lines, options
 from decgraph.editor.hover import definition, from_docs, kind_of, type_of_name

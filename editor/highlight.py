@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from decgraph.dsl.grammar import literals
 from decgraph.dsl.lexer import Comment, Lexed, Lexeme, lex
+from decgraph.dsl.parse import literals
 from decgraph.dsl.source import Source
 from decgraph.editor.words import CONSTANTS, TYPES, VALUES, functions
 

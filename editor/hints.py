@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.lower.wording import show
+from decgraph.dsl.lower.state import show
 from decgraph.editor.analysis import Analysis
 from decgraph.editor.hover import type_elsewhere
 

@@ -6,7 +6,7 @@ import re
 
 from decgraph.dsl import printer
 from decgraph.dsl import syntax as S
-from decgraph.dsl.lower.wording import show
+from decgraph.dsl.lower.state import show
 from decgraph.dsl.source import Span
 from decgraph.editor.analysis import Analysis
 from decgraph.editor.function_lines import Line, function_lines, method_lines, type_lines

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from decgraph.dsl.words import DECLARING
+from decgraph.dsl.lexer import DECLARING
 from decgraph.editor.words import CLAUSES, CONSTANTS, JOINTS, RESERVED, STATEMENTS, TYPES, VALUES, functions
 
 SCOPE = "source.dec"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
+from decgraph.dsl.lexer import CLAUSES, ITEMS, JOINTS, RESERVED, STATEMENTS
 from decgraph.dsl.lower.builtins import TABLE
 from decgraph.dsl.lower.calls import ACCEPTS
 from decgraph.dsl.lower.declare import KNOWN
 from decgraph.dsl.lower.expr import SPECIAL
-from decgraph.dsl.words import CLAUSES, ITEMS, JOINTS, RESERVED, STATEMENTS
 
 __all__ = ["CLAUSES", "CONSTANTS", "ITEMS", "JOINTS", "RESERVED", "STATEMENTS", "TYPES", "VALUES", "functions", "helpers"]
 

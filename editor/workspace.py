@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import Collector
+from decgraph.dsl.lexer import ITEMS
 from decgraph.dsl.lower.library import SHELVES
 from decgraph.dsl.parse import parse_partly
 from decgraph.dsl.source import Source, Span
-from decgraph.dsl.words import ITEMS
 from decgraph.editor.analysis import names_of, params_in
 from decgraph.editor.names import NameIndex, Symbol, index_of
 

@@ -13,8 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from decgraph.ir.data.canvas import Canvas, Cell, Edit
-from decgraph.ir.data.dist import Dist, Draw, Draws, Ints, Path, Row, Soft, Symbol
-from decgraph.ir.data.noise import NoiseKey
+from decgraph.ir.data.dist import Dist, Draw, Draws, Ints, NoiseKey, Path, Row, Soft, Symbol
 from decgraph.ir.data.numbers import Number, Numbers
 from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.data.tree import Edge, Tree

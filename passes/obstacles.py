@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from decgraph.ir.graph import Dependences, used_by
 from decgraph.ir.values import Function, Op, Region, Value
+from decgraph.ir.walk import Dependences, used_by
 from decgraph.passes.motion import writes
 from decgraph.passes.reuse import Stores, second
 from decgraph.passes.tree_fusion import is_call, parts_of

@@ -12,9 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from decgraph.ir.graph import Dependences, used_by
 from decgraph.ir.values import Function, Module, Op, Region, Value
-from decgraph.ir.walk import EXITS, free_values, map_functions, rebuild, substitute
+from decgraph.ir.walk import EXITS, Dependences, free_values, map_functions, rebuild, substitute, used_by
 from decgraph.passes.dead import without_dead
 from decgraph.passes.motion import CALLS, writes
 

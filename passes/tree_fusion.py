@@ -26,10 +26,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from decgraph.ir.graph import Dependences
 from decgraph.ir.opdef import Attribute
 from decgraph.ir.values import Module, Op, Region
-from decgraph.ir.walk import map_bodies
+from decgraph.ir.walk import Dependences, map_bodies
 from decgraph.passes.declared import Pass
 from decgraph.passes.motion import writes
 from decgraph.passes.plan import Plan

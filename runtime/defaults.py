@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from decgraph.errors import DecError
-from decgraph.runtime.bound import BoundProgram
 from decgraph.runtime.models.folders import adapted_from, settings
 from decgraph.runtime.models.interface import Model, folder_of
 from decgraph.runtime.refused import adjusts
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request, RequestFields
+
+if TYPE_CHECKING:
+    from decgraph.runtime.bound import BoundProgram
 
 OFF: dict[str, float] = {"top_k": 0, "top_p": 1, "min_p": 0}
 """The values by which generation settings turn a filter off."""

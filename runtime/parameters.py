@@ -16,7 +16,7 @@ from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.ops.limits import WIDEST
 from decgraph.ir.types import Type
-from decgraph.ir.values import Param
+from decgraph.ir.values import Function, Param
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.grammars import Grammar
 
@@ -324,3 +324,18 @@ def is_text(p: Param, v: object) -> bool:
 
 
 __all__ = ["check_value", "is_text", "wanted", "written"]
+
+
+def check_shapes(function: Function, params: Mapping[str, object], size: int) -> None:
+    """Raises DecError for a topology with more children below a node than the vocabulary has tokens (`size`), in a program that
+    takes as many of the likeliest tokens as a level is wide."""
+    ops = list(function.body.walk())
+    widths = {op.result for op in ops if op.opcode == "level.get" and op.attrs["field"] == "width"}
+    if not any(op.opcode == "topk" and op.operands[1] in widths for op in ops):
+        return
+    for name, value in params.items():
+        if isinstance(value, Topology) and value.width > size:
+            raise DecError(
+                f"{function.name}: `{name}` has {value.width} children below a node, and the vocabulary has {size} tokens",
+                hint=f"give a tree with at most {size} children below a node: {name}={min(size, 4)}x2x1",
+            )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.runtime.arguments import Prompt, is_chat
-from decgraph.runtime.bound import BoundProgram
 from decgraph.runtime.defaults import completed
 from decgraph.runtime.grammars import Grammar, Parsed, complete
 from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.models.folders import ends, without_tokenizer
 from decgraph.runtime.models.interface import folder_of
 from decgraph.runtime.request import Request, RequestFields, renamed
+
+if TYPE_CHECKING:
+    from decgraph.runtime.bound import BoundProgram
 
 
 def request_for(session: BoundProgram, prompt: Prompt, **fields: Unpack[RequestFields]) -> Request:

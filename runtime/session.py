@@ -23,14 +23,13 @@ from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.models.interface import Model, bounded_by
 from decgraph.runtime.models.sharing import alone, distinct, making, renewed_all
-from decgraph.runtime.parameters import check_value, is_text
+from decgraph.runtime.parameters import check_shapes, check_value, is_text
 from decgraph.runtime.placement import Placement, own_modes, placement_of_all, refuse_autocast
 from decgraph.runtime.prompts import end_of_text, request_for
 from decgraph.runtime.recording import Recorder
 from decgraph.runtime.refused import refuse_unavailable, refuse_unread, unread
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.result import Result as Result
-from decgraph.runtime.shapes import check_shapes
 from decgraph.runtime.text import pieces_of
 from decgraph.runtime.trace import Commits, Event, Stats
 

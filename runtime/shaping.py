@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from decgraph.errors import ConstraintError, DecError
-from decgraph.runtime import exact
 from decgraph.runtime.faults import noted_outside
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.request import Amount, Factor, Request
@@ -31,7 +30,7 @@ from decgraph.runtime.request import Amount, Factor, Request
 if TYPE_CHECKING:
     from decgraph.runtime.reals.real import Number
 
-Probs: TypeAlias = "np.ndarray | exact.Weights"
+Probs: TypeAlias = "np.ndarray | Weights"
 
 
 def raw_probs(scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None) -> Probs:
@@ -62,7 +61,7 @@ def adjusted(scores: Scores, path: Sequence[int], request: Request) -> Probs:
     path = tuple(path)
     kept = _allowed(scores.size, path, request, None)
     if scores.weights is not None:
-        return _penalised_exact(exact.masked(scores.weights, kept), path, request)
+        return _penalised_exact(masked(scores.weights, kept), path, request)
     assert scores.logits is not None
     logits = scores.logits if kept is None else np.where(kept, scores.logits, -np.inf)
     return _penalised(processed(logits, path, request), path, request)
@@ -210,9 +209,9 @@ def _amount(value: Amount) -> float:
 # -------------------------------------------------------------------------------------------------
 
 
-def _constrained(weights: exact.Weights, kept: np.ndarray | None) -> exact.Weights:
+def _constrained(weights: Weights, kept: np.ndarray | None) -> Weights:
     """The weights of the allowed tokens, normalised; without constraints a row sums to one already."""
-    left = exact.masked(weights, kept)
+    left = masked(weights, kept)
     if any(isinstance(w, float) for w in left):
         raise _nan()
     if kept is None and all(isinstance(w, int | Fraction) and w == 0 for w in left):
@@ -220,7 +219,7 @@ def _constrained(weights: exact.Weights, kept: np.ndarray | None) -> exact.Weigh
     return weights if kept is None else _normal(left)
 
 
-def _normal(weights: exact.Weights) -> exact.Weights:
+def _normal(weights: Weights) -> Weights:
     if all(isinstance(w, Fraction) for w in weights):
         total = sum(weights)
         if total == 0:
@@ -228,37 +227,37 @@ def _normal(weights: exact.Weights) -> exact.Weights:
         return weights if total == 1 else tuple(w / total for w in weights)
     if not any(w > 0 for w in weights):
         raise _empty()
-    return exact.normal(weights)
+    return shares_of(weights)
 
 
-def _shape_exact(weights: exact.Weights, path: tuple[int, ...], request: Request) -> exact.Weights:
+def _shape_exact(weights: Weights, path: tuple[int, ...], request: Request) -> Weights:
     """Shaped weights. Every step but top-p depends on ratios alone, so one normalisation at the end is enough."""
     weights = _penalised_exact(weights, path, request)
     if request.temperature == 0:
         best = max(range(len(weights)), key=lambda v: (weights[v], -v))
         return tuple(Fraction(v == best) for v in range(len(weights)))
     if request.temperature != 1:
-        power = 1 / exact.rational(request.temperature)
-        weights = tuple(exact.power(w, power) for w in weights)
+        exponent = 1 / rational(request.temperature)
+        weights = tuple(power(w, exponent) for w in weights)
     if request.top_k is None and request.top_p is None and request.min_p is None:
         return _normal(weights)
     order = sorted(range(len(weights)), key=lambda v: (-weights[v], v))
     if request.top_k is not None:
-        weights = exact.only(weights, order[: request.top_k])
+        weights = only(weights, order[: request.top_k])
     if request.top_p is not None:
-        wanted, n = exact.rational(request.top_p) * sum(weights), 0
+        wanted, n = rational(request.top_p) * sum(weights), 0
         mass: Number = Fraction(0)
         while mass < wanted:
             mass += weights[order[n]]
             n += 1
-        weights = exact.only(weights, order[:n])
+        weights = only(weights, order[:n])
     if request.min_p is not None:
-        floor = exact.rational(request.min_p) * max(weights)
+        floor = rational(request.min_p) * max(weights)
         weights = tuple(w if w >= floor else Fraction(0) for w in weights)
     return _normal(weights)
 
 
-def _penalised_exact(probs: exact.Weights, path: tuple[int, ...], request: Request) -> exact.Weights:
+def _penalised_exact(probs: Weights, path: tuple[int, ...], request: Request) -> Weights:
     if request.processors:
         raise DecError("processors work on logits, which exact arithmetic lacks", hint="leave them out of exact checks")
     if not request.penalised:
@@ -267,10 +266,10 @@ def _penalised_exact(probs: exact.Weights, path: tuple[int, ...], request: Reque
     weights = list(probs)
     if request.repetition_penalty != 1:
         # A logarithm of a probability is never positive, so the penalty always multiplies: w becomes w ** r.
-        r = exact.rational(request.repetition_penalty)
+        r = rational(request.repetition_penalty)
         for token in seen:
             if 0 <= token < len(weights):
-                weights[token] = exact.power(weights[token], r)
+                weights[token] = power(weights[token], r)
     presence, frequency = _factor(request.presence_penalty), _factor(request.frequency_penalty)
     for token, count in generated.items():
         if 0 <= token < len(weights):
@@ -282,4 +281,46 @@ def _penalised_exact(probs: exact.Weights, path: tuple[int, ...], request: Reque
 
 
 def _factor(value: Amount) -> Number:
-    return Fraction(value.value) if isinstance(value, Factor) else exact.factor(exact.rational(value))
+    return Fraction(value.value) if isinstance(value, Factor) else factor(rational(value))
+
+
+Weights: TypeAlias = "tuple[Number, ...]"
+
+
+def masked(weights: Weights, kept: np.ndarray | None) -> Weights:
+    """The weights where `kept` (bool[V], None for everywhere), zero elsewhere; not normalised."""
+    if kept is None:
+        return weights
+    return tuple(w if keep else Fraction(0) for w, keep in zip(weights, kept.tolist(), strict=True))
+
+
+def only(weights: Weights, tokens: Collection[int]) -> Weights:
+    """The weights of `tokens`, zero elsewhere; not normalised."""
+    chosen = set(tokens)
+    return tuple(w if v in chosen else Fraction(0) for v, w in enumerate(weights))
+
+
+def rational(value: int | float | Fraction) -> Fraction:
+    """The fraction meant by a number: 0.9 is 9/10."""
+    return Fraction(str(value)) if isinstance(value, float) else Fraction(value)
+
+
+def power(base: Number, exponent: Fraction) -> Number:
+    """base ** exponent, for a base >= 0 and an exponent > 0: a fraction where it is one, else a real."""
+    from decgraph.runtime.reals import functions
+
+    return base if base in (0, 1) else functions.power(base, exponent)
+
+
+def factor(amount: Fraction) -> Number:
+    """What a weight is multiplied by where `amount` is added to its logit."""
+    from decgraph.runtime.reals import functions
+
+    return functions.exp(amount)
+
+
+def shares_of(weights: Weights) -> Weights:
+    """The weights divided by their sum, which is not 0."""
+    from decgraph.runtime.reals import functions
+
+    return tuple(functions.shares(weights))

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from decgraph.runtime.json_lines import unbroken
-from decgraph.runtime.logprobs import Logprobs
-from decgraph.runtime.result import Result
+from decgraph.runtime.result import Logprobs, Result
 from decgraph.serve.generation import Generation
 from decgraph.serve.texts import GrowingText, TextPiece
 from decgraph.serve.tools import AnswerPart, Reader, content_of

@@ -6,8 +6,8 @@ import json
 
 import networkx as nx
 
-from decgraph.ir.graph import graph_of
 from decgraph.ir.values import Function, Op
+from decgraph.ir.walk import graph_of
 
 PLUMBING = frozenset((
     "const", "map", "if", "for", "while", "each", "len", "as_int", "noise", "gather", "face", "tree.nodes", "tree.get",

@@ -12,8 +12,7 @@ from decgraph.backends.reference.cells import LastCanvases, Sequences
 from decgraph.backends.reference.together import A, B, Meeting
 from decgraph.ir import machine
 from decgraph.ir.data.canvas import Canvas
-from decgraph.ir.data.dist import Dist, Draw, Path, Row, Symbol
-from decgraph.ir.data.noise import NoiseKey
+from decgraph.ir.data.dist import Dist, Draw, NoiseKey, Path, Row, Symbol
 from decgraph.ir.data.numbers import Number
 from decgraph.ir.data.tree import Edge, State, Tree
 from decgraph.ir.machine import Datum, Vector

@@ -12,8 +12,7 @@ import numpy as np
 from decgraph.backends.reference.numbers import number
 from decgraph.backends.reference.protocols import Machine
 from decgraph.errors import DecError, InternalError
-from decgraph.ir.data.dist import Draw, Draws, Row
-from decgraph.ir.data.noise import NoiseKey
+from decgraph.ir.data.dist import Draw, Draws, NoiseKey, Row
 from decgraph.ir.data.numbers import Number
 from decgraph.ir.machine import Datum
 from decgraph.ir.ops.draws import NO_PLACE

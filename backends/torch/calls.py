@@ -19,9 +19,9 @@ from decgraph.backends.torch.rows import Rows, TorchDist, empty
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchPath, TorchTree, filled
 from decgraph.errors import DecError
-from decgraph.runtime.logprobs import ROWS
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.interface import MASK, Cell, Model, SoftCell, mixture
+from decgraph.runtime.result import ROWS
 
 if TYPE_CHECKING:
     from decgraph.backends.torch.canvas_calls import Extra

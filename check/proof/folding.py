@@ -56,7 +56,7 @@ def constant(op: Op, consts: Mapping[Value, Constant]) -> Constant:
         return known[1]
     if fn == "weigh" and any(number(x) == 0 for x in known):
         return 0
-    if fn == "mul":  # neither operand can be infinite (dsl/lower/arithmetic.py), or it would be `weigh`
+    if fn == "mul":  # neither operand can be infinite (dsl/lower/expr.py), or it would be `weigh`
         return 0 if any(number(x) == 0 for x in known) else None
     return 1 if fn == "pow" and number(known[0]) == 1 else None
 

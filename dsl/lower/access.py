@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.lower.state import Lowering
-from decgraph.dsl.lower.wording import show
+from decgraph.dsl.lower.state import Lowering, show
 from decgraph.dsl.source import Span
 from decgraph.ir.values import Value
 

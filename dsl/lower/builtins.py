@@ -9,8 +9,7 @@ from typing import Any
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.access import tree_value
 from decgraph.dsl.lower.sizes import size
-from decgraph.dsl.lower.state import Lowering
-from decgraph.dsl.lower.wording import show
+from decgraph.dsl.lower.state import Lowering, show
 from decgraph.ir.table import Surface, surface
 from decgraph.ir.types import INT, Dim, Type
 from decgraph.ir.values import Value

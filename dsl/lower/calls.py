@@ -18,8 +18,7 @@ from decgraph.dsl.lower.model_calls import (
     states_call,
     with_norm,
 )
-from decgraph.dsl.lower.state import MAX_CALL_DEPTH, UNTIL, Lowering
-from decgraph.dsl.lower.wording import show
+from decgraph.dsl.lower.state import MAX_CALL_DEPTH, UNTIL, Lowering, show
 from decgraph.dsl.source import Span
 from decgraph.ir.types import NONE, Type
 from decgraph.ir.values import Value

@@ -5,8 +5,7 @@ from __future__ import annotations
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower.sizes import size
-from decgraph.dsl.lower.state import Lowering
-from decgraph.dsl.lower.wording import show
+from decgraph.dsl.lower.state import Lowering, show
 from decgraph.ir.settings import ARITHMETIC
 from decgraph.ir.types import ANY, BOOL, INT, PROB, REAL, SET, TEXT, TOPOLOGY, Dim, Type, listing
 from decgraph.ir.values import Constant

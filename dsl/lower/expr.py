@@ -8,15 +8,39 @@ from fractions import Fraction
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower import access, calls
-from decgraph.dsl.lower.arithmetic import BINARY, arithmetic
 from decgraph.dsl.lower.flow import region
 from decgraph.dsl.lower.sizes import power, size, whole
-from decgraph.dsl.lower.state import Lowering
-from decgraph.dsl.lower.wording import show
+from decgraph.dsl.lower.state import Lowering, show
 from decgraph.dsl.source import Span
-from decgraph.ir.ops.common import is_text
+from decgraph.ir.ops.common import is_text, numeric
 from decgraph.ir.types import ANY, INT, NONE, REAL, Type
 from decgraph.ir.values import Value
+
+BINARY = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "^": "pow"}
+KEEPS = frozenset({"add", "sub", "mul", "neg", "abs", "relu", "minimum", "maximum", "clamp", "select"})
+"""Functions that make no infinity of finite numbers."""
+
+
+def arithmetic(lw: Lowering, op: str, a: Value, b: Value, span: Span) -> Value:
+    """`a op b` of numbers."""
+    fn, finite = BINARY[op], [is_finite(lw, v) for v in (a, b)]
+    if fn == "mul" and not all(finite) and not any(lw.finite.get(v) for v in (a, b)):
+        fn = "weigh"
+    rows = all(bool(d) and d[-1].kind == "vocab" for d in (numeric(v.type).dims for v in (a, b)))
+    if fn == "sub" and rows and not finite[1]:
+        fn = "contrast"
+    if fn == "add" and rows and not any(finite):
+        fn = "mix"
+    out = lw.one("map", a, b, span=span, fn=fn)
+    if fn in KEEPS and all(finite):
+        lw.finite[out] = 0.0
+    return out
+
+
+def is_finite(lw: Lowering, v: Value) -> bool:
+    """Whether a number is finite by its type, or by what it is computed from."""
+    return numeric(v.type).elem != "real" or v in lw.finite
+
 
 COMPARE = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 

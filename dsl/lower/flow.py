@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.sizes import nested
-from decgraph.dsl.lower.state import Lowering
-from decgraph.dsl.lower.wording import show
+from decgraph.dsl.lower.state import Lowering, show
 from decgraph.dsl.source import Span
 from decgraph.ir.types import INT, Type, join
 from decgraph.ir.values import Region, Value

@@ -16,10 +16,9 @@ from decgraph.dsl.lower.labels import findings
 from decgraph.dsl.lower.library import ItemsInReach
 from decgraph.dsl.lower.progress import check_drafts, check_progress
 from decgraph.dsl.lower.sizes import refuse_too_large
-from decgraph.dsl.lower.state import Lowering, StateInfo
+from decgraph.dsl.lower.state import FLOAT_IN_INT, Lowering, StateInfo, show, unfit
 from decgraph.dsl.lower.statements import statement
 from decgraph.dsl.lower.targets import roomy
-from decgraph.dsl.lower.wording import FLOAT_IN_INT, show, unfit
 from decgraph.dsl.parse import parse_text
 from decgraph.dsl.printer import expression
 from decgraph.dsl.source import Source, Span

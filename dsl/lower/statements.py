@@ -17,9 +17,8 @@ from decgraph.dsl.lower.flow import EXIT, STOP, VERDICT, assigned, branch, loop,
 from decgraph.dsl.lower.policies import declare
 from decgraph.dsl.lower.progress import check_rule, is_done, waits_for_cells
 from decgraph.dsl.lower.sizes import size
-from decgraph.dsl.lower.state import RULE, Lowering
+from decgraph.dsl.lower.state import RULE, Lowering, show
 from decgraph.dsl.lower.targets import assign_to, grow_value, remask, set_name, unmask
-from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
 from decgraph.ir.types import INT, NONE, Dim, Type
 from decgraph.ir.values import Value

@@ -7,9 +7,8 @@ from typing import Any, NoReturn
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.expressions import children
-from decgraph.dsl.lower.arithmetic import arithmetic
-from decgraph.dsl.lower.state import Lowering
-from decgraph.dsl.lower.wording import FLOAT_IN_INT, show, unfit
+from decgraph.dsl.lower.expr import arithmetic
+from decgraph.dsl.lower.state import FLOAT_IN_INT, Lowering, show, unfit
 from decgraph.dsl.source import Span
 from decgraph.ir.types import ANY, Type, join, listing
 from decgraph.ir.values import Value

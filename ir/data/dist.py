@@ -12,6 +12,17 @@ import numpy as np
 from decgraph.ir.data.numbers import Number
 from decgraph.ir.opdef import OpError
 
+
+@dataclass(frozen=True)
+class NoiseKey:
+    """Which noise: a site with its loop counters, or the `output` stream at an index (None: the row's own position)."""
+
+    site: str
+    counters: tuple[int, ...]
+    kind: str = "race"
+    index: int | np.ndarray | Sequence[int] | None = None
+
+
 T = TypeVar("T")
 Ints = int | np.ndarray | Sequence[int]
 """One whole number, or an array of them."""

@@ -91,7 +91,7 @@ MAP_FUNCTIONS: dict[str, tuple[int, str]] = {
 }
 """`weigh` is `mul` where 0 times anything is 0: a coefficient of 0 contributes nothing, not even of the logarithm of 0. `mix`
 and `contrast` are `add` and `sub` of scores, where -inf on either side stays: a token that one operand rules out is ruled out.
-Programs write *, + and -; which of the two functions that is goes by what the operands can be (dsl/lower/arithmetic.py)."""
+Programs write *, + and -; which of the two functions that is goes by what the operands can be (dsl/lower/expr.py)."""
 REDUCE_FUNCTIONS = {
     "sum": "same",
     "max": "same",

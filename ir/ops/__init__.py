@@ -21,7 +21,6 @@ from decgraph.ir.ops import (  # noqa: F401
     parts,
     paths,
     request,
-    scatter,
     selection,
     sequences,
     stores,

@@ -9,8 +9,7 @@ import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.ir import facts, labels, sizes
-from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0, token_of, tokens_of
-from decgraph.ir.data.noise import NoiseKey
+from decgraph.ir.data.dist import Dist, Draw, Draws, NoiseKey, Path, Row, box, box0, token_of, tokens_of
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.machine import Arithmetic, Datum, Machine
 from decgraph.ir.opdef import Attrs, Regions, Types, op

@@ -18,7 +18,6 @@ from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 from decgraph.runtime.models.folders import GGUF, Folder, adapted_from, context_of, read
 from decgraph.runtime.models.forwards import ForwardChoice, note
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab, unreached
-from decgraph.runtime.models.quiet import quiet
 from decgraph.runtime.placement import AUTO, BLOCKS, Placement
 from decgraph.runtime.text import has_tokenizer, vocabulary
 
@@ -252,6 +251,8 @@ def load_reading(path: str | Path, target: HFCausal, gives: str, name: str = "")
 def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str | None, placed: Placement) -> PreTrainedModel:
     """The library's model in a folder, read in a dtype and moved to a device that was found. Raises DecError where that fails,
     and for tensors that are missing: the library leaves them random."""
+    from decgraph.runtime.models.quiet import quiet
+
     try:
         with quiet():
             made, loading = _class(auto, folder).from_pretrained(

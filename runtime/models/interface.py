@@ -26,13 +26,15 @@ from functools import cached_property
 from operator import index
 from pathlib import Path as FolderPath
 from types import MappingProxyType
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 
 from decgraph.errors import ContextFullError, DecError
 from decgraph.runtime.models.rounding import Bits, bits_of, rounded
-from decgraph.runtime.models.spelling import Spelling
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.spelling import Spelling
 
 Kind = Literal["causal", "masked", "features", "heads", "layers", "head"]
 Visibility = Literal["causal", "full"] | tuple[Literal["block", "prompt+block", "window"], int]

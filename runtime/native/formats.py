@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.native.sizes import FORMATS
+from decgraph.runtime.native import FORMATS
 
 PART = 1 << 20
 """Numbers that are made of blocks at once."""

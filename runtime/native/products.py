@@ -12,9 +12,9 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.products import Product
+from decgraph.runtime.native import FORMATS
 from decgraph.runtime.native.formats import PART, QuantizedBlocks
 from decgraph.runtime.native.library import library, threads
-from decgraph.runtime.native.sizes import FORMATS
 
 Activations = Literal["int16", "float32", "int8"]
 DOTS: dict[Activations, int] = {"float32": 0, "int16": 16, "int8": 8}

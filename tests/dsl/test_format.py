@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from lib.programs.corpus import NAMES, program
 
 from decgraph.dsl.format import WIDTH, format_source, wrap
-from decgraph.dsl.grammar import literals
 from decgraph.dsl.lexer import Lexeme, lex
-from decgraph.dsl.parse import parse_text
+from decgraph.dsl.parse import literals, parse_text
 from decgraph.dsl.source import Source
 from decgraph.errors import DecError
 

@@ -11,9 +11,8 @@ from lib.call_counts import counted
 from lib.programs.corpus import NAMES, program
 
 from decgraph.dsl.format import format_source
-from decgraph.dsl.grammar import literals
 from decgraph.dsl.lexer import lex
-from decgraph.dsl.parse import parse_text
+from decgraph.dsl.parse import literals, parse_text
 from decgraph.dsl.source import Source
 from decgraph.dsl.syntax import File
 from decgraph.errors import DecError

@@ -14,12 +14,12 @@ from lib.programs.corpus import NAMES, program
 from lib.repository import ROOT
 from lib.waiting import SECONDS
 
-from decgraph.dsl import grammar
+from decgraph.dsl import parse as grammar
 from decgraph.dsl.build import BUILD
+from decgraph.dsl.lexer import BLOCKS, CLAUSES, DECLARING, ITEMS, JOINTS, RESERVED, STATEMENTS, UNLIKELY
 from decgraph.dsl.mistakes import known
 from decgraph.dsl.parse import parse_partly
 from decgraph.dsl.source import Source
-from decgraph.dsl.words import BLOCKS, CLAUSES, DECLARING, ITEMS, JOINTS, RESERVED, STATEMENTS, UNLIKELY
 
 
 def test_the_grammar_has_no_conflict() -> None:

@@ -11,8 +11,7 @@ from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.reference.protocols import Context, RowSource
 from decgraph.ir import machine
 from decgraph.ir.data.canvas import Canvas
-from decgraph.ir.data.dist import Dist, Draw, Path, Row, Symbol
-from decgraph.ir.data.noise import NoiseKey
+from decgraph.ir.data.dist import Dist, Draw, NoiseKey, Path, Row, Symbol
 from decgraph.ir.data.tree import Tree, edge_token
 from decgraph.ir.machine import Datum
 from decgraph.ir.values import Op

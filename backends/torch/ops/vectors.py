@@ -225,3 +225,6 @@ def stacked(m: Machine, items: Sequence[object]) -> object:
 
 
 on_host("as_int", "contains", why="they read a few host values")
+
+
+on_host("scatter", why="it writes to a short vector in place")

@@ -17,7 +17,6 @@ from typing import Literal
 from decgraph import cache
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 from decgraph.runtime.models.decoder.small import kept_in, key, small, version
-from decgraph.runtime.models.quiet import quiet
 
 TOKENS = 20
 TOLERANCE = 1e-5
@@ -88,6 +87,7 @@ def _gap(config: dict[str, object]) -> float:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from decgraph.runtime.models.decoder.folder import net_of_folder
+    from decgraph.runtime.models.quiet import quiet
 
     with quiet(), torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as place, torch.no_grad():
         torch.manual_seed(0)

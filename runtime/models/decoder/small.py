@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, cast
 
 from decgraph import cache
 from decgraph.errors import DecError
-from decgraph.runtime.models.quiet import quiet
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -91,6 +90,8 @@ def small_copy(base: PreTrainedModel) -> PreTrainedModel:
         setattr(made, name, None if getattr(made, name, None) is None else 0)
     if made._attn_implementation != "sdpa":
         made._attn_implementation_internal = "eager"
+    from decgraph.runtime.models.quiet import quiet
+
     with quiet(), torch.random.fork_rng(devices=[]), torch.device("cpu"), torch.no_grad():
         torch.manual_seed(0)
         with torch.device("meta"):

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.unreadable import unreadable
-from decgraph.runtime.native.sizes import FORMATS
+from decgraph.runtime.native import FORMATS
 
 _SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _STRING, _ARRAY = 8, 9

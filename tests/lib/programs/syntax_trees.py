@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from decgraph.dsl import syntax as s
-from decgraph.dsl.words import CLAUSES, ITEMS, RESERVED, STATEMENTS
+from decgraph.dsl.lexer import CLAUSES, ITEMS, RESERVED, STATEMENTS
 
 # Words that mean something elsewhere are names where the grammar wants names: `at`, `state`, `where`, `the`, ...
 _SOFT = "at by to with until as using of over against per growing where import state model canvas run the rest steps"

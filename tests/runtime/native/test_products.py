@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from decgraph.errors import DecError
+from decgraph.runtime.native import FORMATS
 from decgraph.runtime.native.formats import QuantizedBlocks
 from decgraph.runtime.native.library import library
 from decgraph.runtime.native.products import DOTS, BlockProduct, NativeProduct
-from decgraph.runtime.native.sizes import FORMATS
 
 gguf = pytest.importorskip("gguf")
 pytestmark = pytest.mark.skipif(library() is None, reason="no C++ compiler or no AVX2")
