@@ -28,13 +28,12 @@ from decgraph.runtime.answers import answer, check_tokens
 from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import is_outside, noted_outside, title_of
 from decgraph.runtime.models.interface import Model, Scores, bounded_by, shortest_context
-from decgraph.runtime.recording import Timing
 from decgraph.runtime.request import Request
 from decgraph.runtime.result import ROWS, Logprobs, logprobs_of
 from decgraph.runtime.shaping import shaped_probs
 from decgraph.runtime.stop import StopMachine, StopState
 from decgraph.runtime.text import Detokenizer
-from decgraph.runtime.trace import DraftEnded, Event, ModelCall, Stopped
+from decgraph.runtime.trace import DraftEnded, Event, ModelCall, Stopped, Timing
 
 Seen = Mapping[str, tuple[tuple[int, int], int]]
 """By a loop's place its progress, and the iteration that made it."""

@@ -10,7 +10,7 @@ from typing import Any
 from decgraph.bench import weights
 from decgraph.bench.weights import SIZES, BenchWeights
 from decgraph.errors import DecError
-from decgraph.runtime.models.gguf.file import is_file
+from decgraph.runtime.models.folders import is_gguf
 from decgraph.runtime.placement import Placement
 from decgraph.runtime.text import Tokenizer
 from decgraph.zoo import folder_of
@@ -27,7 +27,7 @@ def loaded(target: str | None, drafter: str | None, parts: Mapping[str, str], pl
     """
     placed = placed.found()
     for name in (target, drafter):
-        if name is not None and is_file(name):
+        if name is not None and is_gguf(name):
             raise DecError(
                 f"{name} is no folder, and modules of transformers are measured here",
                 hint="python -m lab peers measures GGUF files",

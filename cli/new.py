@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from decgraph.cli import options, output
-from decgraph.dsl.words import RESERVED
+from decgraph.dsl.lexer import RESERVED
 from decgraph.errors import DecError
 
 START = '''\

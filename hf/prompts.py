@@ -47,7 +47,7 @@ def _row(index: int, ids: Sequence[int], mask: Sequence[bool]) -> PaddedPrompt:
 def check_holes(model: PreTrainedModel, rows: Sequence[PaddedPrompt], processors: Sequence[object] | None) -> None:
     """Raises DecError for tokens that are masked between others where they still count for something: windows of attention
     count them, recurrent layers and logits processors read them. Elsewhere such a prompt is the one without them."""
-    from decgraph.runtime.models.decoder.compared import windows
+    from decgraph.runtime.models.decoder.small import windows
     from decgraph.runtime.models.decoder.states import is_recurrent
 
     row = next((row for row in rows if row.holes), None)

@@ -19,7 +19,6 @@ from typing import Any, TypeAlias
 
 from decgraph import cache
 from decgraph.errors import DecError
-from decgraph.runtime.models.gguf.file import is_file
 
 Job: TypeAlias = dict[str, Any]
 """engine, model (a folder), weights (the form in which the engine reads matrices), dtype, threads, context; of decgraph also
@@ -152,7 +151,7 @@ ARCHITECTURES = {"llama": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3"}
 def gguf_of(model: Path, form: str) -> Path:
     """The weights of a model's folder as a GGUF file of F32, F16, Q8_0 or Q4_1 matrices; a GGUF file is itself. Raises DecError
     for a family that is not written here."""
-    if is_file(model):
+    if is_gguf(model):
         return model
     return converted(model, f"{form}.gguf", lambda path: _write_gguf(model, form, path))
 

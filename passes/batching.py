@@ -27,9 +27,8 @@ from decgraph.ir.ops.host import ACROSS
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Module, Op, Value
 from decgraph.ir.walk import map_functions, rebuild
-from decgraph.passes.declared import Pass
 from decgraph.passes.motion import CALLS, HOST
-from decgraph.passes.plan import Plan
+from decgraph.passes.plan import Pass, Plan
 from decgraph.passes.reuse import Stores
 
 STEP = "@step"

@@ -16,8 +16,7 @@ from pathlib import Path
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.values import Module
 from decgraph.ir.verify import verify
-from decgraph.passes.declared import Pass
-from decgraph.passes.plan import Plan
+from decgraph.passes.plan import Pass, Plan
 
 ORDER = ("simplify", "tree_fusion", "reuse", "vocabulary", "placement", "batching")
 """Every pass, in the order in which they run; each is the file of that name."""

@@ -31,10 +31,9 @@ from decgraph.ir.table import lookup
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Region, Value
 from decgraph.ir.walk import map_functions, rebuild
-from decgraph.passes.declared import Pass
 from decgraph.passes.motion import HOST, reads
 from decgraph.passes.outline import Outliner
-from decgraph.passes.plan import Plan
+from decgraph.passes.plan import Pass, Plan
 from decgraph.passes.vocabulary import said
 
 _READ = ("model.states", "head.read", "head.score", "model.attention", "model.embed")

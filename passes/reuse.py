@@ -30,9 +30,8 @@ from dataclasses import dataclass, replace
 from decgraph.ir.ops.common import is_text
 from decgraph.ir.values import Function, Module, Op, Region, Value
 from decgraph.ir.walk import definitions, map_functions, rebuild
-from decgraph.passes.declared import Pass
 from decgraph.passes.motion import CALLS
-from decgraph.passes.plan import Plan
+from decgraph.passes.plan import Pass, Plan
 from decgraph.passes.tree_fusion import parts_of
 
 

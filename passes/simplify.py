@@ -31,11 +31,10 @@ from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Function, Module, Op, Param, Region, Value
 from decgraph.ir.walk import map_bodies, substitute
 from decgraph.passes.dead import without_dead
-from decgraph.passes.declared import Pass
 from decgraph.passes.folding import fold, merge
 from decgraph.passes.motion import LOOPS, reads, speculable, within, writes
 from decgraph.passes.outline import closed
-from decgraph.passes.plan import Plan
+from decgraph.passes.plan import Pass, Plan
 
 
 def hoist(region: Region) -> Region:

@@ -29,9 +29,8 @@ from itertools import combinations
 from decgraph.ir.opdef import Attribute
 from decgraph.ir.values import Module, Op, Region
 from decgraph.ir.walk import Dependences, map_bodies
-from decgraph.passes.declared import Pass
 from decgraph.passes.motion import writes
-from decgraph.passes.plan import Plan
+from decgraph.passes.plan import Pass, Plan
 
 
 def run(module: Module, plan: Plan) -> Module:

@@ -28,9 +28,8 @@ from __future__ import annotations
 from decgraph.ir.table import lookup
 from decgraph.ir.types import Type
 from decgraph.ir.values import Module, Op, Value
-from decgraph.passes.declared import Pass
 from decgraph.passes.outline import Outliner
-from decgraph.passes.plan import Plan
+from decgraph.passes.plan import Pass, Plan
 
 
 def over_vocabulary(t: Type) -> bool:

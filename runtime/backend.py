@@ -14,11 +14,10 @@ from typing import ClassVar, Self
 from decgraph.errors import DecError
 from decgraph.ir.values import Loc, Module
 from decgraph.runtime.models.interface import Model
-from decgraph.runtime.recording import Timing
 from decgraph.runtime.request import Request
 from decgraph.runtime.result import Logprobs
 from decgraph.runtime.text import Detokenizer
-from decgraph.runtime.trace import Event, Stats
+from decgraph.runtime.trace import Event, Stats, Timing
 
 
 class Backend(ABC):

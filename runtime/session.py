@@ -26,12 +26,11 @@ from decgraph.runtime.models.sharing import alone, distinct, making, renewed_all
 from decgraph.runtime.parameters import check_shapes, check_value, is_text
 from decgraph.runtime.placement import Placement, own_modes, placement_of_all, refuse_autocast
 from decgraph.runtime.prompts import end_of_text, request_for
-from decgraph.runtime.recording import Recorder
 from decgraph.runtime.refused import refuse_unavailable, refuse_unread, unread
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.result import Result as Result
 from decgraph.runtime.text import pieces_of
-from decgraph.runtime.trace import Commits, Event, Stats
+from decgraph.runtime.trace import Commits, Event, Stats, Timing
 
 if TYPE_CHECKING:
     from decgraph.runtime.conversation import Conversation
@@ -411,7 +410,7 @@ class Session:
             raise
         except Exception as error:  # a tokenizer, or a model that does not say what it is
             raise fault(error, request=title_of(request)) from error
-        if isinstance(listener, Recorder):
+        if isinstance(listener, Timing):
             listener.start(machine, self.function.loc.path)
             machine.record(listener)
         return Begun(machine, request, events, time.perf_counter())

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
+
+from decgraph.ir.values import Loc, Op
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -311,3 +316,72 @@ class Tally:
         return Stats(self.tokens, self.target, self.draft, self.drafted, self.unmasked, self.remasked,
                      tuple(self.tested.get(d, 0) for d in depths), tuple(self.accepted.get(d, 0) for d in depths),
                      self.stopped, dict(self.calls), dict(self.errors))  # fmt: skip
+
+
+class Recorded(Protocol):
+    """The run that a recorder listens to (backends/run.py)."""
+
+    def places(self) -> Iterable[Loc]:
+        """Where the program is, the innermost operation first; empty where the backend cannot tell."""
+        ...
+
+
+class Timing:
+    """What a run tells beside its events: when its models computed, and which lines ran."""
+
+    def computed(self, start: float, later: int = 0) -> None:
+        """Models have computed since `start` (time.perf_counter), or a cache has answered: the calls are those whose events no
+        span has yet. later: more calls of the last one's model, whose events follow (a draft loop)."""
+
+    def ran(self, loc: Loc) -> None:
+        """An operation at a place of the program is about to run."""
+
+    def timed(self, apply: Callable[[Op], T]) -> Callable[[Op], T]:
+        """Applying an operation, with its line, and the time of those that call models: for the interpreter."""
+
+        def watched(op: Op) -> T:
+            self.ran(op.loc)
+            if not op.opcode.startswith(("model.", "head.")):
+                return apply(op)
+            start = time.perf_counter()
+            try:
+                return apply(op)
+            finally:
+                self.computed(start)
+
+        return watched
+
+    def begin_iteration(self, i: int) -> None:
+        """Iteration i of the loop `while not done` begins."""
+
+    def offer(self, node: int, p: float | None, q: float | None, raw: float | None) -> None:
+        """The probabilities of a draft that a rule is about to test. raw: p before the request's shaping."""
+
+    def emits(self, p: float | None, raw: float | None) -> None:
+        """The probability of the token that a rule is about to emit, and that before the request's shaping."""
+
+    def marks(self, columns: Mapping[str, Sequence[object]]) -> None:
+        """What the nodes of the tree that is being drafted hold, a value a node; None where one holds none."""
+
+    def canvas(self, start: int, cells: int) -> None:
+        """Cells of a canvas that begins after `start` tokens are about to be decided or masked again."""
+
+    def inside(self) -> Timing:
+        """What a sub-run tells: its model calls and nothing else, since its events are not the run's."""
+        return Inside(self)
+
+    def start(self, run: Recorded, path: str) -> None:
+        """Called by the session with the run that it will hear, and the file of its algorithm."""
+
+
+class Inside(Timing):
+    """The recorder of a sub-run."""
+
+    def __init__(self, outer: Timing) -> None:
+        self.outer = outer
+
+    def computed(self, start: float, later: int = 0) -> None:
+        self.outer.computed(start, later)
+
+    def ran(self, loc: Loc) -> None:
+        self.outer.ran(loc)

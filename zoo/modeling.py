@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel, LlamaConfig, PreTrainedConfig, P
 from transformers.masking_utils import create_causal_mask
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from decgraph.runtime.native.linear import NativeLinear
+from decgraph.runtime.native.products import NativeLinear
 
 
 class MedusaConfig(PreTrainedConfig):

@@ -39,7 +39,7 @@ from decgraph.ir.values import Loc, Op, Region, Value
 from decgraph.ir.walk import EXITS, regions_ended
 from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import fault
-from decgraph.runtime.recording import Timing
+from decgraph.runtime.trace import Timing
 
 
 class ReferenceMachine(Run):

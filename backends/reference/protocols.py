@@ -19,11 +19,10 @@ from decgraph.ir.machine import Datum, Vector
 from decgraph.ir.values import Function, Op
 from decgraph.runtime import noise
 from decgraph.runtime.models.interface import Cell, Memory, Model, Scores
-from decgraph.runtime.recording import Timing
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopState
 from decgraph.runtime.text import Detokenizer
-from decgraph.runtime.trace import Event
+from decgraph.runtime.trace import Event, Timing
 
 Context = tuple[Symbol, ...]
 """What stands from the first position on."""

@@ -35,10 +35,9 @@ from decgraph.runtime.backend import Backend
 from decgraph.runtime.faults import fault, noted_outside
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
-from decgraph.runtime.recording import Timing
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopMachine, StopState
-from decgraph.runtime.trace import DraftEnded, Stats, Tally
+from decgraph.runtime.trace import DraftEnded, Stats, Tally, Timing
 
 
 class LaterDraw:

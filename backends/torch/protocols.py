@@ -17,11 +17,10 @@ from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Loc, StateDecl
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.noise import Key
-from decgraph.runtime.recording import Timing
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopState
 from decgraph.runtime.text import Detokenizer
-from decgraph.runtime.trace import Event, Tally
+from decgraph.runtime.trace import Event, Tally, Timing
 
 
 class Machine(Protocol):

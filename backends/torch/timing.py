@@ -19,7 +19,7 @@ from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import Ids, TorchDist
 from decgraph.backends.torch.trees import TorchTree
 from decgraph.ir.values import Op
-from decgraph.runtime.recording import Timing
+from decgraph.runtime.trace import Timing
 
 T = TypeVar("T")
 Item = TypeVar("Item")

@@ -1,6 +1,6 @@
 """From an IR function to the text of a Python driver: a generator of model calls, readable and steppable.
 
-Control flow becomes Python's (control_flow.py), calls of models become `yield`s (model_calls.py), other ops become expressions
+Control flow becomes Python's (control_flow.py), calls of models become `yield`s (program.py), other ops become expressions
 (expressions.py) or calls of their lowerings; names come from the source, and marks give the line of the `.dec` file that a line
 is for.
 """

@@ -6,7 +6,6 @@ from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.access import tree_value
-from decgraph.dsl.lower.policies import governed_call
 from decgraph.dsl.lower.state import Lowering
 from decgraph.ir.ops.common import is_text
 from decgraph.ir.values import Value
@@ -46,6 +45,8 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
         attrs["part"] = part
     kept = "after" not in extra  # a policy's memory is of the request's own context
     if kept and model.type.of[0] == "masked" and place.type.elem in ("canvas", "tree") and model.name in lw.policies:
+        from decgraph.dsl.lower.policies import governed_call
+
         return governed_call(lw, model, place, extra, e)
     return lw.emit("model.eval", model, place, *[extra[n] for n in names], span=e.span, **attrs)[0]
 

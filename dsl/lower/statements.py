@@ -14,7 +14,6 @@ from decgraph.dsl.lower.calls import bind
 from decgraph.dsl.lower.declare import canvas_decl, model_decl, noise_decl
 from decgraph.dsl.lower.expr import element_type, iterable
 from decgraph.dsl.lower.flow import EXIT, STOP, VERDICT, assigned, branch, loop, set_left, suite
-from decgraph.dsl.lower.policies import declare
 from decgraph.dsl.lower.progress import check_rule, is_done, waits_for_cells
 from decgraph.dsl.lower.sizes import size
 from decgraph.dsl.lower.state import RULE, Lowering, show
@@ -499,6 +498,12 @@ def _needs_every_node(lw: Lowering, rule: S.Rule, s: S.Verify) -> None:
     )
 
 
+def cache_policy(lw: Lowering, s: S.CachePolicy) -> None:
+    from decgraph.dsl.lower.policies import declare
+
+    declare(lw, s)
+
+
 TABLE: dict[type, Callable[..., object]] = {
     S.While: while_,
     S.Loop: loop_,
@@ -524,5 +529,5 @@ TABLE: dict[type, Callable[..., object]] = {
     S.Canvas: canvas_decl,
     S.ModelDecl: model_decl,
     S.NoiseDecl: noise_decl,
-    S.CachePolicy: declare,
+    S.CachePolicy: cache_policy,
 }

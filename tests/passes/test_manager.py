@@ -182,7 +182,7 @@ def test_a_pass_that_is_not_declared(text: str | None, words: str, monkeypatch: 
     import decgraph.passes
 
     if text is not None:
-        head = "from decgraph.passes.declared import Pass\n\ndef run(module, plan):\n    return module\n\n"
+        head = "from decgraph.passes.plan import Pass\n\ndef run(module, plan):\n    return module\n\n"
         (tmp_path / "mine.py").write_text(head + text + "\n")
     monkeypatch.setattr(decgraph.passes, "__path__", [*decgraph.passes.__path__, str(tmp_path)])
     monkeypatch.setattr(manager, "ORDER", (*ORDER, "mine"))

@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.experts import mixture
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer, Shape, UnknownToDecoder
 from decgraph.runtime.models.parts import LayerUse
@@ -134,6 +133,10 @@ class TransformerDecoder(LayeredForward):
         self.dtype, self.device = some.dtype, some.device
         self.wide = torch.float64 if self.dtype == torch.float64 else torch.float32
         self.gathers = self.device.type != "cpu"  # whether a mixture gathers its experts, and reads nothing on the host
+        if any(layer.experts is not None for layer in shape.layers):
+            from decgraph.runtime.models.decoder.experts import mixture
+
+            self._mixture = mixture
         if shape.activation not in ACTIVATIONS:
             raise UnknownToDecoder(f"the activation {shape.activation}")
         self._activation = ACTIVATIONS[shape.activation]
@@ -409,7 +412,7 @@ class TransformerDecoder(LayeredForward):
         if h is None:
             h = self._norm(at + "mlp_in", x)
         if layer.experts is not None and at + "router" in self.weights:
-            return self._added(x, self._norm(at + "mlp_out", mixture(self, at, layer.experts, h)))
+            return self._added(x, self._norm(at + "mlp_out", self._mixture(self, at, layer.experts, h)))
         return self._branch(at + "mlp_out", x, products[at + "down"], self._norm(at + "mlp_sub", self.gated(at + "up", h)))
 
     def _difference(self, at: str, start: float, a: Tensor) -> Tensor:

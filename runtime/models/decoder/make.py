@@ -28,7 +28,7 @@ from decgraph.runtime.models.forwards import ForwardChoice, note
 from decgraph.runtime.models.rotary import boundary_of
 from decgraph.runtime.models.watch import borrows, runs_others
 from decgraph.runtime.native.decoder import native
-from decgraph.runtime.native.linear import output_of
+from decgraph.runtime.native.products import output_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -14,7 +14,7 @@ from decgraph.runtime.models.decoder.decoder import Cache, Rotation, Transformer
 from decgraph.runtime.models.decoder.shape import Layer
 from decgraph.runtime.models.parts import LayerUse
 from decgraph.runtime.models.tape import Tape
-from decgraph.runtime.native.linear import output_of
+from decgraph.runtime.native.products import output_of
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.module import ModuleDecoder

@@ -27,7 +27,7 @@ from decgraph.runtime.models.engine.step import ForwardStep
 from decgraph.runtime.models.engine.taps import columns
 from decgraph.runtime.models.heads.base import DraftOutput
 from decgraph.runtime.models.hf_heads import HFFeatures
-from decgraph.runtime.native.linear import output_of
+from decgraph.runtime.native.products import output_of
 
 if TYPE_CHECKING:
     from torch import nn

@@ -18,7 +18,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole, wholes
 from decgraph.runtime.models.heads.base import DraftOutput, Head, causal_mask
 from decgraph.runtime.models.heads.parts import HeadLayer, Norm, PairLayer, rotary_of
-from decgraph.runtime.native.linear import NativeLinear
+from decgraph.runtime.native.products import NativeLinear
 
 
 class Chained(Head):

@@ -18,7 +18,7 @@ from decgraph.runtime.models.heads.eagle import draft_tokens
 from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead, count_of, layer_settings, renamed
 from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of, rotated
 from decgraph.runtime.models.heads.rooted import Before, Grown, Rooted
-from decgraph.runtime.native.linear import NativeLinear
+from decgraph.runtime.native.products import NativeLinear
 
 
 class DFlash(Rooted):

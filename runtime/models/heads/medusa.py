@@ -14,7 +14,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.heads.base import Head
 from decgraph.runtime.models.heads.layout import Config, HeadFolder, HeadLayout, ReadHead
-from decgraph.runtime.native.linear import NativeLinear
+from decgraph.runtime.native.products import NativeLinear
 
 _BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.(weight|bias)")
 _MATRIX = re.compile(r"(\d+)\.(\d+)\.(weight|bias)")

@@ -19,7 +19,7 @@ from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.heads.base import Head, LayerConfig, added_to_scores, outside
 from decgraph.runtime.models.heads.medusa import ResidualBlock
 from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of
-from decgraph.runtime.native.linear import NativeLinear
+from decgraph.runtime.native.products import NativeLinear
 
 
 @dataclass

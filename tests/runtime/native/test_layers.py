@@ -13,8 +13,7 @@ from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Shape
 from decgraph.runtime.native.decoder import NativeDecoder, native
 from decgraph.runtime.native.formats import QuantizedBlocks
 from decgraph.runtime.native.library import library
-from decgraph.runtime.native.linear import output_of
-from decgraph.runtime.native.products import NativeProduct
+from decgraph.runtime.native.products import NativeProduct, output_of
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C++ compiler or no AVX2")
 ROWS = 40
