@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from decgraph import cache
 from decgraph.errors import DecError
+from decgraph.runtime.models.folders import is_gguf
 
 Job: TypeAlias = dict[str, Any]
 """engine, model (a folder), weights (the form in which the engine reads matrices), dtype, threads, context; of decgraph also

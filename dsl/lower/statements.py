@@ -499,6 +499,7 @@ def _needs_every_node(lw: Lowering, rule: S.Rule, s: S.Verify) -> None:
 
 
 def cache_policy(lw: Lowering, s: S.CachePolicy) -> None:
+    """Name the policy of a model's memory, which few programs have."""
     from decgraph.dsl.lower.policies import declare
 
     declare(lw, s)

@@ -31,8 +31,8 @@ def test_shipped_models_start_without_transformers(name: str) -> None:
 
 MOST = 200
 """Modules of the package that the first token of a plain folder may load."""
-ELSEWHERE = ("check", "serve", "runtime.models.heads", "runtime.models.hf_heads", "runtime.models.gguf.", "runtime.models.masked_load",
-             "runtime.models.hf_masked", "runtime.models.engine.masked", "runtime.reals")  # fmt: skip
+ELSEWHERE = ("check", "serve", "runtime.models.heads", "runtime.models.hf_heads", "runtime.models.gguf.",
+             "runtime.models.masked_load", "runtime.models.hf_masked", "runtime.models.engine.masked", "runtime.reals")  # fmt: skip
 """Rooms of what such a token has nothing to do with."""
 LOADED = """
 import json, sys, decgraph
@@ -44,7 +44,7 @@ print(len(tokens), json.dumps([m.removeprefix("decgraph.") for m in sys.modules 
 
 def loaded(name: str, **models: Path) -> list[str]:
     """The modules of the package that a process has after the first token of an algorithm."""
-    ask = [sys.executable, "-c", LOADED, name, json.dumps({name: str(path) for name, path in models.items()})]
+    ask = [sys.executable, "-c", LOADED, name, json.dumps({of: str(path) for of, path in models.items()})]
     tokens, _, names = subprocess.run(ask, capture_output=True, text=True, timeout=120, check=True).stdout.partition(" ")
     assert tokens == "1"
     found: list[str] = json.loads(names)
@@ -58,5 +58,5 @@ def test_a_program_loads_the_rooms_that_it_needs(tmp_path: Path) -> None:
     assert len(plain) <= MOST
     assert not [name for name in plain if name.startswith(ELSEWHERE)]
     head = published_heads.written(tmp_path / "head", *published_heads.eagle1())
-    drafted = loaded("eagle", target=tmp_path / "target", head=head)
+    drafted = loaded("eagle2", target=tmp_path / "target", head=head)
     assert {"runtime.models.hf_heads", "backends.torch.ops.trees", "backends.torch.draft_loops"} <= {*drafted} - {*plain}
