@@ -1,13 +1,15 @@
 """Count how much Python a thing crosses: functions called and files entered, on the shipped models.
 
 token: one decoded token of a warm session, of five algorithms. program: a `.dec` text to its program. request: a
-request through the server, to the end of its answer, warm. model: the name of a model to its decoder's first forward. With
+request through the server, to the end of its answer, warm. model: the name of a model to its decoder's first forward, and how
+many modules of decgraph a new process has loaded after a first token. With
 --list the functions of decgraph that were called, file after file as they were entered.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -117,6 +119,13 @@ WALKS: dict[str, Callable[[], tuple[Seen, int]]] = {
 }
 
 
+def modules() -> int:
+    """How many modules of decgraph a process loads for the first token of the shipped target."""
+    run = "import sys, decgraph; decgraph.load('autoregressive').session().run(decgraph.Request((1,), 1))"
+    count = "print(sum(name.startswith('decgraph') for name in sys.modules))"
+    return int(subprocess.run([sys.executable, "-c", f"{run}; {count}"], capture_output=True, text=True, check=True).stdout)
+
+
 def command(
     walk: Annotated[str, Argument(help="token, program, request or model; all, where left out.")] = "",
     list_: Annotated[bool, Option("--list", help="The functions of decgraph, file by file.")] = False,
@@ -132,6 +141,8 @@ def command(
         for file in dict.fromkeys(file for file, _ in own) if list_ else ():
             names = ", ".join(f"{name} {n / times:.3g}" for (at, name), n in own.items() if at == file)
             print(f"  {file.removeprefix(ROOT + '/')}: {names}")
+    if walk in "a model's name to its first token":
+        print(f"{'its first token, modules loaded':36} {modules():18,}")
 
 
 def steady(seen: Seen, times: int) -> set[str]:

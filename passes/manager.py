@@ -1,6 +1,6 @@
 """The passes in their order, run one after the other: the verifier checks the result of each, and a report says what it did.
 
-A module goes through the passes that a plan names. Each is a `Pass` (declared.py) in the file of its name. Running a pass on
+A module goes through the passes that a plan names. Each is a `Pass` (plan.py) in the file of its name. Running a pass on
 what it gave changes nothing (tests/passes/ holds that), and no pass changes a committed token (`--validate` looks).
 """
 

@@ -32,7 +32,8 @@ def test_shipped_models_start_without_transformers(name: str) -> None:
 MOST = 200
 """Modules of the package that the first token of a plain folder may load."""
 ELSEWHERE = ("check", "serve", "runtime.models.heads", "runtime.models.hf_heads", "runtime.models.gguf.",
-             "runtime.models.masked_load", "runtime.models.hf_masked", "runtime.models.engine.masked", "runtime.reals")  # fmt: skip
+             "runtime.models.masked_load", "runtime.models.hf_masked", "runtime.models.engine.masked",
+             "runtime.reals")  # fmt: skip
 """Rooms of what such a token has nothing to do with."""
 LOADED = """
 import json, sys, decgraph
@@ -59,4 +60,4 @@ def test_a_program_loads_the_rooms_that_it_needs(tmp_path: Path) -> None:
     assert not [name for name in plain if name.startswith(ELSEWHERE)]
     head = published_heads.written(tmp_path / "head", *published_heads.eagle1())
     drafted = loaded("eagle2", target=tmp_path / "target", head=head)
-    assert {"runtime.models.hf_heads", "backends.torch.ops.trees", "backends.torch.draft_loops"} <= {*drafted} - {*plain}
+    assert {"runtime.models.hf_heads", "backends.torch.ops.trees", "ir.draft_ends"} <= {*drafted} - {*plain}
