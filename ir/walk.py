@@ -1,4 +1,4 @@
-"""Looking around in functions and making changed copies of them: what passes are written with."""
+"""Looking around in functions, what their ops need of each other, and changed copies: what passes are written with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Part of simplify: whole numbers and bools computed at compile time, and branches that are decided.
+"""Part of simplify: whole numbers and bools computed at compile time, branches that are decided, equal computations merged.
 
 Only whole numbers and bools are folded: they are the same in float64 and in exact fractions, reals are not.
 """

@@ -1,4 +1,4 @@
-"""What a request produced."""
+"""What a request produced, and the log-probabilities that it asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of a run, one per action of a step, and the statistics computed from them."""
+"""Events of a run, one per action of a step, the statistics computed from them, and what a run tells a recorder beside them."""
 
 from __future__ import annotations
 
