@@ -1,4 +1,4 @@
-"""Text to tokens: words, numbers, strings, symbols, the line ends and indentations that make blocks; and which words are keywords.
+"""Text to tokens: words, numbers, strings, symbols, line ends and indentations that make blocks; and which words are keywords.
 
 Keywords are words in keyword places. After something that ends an operand (a name, a number, a closing
 bracket) a word can only join it to something (`at`, `by`, `where`, `if`); at the start of a line it can only
