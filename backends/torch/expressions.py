@@ -142,7 +142,8 @@ def _gather(op: Op, args: Sequence[str], producers: Producers) -> str | None:
         return f"{atom(args[0])}[{args[1]}]"
     if v.elem in ("dist", "draw") and i.elem in ("node", "position") and len(v.dims) == 1:
         return f"{atom(args[0])}[{args[1]}]"
-    if on_host(op.operands[0], producers) and every(op.operands[1], producers):
+    cells = len(v.dims) > 0 and (v.dims[0].kind, v.dims[0].of) == ("cells", i.of[0] if i.of else "")
+    if cells and on_host(op.operands[0], producers) and every(op.operands[1], producers):
         return args[0]
     if on_host(op.operands[0], producers) and len(v.dims) == 1 and len(i.dims) == 1:
         return f"{atom(args[0])}[{args[1]}]"

@@ -54,6 +54,8 @@ def judged(text: str, module: Module) -> str:
         if result.error is not None and "fuzzed.dec:" not in str(result.error):
             return f"{backend}: no place: {str(result.error)[:90]}"
     want, got = results.values()
+    if "the torch backend cannot read" in str(got.error):  # a part of a model that is refused by name
+        return ""
     if (want.error is None) != (got.error is None):
         return f"one backend runs: {want.error} | {got.error}"[:200]
     return "" if want.tokens == got.tokens else f"other tokens: {want.tokens} {got.tokens}"

@@ -13,6 +13,7 @@ from decgraph.backends.torch.ops.selection import keys_of
 from decgraph.backends.torch.ops.vectors import on_device
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.rows import TorchDist
+from decgraph.ir.opdef import OpError
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
 
@@ -33,7 +34,7 @@ def compact(m: Machine, v: object, c: object, *, op: Op) -> object:
     c, n = array(c), v.shape[0]
     keep = np.arange(n) if c.ndim == 0 and bool(c) else np.flatnonzero(c) if c.ndim else np.zeros(0, dtype=np.int64)
     if c.ndim and len(c) != n:
-        raise ValueError(f"`where`: {n} elements and {len(c)} conditions")
+        raise OpError(f"`where`: {n} elements and {len(c)} conditions")
     at = v.at if v.at is not None else (np.arange(n) if isinstance(v, TorchDist) else None)
     return v.pick(keep, None if at is None else at[keep])
 

@@ -140,3 +140,21 @@ algorithm print(target: causal):
 def test_a_path_with_backslashes() -> None:
     module = decgraph.parse(step("x ~ target(ctx)", "commit x"), path="C:\\Users\\new.dec").module
     compile(printed(module), "printed", "exec")
+
+
+def test_all_cells_of_a_canvas_index_what_has_more_elements() -> None:
+    """Of a vector over the canvas they are all elements; of another one, as many as there are cells."""
+    text = """algorithm indexed(target: causal, model: masked):
+    canvas c: 2
+    while not done:
+        draft t:
+            grow topk(target(root).raw, 3)
+        commit sum(t.depth[c.all])
+"""
+    got = []
+    for backend in ("reference", "torch"):
+        models = {"target": TableModel(4, 1, name="target"), "model": TableModel(4, 2, kind="masked", name="model")}
+        done = decgraph.parse(text).session(models=models, backend=backend).run(Request((0, 1), max_tokens=2, temperature=0))
+        assert done.error is None, done.error
+        got.append(done.tokens)
+    assert got == [(1, 1), (1, 1)]
