@@ -105,7 +105,7 @@ class Ranges:
         self.env: dict[Value, Interval] = {p.value: declared(p) for p in f.params}
         self.cells: dict[Hashable, Interval] = {LAW: SHARE}
         self.reached: set[int] = set()
-        self.made = {v: op for op in f.body.walk() for v in op.results}
+        self.producers = {v: op for op in f.body.walk() for v in op.results}
         self.counters: dict[Value, tuple[Value, Value]] = {
             op.regions[0].args[0]: (op.operands[0], op.operands[1]) for op in f.body.walk() if op.opcode == "for"
         }
@@ -287,7 +287,7 @@ class Ranges:
 
     def sum_of(self, v: Value) -> Linear:
         """A whole number as a sum of others."""
-        op, known = self.made.get(v), self.env.get(v)
+        op, known = self.producers.get(v), self.env.get(v)
         if known is None:
             return Linear.of(v)
         if known.low == known.high and abs(known.low) != INF:

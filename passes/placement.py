@@ -224,7 +224,7 @@ def wanted(op: Op) -> bool:
     return not on_host(op) and any(holds_data(v.type) for v in (*op.operands, *op.results))
 
 
-def joins(op: Op, used: set[Value], made: set[Value]) -> bool:
+def joins(op: Op, used: set[Value], defined: set[Value]) -> bool:
     """Everything in a run goes together."""
     return True
 

@@ -64,7 +64,7 @@ def accepted(k: Known, op: Op) -> Fact | None:
         if rule == "rule-matching" and how != "own":
             raise Refused(op, "the rule may accept or emit other tokens than own draws")
         return ("path", rows[1], tree[2], how, NONE)
-    made = {v: k.made.get(v) for v in noises}
+    made = {v: k.producers.get(v) for v in noises}
     own = all(o is not None and o.opcode == "noise" and o.attrs["site"] not in k.twice for o in made.values())
     if not own or any(not set(k.counters[v]) <= set(o.operands) for v, o in made.items() if o is not None) or k.output_readers:
         raise Refused(op, "a noise of the rule is not its own, or something reads the output stream")

@@ -118,7 +118,7 @@ class Canvases(Placed):
 
     def counted(self, op: Op, x: CanvasValue) -> CanvasValue:
         """How many cells of a canvas, or of each canvas of a tree, are decided; None for any other fold."""
-        made = self.made.get(op.operands[0])
+        made = self.producers.get(op.operands[0])
         if op.attrs["fn"] != "count" or made is None:
             return None
         on = self.now.get(made.operands[0])
@@ -245,7 +245,7 @@ class Canvases(Placed):
         return NOTHING if isinstance(at, Cells) and self.known.at_least(at.low - at.high) else None
 
     def draw(self, op: Op, rows: CanvasValue, _: CanvasValue) -> CanvasValue:
-        noise = self.made.get(op.operands[1])
+        noise = self.producers.get(op.operands[1])
         tree = rows.tree if isinstance(rows, Column) else None
         rows = rows.value if isinstance(rows, Column) else rows
         if not isinstance(rows, CanvasRows) or rows.face != "shaped" or noise is None or noise.opcode != "noise":

@@ -51,7 +51,7 @@ class _Loop:
 
     def made(self, v: Value, opcode: str, **attrs: object) -> Op | None:
         """The op that made a value, if it is of this kind."""
-        op = self.k.made.get(v)
+        op = self.k.producers.get(v)
         return op if op is not None and op.opcode == opcode and all(op.attrs.get(a) == x for a, x in attrs.items()) else None
 
     def chain(self, tree: Value) -> bool:

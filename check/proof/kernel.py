@@ -136,7 +136,7 @@ def _weighed(k: Environment, op: Op, rows: Rows, noises: set[Value]) -> str:
     if k.tells(frozenset((v, None) for v in noises), *op.operands) or {(v, None) for v in noises} & k.control:
         return "a shared memory tells of the rule's own noise, which other requests may have read, before it is drawn"
     for noise in noises:
-        made = k.made.get(noise)
+        made = k.producers.get(noise)
         if made is None or made.opcode != "noise" or made.attrs["site"] in k.shared_sites:
             return "a noise of the rule that is not its own"
         if not set(k.loops[noise]) <= set(made.operands):
@@ -413,7 +413,7 @@ class Kernel(Environment):
     def _root_of(self, v: Value, branch: Op) -> Value | Op:
         """The tree from outside of a branch that a tree made in it was grown and pruned from."""
         inside = {o for r in branch.regions for o in r.walk()}
-        while (made := self.made.get(v)) in inside:
+        while (made := self.producers.get(v)) in inside:
             assert made is not None
             trees = [x for x in made.operands if x.type == v.type]
             if made.opcode not in GROWING or len(trees) != 1:
