@@ -88,10 +88,10 @@ class Missing:
         return f"{where}: {what} {WORDS.get((op.opcode, self.outcome), 'was never ' + self.outcome)}"
 
 
-def pinned(f: Function, given: Mapping[str, ParamValue] | None) -> Function:
+def pinned(f: Function, fixed: Mapping[str, ParamValue] | None) -> Function:
     """The function with the ranges of parameters that are given narrowed to their values: what needs
     others is not asked for."""
-    numbers: dict[str, End] = {n: v for n, v in (given or {}).items() if isinstance(v, int | float | Fraction)}
+    numbers: dict[str, End] = {n: v for n, v in (fixed or {}).items() if isinstance(v, int | float | Fraction)}
     exact = {n: v for n, v in numbers.items() if not isinstance(v, bool)}
     return replace(
         f, params=tuple(replace(p, low=exact[p.name], high=exact[p.name]) if p.name in exact else p for p in f.params)
@@ -107,7 +107,7 @@ def demanded(f: Function, ran: CoveredRun) -> list[tuple[Op, str]]:
         made.update(dict.fromkeys(op.results, op))
     ranges = {p.value: (p.low, p.high) for p in f.params}
     chance = any(c.kind != "ensures" and not c.for_greedy for c in f.claims)
-    needed = Liveness(f.body, {op for op, _ in Failing(f).outside_drafts()}).kept
+    needed = Liveness(f.body, {op for op, _ in Failing(f).outside_drafts()}).live_ops
     useless = {id(op) for op in f.body.walk() if op not in needed}
     out: list[tuple[Op, str]] = []
     for op in ran.watched.values():
@@ -135,7 +135,8 @@ def _fixed(op: Op, producers: dict[Value, Op]) -> bool:
     if any(v.name.startswith("%") for v in (*op.operands, *op.results)):
         return True
     return bool(op.operands) and all(
-        o in producers and (producers[o].opcode == "const" or (producers[o].opcode == "map" and _fixed(producers[o], producers))) for o in op.operands
+        (by := producers.get(o)) is not None and (by.opcode == "const" or by.opcode == "map" and _fixed(by, producers))
+        for o in op.operands
     )
 
 

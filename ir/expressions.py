@@ -425,9 +425,7 @@ class Expressions:
         if made.opcode == "normalize":  # of zeros to which a positive number was added
             inner = self.producers.get(made.operands[0])
             parts = inner.operands if inner is not None and inner.attrs.get("fn") == "add" else ()
-            zeros = [
-                x for x in parts if (o := self.producers.get(x)) is not None and o.opcode == "tile" and o.attrs["kind"] == "zeros"
-            ]
+            zeros = [x for x in parts if (o := self.producers.get(x)) and o.opcode == "tile" and o.attrs["kind"] == "zeros"]
             return len(zeros) == 1 and any(self.range(x)[0] > 0 for x in parts)
         return made.opcode in ("model.eval", "model.evals", "model.read")
 

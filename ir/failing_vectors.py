@@ -49,7 +49,7 @@ def _empty(k: Expressions, op: Op) -> str:
 
 def _keys(k: Expressions, values: tuple[Value, ...]) -> list[Value]:
     """Candidates and the keys that they are chosen by, those of a list one by one."""
-    lists = {v: made for v in values if v.type.elem == "list" and (made := k.producers.get(v)) is not None and made.opcode == "list"}
+    lists = {v: made for v in values if v.type.elem == "list" and (made := k.producers.get(v)) and made.opcode == "list"}
     return [x for v in values for x in (lists[v].operands if v in lists else (v,))]
 
 
@@ -197,7 +197,7 @@ def _held(k: Expressions, x: Value, room: Value, what: str) -> bool:
             and deep is not None
             and k.range(deep.operands[1])[0] >= 0
         )
-        tree = k.producers.get(k.tree(nodes.operands[0])) if below and nodes is not None and nodes.opcode == "tree.nodes" else None
+        tree = k.producers.get(k.tree(nodes.operands[0])) if below and nodes and nodes.opcode == "tree.nodes" else None
         root = k.producers.get(tree.operands[0]) if tree is not None and tree.attrs.get("chain") else None
         return root is not None and root.opcode == "tree.new" and tree is not None and is_state(tree.operands[1])
     return False

@@ -104,13 +104,13 @@ class Checker:
     stored: dict[str, Abs] = field(default_factory=dict)
     output: Value | None = None
     control: Labels = NO
-    found: dict[tuple[str, Loc], Finding] = field(default_factory=dict)
+    findings: dict[tuple[str, Loc], Finding] = field(default_factory=dict)
 
     def run(self) -> list[Finding]:
         """Every finding, by line."""
         self.place(self.function.body, ())
         self.region(self.function.body, [Abs()] * len(self.function.body.args))
-        return sorted(self.found.values(), key=lambda f: (f.loc.line, f.loc.column))
+        return sorted(self.findings.values(), key=lambda f: (f.loc.line, f.loc.column))
 
     def place(self, region: Region, around: tuple[Op, ...]) -> None:
         for op in region.ops:
@@ -170,8 +170,9 @@ class Checker:
         claims = {x.kind for x in self.function.claims}
         if claims and "refines" not in claims:  # of an author who claims no distribution
             severity = "warning"
-        drawn = min((self.producers[v].loc for v, _ in labels if v in self.producers), default=op.loc, key=lambda x: (x.line, x.column))
-        self.found.setdefault((kind, op.loc), Finding(kind, op.loc, drawn, tree, self.function.name, severity))
+        places = (self.producers[v].loc for v, _ in labels if v in self.producers)
+        drawn = min(places, default=op.loc, key=lambda x: (x.line, x.column))
+        self.findings.setdefault((kind, op.loc), Finding(kind, op.loc, drawn, tree, self.function.name, severity))
 
     # -- regions
     def region(self, region: Region, args: Sequence[Abs]) -> list[Abs]:

@@ -105,7 +105,7 @@ def in_order(c: Walked, v: Value) -> bool:
     return any(op.opcode == "draw.race" or op.attrs.get("replace") is False for op in draws(c, v))
 
 
-def kept(c: Walked, grow: Op, base: Value, pick: Linear | None, loop: Op) -> str:
+def invariant_draws(c: Walked, grow: Op, base: Value, pick: Linear | None, loop: Op) -> str:
     """Whether draws that grow in a loop stay the same from one iteration to the next: "error", "warning" where some iterations
     may set the state that they are read from, or ""."""
     read = c.producers.get(base)

@@ -126,10 +126,10 @@ class Ranges:
                 self.join(s.name, self.region(s.init)[0])
             self.region(self.f.body)
 
-    def join(self, cell: Hashable, found: Interval) -> Interval:
+    def join(self, cell: Hashable, interval: Interval) -> Interval:
         """A cell holds also this."""
         old = self.cells.get(cell)
-        new = found if old is None else hull(old, found)
+        new = interval if old is None else hull(old, interval)
         if old is not None and new != old and self.round > PATIENCE:
             new = widened(old, new, self.stops if self.round <= MOST else ())
         self.changed |= new != old

@@ -56,8 +56,7 @@ def uses(region: Region) -> dict[Value, list[Use]]:
 
 
 def producers(region: Region) -> dict[Value, Op]:
-    """The op that each value is a result of, in a region and inside it (arguments of regions are results of
-    none)."""
+    """The op that each value is a result of, in a region and inside it (arguments of regions are results of none)."""
     return {value: op for op in region.walk() for value in op.results}
 
 

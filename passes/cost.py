@@ -16,7 +16,7 @@ from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Region, Value
 from decgraph.ir.walk import producers
 from decgraph.passes.placement import waits
-from decgraph.passes.reuse import kept_by_op
+from decgraph.passes.reuse import reuse_by_op
 from decgraph.passes.tree_fusion import parts_of
 
 HOST = {
@@ -118,17 +118,17 @@ class CostWalker:
     """One walk over a step, with the loops around every op. given: what the caller of a sub-run calls the function's models;
     within: the functions that are being walked around it."""
 
-    def __init__(self, module: Module, function: Function, given: Mapping[Value, str] | None = None,
+    def __init__(self, module: Module, function: Function, names: Mapping[Value, str] | None = None,
                  within: tuple[str, ...] = ()) -> None:  # fmt: skip
-        self.module, self.function, self.given, self.within = module, function, given or {}, (*within, function.name)
+        self.module, self.function, self.names, self.within = module, function, names or {}, (*within, function.name)
         self.producers = producers(function.body)
         self.calls: list[CallCost] = []
-        self.found: dict[tuple[Op, ...], CallCost] = {}
+        self.by_op: dict[tuple[Op, ...], CallCost] = {}
         """The same by op, behind the ops of the runs that it stands in; with memories, which are no calls of their own."""
         self.capacities: dict[str, None] = {}
         self.effects: dict[str, None] = {}
         self.host: dict[str, None] = {}
-        self.kept = kept_by_op(function)
+        self.reuse = reuse_by_op(function)
         self.random: dict[str, int] = {}
 
     def report(self) -> Cost:
@@ -218,31 +218,31 @@ class CostWalker:
             words = str(bound) if self.name(op.operands[1]).startswith("(") else self.name(op.operands[1])
             steps = frequency.inside(words, bound)
             inner.walk(loop.regions[1], Frequency(steps.words, steps.most, True))
-        for key, call in inner.found.items():
-            self.found[(op, *key)] = replace(call, place=f"{call.place}, in a run of {callee.name}")
+        for key, call in inner.by_op.items():
+            self.by_op[(op, *key)] = replace(call, place=f"{call.place}, in a run of {callee.name}")
         for call in inner.calls:
             self.calls.append(replace(call, place=f"{call.place}, in a run of {callee.name}", line=op.loc.line))
 
     def name(self, value: Value) -> str:
-        if value in self.given:
-            return self.given[value]
+        if value in self.names:
+            return self.names[value]
         if value.name and not value.name.startswith("%"):
             return value.name.split(".")[0]
         return self.spelled(self.producers.get(value))
 
-    def spelled(self, made: Op | None, deep: int = 2) -> str:
+    def spelled(self, op: Op | None, deep: int = 2) -> str:
         """A value without a name, as an author would write it; its op in parentheses where that is no expression."""
-        if made is None:
+        if op is None:
             return "n"
-        if made.opcode == "const":
-            return str(made.attrs["value"])
-        if made.opcode == "state.read":
-            return str(made.attrs["state"])
-        if made.opcode != "map" or not deep:
-            return f"({made.opcode})" if deep == 2 else "..."
-        parts = [v.name.split(".")[0] if v.name and not v.name.startswith("%") else self.spelled(self.producers.get(v), deep - 1)
-                 for v in made.operands]  # fmt: skip
-        fn = str(made.attrs["fn"])
+        if op.opcode == "const":
+            return str(op.attrs["value"])
+        if op.opcode == "state.read":
+            return str(op.attrs["state"])
+        if op.opcode != "map" or not deep:
+            return f"({op.opcode})" if deep == 2 else "..."
+        parts = [v.name.split(".")[0] if v.name and not v.name.startswith("%")
+                 else self.spelled(self.producers.get(v), deep - 1) for v in op.operands]  # fmt: skip
+        fn = str(op.attrs["fn"])
         if len(parts) == 2 and fn in SIGNS:
             return f"{parts[0]} {SIGNS[fn]} {parts[1]}"
         return f"{CALLED.get(fn, fn)}({', '.join(parts)})"
@@ -283,10 +283,10 @@ class CostWalker:
 
     def call(self, op: Op, frequency: Frequency) -> CallCost:
         """What one call costs, noted in `found`."""
-        kept = self.kept.get(op)
+        kept = self.reuse.get(op)
         said = (kept.asked, kept.computed) if kept is not None else ("", "")
         made = CallCost(self.model(op), self.places(op), frequency.times(), frequency.most, op.loc.line, *said)
-        self.found[(op,)] = made
+        self.by_op[(op,)] = made
         return made
 
     def model(self, op: Op) -> str:

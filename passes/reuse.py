@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 
 from decgraph.ir.ops.common import is_text
 from decgraph.ir.values import Function, Module, Op, Region, Value
-from decgraph.ir.walk import producers, map_functions, rebuild
+from decgraph.ir.walk import map_functions, producers, rebuild
 from decgraph.passes.motion import CALLS
 from decgraph.passes.plan import Pass, Plan
 from decgraph.passes.tree_fusion import parts_of
@@ -49,12 +49,12 @@ class Reuse:
         return f"{self.store}, line {self.line}: computes {self.computed}; reads {self.asked}"
 
 
-def kept(function: Function) -> list[Reuse]:
+def reuses(function: Function) -> list[Reuse]:
     """Every call of a step that continues a store, in order."""
-    return list(kept_by_op(function).values())
+    return list(reuse_by_op(function).values())
 
 
-def kept_by_op(function: Function) -> dict[Op, Reuse]:
+def reuse_by_op(function: Function) -> dict[Op, Reuse]:
     """The same, by the op that calls."""
     return ReuseAnalysis(function).run()
 
@@ -289,12 +289,12 @@ class Stores:
         for extra in names:
             given = op.operands[at + 1 : at + 1 + len(extra)]
             for name, value in zip(extra, given, strict=True):
-                if name == "given" and not (kind == "features" and self.own(value)):
+                if name == "given" and not (kind == "features" and self.from_scratch(value)):
                     return False
             at += 1 + len(extra)
         return True
 
-    def own(self, memory: Value) -> bool:
+    def from_scratch(self, memory: Value) -> bool:
         """Whether a memory is all that a model computed of a context, from scratch."""
         op = self.producers.get(memory)
         return (
@@ -310,7 +310,7 @@ class Stores:
 def notes(before: Module, after: Module) -> list[str]:
     """What every call computes of what it is a function of, and why the rest is cached."""
     out = []
-    for k in kept(after.entry):
+    for k in reuses(after.entry):
         out.append(str(k))
         out += [f"  {reason}" for reason in k.reasons]
     return out

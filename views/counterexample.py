@@ -66,7 +66,7 @@ def article(report: Report, text: str) -> str:
         *(f"<p>{html.escape(words)}</p>" for words in (*reach, *report.reasons)),
         "</div>",
     ]
-    if report.text and any(proof.found for proof in report.proofs):
+    if report.text and any(proof.derived for proof in report.proofs):
         out.append(panel("Derivation", f"<pre>{html.escape(proof_page(report))}</pre>"))
     if report.counterexample is not None:
         out.append(counterexample(report.counterexample, text))

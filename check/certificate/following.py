@@ -229,7 +229,7 @@ class Follower:
             decisive = op.operands[2:]
         elif op.opcode == "lookup" and op.operands[0].type.vocab == op.operands[1].type.vocab:
             decisive = ()  # a token is one of its vocabulary
-        elif op.opcode == "gather" and (made := self.producers.get(op.operands[0])) and made.opcode in ("draw", "draw.many", "topk"):
+        elif op.opcode == "gather" and (x := self.producers.get(op.operands[0])) and x.opcode in ("draw", "draw.many", "topk"):
             decisive = op.operands[1:]  # there are as many draws, whatever they are
         self.ends |= self.depend(*decisive) | self.control
         self.control |= self.ends

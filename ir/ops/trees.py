@@ -83,7 +83,7 @@ def again(c: Checker, op: Op, x: Abs, at: Abs | None, tree: TreeAbs, name: str) 
                     c.report("siblings", op, x.draws, name)
         for loop in c.loops[op.result]:
             if any(loop in c.loops.get(v, ()) for v in origins.sources(c, op.operands[0], "tree")):
-                if severity := origins.kept(c, op, base, pick, loop):
+                if severity := origins.invariant_draws(c, op, base, pick, loop):
                     c.report("kept", op, x.draws, name, severity)
             falls = any(n < 0 and loop.regions[-1].args[0] is v for v, n in (pick.terms if pick is not None else ()))
             if falls and not origins.varies(c, where, loop) and origins.in_order(c, base):

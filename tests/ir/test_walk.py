@@ -14,12 +14,12 @@ from decgraph.ir.values import Module, Op, Region, Value
 from decgraph.ir.verify import verify
 from decgraph.ir.walk import (
     clone,
-    producers,
     free_values,
     inline,
     map_bodies,
     ops_of,
     parents,
+    producers,
     rebuild,
     regions_of,
     substitute,
