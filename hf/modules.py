@@ -31,7 +31,7 @@ _STATES = {
 }
 
 
-def split(function: Function, given: Mapping[str, Any], options: Iterable[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+def split(function: Function, kwargs: Mapping[str, Any], options: Iterable[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
     """(models, parameters) by the algorithm's own names; `heads` is short for `<main model>.heads`, and so are the settings of
     a masked model: `shift`, `mask_token`, `visibility`.
 
@@ -41,11 +41,11 @@ def split(function: Function, given: Mapping[str, Any], options: Iterable[str] =
     main = main_parameter(function)
     wanted = wanted_by(function)
     scalars = [p.name for p in function.params if p.value.type.elem != "model"]
-    settings = [name for name in given if model_of(name)[0].removesuffix(".heads") in wanted]
+    settings = [name for name in kwargs if model_of(name)[0].removesuffix(".heads") in wanted]
     takes = [*(name for name in wanted if name != main), *scalars, *settings, *options, "heads", *NAMES]
-    check_keywords(f"decgraph.hf({function.name!r})", given, [*takes, main])
+    check_keywords(f"decgraph.hf({function.name!r})", kwargs, [*takes, main])
     models, params = {}, {}
-    for name, value in given.items():
+    for name, value in kwargs.items():
         of, _ = model_of(name)
         if name in ("heads", *NAMES) and not any(p.name == name for p in function.params):
             models[f"{main}.{name}"] = value
@@ -74,14 +74,14 @@ class Binder:
     caches them with the second, so there layers are tried "first".
     """
 
-    def __init__(self, module: IR, function: Function, given: Mapping[str, Any], backend: str) -> None:
-        self.function, self.given = function, dict(given)
+    def __init__(self, module: IR, function: Function, arguments: Mapping[str, Any], backend: str) -> None:
+        self.function, self.arguments = function, dict(arguments)
         self.models = wanted_by(function)
         states = any(op.opcode in _STATES for f in module.functions.values() for op in ops_of(f))
         heads = any(one.gives == HEADS for one in self.models.values())
         self.form = "layers" if states or heads else "first" if backend == "reference" else "as it is"
         self.main = main_parameter(function)
-        self._given = told_apart(function, given, zoo.known())  # an invalid folder is refused here, not in the first call
+        self._given = told_apart(function, arguments, zoo.known())  # an invalid folder is refused here, not in the first call
         self._made: dict[str, tuple[object, Model]] = {}
         self._placed = Placement()
 
@@ -146,7 +146,7 @@ _users: dict[int, int] = {}
 
 
 @contextmanager
-def evaluating(found: Iterable[object]) -> Iterator[None]:
+def evaluating(objects: Iterable[object]) -> Iterator[None]:
     """Torch modules in evaluation mode, without gradients; training mode is restored when the last thread has ended.
 
     Inference mode and a default device are left as well (`own_modes`).
@@ -156,7 +156,7 @@ def evaluating(found: Iterable[object]) -> Iterator[None]:
     from decgraph.runtime.placement import own_modes
 
     with _evaluating:
-        every = (one for module in found if is_module(module) for one in module.modules())
+        every = (one for module in objects if is_module(module) for one in module.modules())
         training = [one for one in every if one.training or id(one) in _users]
         for one in training:
             _users[id(one)] = _users.get(id(one), 0) + 1
