@@ -243,14 +243,14 @@ class Algorithm:
         if plan.passes == ():
             return self.module
         key = plan.text()
-        made = self._made.pop(key, None) or optimise(self.module, plan=plan)[0]
-        self._made[key] = made  # the last one used stands last
-        if len(self._made) > MODULES:
-            self._made.pop(next(iter(self._made)))
+        made = self._compiled.pop(key, None) or optimise(self.module, plan=plan)[0]
+        self._compiled[key] = made  # the last one used stands last
+        if len(self._compiled) > MODULES:
+            self._compiled.pop(next(iter(self._compiled)))
         return made
 
     @cached_property
-    def _made(self) -> dict[str, Module]:
+    def _compiled(self) -> dict[str, Module]:
         return {}
 
     def warnings(self) -> list[str]:

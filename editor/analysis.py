@@ -133,7 +133,7 @@ class Analyser:
     """Analyses texts, and keeps what definitions were found to be."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, ...], DefinitionAnalysis] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, ...], DefinitionAnalysis] = OrderedDict()
 
     def analyse(self, text: str, path: str = "<text>") -> Analysis:
         """The analysis of a text. Never raises for any text."""
@@ -151,15 +151,15 @@ class Analyser:
 
     def _lower(self, analysis: Analysis, item: S.Item) -> None:
         key = self._key(analysis, item)
-        lowered = self._kept.get(key)
+        lowered = self._cache.get(key)
         if lowered is None:
             unknown = analysis.partly.patched.get(item.name, frozenset())
             lowered = DefinitionAnalysis(item, analysis.source, analysis.names, analysis.file, unknown)
-            self._kept[key] = lowered
-            while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
+            self._cache[key] = lowered
+            while len(self._cache) > MOST_KEPT:
+                self._cache.popitem(last=False)
         else:
-            self._kept.move_to_end(key)
+            self._cache.move_to_end(key)
         moved, lines = item.span.start - lowered.start, item.span.line - lowered.line
         analysis.lowered[item.name] = (lowered, moved, lines)
 

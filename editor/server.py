@@ -340,12 +340,12 @@ def make() -> TextServer:
     def symbols(params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
         found = server.analysis(params.text_document.uri)
 
-        def made(o: navigation.Outline) -> lsp.DocumentSymbol:
+        def symbol(o: navigation.Outline) -> lsp.DocumentSymbol:
             kind = SYMBOLS.get(o.kind, lsp.SymbolKind.Variable)
             where, name = place(found.source, o.span), place(found.source, o.name_span)
-            return lsp.DocumentSymbol(o.name, kind, where, name, o.detail, children=[made(i) for i in o.inside])
+            return lsp.DocumentSymbol(o.name, kind, where, name, o.detail, children=[symbol(i) for i in o.inside])
 
-        return [made(o) for o in navigation.outline(found)]
+        return [symbol(o) for o in navigation.outline(found)]
 
     @server.feature(lsp.WORKSPACE_SYMBOL)
     def everything(params: lsp.WorkspaceSymbolParams) -> list[lsp.SymbolInformation]:
@@ -364,12 +364,12 @@ def make() -> TextServer:
         if said is None:
             return None
 
-        def made(form: Form) -> lsp.SignatureInformation:
+        def information(form: Form) -> lsp.SignatureInformation:
             doc = lsp.MarkupContent(lsp.MarkupKind.Markdown, form.doc) if form.doc else None
             units = [tuple(len(form.label[:at].encode("utf-16-le")) // 2 for at in p) for p in form.params]
             return lsp.SignatureInformation(form.label, doc, [lsp.ParameterInformation((low, high)) for low, high in units])
 
-        return lsp.SignatureHelp([made(form) for form in said.forms], said.form, said.param)
+        return lsp.SignatureHelp([information(form) for form in said.forms], said.form, said.param)
 
     @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
     def hinted(params: lsp.InlayHintParams) -> list[lsp.InlayHint]:

@@ -81,8 +81,8 @@ class Binder:
         heads = any(one.gives == HEADS for one in self.models.values())
         self.form = "layers" if states or heads else "first" if backend == "reference" else "as it is"
         self.main = main_parameter(function)
-        self._given = told_apart(function, arguments, zoo.known())  # an invalid folder is refused here, not in the first call
-        self._made: dict[str, tuple[object, Model]] = {}
+        self._sources = told_apart(function, arguments, zoo.known())  # an invalid folder is refused here, not in a call
+        self._parts: dict[str, tuple[object, Model]] = {}
         self._placed = Placement()
 
     def __call__(self, module: Module) -> dict[str, Model]:
@@ -96,7 +96,7 @@ class Binder:
     def _bound(self, main: ModelSource) -> dict[str, Model]:
         if main.what != "module":
             raise DecError(f"`{self.main}` must be a Hugging Face model, not {type(main.value).__name__}")
-        sources = {self.main: main, **self._given.models}
+        sources = {self.main: main, **self._sources.models}
         wholes = {name: source for name, source in sources.items() if self.models[name].kind not in PARTS}
         placed = Placement().beside({name: s.value for name, s in wholes.items() if s.what != "stored"})
         placed = self._placed = self._placed if placed == self._placed else placed  # folders follow the module
@@ -113,7 +113,7 @@ class Binder:
         return {name: models[name] for name in self.models}
 
     def _whole(self, name: str, source: ModelSource, placed: Placement, models: Mapping[str, Model]) -> Callable[[], Model]:
-        kind, asked = self.models[name].kind, self._given.readings.get(name, MaskedSettings())
+        kind, asked = self.models[name].kind, self._sources.readings.get(name, MaskedSettings())
         if source.what != "module":
             return lambda: whole(source, kind, asked, placed)
         vocab = vocabulary(
@@ -122,7 +122,7 @@ class Binder:
         return lambda: live(source.value, kind, vocab, asked if kind == "masked" else self.form)
 
     def _with_heads(self, name: str, base: Model) -> Callable[[], Model]:
-        heads = self._given.heads.get(name)
+        heads = self._sources.heads.get(name)
         if heads is None:
             asked = f"decgraph.hf({self.function.name!r}, heads=FOLDER)"
             raise DecError(f"{self.function.name} needs Medusa heads for `{name}`", hint=asked)
@@ -130,14 +130,14 @@ class Binder:
 
     def _part(self, name: str, base: Model | None) -> Callable[[], Model]:
         one = self.models[name]
-        return lambda: part(one.kind, name, self._given.models[name], base, one.gives)
+        return lambda: part(one.kind, name, self._sources.models[name], base, one.gives)
 
     def _once(self, name: str, base: object, make: Callable[[], Model]) -> Model:
         """The result of `make`, cached as long as the base, and what it was made of, are the same."""
-        known = self._made.get(name)
+        known = self._parts.get(name)
         if known is None or known[0] is not base or renewed(known[1]) is not known[1]:
-            self._made[name] = base, make()
-        return self._made[name][1]
+            self._parts[name] = base, make()
+        return self._parts[name][1]
 
 
 _evaluating = threading.Lock()

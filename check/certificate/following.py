@@ -392,7 +392,7 @@ class Follower:
         if commits:
             self._new_version()
         head, progress = self.version, self.progress
-        self._kept(op, loop, [self.depend(v) for v in carried], outer | bounds, self.stored, "before the loop")
+        self._check_invariant(op, loop, [self.depend(v) for v in carried], outer | bounds, self.stored, "before the loop")
         for a, v in zip(body.args[1:], carried):
             self.claim(a, moved(self.of(v), entry, head), op)
         for a, asked in zip(body.args[1:], op.regions[0].args[1:] if len(op.regions) == 2 else ()):
@@ -421,7 +421,7 @@ class Follower:
                 raise Refused(op, f"the body does not keep {self.names[a]}: {said(claimed)}")
         now = [self._aged(self.depend(y), name) for y in body.yields[stops:]]
         stored = {k: self._aged(v, name) for k, v in self.stored.items()}
-        self._kept(op, loop, now, self._aged(self.control, name), stored, "by its body")
+        self._check_invariant(op, loop, now, self._aged(self.control, name), stored, "by its body")
         if asks_done(op) and not self.progress and self.mode != "inside":
             raise Refused(op, "an iteration may commit nothing")
         self.progress, self.control, self.stored, self.version = progress, outer | self.ends, dict(loop["stored"]), head
@@ -431,7 +431,7 @@ class Follower:
         return [placed(moved(self.claims["facts"].get(self.names[a]), head, self.version), self.names[v])
                 for a, v in zip(body.args[1:], op.results)]  # fmt: skip
 
-    def _kept(
+    def _check_invariant(
         self, op: Op, loop: Mapping[str, Any], now: Sequence[Labels], control: Labels, stored: Mapping[str, Labels], when: str
     ) -> None:
         """That the invariant allows for all dependences as they are."""

@@ -482,7 +482,7 @@ class Kernel(Environment):
         inv = self.invariants.get(op)
         if inv is None:
             raise NotKept(op, first)
-        self._kept(op, inv, first)
+        self._check_invariant(op, inv, first)
         body, stops = op.regions[-1], bool(op.attrs.get("stops"))
         self.states, self.control = dict(inv.states), inv.control
         unread.begin(self, op, inv.unread)
@@ -539,7 +539,7 @@ class Kernel(Environment):
             self._aged(self.control, op),
             left,
         )
-        self._kept(op, inv, after)
+        self._check_invariant(op, inv, after)
         if asks_done(op) and not self.progress and self.mode != "inside":
             raise DerivationStopped(op, "an iteration may commit nothing")
         self.progress = progress
@@ -559,7 +559,7 @@ class Kernel(Environment):
         aged = {(v, past if past is EVER or loop not in self.around.get(v, ()) else loop) for v, past in labels}
         return frozenset(aged | {(v, None) for v, past in labels if past is EVER})
 
-    def _kept(self, op: Op, inv: Invariant, now: Invariant) -> None:
+    def _check_invariant(self, op: Op, inv: Invariant, now: Invariant) -> None:
         """Raises NotKept, with a weaker invariant, unless `inv` follows from `now`."""
         args = op.regions[-1].args[1:]
         facts = tuple(weakest(a, b, v) for a, b, v in zip(inv.facts, now.facts, args))

@@ -265,7 +265,7 @@ class Walk(Canvases):
             found, stops = self.body(op, low + i, head)
             if stops is not False:
                 raise DerivationStopped(op, "when the loop ends is not known")
-            wrong = [n for n, s in enumerate(slopes) if s is not None and not _kept(found[n], head[n], carried[n], s, i)]
+            wrong = [n for n, s in enumerate(slopes) if s is not None and not _advances(found[n], head[n], carried[n], s, i)]
             for n in wrong:
                 if isinstance(carried[n], Canvas):
                     raise self.unlike(op, found[n], "an iteration does not decide the next cell")
@@ -418,7 +418,7 @@ def _after(v: CanvasValue, slope: Linear | None, times: Linear) -> CanvasValue:
     return v
 
 
-def _kept(result: CanvasValue, head: CanvasValue, v: CanvasValue, slope: Linear, i: Linear) -> bool:
+def _advances(result: CanvasValue, head: CanvasValue, v: CanvasValue, slope: Linear, i: Linear) -> bool:
     """Whether an iteration takes a value to that of the next counter."""
     want = _after(v, slope, i + ONE)
     if isinstance(want, Canvas) and slope == ONE:
