@@ -45,7 +45,7 @@ class Baseline:
     name: str
     weights: BenchWeights
     settings: dict[str, Any]
-    given: dict[str, Any]
+    arguments: dict[str, Any]
     draft: tuple[Any, dict[str, Any]] | None = None
 
     def __call__(self, prompts: Prompts, limit: int, *, sampled: bool = False, seed: int = 0) -> list[list[int]]:
@@ -54,7 +54,7 @@ class Baseline:
         at = self.weights.target.device
         ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=at)
         mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=at)
-        config = self.given["sampled" if sampled else "greedy"]
+        config = self.arguments["sampled" if sampled else "greedy"]
         config.max_new_tokens = limit
         if self.draft is not None:  # other baselines set the same module's settings
             module, wanted = self.draft
@@ -63,7 +63,7 @@ class Baseline:
         if sampled:
             torch.manual_seed(seed)
         with torch.inference_mode():
-            made = self.weights.target.generate(ids, attention_mask=mask, generation_config=config, **self.given["models"])
+            made = self.weights.target.generate(ids, attention_mask=mask, generation_config=config, **self.arguments["models"])
         return [ended(row[longest:], self.weights.eos) for row in made.tolist()]
 
     def calls(self, prompt: Sequence[int], limit: int) -> int:

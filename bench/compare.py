@@ -142,8 +142,8 @@ def prepared(
         name = baselines.USUAL.get(one.algorithm.name, "generate")
         if wanted is None and settings.batch == 1 and (name != "assisted" or weights.drafter is not None):
             counterparts[one.label] = loops.label(name, one.values)
-    contenders += loops.made.values()
-    facts |= {label: loop.baseline.settings for label, loop in loops.made.items()}
+    contenders += loops.contenders.values()
+    facts |= {label: loop.baseline.settings for label, loop in loops.contenders.items()}
     for one in [*(r for r in rivals if all(r.label != a.label for a in algorithms)), *algorithms]:
         facts[one.label] = one.facts()
         try:
@@ -154,7 +154,7 @@ def prepared(
         contenders.append(
             Ours(one.label, one.algorithm, one.values, session, work.groups, settings.limit, settings.temperature, weights.eos)
         )
-    named = [*loops.made, *(r.label for r in rivals)]
+    named = [*loops.contenders, *(r.label for r in rivals)]
     if all(one.label in failed for one in algorithms):
         label, reason = next(iter(failed.items()))
         rest = f" (and {', '.join(list(failed)[1:])} cannot either)" if len(failed) > 1 else ""
@@ -203,26 +203,26 @@ class Loops:
 
     def __init__(self, theirs: BenchWeights, work: BenchWork, settings: MeasureSettings) -> None:
         self.theirs, self.work, self.settings = theirs, work, settings
-        self.made: dict[str, Theirs] = {}
+        self.contenders: dict[str, Theirs] = {}
 
     def label(self, name: str, params: Mapping[str, Any]) -> str:
         """The label of a loop with the draft length of these parameters; the loop is made where it is not there."""
         sampled = self.settings.temperature > 0
         made = baselines.baseline(name, self.theirs, params, temperature=self.settings.temperature or 1.0)
-        for label, other in self.made.items():
+        for label, other in self.contenders.items():
             if (other.baseline.name, other.baseline.settings) == (name, made.settings):
                 return label
         label = THEIRS + name
-        if label in self.made:
-            own = made.settings, self.made[label].baseline.settings
+        if label in self.contenders:
+            own = made.settings, self.contenders[label].baseline.settings
             differing = [f"{key.split('_')[-1]}={own[0][key]}" for key in own[0] if own[0][key] != own[1].get(key)]
             label += ":" + ",".join(differing)
-        self.made[label] = Theirs(label, made, self.work.groups, self.settings.limit, sampled)
+        self.contenders[label] = Theirs(label, made, self.work.groups, self.settings.limit, sampled)
         return label
 
 
 def document(
-    found: Measured,
+    measured: Measured,
     against: Mapping[str, Sequence[str]],
     failed: Mapping[str, DecError],
     facts: Mapping[str, Row],
@@ -243,15 +243,15 @@ def document(
             "tokens": {"least": lengths[0], "median": lengths[len(lengths) // 2], "most": lengths[-1]},
         },
         "contenders": dict(facts),
-        "rows": rows_of(found, against, settings, target),
+        "rows": rows_of(measured, against, settings, target),
         "failed": {label: first_line(error) for label, error in failed.items()},
-        "interrupted": found.times.interrupted,
+        "interrupted": measured.times.interrupted,
         "times": {
-            "groups": [list(group) for group in found.times.groups],
-            "kinds": list(found.work.kinds),
-            **{clock: {name: [round(s, 6) for s in getattr(found.times, clock)[name]] for name in getattr(found.times, clock)}
+            "groups": [list(group) for group in measured.times.groups],
+            "kinds": list(measured.work.kinds),
+            **{clock: {name: [round(s, 6) for s in spent] for name, spent in getattr(measured.times, clock).items()}
                for clock in ("wall", "cpu")},
-            "tokens": found.times.tokens,
+            "tokens": measured.times.tokens,
         },
         "load": load(),
     }  # fmt: skip

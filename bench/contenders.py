@@ -19,9 +19,9 @@ from decgraph.runtime.trace import Stats
 Group = Sequence[Sequence[int]]  # prompts that are decoded together; one in most comparisons
 
 
-def params_for(algorithm: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def params_for(algorithm: Any, params: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the given parameters that an algorithm has, all of its own filled in. Raises DecError for bad values."""
-    values: dict[str, Any] = check_params(algorithm.function, {n: v for n, v in given.items() if n in algorithm.params})
+    values: dict[str, Any] = check_params(algorithm.function, {n: v for n, v in params.items() if n in algorithm.params})
     return values
 
 
@@ -181,7 +181,7 @@ class Theirs:
     sampled: bool = False
     runs: int = 0
 
-    def made(self, n: int) -> list[list[int]]:
+    def generate(self, n: int) -> list[list[int]]:
         """The new tokens of a group. Raises DecError for what transformers cannot do with these weights."""
         self.runs += 1
         try:
@@ -190,11 +190,11 @@ class Theirs:
             raise DecError(f"transformers' {self.baseline.name} raised {type(error).__name__}: {error}") from error
 
     def __call__(self, n: int) -> int:
-        return sum(map(len, self.made(n)))
+        return sum(map(len, self.generate(n)))
 
     def observed(self, n: int) -> ContenderRun:
         """The tokens and forwards of a run."""
         with counting(self.baseline.weights.target) as seen:
-            made = self.made(n)
+            made = self.generate(n)
         # A forward of a batch is a call for each of its prompts, as in decgraph's statistics.
         return ContenderRun([tuple(tokens) for tokens in made], seen.calls * len(made))

@@ -52,14 +52,14 @@ def loaded(target: str | None, drafter: str | None, parts: Mapping[str, str], pl
     return made
 
 
-def cast(made: BenchWeights, placed: Placement) -> BenchWeights:
+def cast(weights: BenchWeights, placed: Placement) -> BenchWeights:
     """Random weights on a device, in a precision. The frequencies of rotary positions, which are buffers, stay in float32."""
-    for module in (made.target, made.drafter):
+    for module in (weights.target, weights.drafter):
         for weight in () if module is None else module.parameters():
             weight.data = weight.data.to(placed.precision(weight.dtype))
         if module is not None:
             module.to(placed.device)
-    return made
+    return weights
 
 
 def ends(module: Any) -> frozenset[int]:  # Any: a transformers module
@@ -71,14 +71,14 @@ def ends(module: Any) -> frozenset[int]:  # Any: a transformers module
     return frozenset()
 
 
-def check_vocabularies(made: BenchWeights) -> None:
+def check_vocabularies(weights: BenchWeights) -> None:
     """Raises DecError where the target's and the drafter's tokenizers, or else the sizes of their vocabularies, differ."""
-    folders = [Path(made.folders[name]) for name in ("target", "drafter") if name in made.folders]
+    folders = [Path(weights.folders[name]) for name in ("target", "drafter") if name in weights.folders]
     vocabularies = [Tokenizer(folder).digest for folder in folders if (folder / "tokenizer.json").is_file()]
-    sizes = [int(module.config.get_text_config().vocab_size) for module in (made.target, made.drafter)]
+    sizes = [int(module.config.get_text_config().vocab_size) for module in (weights.target, weights.drafter)]
     if len(set(vocabularies)) > 1 or (len(vocabularies) < 2 and len(set(sizes)) > 1):
         raise DecError(
-            f"the drafter does not speak the vocabulary of {made.name} ({sizes[1]} and {sizes[0]} tokens)",
+            f"the drafter does not speak the vocabulary of {weights.name} ({sizes[1]} and {sizes[0]} tokens)",
             hint="a drafter of the same family, or leave --drafter out",
         )
 

@@ -138,34 +138,34 @@ def observed(contender: Contender, groups: int, usual: list[float], slowest: flo
     return ran
 
 
-def rows_of(found: Measured, against: Mapping[str, Sequence[str]], settings: MeasureSettings, target: Any) -> list[Row]:
+def rows_of(measured: Measured, against: Mapping[str, Sequence[str]], settings: MeasureSettings, target: Any) -> list[Row]:
     """A row for every contender that did not fail and every kind of prompt. against: by label, those it is compared with; of
     those, the first's greedy tokens are compared with. target: the module that decides near-ties, None where tokens are
     not compared."""
     rows = []
-    for label in found.contenders:
-        if label in found.failed:
+    for label in measured.contenders:
+        if label in measured.failed:
             continue
-        shared = time_shares(found, label)
-        for kind in found.work.every_kind:
-            if any(group in found.work.of(kind) for _, group in found.times.groups):
-                row = _row(found, label, kind, against[label], settings, target)
+        shared = time_shares(measured, label)
+        for kind in measured.work.every_kind:
+            if any(group in measured.work.of(kind) for _, group in measured.times.groups):
+                row = _row(measured, label, kind, against[label], settings, target)
                 rows.append({**row, **({"time": shared} if shared else {})})
     return rows
 
 
-def _row(found: Measured, label: str, kind: str, against: Sequence[str], settings: MeasureSettings, target: Any) -> Row:
-    contender, groups = found.contenders[label], found.work.of(kind)
-    ran = [found.ran[label][n] for n in groups]
-    timed = [i for i, (_, group) in enumerate(found.times.groups) if group in groups]
+def _row(measured: Measured, label: str, kind: str, against: Sequence[str], settings: MeasureSettings, target: Any) -> Row:
+    contender, groups = measured.contenders[label], measured.work.of(kind)
+    ran = [measured.ran[label][n] for n in groups]
+    timed = [i for i, (_, group) in enumerate(measured.times.groups) if group in groups]
     tokens, calls = sum(len(t) for one in ran for t in one.tokens), sum(one.calls for one in ran)
-    made = sum(found.times.tokens[label][i] for i in timed)
-    wall = sum(found.times.wall[label][i] for i in timed)
+    made = sum(measured.times.tokens[label][i] for i in timed)
+    wall = sum(measured.times.wall[label][i] for i in timed)
     row: Row = {
         "algorithm": label,
         "side": "decgraph" if isinstance(contender, Ours) else "transformers",
         "kind": kind,
-        "prompts": sum(len(found.work.groups[n]) for n in groups),
+        "prompts": sum(len(measured.work.groups[n]) for n in groups),
         "timed": len(timed),
         "tokens": tokens,
         "calls": calls,
@@ -173,32 +173,32 @@ def _row(found: Measured, label: str, kind: str, against: Sequence[str], setting
         "tokens_per_second": digits(made / wall),
         "ms_per_call": digits(1000 * wall / made * tokens / calls) if calls and made else None,
         "ratios": {
-            other: ratio_of(found, other, label, kind, settings.seed)
+            other: ratio_of(measured, other, label, kind, settings.seed)
             for other in against
-            if other not in found.failed and other != label
+            if other not in measured.failed and other != label
         },
     }
     if isinstance(contender, Ours):
         row |= {"claims_equality": greedy_is_exact(contender.algorithm, contender.params), **drafts_of(ran)}
-    if label in found.memory:
-        row["peak_memory_mb"] = digits(found.memory[label])
-    reference = next((other for other in against if other not in found.failed), None)
+    if label in measured.memory:
+        row["peak_memory_mb"] = digits(measured.memory[label])
+    reference = next((other for other in against if other not in measured.failed), None)
     if target is not None and settings.temperature == 0 and reference is not None and reference != label:
         agreement = Agreement(target)
         for n in groups:
-            pairs = zip(found.work.groups[n], found.ran[label][n].tokens, found.ran[reference][n].tokens, strict=True)
+            pairs = zip(measured.work.groups[n], measured.ran[label][n].tokens, measured.ran[reference][n].tokens, strict=True)
             for prompt, ours, theirs in pairs:
                 agreement.compare(prompt, ours, theirs)
         row["tokens_equal"] = agreement.to_json()
     return row
 
 
-def ratio_of(found: Measured, slow: str, fast: str, kind: str, seed: int) -> Row:
+def ratio_of(measured: Measured, slow: str, fast: str, kind: str, seed: int) -> Row:
     """How many times faster `fast` made a token, by the wall clock and by the processor's: the figure with its interval, and
     the quartiles over all pairs of runs."""
     out: Row = {}
     for clock, cpu in (("wall", False), ("cpu", True)):
-        pairs = found.ratios(slow, fast, kind, cpu=cpu)
+        pairs = measured.ratios(slow, fast, kind, cpu=cpu)
         flat = Spread.of([ratio for rounds in pairs for ratio in rounds])
         out[clock] = {**bootstrap.ratio(pairs, seed=seed).to_json(), "quartiles": flat.to_json()}
     return out
@@ -221,12 +221,12 @@ def drafts_of(ran: Sequence[ContenderRun]) -> Row:
     }
 
 
-def time_shares(found: Measured, label: str) -> Row:
+def time_shares(measured: Measured, label: str) -> Row:
     """Shares of the processor's time in the target, in drafters and outside models, over the first group of each kind."""
-    contender = found.contenders[label]
-    if not isinstance(contender, Ours) or found.times.interrupted:
+    contender = measured.contenders[label]
+    if not isinstance(contender, Ours) or measured.times.interrupted:
         return {}
-    firsts = [found.work.kinds.index(kind) for kind in dict.fromkeys(found.work.kinds)]
+    firsts = [measured.work.kinds.index(kind) for kind in dict.fromkeys(measured.work.kinds)]
     seen = [shares.split(contender.session, lambda n=n: contender.results(n)) for n in firsts]  # type: ignore[misc]
     whole = sum(sum(one.values()) for one in seen)
     return {name: digits(sum(one[name] for one in seen) / whole) for name in ("target", "draft", "outside")}

@@ -88,7 +88,7 @@ class Case:
     length: int = 3
     engine: type[ExactMachine] = ExactMachine
     externs: dict[str, Callable[..., object]] = field(default_factory=dict)
-    given: frozenset[str] = frozenset()
+    pinned: frozenset[str] = frozenset()
     limit: int = 700
     start: Start = field(default_factory=Start)
     detokenizer: Detokenizer | None = None

@@ -88,10 +88,10 @@ class Missing:
         return f"{where}: {what} {WORDS.get((op.opcode, self.outcome), 'was never ' + self.outcome)}"
 
 
-def pinned(f: Function, given: Mapping[str, ParamValue] | None) -> Function:
+def pinned(f: Function, fixed: Mapping[str, ParamValue] | None) -> Function:
     """The function with the ranges of parameters that are given narrowed to their values: what needs
     others is not asked for."""
-    numbers: dict[str, End] = {n: v for n, v in (given or {}).items() if isinstance(v, int | float | Fraction)}
+    numbers: dict[str, End] = {n: v for n, v in (fixed or {}).items() if isinstance(v, int | float | Fraction)}
     exact = {n: v for n, v in numbers.items() if not isinstance(v, bool)}
     return replace(
         f, params=tuple(replace(p, low=exact[p.name], high=exact[p.name]) if p.name in exact else p for p in f.params)
@@ -107,7 +107,7 @@ def demanded(f: Function, ran: CoveredRun) -> list[tuple[Op, str]]:
         made.update(dict.fromkeys(op.results, op))
     ranges = {p.value: (p.low, p.high) for p in f.params}
     chance = any(c.kind != "ensures" and not c.for_greedy for c in f.claims)
-    needed = Liveness(f.body, {op for op, _ in Failing(f).outside_drafts()}).kept
+    needed = Liveness(f.body, {op for op, _ in Failing(f).outside_drafts()}).live_ops
     useless = {id(op) for op in f.body.walk() if op not in needed}
     out: list[tuple[Op, str]] = []
     for op in ran.watched.values():
@@ -130,20 +130,21 @@ def demanded(f: Function, ran: CoveredRun) -> list[tuple[Op, str]]:
     return [(op, k) for op, k in out if (id(op), k) not in cannot and id(op) not in useless]
 
 
-def _fixed(op: Op, made: dict[Value, Op]) -> bool:
+def _fixed(op: Op, producers: dict[Value, Op]) -> bool:
     """Whether an op works on constants alone, or is a part of lowered control flow."""
     if any(v.name.startswith("%") for v in (*op.operands, *op.results)):
         return True
     return bool(op.operands) and all(
-        o in made and (made[o].opcode == "const" or (made[o].opcode == "map" and _fixed(made[o], made))) for o in op.operands
+        (by := producers.get(o)) is not None and (by.opcode == "const" or by.opcode == "map" and _fixed(by, producers))
+        for o in op.operands
     )
 
 
-def iterations_of(op: Op, made: dict[Value, Op], ranges: dict[Value, tuple[End | None, End | None]]) -> list[str]:
+def iterations_of(op: Op, producers: dict[Value, Op], ranges: dict[Value, tuple[End | None, End | None]]) -> list[str]:
     """How many iterations of a loop must be seen: as its bounds say where they are constants or parameters, else one."""
     if op.opcode == "while":
         return ["again"] if op.attrs.get("bound") == "done" else ["once"] if op.attrs.get("limited") else ["again"]
-    bounds = [_range(v, made, ranges) for v in op.operands[:2]]
+    bounds = [_range(v, producers, ranges) for v in op.operands[:2]]
     if any(b is None for b in bounds):
         return ["once"]
     low = max(0, bounds[1][0] - bounds[0][1])  # type: ignore[index]
@@ -151,11 +152,11 @@ def iterations_of(op: Op, made: dict[Value, Op], ranges: dict[Value, tuple[End |
     return [k for k, n in (("never", 0), ("once", 1)) if low <= n <= high] + (["again"] if high > 1 else [])
 
 
-def _range(v: Value, made: dict[Value, Op], ranges: dict[Value, tuple[End | None, End | None]]) -> tuple[int, int] | None:
+def _range(v: Value, producers: dict[Value, Op], ranges: dict[Value, tuple[End | None, End | None]]) -> tuple[int, int] | None:
     low, high = ranges.get(v, (None, None))
     if low is not None and high is not None:
         return int(low), int(high)
-    op = made.get(v)
+    op = producers.get(v)
     if op is not None and op.opcode == "const" and isinstance(op.attrs["value"], int | Fraction):
         return int(op.attrs["value"]), int(op.attrs["value"])
     return None

@@ -186,7 +186,7 @@ class Exploration:
     def make(self, plan: WorldPlan) -> Case | None:
         """The world of a plan, or None where it cannot be built."""
         try:
-            return world(self.module, self.claim, plan, given=self.params, engine=self.engine, externs=self.externs)
+            return world(self.module, self.claim, plan, fixed=self.params, engine=self.engine, externs=self.externs)
         except DecError as error:
             self.note(plan, str(error))
             return None

@@ -67,15 +67,15 @@ def _plain(a: object) -> str:
 
 def functions_for(
     declared: Mapping[str, tuple[tuple[Type, ...], Type]],
-    given: Externs,
+    externs: Externs,
     vocab: int,
     *,
     near: tuple[Fraction, ...] = (),
     whole: tuple[int, ...] = (),
     seed: int | None = None,
 ) -> dict[str, Callable[..., object]]:
-    """A function for every one that is declared and not given: an adversary's, or one drawn from a seed."""
-    out: dict[str, Callable[..., object]] = dict(given)
+    """A function for every one that is declared and not among `externs`: an adversary's, or one drawn from a seed."""
+    out: dict[str, Callable[..., object]] = dict(externs)
     for name, (_, returns) in declared.items():
         if name in out:
             continue

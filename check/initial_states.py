@@ -79,7 +79,7 @@ class Arbitrary:
 
     def __init__(self, seed: int, facts: Facts, flags: set[str]) -> None:
         self.seed, self.facts, self.flags = seed, facts, flags
-        self.given: dict[str, Datum] = {}
+        self.values: dict[str, Datum] = {}
 
     def states(self, m: ExactMachine) -> None:
         """Set every state of a machine's function."""
@@ -104,7 +104,7 @@ class Arbitrary:
             for n, (a, old, read) in enumerate(zip(args, values, used, strict=True))
         ]
 
-    def left(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> None:
+    def check_carried(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> None:
         """What a step carries on."""
         carried = [*carried_on(m.function, op, values), *m.own.values(), *m.shared.values()]
         if left_seen(carried):
@@ -119,12 +119,12 @@ class Arbitrary:
         if t.elem == "int" and not t.dims and not _shape(old):  # every number that matters, and two of them independently
             options = wholes(self.facts)
             step = 1 + self.seed // len(options)
-            out: Datum = options[(self.seed + step * len(self.given)) % len(options)]
+            out: Datum = options[(self.seed + step * len(self.values)) % len(options)]
         elif isinstance(old, ReferenceMemory):
             out = self.memory(m, f"{name} ({t})", old)
         else:
             out = _value(m, name, t, old, r, self.facts)
-        self.given[name] = out
+        self.values[name] = out
         return out
 
     def memory(self, m: ExactMachine, name: str, old: ReferenceMemory) -> ReferenceMemory:

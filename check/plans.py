@@ -137,10 +137,10 @@ def values_of(f: Function, known: Facts) -> Iterator[tuple[str, ParamValue]]:
             yield p.name, Topology.of("3x2")
 
 
-def switches(f: Function, known: Facts, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
+def switches(f: Function, known: Facts, fixed: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
     """Every combination of the parameters that are yes or no, for causal programs with several: what two of them do together no
     world of one value shows. Texts end early where the program asks which do."""
-    names = [p.name for p in f.params if p.value.type.elem == "bool" and p.name not in given]
+    names = [p.name for p in f.params if p.value.type.elem == "bool" and p.name not in fixed]
     if known.masked or not 2 <= len(names) <= MOST_SWITCHES:
         return
     for n, values in enumerate(product((False, True), repeat=len(names))):
@@ -157,11 +157,11 @@ def _tight(seed: int, vocab: int, style: Style, limit: int, length: int, params:
     return WorldPlan("parameter", seed, vocab, style, limit=limit, length=length, params=params, tight=True)
 
 
-def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
+def parameters(f: Function, known: Facts, claim: Claim, vocab: int, fixed: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
     """Every value that a parameter must be tried at: once where most rows are certain, once greedily, small ones as they
     are."""
     for n, (name, value) in enumerate(values_of(f, known)):
-        if name in given:
+        if name in fixed:
             continue
         seed = 2000 + 3 * n
         pinned = ((name, value),)
@@ -196,7 +196,7 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
             yield _tight(seed + 2, 2, style, value + 1, value + 1, pinned)
 
 
-def places(f: Function, known: Facts, claim: Claim, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
+def places(f: Function, known: Facts, claim: Claim, fixed: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
     """Drafts that are certain up to a place that a constant of the program names, open there, and certain behind it: what is
     wrong at the tenth draft alone needs a parameter that lets drafts be as long, whatever it is that the constant meets. For
     claims of distributions also as many siblings."""
@@ -207,7 +207,7 @@ def places(f: Function, known: Facts, claim: Claim, given: Mapping[str, ParamVal
         for c in known.counts
         if 3 < c <= DEEPEST
         for p in f.params
-        if p.value.type.elem == "int" and p.name not in given and p.high is not None and (p.low or 0) <= c < p.high
+        if p.value.type.elem == "int" and p.name not in fixed and p.high is not None and (p.low or 0) <= c < p.high
     ]
     for n, (name, value, place) in enumerate(found[:PLACES]):
         style = Style("plain", shared=2800 + n, point_until=place + 1, point_from=place + 4)
@@ -216,9 +216,9 @@ def places(f: Function, known: Facts, claim: Claim, given: Mapping[str, ParamVal
             yield replace(_tight(2850 + n, 4, Style("apart", shared=2850 + n), 3, 1, ((name, value),)), prompt=1)
 
 
-def at_settings(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
+def at_settings(f: Function, known: Facts, claim: Claim, vocab: int, fixed: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
     """Two worlds for each of some values that satisfy a claim's condition."""
-    for n, setting in enumerate(own_worlds(f, claim, given, {known.length} if known.masked else ())):
+    for n, setting in enumerate(own_worlds(f, claim, fixed, {known.length} if known.masked else ())):
         large = any(isinstance(v, int) and not isinstance(v, bool) and v > 3 for v in setting.values())
         for again, sort in enumerate(("plain", "mixed")):
             seed = 2600 + 2 * n + again
@@ -404,8 +404,8 @@ def canvases(f: Function, known: Facts, claim: Claim, vocab: int) -> Iterator[Wo
     free = (True,) if known.memory else (False, True)
     n = 0
 
-    def canvas(cells: int, block: int, size: int, style: Style, own: Pinned = ()) -> WorldPlan:
-        params = (*(((known.block, block),) if known.block else ()), *own)
+    def canvas(cells: int, block: int, size: int, style: Style, pinned: Pinned = ()) -> WorldPlan:
+        params = (*(((known.block, block),) if known.block else ()), *pinned)
         return WorldPlan("canvas", 6000 + n, size, style, limit=cells, length=cells, span=cells, params=params)
 
     for cells, block in CANVASES:
@@ -529,15 +529,15 @@ def first_plans(module: Module, claim: Claim, vocab: int, models: int, first: in
     return [base(f, facts(module, f), claim, i, vocab) for i in range(first, first + models)]
 
 
-def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: Mapping[str, ParamValue]) -> list[WorldPlan]:
+def further_plans(module: Module, claim: Claim, vocab: int, models: int, fixed: Mapping[str, ParamValue]) -> list[WorldPlan]:
     """All the others, in the order in which they are decided."""
     f = module.entry
     known = facts(module, f)
     rounds = 1 if models < 40 else models // 20
     out = [
         *started(f, known, claim, vocab, rounds),
-        *parameters(f, known, claim, vocab, given),
-        *places(f, known, claim, given),
+        *parameters(f, known, claim, vocab, fixed),
+        *places(f, known, claim, fixed),
         *straddling(known, claim, vocab),
         *beside(known, claim, vocab),
         *deep(known, claim, vocab),
@@ -556,10 +556,10 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
                 out.append(plan)
             seen[plan.label] += 1
     fitted = []
-    out += switches(f, known, given)
+    out += switches(f, known, fixed)
     if claim.setting:
         out = [plan for plan in out if plan.label != "parameter" or speaks_of(f, claim, dict(plan.params))]
-        out += at_settings(f, known, claim, vocab, given)
+        out += at_settings(f, known, claim, vocab, fixed)
     for plan in out:
         if claim.kind != "refines" and plan.committed:
             plan = replace(plan, limit=min(plan.limit, plan.committed + 3))

@@ -313,12 +313,12 @@ def resized(plan: WorldPlan, name: str, value: int) -> WorldPlan:
     return replace(plan, style=style, span=span, **{name: value})  # type: ignore[arg-type]  # the names of whole numbers
 
 
-def again(explored: Exploration, plan: WorldPlan, left: list[int]) -> Failure | None:
+def again(explored: Exploration, plan: WorldPlan, remaining: list[int]) -> Failure | None:
     """What a probe refutes; its case is on the engine of the check again."""
     case = explored.make(plan)
     if case is None:
         return None
-    counted = {"budget": left, "canvas_cells": plan.span}
+    counted = {"budget": remaining, "canvas_cells": plan.span}
     ours = type("Counted", (Counting, case.engine), counted)
     theirs = type("Counted", (Counting, case.spec_engine), {**counted, "most": None})
     failure = tried(replace(case, engine=ours, spec_engine=theirs), explored)

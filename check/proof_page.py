@@ -107,7 +107,7 @@ NO_ERRORS = (
 def proof_page(report: Report) -> str:
     """The derivations of a report's claims, and where there are none the line at which they stopped."""
     told = {True: derivation, False: without}
-    parts = [told[proof.found](report.name, proof, report.text) for proof in report.proofs]
+    parts = [told[proof.derived](report.name, proof, report.text) for proof in report.proofs]
     return "\n\n".join(parts or [f"{report.name} claims nothing, so there is nothing to derive"])
 
 

@@ -90,7 +90,7 @@ class Report:
             return "refuted"
         if any(place in group.indices for group in self.groups if group.skipped):
             return "none"
-        if self.proofs[place].found:
+        if self.proofs[place].derived:
             return "undecided" if place in self.erred or self.faults else "proved"
         return "holds" if self.verdict == "holds" else "undecided"
 
@@ -99,7 +99,7 @@ class Report:
         """Whether each claim that says anything has a derivation."""
         skipped = {place for group in self.groups if group.skipped for place in group.indices}
         said = [proof for place, proof in enumerate(self.proofs) if place not in skipped]
-        return bool(said) and all(proof.found for proof in said)
+        return bool(said) and all(proof.derived for proof in said)
 
     @property
     def premises(self) -> list[Premise]:
@@ -121,7 +121,7 @@ class Report:
     def stopped(self) -> list[str]:
         """Where and why the claims without a derivation have none."""
         many = len(self.claims) > 1
-        return [f"`{p.claim}`: {p.stopped()}" if many else p.stopped() for p in self.proofs if not p.found]
+        return [f"`{p.claim}`: {p.stopped()}" if many else p.stopped() for p in self.proofs if not p.derived]
 
     def _repr_html_(self) -> str:
         from decgraph.html import fragment
@@ -165,7 +165,7 @@ def cases(
 ) -> list[Case]:
     """The first worlds of one claim: small ones of every style, half of them plain requests."""
     return [
-        world(module, claim, plan, given=params, engine=engine, externs=externs)
+        world(module, claim, plan, fixed=params, engine=engine, externs=externs)
         for plan in first_plans(module, claim, vocab, models, first)
     ]
 
@@ -224,7 +224,7 @@ def check_module(
 
 def derived(report: Report, group: Group) -> bool:
     """Whether each claim of a group has a derivation."""
-    return all(report.proofs[place].found for place in group.indices)
+    return all(report.proofs[place].derived for place in group.indices)
 
 
 def decide_claims(module: Module, report: Report, tally: RunTally, progress: Progress | None, options: Options) -> None:
@@ -241,9 +241,9 @@ def decide_claims(module: Module, report: Report, tally: RunTally, progress: Pro
         given = (options.params, options.engine, options.externs)
         explored = Exploration(module, claim, tally, group.ran, report.tried, *given, report.notes, faults=report.faults)
         try:
-            if proof.found:
+            if proof.derived:
                 if not options.compare:
-                    tally.compared = time.process_time() + COMPARED / sum(report.proofs[at].found for _, at, _ in pairs)
+                    tally.compared = time.process_time() + COMPARED / sum(report.proofs[at].derived for _, at, _ in pairs)
                 few = shared_plans(module, claim, options.vocab)[:2]
                 few += first_plans(module, claim, options.vocab, min(options.models, CROSS_CHECK) - len(few))
                 few = [replace(plan, runs=min(plan.runs, CROSS_RUNS)) for plan in few]
@@ -261,10 +261,10 @@ def decide_claims(module: Module, report: Report, tally: RunTally, progress: Pro
             held, later = ([f"`{c.text}`" for _, _, c in part] for part in (pairs[:n], pairs[n + 1 :]))
             report.reasons = [f"{' and '.join(held)} held in every world before that"] if held else []
             report.reasons += [f"{' and '.join(later)} was not looked at yet"] if later else []
-            if proof.found:
+            if proof.derived:
                 report.faults.append(f"the derivation of `{claim.text}` and a world disagree")
             return
-        if not proof.found:
+        if not proof.derived:
             lost, tried = lost + explored.lost, tried + explored.tried
             report.reasons += explored.reasons
         elif explored.errors:

@@ -44,7 +44,7 @@ class Group:
         return self.claims[0].when if self.claims[0].setting else ""
 
 
-def groups(module: Module, ran: CoveredRun, given: Mapping[str, ParamValue]) -> list[Group]:
+def groups(module: Module, ran: CoveredRun, fixed: Mapping[str, ParamValue]) -> list[Group]:
     """The claims of a module's entry in groups, those without a condition first."""
     f = module.entry
     plainly = tuple(i for i, c in enumerate(f.claims) if not c.setting)
@@ -52,7 +52,7 @@ def groups(module: Module, ran: CoveredRun, given: Mapping[str, ParamValue]) -> 
     for i, c in enumerate(f.claims):
         if c.setting:
             g = Group(replace(narrowed(f, c.setting), claims=(c,)), (i,), ran if not out else ran.fresh())
-            if not possible(f, c, given):
+            if not possible(f, c, fixed):
                 g.skipped = f"with the parameters given nothing is said by: {c.text}"
             out.append(g)
     return out
@@ -67,9 +67,9 @@ def restricted(module: Module, group: Group) -> Module:
     return replace(module, functions={**module.functions, f.name: kept})
 
 
-def possible(f: Function, claim: Claim, given: Mapping[str, ParamValue]) -> bool:
+def possible(f: Function, claim: Claim, fixed: Mapping[str, ParamValue]) -> bool:
     """Whether a claim says anything where some parameters have given values."""
-    return not claim.setting or any(_agrees(s, given) for s in settings(f, claim.setting, given))
+    return not claim.setting or any(_agrees(s, fixed) for s in settings(f, claim.setting, fixed))
 
 
 def _agrees(setting: Mapping[str, ParamValue], values: Mapping[str, ParamValue]) -> bool:
@@ -121,11 +121,11 @@ def speaks(claim: Claim, params: Mapping[str, ParamValue], request: Request, com
 
 
 def own_worlds(
-    f: Function, claim: Claim, given: Mapping[str, ParamValue], left_out: Collection[str]
+    f: Function, claim: Claim, fixed: Mapping[str, ParamValue], left_out: Collection[str]
 ) -> list[dict[str, Constant]]:
     """Settings that have a world of their own: the first and the last ones, and some between. left_out: parameters whose values
     the worlds choose."""
-    found = [s for s in settings(f, claim.setting, given) if _agrees(s, given)] if claim.setting else []
+    found = [s for s in settings(f, claim.setting, fixed) if _agrees(s, fixed)] if claim.setting else []
     found = [{k: v for k, v in s.items() if k not in left_out} for s in found]
     found = [s for i, s in enumerate(found) if s and s not in found[:i]] if len(found) < 200 else [s for s in found if s]
     if len(found) <= WORLDS:

@@ -437,11 +437,11 @@ class Validation:
         self.known = (after, new)
 
 
-def reproducer(before: Module, after: Module, world: ComparedWorld, name: str, found: str) -> str:
+def reproducer(before: Module, after: Module, world: ComparedWorld, name: str, finding: str) -> str:
     """Everything that is needed to see a difference again."""
     requests = "\n".join(f"  request {n}: {r}" for n, r in enumerate(world.requests))
     return (
-        f"pass {name} changed what {before.main} does\n  {found}\n  {world}\n{requests}\n"
+        f"pass {name} changed what {before.main} does\n  {finding}\n  {world}\n{requests}\n"
         f"  again: check.validation.differences(before, after, list(worlds(before.entry, {world.seed + 1}))[-1])\n\n"
         f"difference of the two modules\n{difference(before, after)}\n\nbefore\n{print_module(before)}\n"
         f"after\n{print_module(after)}"

@@ -55,7 +55,7 @@ class Proof:
     premises: tuple[Premise, ...] = ()
 
     @property
-    def found(self) -> bool:
+    def derived(self) -> bool:
         """Whether there is a derivation."""
         return not self.why
 
@@ -66,7 +66,7 @@ class Proof:
     def to_json(self, verdict: str) -> dict[str, object]:
         """Plain data for `--json`."""
         told: dict[str, object] = {"claim": self.claim, "verdict": verdict}
-        if self.found:
+        if self.derived:
             steps = [{"line": step.line, "text": step.text, "rule": step.rule} for step in self.steps]
             return {**told, "proof": steps, "premises": [asdict(premise) for premise in self.premises]}
         return {**told, "stopped": {"line": self.line, "why": self.why}}

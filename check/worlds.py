@@ -129,7 +129,7 @@ SHAPES = ("2x1", "2", "[[0],[1],[0,0],[1,0]]", "[[0],[0,0],[0,1]]")
 def params_for(
     function: Function,
     seed: int,
-    given: Mapping[str, ParamValue] | None = None,
+    fixed: Mapping[str, ParamValue] | None = None,
     span: int = 0,
     vocab: int = 3,
     length: str = "length",
@@ -142,8 +142,8 @@ def params_for(
         t = p.value.type
         if t.elem == "model":
             continue
-        if given and p.name in given:
-            out[p.name] = given[p.name]
+        if fixed and p.name in fixed:
+            out[p.name] = fixed[p.name]
         elif p.name == length and span:
             out[p.name] = span
         elif t.elem in ("int", "prob", "real") and t.dims:
@@ -313,20 +313,20 @@ def world(
     claim: Claim,
     plan: WorldPlan,
     *,
-    given: Mapping[str, ParamValue] | None = None,
+    fixed: Mapping[str, ParamValue] | None = None,
     engine: type[ExactMachine] = ExactMachine,
     externs: Externs | None = None,
 ) -> Case:
     """The world of a plan."""
     f = module.entry
     known = facts(module, f)
-    pinned = {**dict(plan.params), **dict(given or {})}
+    pinned = {**dict(plan.params), **dict(fixed or {})}
     params = params_for(f, plan.seed, pinned, plan.span, plan.vocab, known.length or "length")
     if claim.for_greedy:
         plan = replace(plan, temperature=0)
     if claim.setting:
         cells = {known.length or "length"} if plan.span else set[str]()
-        params = at_setting(f, claim, params, set(given or {}), cells, plan.seed, planned_request(plan), plan.committed)
+        params = at_setting(f, claim, params, set(fixed or {}), cells, plan.seed, planned_request(plan), plan.committed)
         pinned |= {name: params[name] for name in names(claim.setting)}
     ranks = max((v.width for v in params.values() if isinstance(v, Topology)), default=0)
     if ranks > plan.vocab and claim.mode != "distribution":  # a tree of the likeliest tokens names as many of them
@@ -368,7 +368,7 @@ def world(
         request,
         steps=plan.steps,
         length=plan.length,
-        given=frozenset(pinned),
+        pinned=frozenset(pinned),
         detokenizer=detokenizer_for(plan.vocab, marks),
         plan=plan,
         externs=functions,
@@ -413,10 +413,10 @@ def least(case: Case, lowest: bool = False) -> Case:
     as they may be, also those that are usually larger."""
     small = dict(case.params)
     for p in case.function.params:
-        if p.value.type.elem == "int" and p.name not in case.given:
+        if p.value.type.elem == "int" and p.name not in case.pinned:
             low = max(1 if lowest or p.name not in SMALL else SMALL[p.name][0], int(p.low) if p.low is not None else 1)
             small[p.name] = min(low, int(p.high) if p.high is not None else low)
-        elif p.value.type.elem == "topology" and p.name not in case.given:
+        elif p.value.type.elem == "topology" and p.name not in case.pinned:
             small[p.name] = Topology.of("2x1")
     return replace(case, params=small, length=min(2, case.length), request=shorter(case.request, 3))
 
@@ -430,7 +430,7 @@ def narrow(case: Case) -> Case:
     """The same world with parameters of two at most and two tokens to compare: what adversaries multiply must be small."""
     low = {p.name: int(p.low) for p in case.function.params if p.low is not None and p.value.type.elem == "int"}
     small = {
-        k: max(low.get(k, 1), min(2, v)) if isinstance(v, int) and not isinstance(v, bool) and k not in case.given else v
+        k: max(low.get(k, 1), min(2, v)) if isinstance(v, int) and not isinstance(v, bool) and k not in case.pinned else v
         for k, v in case.params.items()
     }
     return replace(

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import decgraph
-from decgraph.cli import completion, given, output
+from decgraph.cli import completion, output, parsing
 from decgraph.cli.verbs import GROUPS
 
 NAMES = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -33,7 +33,7 @@ class Verb(TyperCommand):
         except typer.BadParameter:
             raise
         except Exception as error:  # click's error of an unknown option, whose class is where typer keeps it
-            known = given.renamed(getattr(error, "option_name", ""), [name for p in self.params for name in p.opts])
+            known = parsing.renamed(getattr(error, "option_name", ""), [name for p in self.params for name in p.opts])
             raise known or error from None
 
     def invoke(self, ctx: Any) -> Any:

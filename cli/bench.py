@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from decgraph import extras
-from decgraph.cli import given, options, output
+from decgraph.cli import options, output, parsing
 from decgraph.cli.options import option
 from decgraph.errors import DecError
 from decgraph.runtime import progress
@@ -77,7 +77,7 @@ def command(
         raise DecError(f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}")
     model, drafter = models.model, models.drafter
     targets = [item for item in model or () if "=" not in item]
-    parts = given.pairs([item for item in model or () if "=" in item], "--model")
+    parts = parsing.pairs([item for item in model or () if "=" in item], "--model")
     if len(targets) + ("target" in parts) > 1:
         raise DecError("there are two models to measure", hint="one --model, and --drafter or --model head=FOLDER beside it")
     target = targets[0] if targets else parts.pop("target", None)
@@ -106,7 +106,7 @@ def command(
         )
     names = tuple(named or (benchmark.causal() if all_ else ON_SHIPPED if target is None else ON_OWN))
     known = {name for one in compare.candidates(names, {}) for name in one.algorithm.params}
-    common = {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), context)}
+    common = {**parsing.pairs(set_ or (), "--set"), **parsing.direct(direct, sorted(known), context)}
     contenders = compare.candidates(names, common)
     wanted = MeasureSettings(max_tokens, rounds, batch, temperature, seed)
     if quick:

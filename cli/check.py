@@ -13,7 +13,7 @@ import typer
 import decgraph
 from decgraph import stdlib
 from decgraph.check import CheckOptions, Report, check_algorithm, check_all
-from decgraph.cli import certificates, completion, given, options, output
+from decgraph.cli import certificates, completion, options, output, parsing
 from decgraph.cli.options import option
 from decgraph.runtime import progress
 
@@ -102,10 +102,10 @@ def command(
             raise decgraph.DecError("--verify goes with one algorithm", hint="decgraph check speculative --verify proof.json")
         raise typer.Exit(0 if certificates.verified(one, verify, not shown.quiet) else output.USER_ERROR)
     if one is not None:
-        worlds["params"] = given.pairs(set_ or (), "--set") | given.direct(context.args, one.params, context)
-        worlds["externs"] = given.functions(extern or ())
+        worlds["params"] = parsing.pairs(set_ or (), "--set") | parsing.direct(context.args, one.params, context)
+        worlds["externs"] = parsing.functions(extern or ())
     else:
-        given.direct(context.args, (), context)
+        parsing.direct(context.args, (), context)
         for name, value in (("--set", set_), ("--extern", extern)):
             if value:
                 raise decgraph.DecError(f"{name} goes with one algorithm, not with several")

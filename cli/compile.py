@@ -10,7 +10,7 @@ import typer
 
 import decgraph
 from decgraph import extras
-from decgraph.cli import given, options, output, planning
+from decgraph.cli import options, output, parsing, planning
 from decgraph.ir.values import Module
 from decgraph.runtime.models.forwards import ForwardChoice, forwards_of
 from decgraph.runtime.session import check_params
@@ -66,7 +66,7 @@ def command(
         raise decgraph.DecError(
             "--model is for --emit cost and triton", hint="nothing else that compile shows depends on the models"
         )
-    params = given.known(chosen.function, given.pairs(set_ or (), "--set"))
+    params = parsing.known(chosen.function, parsing.pairs(set_ or (), "--set"))
     module, report = chosen.module, None
     if wishes.any or params or emit in (EmitKind.cost, EmitKind.passes, EmitKind.python, EmitKind.segments, EmitKind.triton):
         module, report = wishes.run(chosen.module, params)
@@ -78,7 +78,7 @@ def command(
     elif emit is EmitKind.cost:
         from decgraph.passes.cost import cost_of
 
-        cost, ways = cost_of(module), forwards(chosen, given.folders(model or (), chosen.models))
+        cost, ways = cost_of(module), forwards(chosen, parsing.folders(model or (), chosen.models))
         if json:
             output.emit_json({**cost.to_json(), **({"forwards": {n: f.to_json() for n, f in ways.items()}} if model else {})})
         else:
@@ -86,7 +86,7 @@ def command(
             if ways:
                 print("\nforwards\n" + "\n".join(f"  {name}  {way.text()}" for name, way in ways.items()))
     elif emit is EmitKind.triton:
-        steps(chosen, module, params, given.folders(model or (), chosen.models), as_json=json)
+        steps(chosen, module, params, parsing.folders(model or (), chosen.models), as_json=json)
     elif emit in (EmitKind.python, EmitKind.segments):
         generated(module, chosen.name, as_graphs=emit is EmitKind.segments, as_json=json)
     else:

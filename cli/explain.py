@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import decgraph
-from decgraph.cli import completion, given, options, output
+from decgraph.cli import completion, options, output, parsing
 
 COST = "Each model call of a step: why it is there, what it computes, fused or reused or why not, what a change would save."
 CODE = re.compile(r"[EW]\d{3}")
@@ -40,7 +40,8 @@ def command(
     if cost:
         from decgraph.passes.calls import calls_of
 
-        report = calls_of(chosen.module, given.known(chosen.function, given.pairs(set_ or (), "--set")), text_of=texts(chosen))
+        params = parsing.known(chosen.function, parsing.pairs(set_ or (), "--set"))
+        report = calls_of(chosen.module, params, text_of=texts(chosen))
         output.emit_json(report.to_json()) if json else output.print_folded(report.text())
         return
     explanation = chosen.explanation()

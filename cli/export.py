@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import decgraph
-from decgraph.cli import given, options, output
+from decgraph.cli import options, output, parsing
 
 if TYPE_CHECKING:
     from decgraph.backends.exports.file import Seam
@@ -78,7 +78,7 @@ def write(seam: Seam, algorithm: str, out: Path | None, set_: list[str] | None, 
     from decgraph.runtime.session import check_params
 
     chosen = decgraph.load(algorithm)
-    params = check_params(chosen.function, given.known(chosen.function, given.pairs(set_ or (), "--set")))
+    params = check_params(chosen.function, parsing.known(chosen.function, parsing.pairs(set_ or (), "--set")))
     made = optimise(chosen.module, params, only=("simplify",))[0]
     file = exported(seam, made, params, source=chosen.source, version=decgraph.__version__)
     path = out if out is not None else Path(f"{file.name}.py")

@@ -117,7 +117,7 @@ def command(
         decoder,
         skipped=len(found) - len(todo),
         failed=sum(results.failed(row.id) for row in found) - done.errors,
-        left=len(todo) - done.rows,
+        todo=len(todo) - done.rows,
         shown=shown,
     )
     raise typer.Exit(code)
@@ -145,7 +145,7 @@ class _Told:
         self.errors += record["error"] is not None
         self.heard(f"{self.rows} of {self.total} rows, {self.tokens} tokens", self.rows, self.total)
 
-    def report(self, out: Path, decoder: Decoder, *, skipped: int, failed: int, left: int, shown: options.OutputOptions) -> int:
+    def report(self, out: Path, decoder: Decoder, *, skipped: int, failed: int, todo: int, shown: options.OutputOptions) -> int:
         """What was done, on stdout; the exit code."""
         seconds = time.perf_counter() - self.started
         times, apart = f"{brief(seconds)} s", {}
@@ -156,7 +156,7 @@ class _Told:
             apart = {"load_seconds": load, "first_call_seconds": first, "decoding_seconds": decoding,
                      "decoding_tokens": self.tokens - begun}  # fmt: skip
         if shown.json:
-            output.emit_json({"out": str(out), "rows": self.rows, "skipped": skipped, "left": left, "errors": self.errors,
+            output.emit_json({"out": str(out), "rows": self.rows, "skipped": skipped, "left": todo, "errors": self.errors,
                               "skipped_errors": failed, "draft_errors": self.draft_errors,
                               "tokens": self.tokens, "seconds": round(seconds, 3), **apart,
                               "interrupted": self.interrupted})  # fmt: skip
@@ -167,8 +167,8 @@ class _Told:
             print(f"{self.rows} rows{before}{bad}, {self.tokens} tokens; {times}: {out}")
             if ended := ended_text(self.draft_errors):
                 print(ended, file=sys.stderr)
-            if left:
-                print(f"{left} rows are left; --resume goes on", file=sys.stderr)
+            if todo:
+                print(f"{todo} rows are left; --resume goes on", file=sys.stderr)
         if self.interrupted:
             return output.INTERRUPTED
         return output.USER_ERROR if self.errors or failed else 0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from decgraph.cli import completion, given
+from decgraph.cli import completion, parsing
 from decgraph.errors import DecError
 from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.prompt_files import Text
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TEMPERATURE = 0.0  # runtime.request.DEFAULT_TEMPERATURE, which needs NumPy; a test compares them
 LENIENT = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Click's settings of a verb that takes an algorithm's own parameters as options (`given.direct`)."""
+"""Click's settings of a verb that takes an algorithm's own parameters as options (`parsing.direct`)."""
 
 
 def option(*names: str, help: str, **more: Any) -> Any:  # Any: typer's description of an option
@@ -106,7 +106,7 @@ class PromptOptions(Chat):
         """The prompt: given, read from a file, or from stdin where something is piped in. Raises DecError for two prompts, for
         none or an empty one, and for one that does not go with --chat, before models are read."""
         self.check()
-        text = given.prompt(self.prompt, self.prompt_file, self.ids)
+        text = parsing.prompt(self.prompt, self.prompt_file, self.ids)
         self.said(text)
         return text
 
@@ -127,7 +127,7 @@ class Models:
     def folders(self, models: Mapping[str, str]) -> dict[str, str]:
         """Folders or names of models by parameter, of an algorithm's models and their kinds. Raises DecError for what is no
         folder, before torch is imported."""
-        return given.folders(self.model or (), models, self.drafter)
+        return parsing.folders(self.model or (), models, self.drafter)
 
 
 @dataclass(frozen=True)
@@ -143,12 +143,12 @@ class AlgorithmOptions(Models):
     def params(self, context: typer.Context, known: Sequence[str] | Mapping[str, object]) -> dict[str, Any]:
         """Values of the algorithm's parameters as they were written, by --set and by their own names. Raises DecError for other
         options."""
-        return {**given.pairs(self.set_ or (), "--set"), **given.direct(context.args, known, context)}
+        return {**parsing.pairs(self.set_ or (), "--set"), **parsing.direct(context.args, known, context)}
 
     def functions(self, chosen: Algorithm) -> dict[str, Callable[..., Any]]:
         """The functions of --extern by name. Raises DecError where one cannot be read, and for one that is missing."""
-        found = given.functions(self.extern or ())
-        given.check_functions(chosen, found)
+        found = parsing.functions(self.extern or ())
+        parsing.check_functions(chosen, found)
         return found
 
 
@@ -180,7 +180,7 @@ class RequestOptions:
         grammars = ("regex", "json_schema", "grammar")
         out = {name: value for name, value in vars(self).items() if name not in grammars and value is not None} | more
         refuse_unread(chosen.function, Checked((0,), **out), unread(chosen.function))
-        allow = given.grammar(self.regex, self.json_schema, self.grammar)
+        allow = parsing.grammar(self.regex, self.json_schema, self.grammar)
         return out if allow is None else {**out, "allow": allow}
 
 

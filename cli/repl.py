@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import decgraph
-from decgraph.cli import completion, given, options, output
+from decgraph.cli import completion, options, output, parsing
 from decgraph.cli.clock import timing
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.session import Session, check_params
@@ -62,14 +62,14 @@ def command(
 
 @dataclasses.dataclass
 class ReplState:
-    """What is set, and what is kept: models and parameters by name, the last text, the messages of a conversation."""
+    """What is set. persistent: models and parameters by name, the last text, the messages of a conversation."""
 
     models: options.AlgorithmOptions
     request_options: options.RequestOptions
     shown: options.OutputOptions
     chat: bool
     system: str | None
-    kept: dict[str, Any]
+    persistent: dict[str, Any]
     chosen: decgraph.Algorithm = dataclasses.field(init=False)
     session: Session = dataclasses.field(init=False)
     fields: dict[str, Any] = dataclasses.field(init=False)
@@ -79,8 +79,8 @@ class ReplState:
         stays as it was."""
         from decgraph.cli.run import open_session
 
-        read = self.kept.setdefault("models", {})
-        params = {name: value for name, value in self.kept["params"].items() if name in chosen.params}
+        read = self.persistent.setdefault("models", {})
+        params = {name: value for name, value in self.persistent["params"].items() if name in chosen.params}
         check_params(chosen.function, params, unread=True)
         fields = self.request_options.fields(chosen)
         models = self.models if not read else dataclasses.replace(self.models, model=self.fitting(chosen))
@@ -91,7 +91,7 @@ class ReplState:
         made = open_session(chosen, bound, params, functions, self.models.backend, tokenizer=tokenizer,
                             placed=self.models.placed())  # fmt: skip
         self.chosen, self.session, self.fields = chosen, made, fields
-        self.kept |= {"params": params, "models": {**read, **made.models}}
+        self.persistent |= {"params": params, "models": {**read, **made.models}}
 
     def fitting(self, chosen: decgraph.Algorithm) -> list[str]:
         """The models that were given, without those by name of which this algorithm takes none."""
@@ -101,7 +101,7 @@ class ReplState:
     def about(self) -> str:
         """The algorithm, its models and parameters, in a line."""
         models = ", ".join(model.name for model in self.session.models.values())
-        return f"{self.chosen.name} on {models}  {given.listed(self.session.params)}".rstrip()
+        return f"{self.chosen.name} on {models}  {parsing.listed(self.session.params)}".rstrip()
 
     def talk(self) -> int:
         """Read texts and commands to the end of the input; the exit code."""
@@ -139,46 +139,46 @@ class ReplState:
                 raise decgraph.DecError("which model?", hint="/model head=FOLDER, or the name of a shipped one")
             self.model(shlex.split(rest))
         elif word in ("/set", "/seed"):
-            self.set(given.pairs(shlex.split(f"seed={rest}" if word == "/seed" else rest), "/set"))
+            self.set(parsing.pairs(shlex.split(f"seed={rest}" if word == "/seed" else rest), "/set"))
         elif word == "/trace":
             self.trace(rest.strip())
         elif word == "/new":
-            self.kept.pop("messages", None)
+            self.persistent.pop("messages", None)
         if word in ("/algorithm", "/model", "/set", "/seed", "/show"):
             given_here = self.request_options
             now = {name: getattr(given_here, name) for name in OF_REQUEST if getattr(given_here, name) is not None}
-            print(f"{self.about()}; {given.listed(now)}", file=sys.stderr)
+            print(f"{self.about()}; {parsing.listed(now)}", file=sys.stderr)
 
     def model(self, others: list[str]) -> None:
         """Take other models, as --model gives them. Raises DecError, and then nothing is taken."""
-        before, in_memory = self.models, dict(self.kept["models"])
+        before, in_memory = self.models, dict(self.persistent["models"])
         named = {one.partition("=")[0] for one in others if "=" in one} or {next(iter(self.chosen.models), "")}
         given_before = [m for m in before.model or () if m.partition("=")[0] not in named and ("=" in m or "=" in others[0])]
         self.models = dataclasses.replace(before, model=[*given_before, *others])
         try:
             self.models.folders(self.chosen.models)  # raises for models that the algorithm does not take
-            self.kept["models"] = {name: model for name, model in in_memory.items() if name not in named}
+            self.persistent["models"] = {name: model for name, model in in_memory.items() if name not in named}
             self.open(self.chosen)
         except decgraph.DecError:
-            self.models, self.kept["models"] = before, in_memory
+            self.models, self.persistent["models"] = before, in_memory
             raise
 
     def set(self, values: dict[str, str]) -> None:
         """Set parameters of the algorithm and fields of the request. Raises DecError, and then nothing is set."""
-        before = self.request_options, dict(self.kept["params"])
+        before = self.request_options, dict(self.persistent["params"])
         try:
             for name, value in values.items():
                 if name in OF_REQUEST and name not in self.chosen.params:
                     self.request_options = dataclasses.replace(self.request_options, **{name: OF_REQUEST[name](value)})
                 else:
-                    self.kept["params"][name] = value
-            check_params(self.chosen.function, self.kept["params"], unread=True)
+                    self.persistent["params"][name] = value
+            check_params(self.chosen.function, self.persistent["params"], unread=True)
             self.open(self.chosen)
         except ValueError as error:
-            (self.request_options, self.kept["params"]) = before
+            (self.request_options, self.persistent["params"]) = before
             raise decgraph.DecError(str(error)) from None
         except decgraph.DecError:
-            (self.request_options, self.kept["params"]) = before
+            (self.request_options, self.persistent["params"]) = before
             raise
 
     def prompt(self, text: str) -> Any:
@@ -186,7 +186,7 @@ class ReplState:
         if not self.chat:
             return Text("prompts", text).prompt()
         first = [{"role": "system", "content": self.system}] if self.system is not None else []
-        return [*self.kept.setdefault("messages", first), {"role": "user", "content": text}]
+        return [*self.persistent.setdefault("messages", first), {"role": "user", "content": text}]
 
     def answer(self, text: str) -> None:
         """Decode a text, and print what comes as it comes."""
@@ -196,7 +196,7 @@ class ReplState:
 
         prompt = self.prompt(text)
         request = request_for(self.session, prompt, **self.fields)
-        self.kept["text"] = text
+        self.persistent["text"] = text
         if self.shown.json:
             result = self.session.run(request)
             output.emit_json(result_of(self.session, result))
@@ -205,7 +205,7 @@ class ReplState:
         if result.error is not None and result.reason != "interrupted":
             raise result.error
         if self.chat:
-            self.kept["messages"] = [*prompt, {"role": "assistant", "content": result.text}]
+            self.persistent["messages"] = [*prompt, {"role": "assistant", "content": result.text}]
         if not (self.shown.json or self.shown.quiet):
             first, decoded = result.first_call_seconds, result.decoding_tokens
             calls = f"{result.stats.target_calls} calls of the target; "
@@ -216,10 +216,10 @@ class ReplState:
         from decgraph.cli.trace import traced
         from decgraph.views.page import trace_page
 
-        if "text" not in self.kept or not path:
+        if "text" not in self.persistent or not path:
             raise decgraph.DecError("there is nothing to trace yet", hint="a text first, then /trace FILE.html")
         output.check_writable(Path(path), ".html", ".htm", what="a page")
-        text, said = Text("prompts", self.kept["text"]), lambda one: self.prompt(one.shown())
+        text, said = Text("prompts", self.persistent["text"]), lambda one: self.prompt(one.shown())
         output.write(Path(path), trace_page([traced(self.chosen, self.session, self.session, text, said, self.fields)]))
         print(f"wrote {path}", file=sys.stderr)
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import decgraph
-from decgraph.cli import given, options, output, planning, threads
+from decgraph.cli import options, output, parsing, planning, threads
 from decgraph.cli.options import option
 from decgraph.cli.output import check_writable
 from decgraph.errors import DecError
@@ -93,12 +93,12 @@ def command(
     fields = request_options.fields(chosen, logprobs=logprobs)
     session = open_session(chosen, folders, params, externs, models.backend, plan, compile, placed=placed)
     session.load_seconds = time.perf_counter() - context.obj  # since the command began
-    fields |= {"bans": given.tokens(ban, "--ban", session.tokenizer)} if ban else {}
+    fields |= {"bans": parsing.tokens(ban, "--ban", session.tokenizer)} if ban else {}
     if applied is not None:
         heat = {**defaults(session), **fields}["temperature"]
         applied.warn(chosen, session, folders, heat, batch if prompts is not None else 1)
     if eos:
-        fields["eos"] = given.tokens(eos, "--eos", session.tokenizer)
+        fields["eos"] = parsing.tokens(eos, "--eos", session.tokenizer)
     for one in texts:
         one.check_ids(next(iter(session.models.values())).vocab.size)
     if text is None:

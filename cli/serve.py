@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import decgraph
 from decgraph import extras
-from decgraph.cli import completion, given, options, output, threads
+from decgraph.cli import completion, options, output, parsing, threads
 from decgraph.cli.options import option
 from decgraph.serve.worker import QUEUE, WIDTH
 
@@ -67,13 +67,13 @@ def command(
     plain = [one for one in model or () if "=" not in one]
     if len(plain) > 1:
         raise decgraph.DecError("there is one first model", hint="the others by parameter: --model name=FOLDER")
-    by_name = given.folders([one for one in model or () if "=" in one], {})
+    by_name = parsing.folders([one for one in model or () if "=" in one], {})
     for one in (*plain, *([drafter] if drafter else [])):
         decgraph.zoo.known().check(one)
     for origin in cors or ():
         if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", origin):
             raise decgraph.DecError(f"{origin!r} is no origin of a page", hint="--cors https://ui.example, or --cors '*'")
-    keys = given.keys(api_key or (), api_key_file) or [one for one in [os.environ.get("DECGRAPH_API_KEY")] if one]
+    keys = parsing.keys(api_key or (), api_key_file) or [one for one in [os.environ.get("DECGRAPH_API_KEY")] if one]
     secure: dict[str, Any] = {"ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile} if ssl_certfile is not None else {}
     for file in filter(None, (ssl_certfile, ssl_keyfile)):
         if ssl_certfile is None or not file.is_file():
@@ -113,7 +113,7 @@ def command(
             plain[0] if plain else None,
             drafter=drafter,
             models=by_name,
-            params=given.pairs(set_ or (), "--set"),
+            params=parsing.pairs(set_ or (), "--set"),
             name=name,
             backend=backend,
             device=placed.device,
@@ -123,7 +123,7 @@ def command(
         most = max_concurrent + max_queue
         limits = Limits(tokens=max_tokens, context=max_context, answers=most, body=max_body, strict=strict_fields)
         service = Service(
-            catalogue, limits=limits, width=max_concurrent, queue=max_queue, chunk=prefill or None, kept=keep << 20
+            catalogue, limits=limits, width=max_concurrent, queue=max_queue, chunk=prefill or None, prefix_bytes=keep << 20
         )
         app = app_of(service, keys=keys, origins=cors or (), traces=traces)
         logs.to_stderr()

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from decgraph.cli.clock import timing
-from decgraph.cli.given import listed
+from decgraph.cli.parsing import listed
 from decgraph.runtime.parameters import shown, written
 from decgraph.runtime.placement import differing
 from decgraph.runtime.session import Result, Session

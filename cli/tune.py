@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import decgraph
-from decgraph.cli import given, options, output
+from decgraph.cli import options, output, parsing
 from decgraph.cli.options import option
 from decgraph.runtime import progress, prompt_files
 
@@ -78,7 +78,7 @@ def command(
     job = TuningJob(
         chosen,
         lines,
-        given.known(chosen.function, words),
+        parsing.known(chosen.function, words),
         list(search or ()),
         models.folders(chosen.models),
         {"temperature": options.DEFAULT_TEMPERATURE, **request_options.fields(chosen)},

@@ -153,11 +153,11 @@ class Algorithm:
         compile: bool = False,
         device: DeviceLike = AUTO,
         dtype: DtypeLike = AUTO,
-        **given: ModelLike | ParamValue,
+        **arguments: ModelLike | ParamValue,
     ) -> Session:
         """Models and parameters bound, ready to run requests.
 
-        `given`: parameters and models by the algorithm's own names: `session(target=model, drafter="FOLDER", gamma=4)`.
+        `arguments`: parameters and models by the algorithm's own names: `session(target=model, drafter="FOLDER", gamma=4)`.
         `models`: the same by name, where one is no keyword (`target.heads`); or the first model alone: `session("FOLDER")`. A
         model is a folder, a GGUF file, the name of a shipped model, a transformers module (its weights are shared and it is
         put in evaluation mode) or a model of decgraph's; what is left out is a shipped model of its kind. `backend`: torch
@@ -174,11 +174,11 @@ class Algorithm:
         """
         models = self._by_name(models)
         takes = [*self.models, *self.params, *keywords_of(Algorithm.session)]
-        check_keywords(f"a session of {self.name}", given, takes)
-        named: dict[str, Any] = {name: given.pop(name) for name in list(given) if name in self.models}
+        check_keywords(f"a session of {self.name}", arguments, takes)
+        named: dict[str, Any] = {name: arguments.pop(name) for name in list(arguments) if name in self.models}
         if twice := next((name for name in named if name in models), None):
             raise DecError(f"`{twice}` is given twice", hint="as a keyword, or in models=")
-        params = cast("dict[str, ParamValue]", given)
+        params = cast("dict[str, ParamValue]", arguments)
         from decgraph.runtime.collecting import uncollected
 
         began = time.perf_counter()
@@ -243,14 +243,14 @@ class Algorithm:
         if plan.passes == ():
             return self.module
         key = plan.text()
-        made = self._made.pop(key, None) or optimise(self.module, plan=plan)[0]
-        self._made[key] = made  # the last one used stands last
-        if len(self._made) > MODULES:
-            self._made.pop(next(iter(self._made)))
+        made = self._compiled.pop(key, None) or optimise(self.module, plan=plan)[0]
+        self._compiled[key] = made  # the last one used stands last
+        if len(self._compiled) > MODULES:
+            self._compiled.pop(next(iter(self._compiled)))
         return made
 
     @cached_property
-    def _made(self) -> dict[str, Module]:
+    def _compiled(self) -> dict[str, Module]:
         return {}
 
     def warnings(self) -> list[str]:

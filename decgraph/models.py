@@ -39,7 +39,7 @@ def shipped(function: Function) -> dict[str, str]:
 @needs_models()
 def bind(
     function: Function,
-    given: Mapping[str, ModelLike],
+    models: Mapping[str, ModelLike],
     *,
     tokenizer: TokenizerLike | None = None,
     device: DeviceLike = AUTO,
@@ -59,7 +59,7 @@ def bind(
     not there, and modules on several devices, or elsewhere than asked for.
     """
     names = zoo.known()
-    side, found = names.located(tokenizer), given_to(function, given, names)
+    side, found = names.located(tokenizer), given_to(function, models, names)
     return binding.bind(function, found, tokenizer=side, device=device, dtype=dtype, share=share)
 
 

@@ -101,13 +101,13 @@ def assert_refines(
     return _assert(replace(module, functions=functions), vocab, models, params, require)
 
 
-def _arguments(entry: Function, spec: Function, given: Mapping[str, ParamValue]) -> list[tuple[str, Any]]:
+def _arguments(entry: Function, spec: Function, arguments: Mapping[str, ParamValue]) -> list[tuple[str, Any]]:
     mine = {p.name: p for p in entry.params}
     unused = [p.name for p in entry.params if p.value.type.elem == "model"]
     out: list[tuple[str, Any]] = []
     for p in spec.params:
-        if p.name in given:
-            v = given[p.name]
+        if p.name in arguments:
+            v = arguments[p.name]
             out.append((p.name, ("param", v) if isinstance(v, str) and v in mine else ("const", v)))
         elif p.name in mine:
             out.append((p.name, ("param", p.name)))

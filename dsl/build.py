@@ -64,11 +64,11 @@ def _word(*allowed: str, what: str) -> Check:
 
 
 def _called(what: str) -> Check:
-    def check(found: s.Expr, span: Span) -> s.Expr:
-        inner = found.func if isinstance(found, s.Call) else found
+    def check(expr: s.Expr, span: Span) -> s.Expr:
+        inner = expr.func if isinstance(expr, s.Call) else expr
         if not isinstance(inner, s.Name):
-            refuse("E014", f"{what} is called by its name here", found.span, "write its name, with its arguments if any")
-        return found
+            refuse("E014", f"{what} is called by its name here", expr.span, "write its name, with its arguments if any")
+        return expr
 
     return check
 
@@ -109,14 +109,14 @@ def unquote(token: Lexeme) -> str:
     skip = 3 if token.text.startswith('"""') else 1
     text = token.text[skip:-skip].replace("\r\n", "\n").replace("\r", "\n")
 
-    def value(found: re.Match[str]) -> str:
-        what = found[1]
+    def value(match: re.Match[str]) -> str:
+        what = match[1]
         if what in ESCAPES:
             return ESCAPES[what]
         if len(what) == 5 and not 0xD800 <= int(what[1:], 16) <= 0xDFFF:
             return chr(int(what[1:], 16))
-        at = token.span.start + skip + found.start()
-        inside = Span(at, at + 2, token.span.line, token.span.column + skip + found.start())
+        at = token.span.start + skip + match.start()
+        inside = Span(at, at + 2, token.span.line, token.span.column + skip + match.start())
         advice = r"they are \n \t \r \\ \" and \u with four hexadecimal digits"
         refuse("E004", f"`\\{what[0]}` is not an escape that strings know", inside if skip == 1 else token.span, advice)
 

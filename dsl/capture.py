@@ -81,7 +81,7 @@ class Captured:
             raise DecError(taken)
         file = S.File((self.item,))
         names = ItemsInReach(file, self.source)
-        names.own.update({n: (c.item, c.source) for n, c in self._others().items()})
+        names.definitions.update({n: (c.item, c.source) for n, c in self._others().items()})
         return lower_file(file, self.source, names=names)
 
     @cached_property

@@ -70,12 +70,12 @@ class Collector:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.found: list[Diagnostic] = []
+        self.diagnostics: list[Diagnostic] = []
 
     def add(self, diagnostic: Diagnostic) -> None:
         """Keeps a diagnostic; one with the same code at the same place is dropped."""
-        if all((d.code, d.span) != (diagnostic.code, diagnostic.span) for d in self.found):
-            self.found.append(replace(diagnostic, source=diagnostic.source or self.source))
+        if all((d.code, d.span) != (diagnostic.code, diagnostic.span) for d in self.diagnostics):
+            self.diagnostics.append(replace(diagnostic, source=diagnostic.source or self.source))
 
     def error(
         self,
@@ -98,7 +98,7 @@ class Collector:
 
     def sorted(self) -> list[Diagnostic]:
         """Everything found, in the order of the text."""
-        return sorted(self.found, key=lambda d: (d.span.start, d.code, d.message))
+        return sorted(self.diagnostics, key=lambda d: (d.span.start, d.code, d.message))
 
     def raise_if_any(self) -> None:
         """Raises a DecError when there is at least one error."""

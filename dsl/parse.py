@@ -113,7 +113,7 @@ def parse_source(source: Source) -> ParsedText:
         while problem is not None:
             collector.add(problem)
             again = _NEXT_ITEM.search(source.text, problem.span.end)
-            if again is None or len(collector.found) > MOST:
+            if again is None or len(collector.diagnostics) > MOST:
                 break
             _, problem = _parse(source, lex(source, literals(), again.start()))
         collector.raise_if_any()
@@ -163,7 +163,7 @@ def parse_partly(source: Source) -> Partly:
             starts.insert(0, 0)
         items: list[Item | Import] = []
         for start, end in zip(starts, [*starts[1:], len(source.text)], strict=True):
-            if len(collector.found) > MOST:
+            if len(collector.diagnostics) > MOST:
                 break
             found, words = _patched(source, start, end, collector)
             items += found

@@ -133,7 +133,7 @@ class Analyser:
     """Analyses texts, and keeps what definitions were found to be."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, ...], DefinitionAnalysis] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, ...], DefinitionAnalysis] = OrderedDict()
 
     def analyse(self, text: str, path: str = "<text>") -> Analysis:
         """The analysis of a text. Never raises for any text."""
@@ -149,34 +149,34 @@ class Analyser:
                 self._lower(found, item)
         return found
 
-    def _lower(self, found: Analysis, item: S.Item) -> None:
-        key = self._key(found, item)
-        lowered = self._kept.get(key)
+    def _lower(self, analysis: Analysis, item: S.Item) -> None:
+        key = self._key(analysis, item)
+        lowered = self._cache.get(key)
         if lowered is None:
-            unknown = found.partly.patched.get(item.name, frozenset())
-            lowered = DefinitionAnalysis(item, found.source, found.names, found.file, unknown)
-            self._kept[key] = lowered
-            while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
+            unknown = analysis.partly.patched.get(item.name, frozenset())
+            lowered = DefinitionAnalysis(item, analysis.source, analysis.names, analysis.file, unknown)
+            self._cache[key] = lowered
+            while len(self._cache) > MOST_KEPT:
+                self._cache.popitem(last=False)
         else:
-            self._kept.move_to_end(key)
+            self._cache.move_to_end(key)
         moved, lines = item.span.start - lowered.start, item.span.line - lowered.line
-        found.lowered[item.name] = (lowered, moved, lines)
+        analysis.lowered[item.name] = (lowered, moved, lines)
 
-    def _key(self, found: Analysis, item: S.Item) -> tuple[str, ...]:
+    def _key(self, analysis: Analysis, item: S.Item) -> tuple[str, ...]:
         """What a definition and everything that it may name in its file are written like."""
-        text = found.source.text
+        text = analysis.source.text
         needed, todo = {item.name}, [item]
-        items = {other.name: other for other in found.file.items if isinstance(other, S.Item)}
+        items = {other.name: other for other in analysis.file.items if isinstance(other, S.Item)}
         while todo:
-            for name in found.index.mentions.get(todo.pop().name, ()):
+            for name in analysis.index.mentions.get(todo.pop().name, ()):
                 if name in items and name not in needed:
                     needed.add(name)
                     todo.append(items[name])
-        imports = [text[i.span.start : i.span.end] for i in found.file.items if isinstance(i, S.Import)]
+        imports = [text[i.span.start : i.span.end] for i in analysis.file.items if isinstance(i, S.Import)]
         others = [text[items[n].span.start : items[n].span.end] for n in sorted(needed - {item.name})]
-        unknown = sorted(found.partly.patched.get(item.name, ()))
-        return (found.source.path, *imports, *others, " ".join(unknown), text[item.span.start : item.span.end])
+        unknown = sorted(analysis.partly.patched.get(item.name, ()))
+        return (analysis.source.path, *imports, *others, " ".join(unknown), text[item.span.start : item.span.end])
 
 
 def params_in(names: ItemsInReach) -> Callable[[str], tuple[str, ...]]:

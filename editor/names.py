@@ -104,14 +104,14 @@ class _Scope:
         """Notes every name of the definition."""
         if not isinstance(self.item, S.Extern):
             for p in self.item.params:
-                self._own(p.name, "parameter", p.name_span)
+                self._declare(p.name, "parameter", p.name_span)
         for node in S.walk(self.item):
             for name, kind, span in _declared(node):
-                self._own(name, kind, span)
+                self._declare(name, kind, span)
         for child in children(self.item):
             self._names(child, {})
 
-    def _own(self, name: str, kind: str, span: Span) -> None:
+    def _declare(self, name: str, kind: str, span: Span) -> None:
         _define(self.index, Symbol(self.item.name, name), kind, span)
 
     def _names(self, node: S.Node, inner: dict[str, Symbol]) -> None:

@@ -117,7 +117,7 @@ class TextServer(LanguageServer):
 
         super().__init__("decgraph", __version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
         self.analyser = Analyser()
-        self.found: dict[str, tuple[int, Analysis]] = {}
+        self.analyses: dict[str, tuple[int, Analysis]] = {}
         self.waiting: dict[str, asyncio.TimerHandle] = {}
         self.verdicts: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {}
         """By URI and algorithm: the text of the file that was checked, and the report."""
@@ -140,10 +140,10 @@ class TextServer(LanguageServer):
         """The URI of a file, as the editor calls it where it has it open."""
         return next((uri for uri in self.workspace.text_documents if file_of(uri) == path), path.as_uri())
 
-    def everywhere(self, uri: str, found: Analysis, offset: int) -> tuple[Path, Symbol] | None:
+    def everywhere(self, uri: str, analysis: Analysis, offset: int) -> tuple[Path, Symbol] | None:
         """The file of the library that defines the name at an offset, and what it is called there."""
-        occurrence = found.index.at(offset)
-        return self.files.home(file_of(uri), found.file, occurrence.symbol) if occurrence is not None else None
+        occurrence = analysis.index.at(offset)
+        return self.files.home(file_of(uri), analysis.file, occurrence.symbol) if occurrence is not None else None
 
     async def read_ahead(self) -> None:
         """Reads the files of the workspace one by one, so that the first question about all of them is answered at once."""
@@ -155,9 +155,9 @@ class TextServer(LanguageServer):
         """The analysis of the text as it now is."""
         document = self.workspace.get_text_document(uri)
         version, text = document.version or 0, self.text(uri)
-        known = self.found.get(uri)
+        known = self.analyses.get(uri)
         if known is None or known[0] != version or known[1].source.text != text:
-            known = self.found[uri] = (version, self.analyser.analyse(text, path_of(uri)))
+            known = self.analyses[uri] = (version, self.analyser.analyse(text, path_of(uri)))
         return known[1]
 
     def text(self, uri: str) -> str:
@@ -256,7 +256,7 @@ def make() -> TextServer:
     @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
     def closed(params: lsp.DidCloseTextDocumentParams) -> None:
         uri = params.text_document.uri
-        server.found.pop(uri, None)
+        server.analyses.pop(uri, None)
         server.verdicts.pop(uri, None)
         server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
 
@@ -340,12 +340,12 @@ def make() -> TextServer:
     def symbols(params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
         found = server.analysis(params.text_document.uri)
 
-        def made(o: navigation.Outline) -> lsp.DocumentSymbol:
+        def symbol(o: navigation.Outline) -> lsp.DocumentSymbol:
             kind = SYMBOLS.get(o.kind, lsp.SymbolKind.Variable)
             where, name = place(found.source, o.span), place(found.source, o.name_span)
-            return lsp.DocumentSymbol(o.name, kind, where, name, o.detail, children=[made(i) for i in o.inside])
+            return lsp.DocumentSymbol(o.name, kind, where, name, o.detail, children=[symbol(i) for i in o.inside])
 
-        return [made(o) for o in navigation.outline(found)]
+        return [symbol(o) for o in navigation.outline(found)]
 
     @server.feature(lsp.WORKSPACE_SYMBOL)
     def everything(params: lsp.WorkspaceSymbolParams) -> list[lsp.SymbolInformation]:
@@ -364,12 +364,12 @@ def make() -> TextServer:
         if said is None:
             return None
 
-        def made(form: Form) -> lsp.SignatureInformation:
+        def information(form: Form) -> lsp.SignatureInformation:
             doc = lsp.MarkupContent(lsp.MarkupKind.Markdown, form.doc) if form.doc else None
             units = [tuple(len(form.label[:at].encode("utf-16-le")) // 2 for at in p) for p in form.params]
             return lsp.SignatureInformation(form.label, doc, [lsp.ParameterInformation((low, high)) for low, high in units])
 
-        return lsp.SignatureHelp([made(form) for form in said.forms], said.form, said.param)
+        return lsp.SignatureHelp([information(form) for form in said.forms], said.form, said.param)
 
     @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
     def hinted(params: lsp.InlayHintParams) -> list[lsp.InlayHint]:

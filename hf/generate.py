@@ -69,11 +69,11 @@ def custom_generate(
     plan: Plan | None = None,
     reuse_prefix: bool = False,
     require: Literal["proved", "holds"] | None = None,
-    **given: ModelLike | ParamValue,
+    **arguments: ModelLike | ParamValue,
 ) -> CustomGenerate:
     """An algorithm as transformers' `custom_generate`; `decgraph.hf(...)` is this function.
 
-    algorithm: a name in stdlib/, a path, a text's `decgraph.parse`, an `Algorithm` or a decorated function. given: its
+    algorithm: a name in stdlib/, a path, a text's `decgraph.parse`, an `Algorithm` or a decorated function. arguments: its
     other models (modules, folders, shipped names, decgraph models) and its parameters, by its own names; the model on
     which generate is called is its first causal or masked one. `heads` are Medusa heads. backend: "torch" if there is
     one, else "reference"; "triton" for generated kernels. seed: of the noise; left out, one number is drawn from
@@ -94,7 +94,7 @@ def custom_generate(
     """
     made = CustomGenerate(
         algorithm,
-        given,
+        arguments,
         backend=backend,
         seed=seed,
         tokenizer=tokenizer,
@@ -125,7 +125,7 @@ class CustomGenerate:
     def __init__(
         self,
         algorithm: AlgorithmLike,
-        given: Mapping[str, ModelLike | ParamValue],
+        arguments: Mapping[str, ModelLike | ParamValue],
         *,
         backend: str | None,
         seed: int | None,
@@ -142,7 +142,7 @@ class CustomGenerate:
         from decgraph.runtime.session import check_params
 
         self.algorithm = api.of(algorithm)
-        models, self.params = modules.split(self.algorithm.function, given, keywords_of(custom_generate))
+        models, self.params = modules.split(self.algorithm.function, arguments, keywords_of(custom_generate))
         check_params(self.algorithm.function, self.params, unread=True)
         self.backend = backend  # None: chosen by where the models lie
         machine(backend or api.default_backend())
@@ -213,7 +213,7 @@ class CustomGenerate:
                 raise DecError(f"a streamer shows one sequence, this call has {len(rows)}", hint="give it one prompt")
             if logits_processor is None and stopping_criteria is None:
                 logits_processor, stopping_criteria = settings.prepared(generation_config, input_ids)
-            with modules.evaluating([model, *self.binder.given.values()]):
+            with modules.evaluating([model, *self.binder.arguments.values()]):
                 new = self._decode(
                     model,
                     input_ids,
@@ -302,7 +302,7 @@ class CustomGenerate:
         from decgraph.runtime.parameters import check_value
 
         self.required(requests)
-        with modules.evaluating([model, *self.binder.given.values()]):
+        with modules.evaluating([model, *self.binder.arguments.values()]):
             session = self._session_for(model)
             if texts is None:
                 self.last = _run(session, list(requests), self.batch, None, None)

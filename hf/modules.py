@@ -31,7 +31,7 @@ _STATES = {
 }
 
 
-def split(function: Function, given: Mapping[str, Any], options: Iterable[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
+def split(function: Function, kwargs: Mapping[str, Any], options: Iterable[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
     """(models, parameters) by the algorithm's own names; `heads` is short for `<main model>.heads`, and so are the settings of
     a masked model: `shift`, `mask_token`, `visibility`.
 
@@ -41,11 +41,11 @@ def split(function: Function, given: Mapping[str, Any], options: Iterable[str] =
     main = main_parameter(function)
     wanted = wanted_by(function)
     scalars = [p.name for p in function.params if p.value.type.elem != "model"]
-    settings = [name for name in given if model_of(name)[0].removesuffix(".heads") in wanted]
+    settings = [name for name in kwargs if model_of(name)[0].removesuffix(".heads") in wanted]
     takes = [*(name for name in wanted if name != main), *scalars, *settings, *options, "heads", *NAMES]
-    check_keywords(f"decgraph.hf({function.name!r})", given, [*takes, main])
+    check_keywords(f"decgraph.hf({function.name!r})", kwargs, [*takes, main])
     models, params = {}, {}
-    for name, value in given.items():
+    for name, value in kwargs.items():
         of, _ = model_of(name)
         if name in ("heads", *NAMES) and not any(p.name == name for p in function.params):
             models[f"{main}.{name}"] = value
@@ -74,15 +74,15 @@ class Binder:
     caches them with the second, so there layers are tried "first".
     """
 
-    def __init__(self, module: IR, function: Function, given: Mapping[str, Any], backend: str) -> None:
-        self.function, self.given = function, dict(given)
+    def __init__(self, module: IR, function: Function, arguments: Mapping[str, Any], backend: str) -> None:
+        self.function, self.arguments = function, dict(arguments)
         self.models = wanted_by(function)
         states = any(op.opcode in _STATES for f in module.functions.values() for op in ops_of(f))
         heads = any(one.gives == HEADS for one in self.models.values())
         self.form = "layers" if states or heads else "first" if backend == "reference" else "as it is"
         self.main = main_parameter(function)
-        self._given = told_apart(function, given, zoo.known())  # an invalid folder is refused here, not in the first call
-        self._made: dict[str, tuple[object, Model]] = {}
+        self._sources = told_apart(function, arguments, zoo.known())  # an invalid folder is refused here, not in a call
+        self._parts: dict[str, tuple[object, Model]] = {}
         self._placed = Placement()
 
     def __call__(self, module: Module) -> dict[str, Model]:
@@ -96,7 +96,7 @@ class Binder:
     def _bound(self, main: ModelSource) -> dict[str, Model]:
         if main.what != "module":
             raise DecError(f"`{self.main}` must be a Hugging Face model, not {type(main.value).__name__}")
-        sources = {self.main: main, **self._given.models}
+        sources = {self.main: main, **self._sources.models}
         wholes = {name: source for name, source in sources.items() if self.models[name].kind not in PARTS}
         placed = Placement().beside({name: s.value for name, s in wholes.items() if s.what != "stored"})
         placed = self._placed = self._placed if placed == self._placed else placed  # folders follow the module
@@ -113,7 +113,7 @@ class Binder:
         return {name: models[name] for name in self.models}
 
     def _whole(self, name: str, source: ModelSource, placed: Placement, models: Mapping[str, Model]) -> Callable[[], Model]:
-        kind, asked = self.models[name].kind, self._given.readings.get(name, MaskedSettings())
+        kind, asked = self.models[name].kind, self._sources.readings.get(name, MaskedSettings())
         if source.what != "module":
             return lambda: whole(source, kind, asked, placed)
         vocab = vocabulary(
@@ -122,7 +122,7 @@ class Binder:
         return lambda: live(source.value, kind, vocab, asked if kind == "masked" else self.form)
 
     def _with_heads(self, name: str, base: Model) -> Callable[[], Model]:
-        heads = self._given.heads.get(name)
+        heads = self._sources.heads.get(name)
         if heads is None:
             asked = f"decgraph.hf({self.function.name!r}, heads=FOLDER)"
             raise DecError(f"{self.function.name} needs Medusa heads for `{name}`", hint=asked)
@@ -130,14 +130,14 @@ class Binder:
 
     def _part(self, name: str, base: Model | None) -> Callable[[], Model]:
         one = self.models[name]
-        return lambda: part(one.kind, name, self._given.models[name], base, one.gives)
+        return lambda: part(one.kind, name, self._sources.models[name], base, one.gives)
 
     def _once(self, name: str, base: object, make: Callable[[], Model]) -> Model:
         """The result of `make`, cached as long as the base, and what it was made of, are the same."""
-        known = self._made.get(name)
+        known = self._parts.get(name)
         if known is None or known[0] is not base or renewed(known[1]) is not known[1]:
-            self._made[name] = base, make()
-        return self._made[name][1]
+            self._parts[name] = base, make()
+        return self._parts[name][1]
 
 
 _evaluating = threading.Lock()
@@ -146,7 +146,7 @@ _users: dict[int, int] = {}
 
 
 @contextmanager
-def evaluating(found: Iterable[object]) -> Iterator[None]:
+def evaluating(objects: Iterable[object]) -> Iterator[None]:
     """Torch modules in evaluation mode, without gradients; training mode is restored when the last thread has ended.
 
     Inference mode and a default device are left as well (`own_modes`).
@@ -156,7 +156,7 @@ def evaluating(found: Iterable[object]) -> Iterator[None]:
     from decgraph.runtime.placement import own_modes
 
     with _evaluating:
-        every = (one for module in found if is_module(module) for one in module.modules())
+        every = (one for module in objects if is_module(module) for one in module.modules())
         training = [one for one in every if one.training or id(one) in _users]
         for one in training:
             _users[id(one)] = _users.get(id(one), 0) + 1

@@ -82,13 +82,13 @@ def check_embeddings(model: PreTrainedModel, input_ids: Tensor, embeddings: Tens
         )
 
 
-def check_model_arguments(given: Mapping[str, Any], rows: Sequence[PaddedPrompt]) -> None:
+def check_model_arguments(arguments: Mapping[str, Any], rows: Sequence[PaddedPrompt]) -> None:
     """Raises DecError for arguments that `generate` would pass to the model's forward and that would change its scores."""
-    for name, value in given.items():
+    for name, value in arguments.items():
         if value is None or value is False or name in _WITHOUT_EFFECT or (isinstance(value, Mapping) and not value):
             continue  # generate adds empty mappings by itself: mm_encoder_outputs of a model that was given no image
         if name == "position_ids":
-            _check_positions(given[name], rows)
+            _check_positions(arguments[name], rows)
         elif name in _CACHES:
             if _holds_tokens(value):
                 raise DecError(f"{name} already holds tokens; decgraph keeps caches of its own", hint="leave it out")

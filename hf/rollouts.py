@@ -57,9 +57,9 @@ class Rollouts:
         require: Literal["proved", "holds"] | None = "proved",
         draft: str = "",
         model: Any = None,
-        **given: Any,
+        **arguments: Any,
     ) -> None:
-        self.decoder = custom_generate(algorithm, require=require, **given)
+        self.decoder = custom_generate(algorithm, require=require, **arguments)
         takes = {name: p for name, p in self.decoder.algorithm.params.items() if p.value.type.elem == "token"}
         if draft and draft not in takes:
             raise DecError(
@@ -154,9 +154,9 @@ class Rollouts:
                     own[name].copy_(value)
 
 
-def _shaping(given: Mapping[str, Any]) -> dict[str, Any]:
+def _shaping(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as a request has them: 0 and -1 turn top_k off in both trainers, None and 1 the others."""
-    out = {name: value for name, value in given.items() if value is not None}
+    out = {name: value for name, value in settings.items() if value is not None}
     if out.get("top_k", 1) <= 0:
         del out["top_k"]
     return out

@@ -82,19 +82,19 @@ def _sampled(ops: Sequence[Op], may_fail: Sequence[Op]) -> bool:
     return any(op in reached or any(v in told for v in decisive(op, made)) for op in may_fail)
 
 
-def decisive(op: Op, made: Mapping[Value, Op]) -> tuple[Value, ...]:
+def decisive(op: Op, producers: Mapping[Value, Op]) -> tuple[Value, ...]:
     """The operands of an op that decide whether it fails: an index does, and not the draws among which it chooses, of which
     there are as many whatever they are; where something is grown does, and not what."""
     if op.opcode == "tree.grow":
         return op.operands[2:]
-    return op.operands[op.opcode == "gather" and _counted(op.operands[0], made) :]
+    return op.operands[op.opcode == "gather" and _counted(op.operands[0], producers) :]
 
 
-def _counted(v: Value, made: Mapping[Value, Op]) -> bool:
+def _counted(v: Value, producers: Mapping[Value, Op]) -> bool:
     """Whether a value is draws, as many as there are whatever they are; a race has as many as have mass."""
-    op = made.get(v)
+    op = producers.get(v)
     if op is not None and op.opcode == "if":
-        return all(_counted(r.yields[op.results.index(v)], made) for r in op.regions)
+        return all(_counted(r.yields[op.results.index(v)], producers) for r in op.regions)
     return op is not None and op.opcode in ("draw", "draw.many", "topk")
 
 

@@ -30,7 +30,7 @@ class Expressions:
     def __init__(self, function: Function, consts: Mapping[Value, Constant] | None = None) -> None:
         self.function, self.consts = function, consts if consts is not None else {}
         self.vocab = next((str(p.value.type.of[1]) for p in function.params if p.value.type.elem == "model"), "")
-        self.made = {v: op for op in function.body.walk() for v in op.results}
+        self.producers = {v: op for op in function.body.walk() for v in op.results}
         self.same: dict[Value, Value] = {}  # what the region of a verification is given
         self.counters = {
             op.regions[0].args[0]: op
@@ -85,7 +85,7 @@ class Expressions:
         number = self.consts.get(v)
         if isinstance(number, int):
             return ("const", int(number))
-        op = self.made.get(v)
+        op = self.producers.get(v)
         if op is None or not deep:
             return v
         match op.opcode:
@@ -127,7 +127,7 @@ class Expressions:
         v = self.reads.get(v, v)
         if v.type.dims and v.type.dims[0].kind == "vocab" and v.type.dims[0].of == self.vocab:
             return ("range", ("const", 0), ("vocab_size",))
-        op = self.made.get(v)
+        op = self.producers.get(v)
         if op is None or not deep:
             return v
         match op.opcode:
@@ -157,8 +157,8 @@ class Expressions:
                 lo = self.key(first[0], deep - 1) if first else ("const", 0)
                 hi = self.key(last, deep - 1)
                 if lo == ("const", 1) and isinstance(hi, tuple) and hi[:2] == ("map", "add") and lo in hi[2:]:
-                    plus = self.made[last]
-                    plus = self.made[plus.operands[0]] if plus.opcode == "within" else plus
+                    plus = self.producers[last]
+                    plus = self.producers[plus.operands[0]] if plus.opcode == "within" else plus
                     return ("range", ("const", 0), self.count(next(x for x in plus.operands if self.key(x) != lo), deep))
                 return ("range", lo, self.count(last, deep - 1) if lo == ("const", 0) else hi)
             case "sort" | "scan" | "contains":
@@ -186,10 +186,10 @@ class Expressions:
             return ("all but one of", self.rows(v, deep))
         match self.key(end, deep):
             case ("map", "sub", ("len", ("nodes", Value() as tree) as of), ("const", 1)):
-                grown = self.made.get(tree)
-                point = self.made.get(grown.operands[1]) if grown is not None and grown.attrs.get("chain") else None
-                root = self.made.get(grown.operands[0]) if grown is not None and grown.operands else None
-                part = self.made.get(point.operands[0]) if point is not None and point.opcode == "draw.point" else None
+                grown = self.producers.get(tree)
+                point = self.producers.get(grown.operands[1]) if grown is not None and grown.attrs.get("chain") else None
+                root = self.producers.get(grown.operands[0]) if grown is not None and grown.operands else None
+                part = self.producers.get(point.operands[0]) if point is not None and point.opcode == "draw.point" else None
                 whole = (
                     part is not None and part.opcode == "slice" and part.operands[0] is v or point and point.operands[0] is v
                 )
@@ -200,21 +200,21 @@ class Expressions:
     def tree(self, v: Value) -> Value:
         """A tree, or the one that has the same nodes: what is set in its columns makes no new ones."""
         v = self.same.get(v, v)
-        op = self.made.get(v)
+        op = self.producers.get(v)
         if op is not None and op.opcode in ("tree.set", "tree.front", "tree.continue"):
             return self.tree(op.operands[0])
         return self.reads.get(v, v)
 
     def carried(self, v: Value) -> tuple[Op, int] | None:
         """The loop whose value a value is in an iteration or after it, and which of its values."""
-        op = self.made.get(v)
+        op = self.producers.get(v)
         if op is not None:
             return (op, op.results.index(v)) if op.opcode in ("for", "while") else None
         return self.args.get(v)
 
     def ways(self, v: Value) -> tuple[Value, ...]:
         """Of what a loop carries its start and what an iteration yields; of a branch what it yields either way."""
-        op = self.made.get(v)
+        op = self.producers.get(v)
         if op is not None and op.opcode == "if":
             return tuple(r.yields[op.results.index(v)] for r in op.regions)
         if (found := self.carried(v)) is None:
@@ -227,7 +227,7 @@ class Expressions:
         old, new = self.tree(old), self.tree(new)
         if new is old:
             return True
-        made = self.made.get(new)
+        made = self.producers.get(new)
         if made is not None and made.opcode == "tree.grow":
             return self.grown_to(old, made.operands[0], seen)
         if new in seen:
@@ -245,7 +245,7 @@ class Expressions:
         """Whether something is true of all that a state ever is: of its start, and of what is written to it."""
         decl = next(s for s in self.function.states if s.name == state)
         start = Expressions(self.function, self.consts)
-        start.made |= {v: op for op in decl.init.walk() for v in op.results}
+        start.producers |= {v: op for op in decl.init.walk() for v in op.results}
         writes = [op for op in self.function.body.walk() if op.opcode == "state.write" and op.attrs["state"] == state]
         return (
             decl.scope == "sequence" and holds(start, decl.init.yields[0]) and all(holds(self, op.operands[0]) for op in writes)
@@ -262,7 +262,7 @@ class Expressions:
             if p.value is v and v.type.is_number:
                 least, most = ends_of(p)
                 return -INF if least is None else float(least), INF if most is None else float(most)
-        op = self.made.get(v)
+        op = self.producers.get(v)
         if v in self.counters and deep:
             loop = self.counters[v]
             if loop.opcode == "each":
@@ -277,7 +277,7 @@ class Expressions:
                 return float(op.attrs["value"]), float(op.attrs["value"])
             case "len" | "tree.size" | "path.get":
                 return (1 if op.opcode == "len" and self.filled(op.operands[0]) else 0), INF
-            case "draw.get" if op.attrs["field"] == "token" and (draw := self.made.get(op.operands[0])) is not None:
+            case "draw.get" if op.attrs["field"] == "token" and (draw := self.producers.get(op.operands[0])) is not None:
                 return (0 if draw.opcode == "draw" else -INF), INF
             case "ctx.get" if op.attrs["field"] == "length":
                 return (1 if self.whole(op.operands[0]) else 0), INF
@@ -287,7 +287,7 @@ class Expressions:
                 return 0, INF
             case "within" if len(op.operands) == 1:
                 return xs[0]
-            case "gather" if (whole := self.made.get(op.operands[0])) is not None and whole.attrs.get("kind") == "zeros":
+            case "gather" if (whole := self.producers.get(op.operands[0])) is not None and whole.attrs.get("kind") == "zeros":
                 return 0, 0
             case "as_int" if not op.result.type.dims:
                 return _truncated(xs[0])
@@ -304,7 +304,7 @@ class Expressions:
 
     def share(self, v: Value, deep: int = 8) -> bool:
         """Whether a value lies between 0 and 1, or all of a vector do: what models and callers say does. No type says it."""
-        op = self.made.get(v)
+        op = self.producers.get(v)
         if op is None or not deep or v.type.elem not in ("prob", "dist"):
             return v.type.elem == "prob" and v in {p.value for p in self.function.params}
         if op.opcode == "map":
@@ -316,7 +316,7 @@ class Expressions:
             some = x.type.elem == "dist" or len(x.type.dims) == 1 and self.filled(x)  # the largest of nothing is -inf
             return op.attrs["fn"] in ("max", "min") and some and self.share(x, deep - 1)
         if op.opcode == "draw.get":
-            made = self.made.get(op.operands[0])
+            made = self.producers.get(op.operands[0])
             return op.attrs["field"] == "law" and made is not None and made.opcode == "draw.point"
         if op.opcode in ("face", "lookup", "gather", "slice", "compact", "take_first", "sort"):
             return op.attrs.get("face") != "logits" and self.share(op.operands[0], deep - 1)
@@ -324,7 +324,7 @@ class Expressions:
 
     def finite(self, v: Value, deep: int = 4) -> bool:
         """Whether a number is neither an infinity nor NaN, whatever it is computed from."""
-        op = self.made.get(v)
+        op = self.producers.get(v)
         whole = v.type.elem not in ("real", "prob", "dist", "scores") and (
             self.ints or op is not None and op.opcode in COUNTING
         )
@@ -339,7 +339,7 @@ class Expressions:
 
     def whole(self, ctx: Value, seen: frozenset[Value] = frozenset()) -> bool:
         """Whether a context has a token for certain, as the committed one has: there is no empty prompt."""
-        op = self.made.get(ctx)
+        op = self.producers.get(ctx)
         if ctx in seen or op is not None and op.opcode == "context":
             return op is None or ctx in seen or not op.attrs.get("parent")
         ways = self.ways(ctx)
@@ -347,7 +347,7 @@ class Expressions:
 
     def filled(self, v: Value, deep: int = 12) -> bool:
         """Whether a vector has an element for certain."""
-        op = self.made.get(v)
+        op = self.producers.get(v)
         if op is not None and _optional(op):
             return False
         if v.type.dims and v.type.dims[0].kind in ("nodes", "vocab", "layers"):
@@ -365,7 +365,7 @@ class Expressions:
             case "request":
                 return bool(op.attrs["field"] == "prompt")
             case "path.get" if op.attrs["field"] == "token":
-                made = self.made.get(op.operands[0])
+                made = self.producers.get(op.operands[0])
                 return made is not None and made.opcode == "tree.walk"
             case "compact":
                 of = self.rows(op.operands[0])
@@ -374,14 +374,14 @@ class Expressions:
                 single = [x for x in op.operands if not x.type.dims and x.type.elem not in ("list", "path", "topology", "node")]
                 return bool(single) or any(self.filled(x, deep - 1) for x in op.operands)
             case "if":
-                n, made = op.results.index(v), self.made.get(op.operands[0])
+                n, made = op.results.index(v), self.producers.get(op.operands[0])
                 some, other = (r.yields[n] for r in op.regions)
                 return (self.filled(some, deep - 1) or self._asked(made, some)) and self.filled(other, deep - 1)
             case "slice" if op.attrs.get("has_lo") and not op.attrs.get("has_hi"):  # its end
-                lo, whole = self.made.get(op.operands[1]), op.operands[0]
+                lo, whole = self.producers.get(op.operands[1]), op.operands[0]
                 size = None
                 if lo is not None and lo.attrs.get("fn") == "sub" and self.range(lo.operands[1]) == (1, 1):
-                    size = self.made.get(lo.operands[0])
+                    size = self.producers.get(lo.operands[0])
                 at_end = size is not None and size.opcode == "len" and self.key(size.operands[0]) == self.key(whole)
                 return self.filled(whole, deep - 1) and (at_end or self.range(op.operands[1]) == (-1, -1))
             case "ctx.get":
@@ -400,12 +400,12 @@ class Expressions:
         """Whether a condition is that a vector has elements."""
         if condition is None or condition.opcode != "map" or condition.attrs["fn"] != "gt":
             return False
-        size = self.made.get(condition.operands[0])
+        size = self.producers.get(condition.operands[0])
         return size is not None and size.opcode == "len" and size.operands[0] is v and self.range(condition.operands[1])[0] >= 0
 
     def at_root(self, condition: Value) -> bool:
         """Whether a condition over the nodes of a tree is true at its root."""
-        op = self.made.get(condition)
+        op = self.producers.get(condition)
         if op is None:
             return False
         if op.opcode == "map" and op.attrs["fn"] in ("or", "and"):
@@ -415,7 +415,7 @@ class Expressions:
     def of_model(self, v: Value, deep: int = 8) -> bool:
         """Whether a distribution is a model's, which has mass: what constrains it to nothing is a request."""
         v = self.same.get(v, v)
-        made = self.made.get(v)
+        made = self.producers.get(v)
         if made is None or not deep:
             return v in self.evidence
         if made.opcode == "if":
@@ -423,11 +423,9 @@ class Expressions:
         if made.opcode in ("face", "gather", "compact", "slice"):
             return self.of_model(made.operands[0], deep - 1)
         if made.opcode == "normalize":  # of zeros to which a positive number was added
-            inner = self.made.get(made.operands[0])
+            inner = self.producers.get(made.operands[0])
             parts = inner.operands if inner is not None and inner.attrs.get("fn") == "add" else ()
-            zeros = [
-                x for x in parts if (o := self.made.get(x)) is not None and o.opcode == "tile" and o.attrs["kind"] == "zeros"
-            ]
+            zeros = [x for x in parts if (o := self.producers.get(x)) and o.opcode == "tile" and o.attrs["kind"] == "zeros"]
             return len(zeros) == 1 and any(self.range(x)[0] > 0 for x in parts)
         return made.opcode in ("model.eval", "model.evals", "model.read")
 

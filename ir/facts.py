@@ -316,7 +316,7 @@ class Known(Protocol):
     function: Function
     version: int
     greedy: bool
-    made: dict[Value, Op]
+    producers: dict[Value, Op]
 
     @property
     def sizes(self) -> Numbers:

@@ -55,7 +55,7 @@ class Failing(Expressions):
         not to fail, with what is in them."""
         for state in self.function.states:
             own = Failing(self.function, self.consts)
-            own.made |= {v: op for op in state.init.walk() for v in op.results}
+            own.producers |= {v: op for op in state.init.walk() for v in op.results}
             yield from own._in(state.init, sound)
         yield from self._in(self.function.body, sound)
 

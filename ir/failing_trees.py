@@ -11,7 +11,7 @@ PLACE = "`as output` needs an index where a distribution has no place of its own
 
 def nodes_of(k: Expressions, nodes: Value, tree: Value, seen: frozenset[tuple[Value, Value]] = frozenset()) -> bool:
     """Whether nodes are nodes of this very tree."""
-    op = k.made.get(nodes)
+    op = k.producers.get(nodes)
     if (nodes, tree) in seen:
         return True
     if len(seen) > 30:
@@ -30,7 +30,7 @@ def nodes_of(k: Expressions, nodes: Value, tree: Value, seen: frozenset[tuple[Va
         return counted is not None and nodes_of(k, counted.operands[0], tree, seen)
     match op.opcode:
         case "if":
-            made = k.made.get(k.tree(tree))
+            made = k.producers.get(k.tree(tree))
             both = made is op
             ways = k.ways(k.tree(tree)) if both else (tree, tree)
             return all(nodes_of(k, a, b, seen) for a, b in zip(k.ways(nodes), ways, strict=True))
@@ -71,7 +71,7 @@ def _grow(k: Expressions, op: Op) -> str:
 
 def _placed(k: Expressions, draws: Value, t: Value, deep: int = 8) -> bool:
     """Whether draws have a place in a tree: where their distribution was evaluated, or none, which is the frontier."""
-    op = k.made.get(draws)
+    op = k.producers.get(draws)
     if op is None or not deep:
         return False
     match op.opcode:
@@ -123,7 +123,7 @@ def _walk(k: Expressions, op: Op) -> str:
 def _field(k: Expressions, op: Op) -> str:
     """Where little was left to draw some draws are none, which come from no distribution."""
     v = op.operands[0]
-    while (made := k.made.get(v)) is not None and made.opcode in ("gather", "slice", "compact", "take_first"):
+    while (made := k.producers.get(v)) is not None and made.opcode in ("gather", "slice", "compact", "take_first"):
         v = made.operands[0]
     grown = any(v in o.regions[0].args for o in k.function.body.walk() if o.opcode == "tree.walk")
     there = made is not None and made.opcode in ("draw", "draw.point", "topk", "tree.get")
@@ -132,9 +132,9 @@ def _field(k: Expressions, op: Op) -> str:
 
 def _token(k: Expressions, op: Op) -> str:
     """A number is a token where it is cut to the vocabulary; the end token may be none where it is only to be compared with."""
-    made = k.made.get(op.operands[0])
+    made = k.producers.get(op.operands[0])
     if made is not None and made.opcode == "tile":
-        made = k.made.get(made.operands[0])
+        made = k.producers.get(made.operands[0])
     if op.operands[0].type.elem != "int":
         none = made is not None and made.opcode == "request" and made.attrs["field"] == "eos_or_none"
         return "it may be no token of the vocabulary" if none else ""
@@ -167,7 +167,7 @@ def _column(k: Expressions, op: Op) -> str:
 
 def _drafted(k: Expressions, nodes: Value, deep: int = 6) -> bool:
     """Whether nodes are drafts, and none is a root."""
-    made = k.made.get(nodes)
+    made = k.producers.get(nodes)
     if made is None or not deep:
         return False
     if made.opcode == "tree.nodes":
@@ -192,7 +192,7 @@ def _drawn(k: Expressions, op: Op) -> str:
 
 def without_place(k: Expressions, op: Op) -> bool:
     """Whether a draw reads output noise without an index for a distribution that may stand at no position of the text."""
-    noise = k.made.get(next(v for v in op.operands if v.type.elem == "noise"))
+    noise = k.producers.get(next(v for v in op.operands if v.type.elem == "noise"))
     output = noise is None or noise.attrs.get("kind") == "output" and not noise.operands
     return output and not has_place(k, op.operands[0])
 
@@ -200,7 +200,7 @@ def without_place(k: Expressions, op: Op) -> bool:
 def has_place(k: Expressions, v: Value, deep: int = 8) -> bool:
     """Whether a distribution stands where a model was called, whatever it was shaped to since."""
     v = k.same.get(v, v)
-    made = k.made.get(v)
+    made = k.producers.get(v)
     if made is None or not deep:
         return v.type.elem == "dist"  # of a path, a loop or a rule: lowering counts those of no place (`State.nowhere`)
     if made.opcode == "if":
@@ -222,7 +222,7 @@ def _derive(k: Expressions, op: Op) -> str:
 
 def _layers(k: Expressions, v: Value, seen: set[str]) -> bool:
     """Whether numbers are all of layers that are there, also where a state holds them."""
-    made = k.made.get(v)
+    made = k.producers.get(v)
     if made is None:
         return False
     match made.opcode:
@@ -242,7 +242,7 @@ def _layers(k: Expressions, v: Value, seen: set[str]) -> bool:
 def _layer(k: Expressions, v: Value) -> bool:
     """Whether a number is made of parameters and of how many layers there are, so that a session tries it before it begins, or
     counts layers."""
-    made, loop = k.made.get(v), k.counters.get(v)
+    made, loop = k.producers.get(v), k.counters.get(v)
     if loop is not None and loop.opcode == "for" and k.range(loop.operands[0])[0] >= 0:
         most = k.key(loop.operands[1])
         return any(
@@ -263,8 +263,8 @@ def _canvas(k: Expressions, op: Op) -> str:
 def _cells(k: Expressions, op: Op) -> str:
     """Cells of a block of this canvas, with one value each."""
     c, at, *values = op.operands
-    made = k.made.get(at)
-    block = k.made.get(made.operands[0]) if made is not None and made.opcode == "gather" else None
+    made = k.producers.get(at)
+    block = k.producers.get(made.operands[0]) if made is not None and made.opcode == "gather" else None
     mine = block is not None and block.opcode == "positions" and block.operands[0].type == c.type
     plain = len(values) == 1 and op.attrs["kind"] == "token" and not op.attrs.get("has_mask")
     return "" if mine and plain and k.rows(values[0]) == k.rows(at) else "there may be no such cell, or no value for it"
@@ -281,9 +281,9 @@ def _race(k: Expressions, op: Op) -> str:
 
 def _rounded(k: Expressions, op: Op) -> str:
     """The memory of a context can be rounded, that of a canvas cannot on every backend."""
-    made = k.made.get(op.operands[0])
+    made = k.producers.get(op.operands[0])
     while made is not None and made.opcode in ("memory.only", "memory.join"):
-        made = k.made.get(made.operands[0])
+        made = k.producers.get(made.operands[0])
     context = made is not None and made.opcode == "model.memory" and made.operands[1].type.elem == "node"
     return "" if context else "this memory may not be one of a context"
 
@@ -295,19 +295,19 @@ def _concat(k: Expressions, op: Op) -> str:
 def _ends(k: Expressions, op: Op) -> str:
     """`while not done` commits in every iteration, and a bounded loop ends; another one does where it asks for that too, and
     commits what a verification accepts."""
-    cond, accepts = k.made.get(op.regions[0].yields[0]), {o for o in op.regions[1].ops if o.opcode == "tree.walk"}
+    cond, accepts = k.producers.get(op.regions[0].yields[0]), {o for o in op.regions[1].ops if o.opcode == "tree.walk"}
     asked = (
         []
         if cond is None
-        else [k.made.get(v) for v in (cond.operands if cond.attrs.get("fn") == "and" else op.regions[0].yields)]
+        else [k.producers.get(v) for v in (cond.operands if cond.attrs.get("fn") == "and" else op.regions[0].yields)]
     )
     done = any(o is not None and o.attrs.get("fn") == "not" and _is(k, o, "done") for o in asked)
-    commits = any(o.opcode == "commit" and k.made.get(o.operands[0]) in accepts for o in op.regions[1].ops)
+    commits = any(o.opcode == "commit" and k.producers.get(o.operands[0]) in accepts for o in op.regions[1].ops)
     return "" if op.attrs.get("limited") or op.attrs.get("bound") == "done" or done and commits else "this loop may not end"
 
 
 def _is(k: Expressions, op: Op, opcode: str) -> bool:
-    made = k.made.get(op.operands[0])
+    made = k.producers.get(op.operands[0])
     return made is not None and made.opcode == opcode
 
 

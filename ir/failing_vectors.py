@@ -33,7 +33,7 @@ def _map(k: Expressions, op: Op) -> str:
 
 
 def _empty(k: Expressions, op: Op) -> str:
-    made = k.made.get(op.operands[0])
+    made = k.producers.get(op.operands[0])
     if made is not None and made.opcode in ("list", "concat") and any(v.type.elem == "none" for v in made.operands):
         return "there may be none among them"
     if op.opcode == "reduce" and op.attrs["fn"] not in ("max", "min", "mean", "logsumexp"):
@@ -49,7 +49,7 @@ def _empty(k: Expressions, op: Op) -> str:
 
 def _keys(k: Expressions, values: tuple[Value, ...]) -> list[Value]:
     """Candidates and the keys that they are chosen by, those of a list one by one."""
-    lists = {v: made for v in values if v.type.elem == "list" and (made := k.made.get(v)) is not None and made.opcode == "list"}
+    lists = {v: made for v in values if v.type.elem == "list" and (made := k.producers.get(v)) and made.opcode == "list"}
     return [x for v in values for x in (lists[v].operands if v in lists else (v,))]
 
 
@@ -63,7 +63,7 @@ def _gather(k: Expressions, op: Op) -> str:
         if loop is not None and loop.opcode == "each" and k.rows(loop.operands[0]) == k.rows(v):
             return ""
         if loop is not None and loop.opcode == "for" and k.range(loop.operands[0])[0] >= 0:
-            count = k.made.get(loop.operands[1])
+            count = k.producers.get(loop.operands[1])
             if count is not None and count.opcode == "len":
                 of = count.operands[0]
                 if of is v or k.rows(of) == k.rows(v) or of.type.elem == "topology" and k.key(of) == k.key(v):
@@ -73,7 +73,7 @@ def _gather(k: Expressions, op: Op) -> str:
         return ""
     if i.type.elem != "node" and k.filled(v) and _below(k, i, v):
         return ""
-    made = k.made.get(v)
+    made = k.producers.get(v)
     if made is not None and made.opcode == "state.read" and i.type.elem == "int" and not i.type.dims and k.range(i)[0] >= 0:
         if k.always(
             made.attrs["state"], lambda k, x: _as_long(k, x, made.attrs["state"], int(min(k.range(i)[1], 1 << 30)) + 1)
@@ -88,7 +88,7 @@ def _gather(k: Expressions, op: Op) -> str:
 
 def _as_long(k: Expressions, v: Value, state: str, least: int) -> bool:
     """Whether a vector has so many elements: zeros, or what a state was with some of them replaced."""
-    made = k.made.get(v)
+    made = k.producers.get(v)
     if made is None:
         return False
     match made.opcode:
@@ -105,7 +105,7 @@ def _as_long(k: Expressions, v: Value, state: str, least: int) -> bool:
 
 def _below(k: Expressions, i: Value, v: Value) -> bool:
     """Whether an index is 0 or -1, taken modulo the length of a vector that has elements, or held between its ends."""
-    made = k.made.get(i)
+    made = k.producers.get(i)
     if k.range(i) in ((0, 0), (-1, -1)):
         return True
     if made is None or made.opcode != "map":
@@ -178,36 +178,36 @@ def _held(k: Expressions, x: Value, room: Value, what: str) -> bool:
     """Whether a state of some capacity, filled up to it, or what was drafted from it and is left, fits into it again."""
 
     def is_state(v: Value) -> bool:
-        made = k.made.get(v)
+        made = k.producers.get(v)
         return made is not None and made.opcode == "state.read" and what == f"state `{made.attrs['state']}`"
 
-    made = k.made.get(x)
+    made = k.producers.get(x)
     while made is not None and made.opcode in ("draw", "gather") and made.operands[made.opcode == "gather"].type.dims:
-        made = k.made.get(made.operands[made.opcode == "gather"])
+        made = k.producers.get(made.operands[made.opcode == "gather"])
     if made is not None and made.opcode == "concat" and is_state(made.operands[0]):
-        more = k.made.get(made.operands[1])
+        more = k.producers.get(made.operands[1])
         left = ("map", "sub", k.key(room), ("len", k.rows(made.operands[0])))
         return more is not None and more.opcode == "draw.many" and k.key(more.operands[1]) == left
     if made is not None and made.opcode == "compact":  # nodes of a tree without its root, of which there are as many as drafts
-        nodes, deep = k.made.get(made.operands[0]), k.made.get(made.operands[1])
-        depth = k.made.get(deep.operands[0]) if deep is not None and deep.attrs.get("fn") == "gt" else None
+        nodes, deep = k.producers.get(made.operands[0]), k.producers.get(made.operands[1])
+        depth = k.producers.get(deep.operands[0]) if deep is not None and deep.attrs.get("fn") == "gt" else None
         below = (
             depth is not None
             and depth.attrs.get("column") == "depth"
             and deep is not None
             and k.range(deep.operands[1])[0] >= 0
         )
-        tree = k.made.get(k.tree(nodes.operands[0])) if below and nodes is not None and nodes.opcode == "tree.nodes" else None
-        root = k.made.get(tree.operands[0]) if tree is not None and tree.attrs.get("chain") else None
+        tree = k.producers.get(k.tree(nodes.operands[0])) if below and nodes and nodes.opcode == "tree.nodes" else None
+        root = k.producers.get(tree.operands[0]) if tree is not None and tree.attrs.get("chain") else None
         return root is not None and root.opcode == "tree.new" and tree is not None and is_state(tree.operands[1])
     return False
 
 
 def _cut(k: Expressions, x: Value, room: Value) -> bool:
     """Whether a vector was cut to its capacity: `first(xs, n)`, `top(xs, n)`, `xs[:n]`."""
-    made = k.made.get(x)
+    made = k.producers.get(x)
     while made is not None and made.opcode in ("gather", "draw.get") and made.operands[-1].type.dims:
-        made = k.made.get(made.operands[-1])
+        made = k.producers.get(made.operands[-1])
     if made is None or made.opcode not in ("take_first", "select.top", "slice") or made.attrs.get("has_lo"):
         return False
     most = made.operands[1]  # a negative end of a slice is counted from the end
@@ -229,18 +229,18 @@ def _scatter(k: Expressions, op: Op) -> str:
 
 def _as_wide(k: Expressions, v: Value, x: Value) -> bool:
     """Whether the rows of a state are as wide as the best `topk` tokens that are written there."""
-    chosen = k.made.get(x)
+    chosen = k.producers.get(x)
     while chosen is not None and chosen.opcode in ("draw.get", "face"):
-        chosen = k.made.get(chosen.operands[0])
-    read = k.made.get(v)
+        chosen = k.producers.get(chosen.operands[0])
+    read = k.producers.get(v)
     if chosen is None or chosen.opcode != "topk" or read is None or read.opcode != "state.read":
         return False
     state = next(s for s in k.function.states if s.name == read.attrs["state"])
     inner = Expressions(k.function, k.consts)
-    inner.made |= {r: op for op in state.init.walk() for r in op.results}
-    made = inner.made.get(state.init.yields[0])
+    inner.producers |= {r: op for op in state.init.walk() for r in op.results}
+    made = inner.producers.get(state.init.yields[0])
     while made is not None and made.opcode in ("map", "within"):
-        made = inner.made.get(made.operands[0])
+        made = inner.producers.get(made.operands[0])
     if made is None or made.opcode != "tile" or made.attrs["kind"] != "zeros" or not made.operands:
         return False
     width = inner.key(made.operands[-1])

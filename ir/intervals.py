@@ -45,14 +45,14 @@ SHARE = Interval(0, 1)
 BOTH, TRUE, FALSE = Interval(0, 1), Interval(1, 1), Interval(0, 0)
 
 
-def made(low: End, high: End, kind: int = FINITE) -> Interval:
+def interval(low: End, high: End, kind: int = FINITE) -> Interval:
     """An interval; numbers that lie between finite ends are finite."""
     return Interval(low, high, FINITE if kind == INFINITE and low > -INF and high < INF else kind)
 
 
 def hull(*parts: Interval) -> Interval:
     """The smallest interval that holds all of `parts`."""
-    return made(min(p.low for p in parts), max(p.high for p in parts), max(p.kind for p in parts))
+    return interval(min(p.low for p in parts), max(p.high for p in parts), max(p.kind for p in parts))
 
 
 def whole(a: Interval) -> Interval:
@@ -83,7 +83,7 @@ def _times(x: End, y: End) -> End:
 def _add(a: Interval, b: Interval) -> Interval:
     if ODD in (a.kind, b.kind) or a.kind == b.kind == INFINITE:
         return UNKNOWN
-    return made(_plus(a.low, b.low), _plus(a.high, b.high), max(a.kind, b.kind))
+    return interval(_plus(a.low, b.low), _plus(a.high, b.high), max(a.kind, b.kind))
 
 
 def _neg(a: Interval) -> Interval:
@@ -94,7 +94,7 @@ def _mul(a: Interval, b: Interval) -> Interval:
     if ODD in (a.kind, b.kind) or (a.kind == INFINITE and _nil(b)) or (b.kind == INFINITE and _nil(a)):
         return UNKNOWN
     ends = [_times(x, y) for x, y in product((a.low, a.high), (b.low, b.high))]
-    return made(min(ends), max(ends), max(a.kind, b.kind))
+    return interval(min(ends), max(ends), max(a.kind, b.kind))
 
 
 def _div(a: Interval, b: Interval) -> Interval:
@@ -104,7 +104,7 @@ def _div(a: Interval, b: Interval) -> Interval:
         return UNKNOWN if _nil(a) else Interval(-INF, INF, INFINITE)
     low = 0 if a.low == 0 or abs(b.high) == INF else Fraction(a.low) / Fraction(b.high)
     high = 0 if a.high == 0 else INF if a.high == INF else Fraction(a.high) / Fraction(b.low)
-    return made(low, high, FINITE)
+    return interval(low, high, FINITE)
 
 
 def _mod(a: Interval, b: Interval) -> Interval:
@@ -116,7 +116,7 @@ def _mod(a: Interval, b: Interval) -> Interval:
 def _minimum(a: Interval, b: Interval) -> Interval:
     if ODD in (a.kind, b.kind):
         return UNKNOWN
-    return made(min(a.low, b.low), min(a.high, b.high), max(a.kind, b.kind))
+    return interval(min(a.low, b.low), min(a.high, b.high), max(a.kind, b.kind))
 
 
 def _maximum(a: Interval, b: Interval) -> Interval:
@@ -129,7 +129,7 @@ def _clamp(a: Interval, low: Interval, high: Interval) -> Interval:
 
 def _abs(a: Interval) -> Interval:
     one, other = (-x if x < 0 else x for x in (a.low, a.high))
-    return made(0 if a.low <= 0 <= a.high else min(one, other), max(one, other), a.kind)
+    return interval(0 if a.low <= 0 <= a.high else min(one, other), max(one, other), a.kind)
 
 
 def _relu(a: Interval) -> Interval:
@@ -142,7 +142,7 @@ def _floor(a: Interval) -> Interval:
 
 
 def _exp(a: Interval) -> Interval:
-    return made(0, 1 if a.high <= 0 else INF, a.kind) if a.ordered else UNKNOWN
+    return interval(0, 1 if a.high <= 0 else INF, a.kind) if a.ordered else UNKNOWN
 
 
 def _log(a: Interval) -> Interval:

@@ -128,12 +128,12 @@ class KnownNumbers:
 
     # -- numbers made of others
     def _new(
-        self, s: Hashable, always: Sequence[Inequality], here: Sequence[Inequality], at: Hashable = None, real: bool = False
+        self, s: Hashable, always: Sequence[Inequality], local: Sequence[Inequality], at: Hashable = None, real: bool = False
     ) -> Linear:
         """A symbol of which this is true always, and this here."""
         x = self.symbol(s, real=real)
-        self.know(s, *always, *(here if at is not None else ()))
-        self.assumed += here if at is None else ()
+        self.know(s, *always, *(local if at is not None else ()))
+        self.assumed += local if at is None else ()
         return x
 
     def applied(self, fn: str, xs: Sequence[Linear], at: Hashable = None) -> Linear | None:

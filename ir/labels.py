@@ -98,24 +98,24 @@ class Checker:
 
     function: Function
     known: dict[Value, Abs] = field(default_factory=dict)
-    made: dict[Value, Op] = field(default_factory=dict)
+    producers: dict[Value, Op] = field(default_factory=dict)
     loops: dict[Value, tuple[Op, ...]] = field(default_factory=dict)
     carried: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
     stored: dict[str, Abs] = field(default_factory=dict)
     output: Value | None = None
     control: Labels = NO
-    found: dict[tuple[str, Loc], Finding] = field(default_factory=dict)
+    findings: dict[tuple[str, Loc], Finding] = field(default_factory=dict)
 
     def run(self) -> list[Finding]:
         """Every finding, by line."""
         self.place(self.function.body, ())
         self.region(self.function.body, [Abs()] * len(self.function.body.args))
-        return sorted(self.found.values(), key=lambda f: (f.loc.line, f.loc.column))
+        return sorted(self.findings.values(), key=lambda f: (f.loc.line, f.loc.column))
 
     def place(self, region: Region, around: tuple[Op, ...]) -> None:
         for op in region.ops:
             for v in op.results:
-                self.made[v], self.loops[v] = op, around
+                self.producers[v], self.loops[v] = op, around
             for r in op.regions:
                 within = (*around, op) if op.opcode in LOOPS else around
                 self.loops.update(dict.fromkeys(r.args, within))
@@ -148,21 +148,21 @@ class Checker:
 
     def chosen(self, at: Op, path: Value, branch: Op, cond: Labels) -> None:
         """Finds a path that goes on in one branch alone, by the draws of the tree in which it was accepted before that."""
-        for op in (self.made.get(v) for v in origins.sources(self, path, "path") - origins.inside(branch)):
+        for op in (self.producers.get(v) for v in origins.sources(self, path, "path") - origins.inside(branch)):
             if op is not None and op.opcode == "tree.walk" and (own := self.of(op.operands[0]).draws & cond):
                 self.report("chosen", at, own, str(op.operands[0].type.of[0]))
 
     def came_by(self, v: Value) -> None:
         """Finds the branches that chose a tree which is verified, or a path which is committed, by draws of its own."""
         for w in origins.history(self, v, v.type.elem):
-            op = self.made.get(w)
+            op = self.producers.get(w)
             if op is None or op.opcode != "if":
                 continue
             cond, ways = self.of(op.operands[0]).reads, [r.yields[op.results.index(w)] for r in op.regions]
             for x in ways if v.type.elem == "path" and ways[0] is not ways[1] else ():
                 self.chosen(op, x, op, cond)
             if v.type.elem == "tree" and (own := self.of(ways[0]).draws.union(self.of(ways[1]).draws) & cond):
-                before = frozenset(self.made) - origins.inside(op)
+                before = frozenset(self.producers) - origins.inside(op)
                 if len({frozenset(origins.sources(self, x, "tree", before)) for x in ways}) > 1:
                     self.report("chosen", op, own, str(w.type.of[0]))
 
@@ -170,8 +170,9 @@ class Checker:
         claims = {x.kind for x in self.function.claims}
         if claims and "refines" not in claims:  # of an author who claims no distribution
             severity = "warning"
-        drawn = min((self.made[v].loc for v, _ in labels if v in self.made), default=op.loc, key=lambda x: (x.line, x.column))
-        self.found.setdefault((kind, op.loc), Finding(kind, op.loc, drawn, tree, self.function.name, severity))
+        places = (self.producers[v].loc for v, _ in labels if v in self.producers)
+        drawn = min(places, default=op.loc, key=lambda x: (x.line, x.column))
+        self.findings.setdefault((kind, op.loc), Finding(kind, op.loc, drawn, tree, self.function.name, severity))
 
     # -- regions
     def region(self, region: Region, args: Sequence[Abs]) -> list[Abs]:

@@ -59,7 +59,7 @@ class _Reader:
 
     def __init__(self, function: Function, tree: str) -> None:
         self.function, self.tree = function, tree
-        self.made = {v: op for op in function.body.walk() for v in op.results}
+        self.producers = {v: op for op in function.body.walk() for v in op.results}
         self.behind: set[Value] = set()
 
     def guarded(self) -> bool:
@@ -110,7 +110,7 @@ class _Reader:
         behind = self.behind
         match op.opcode:
             case "tree.nodes":
-                source = self.made.get(self.version(op.operands[0]))
+                source = self.producers.get(self.version(op.operands[0]))
                 fresh = source is not None and source.opcode == "tree.new"
                 if self.ours(op.result) and op.attrs["which"] != "root" and not fresh:
                     behind.add(op.result)
@@ -152,20 +152,20 @@ class _Reader:
 
     def key(self, v: Value) -> object:
         """The same for values that are the same nodes: what one version of the tree says of itself, whatever its columns."""
-        op = self.made.get(v)
+        op = self.producers.get(v)
         if op is None or op.opcode != "tree.nodes" or len(op.operands) != 1:
             return v
         return ("nodes", op.attrs["which"], self.version(op.operands[0]))
 
     def version(self, tree: Value) -> Value:
         """The version of the tree before its columns were set."""
-        while (op := self.made.get(tree)) is not None and op.opcode == "tree.set":
+        while (op := self.producers.get(tree)) is not None and op.opcode == "tree.set":
             tree = op.operands[0]
         return tree
 
     def open_if(self, condition: Value) -> frozenset[object]:
         """Of which nodes a condition, or every row of a mask, says that they have not ended."""
-        op = self.made.get(condition)
+        op = self.producers.get(condition)
         if op is None:
             return frozenset()
         if op.opcode == "map" and op.attrs["fn"] == "not":
@@ -180,21 +180,21 @@ class _Reader:
 
     def never(self, mask: Value) -> bool:
         """Whether a mask is `t.depth < 0`: how programs write that there are no nodes."""
-        op = self.made.get(mask)
+        op = self.producers.get(mask)
         if op is None or op.opcode != "map" or op.attrs["fn"] != "lt":
             return False
-        column, bound = (self.made.get(v) for v in op.operands)
+        column, bound = (self.producers.get(v) for v in op.operands)
         depth = column is not None and column.opcode == "tree.get" and column.attrs["column"] == "depth"
         return depth and bound is not None and bound.opcode == "const" and bound.attrs["value"] == 0
 
     def constant(self, region: Region) -> object:
         """What a region of one value yields, where that is a constant."""
-        op = self.made.get(region.yields[0])
+        op = self.producers.get(region.yields[0])
         return op.attrs["value"] if op is not None and op.opcode == "const" and len(region.yields) == 1 else None
 
     def ended_in(self, condition: Value) -> frozenset[object]:
         """Of which nodes a condition, or a row of a mask, is true where they have ended."""
-        op = self.made.get(condition)
+        op = self.producers.get(condition)
         if op is None:
             return frozenset()
         if op.opcode == "ended" and self.ours(op.operands[0]):

@@ -24,14 +24,14 @@ class Walked(Protocol):
     """A function that was walked: the op that made a value, the loops around it, and what a loop carries from an argument of
     its region (before it, from iteration to iteration)."""
 
-    made: dict[Value, Op]
+    producers: dict[Value, Op]
     loops: dict[Value, tuple[Op, ...]]
     carried: dict[Value, tuple[Value, ...]]
 
 
 def made_of(c: Walked, v: Value) -> tuple[Value, ...]:
     """The values that a value is one of, where branches or a loop yield it; else the operands of its op."""
-    op = c.made.get(v)
+    op = c.producers.get(v)
     if op is None or op.opcode not in ("if", "segment", "for", "while", "each"):
         return c.carried.get(v, op.operands if op is not None else ())
     back = op.results.index(v) - len(op.results) if op.opcode != "each" else 0
@@ -44,7 +44,7 @@ def history(c: Walked, v: Value, elem: str, stop: frozenset[Value] = frozenset()
     seen, ahead = dict[Value, bool](), [v]
     while ahead:
         v = ahead.pop()
-        op = c.made.get(v)
+        op = c.producers.get(v)
         ends = v in stop or op is not None and op.opcode in DISTRIBUTION_OF
         before = [] if ends else [x for x in made_of(c, v) if x.type.elem in (elem, "list")]
         seen[v] = not before
@@ -64,7 +64,7 @@ def inside(op: Op) -> set[Value]:
 
 def number(c: Walked, v: Value) -> Linear:
     """A number as a sum, as far as sums, differences and constant factors show it."""
-    op = c.made.get(v)
+    op = c.producers.get(v)
     fn = "" if op is None or op.opcode != "map" or v.type.dims else op.attrs["fn"]
     if op is not None and op.opcode == "const" and isinstance(op.attrs["value"], int | Fraction):
         return Linear.of(op.attrs["value"])
@@ -77,12 +77,12 @@ def number(c: Walked, v: Value) -> Linear:
 
 def elements(c: Walked, v: Value) -> list[Element]:
     """The draws that a value holds, in order, as far as indices show which they are."""
-    op = c.made.get(v)
+    op = c.producers.get(v)
     if op is not None and op.opcode in ("list", "concat", "within"):
         return [e for x in op.operands for e in elements(c, x)]
     if op is not None and op.opcode == "gather" and len(op.operands) == 2 and len(op.operands[0].type.dims) == 1:
         whole, index = elements(c, op.operands[0]), op.operands[1]
-        made = c.made.get(index)
+        made = c.producers.get(index)
         listed = made.operands if made is not None and made.opcode == "list" else (index,) if not index.type.dims else ()
         if listed and len(whole) == 1 and whole[0][1] is None:
             return [(whole[0][0], number(c, i)) for i in listed]
@@ -96,7 +96,7 @@ def apart(a: Linear | None, b: Linear | None) -> Exact | None:
 
 def draws(c: Walked, v: Value) -> list[Op]:
     """The ops that drew what a value holds."""
-    made = [c.made.get(x) for x in sources(c, v, "draw")]
+    made = [c.producers.get(x) for x in sources(c, v, "draw")]
     return [op for op in made if op is not None and op.opcode in DISTRIBUTION_OF]
 
 
@@ -105,15 +105,15 @@ def in_order(c: Walked, v: Value) -> bool:
     return any(op.opcode == "draw.race" or op.attrs.get("replace") is False for op in draws(c, v))
 
 
-def kept(c: Walked, grow: Op, base: Value, pick: Linear | None, loop: Op) -> str:
+def invariant_draws(c: Walked, grow: Op, base: Value, pick: Linear | None, loop: Op) -> str:
     """Whether draws that grow in a loop stay the same from one iteration to the next: "error", "warning" where some iterations
     may set the state that they are read from, or ""."""
-    read = c.made.get(base)
+    read = c.producers.get(base)
     if read is None or read.opcode != "state.read" or loop not in c.loops[base]:
         return "" if loop in c.loops.get(base, ()) or varies(c, pick, loop) or loop.attrs.get("lanes") else "error"
     regions = [*loop.regions, *(r for part in loop.regions for o in part.walk() for r in o.regions)]
     sets = [(o, r) for r in regions for o in r.ops if o.opcode == "state.write" and o.attrs["state"] == read.attrs["state"]]
-    held = [{c.made.get(v) for v, part in elements(c, o.operands[0]) if part is None} for o, _ in sets]
+    held = [{c.producers.get(v) for v, part in elements(c, o.operands[0]) if part is None} for o, _ in sets]
     if all(any(o is not None and o.opcode == "state.read" and o.attrs == read.attrs for o in made) for made in held):
         return "error"  # never set, or only to more than it holds
     return "" if any(grow in r.walk() for _, r in sets) else "warning"
@@ -121,15 +121,15 @@ def kept(c: Walked, grow: Op, base: Value, pick: Linear | None, loop: Op) -> str
 
 def place(c: Walked, v: Value) -> Place:
     """Where a node is, or where draws are grown if no place is named: the same for values that are seen to name one node."""
-    op = c.made.get(v)
+    op = c.producers.get(v)
     code = op.opcode if op is not None else ""
     if op is not None and code in DISTRIBUTION_OF:
-        made = c.made.get(op.operands[0])
+        made = c.producers.get(op.operands[0])
         evaluated = made is not None and made.opcode == "model.eval" and made.operands[1].type.elem == "node"
         return place(c, made.operands[1]) if made is not None and evaluated else (v,)
     if op is not None and code == "tree.nodes" and len(op.operands) == 1:
         tree, which = op.operands[0], op.attrs["which"]
-        made = c.made.get(tree)
+        made = c.producers.get(tree)
         alone = made is not None and made.opcode == "tree.new" and which in ("leaves", "frontier")
         return ("root",) if which == "root" or alone else ("all", tree.type.of[0]) if which == "all" else (which, tree)
     if op is not None and code == "gather" and len(op.operands) == 2 and not op.operands[1].type.dims:
@@ -148,7 +148,7 @@ def varies(c: Walked, what: object, loop: Op) -> bool:
 
 def mass(c: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> Linear | None:
     """What the probabilities of a distribution sum to: 0 of scores, which are none; None where it does not show."""
-    op = c.made.get(v)
+    op = c.producers.get(v)
     code = op.opcode if op is not None else ""
     if code in ("normalize", "softmax", "warp", "renorm"):
         return ONE

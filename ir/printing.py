@@ -84,7 +84,7 @@ class Names:
 
     def __init__(self, plain: bool = False) -> None:
         self.plain = plain
-        self.given: dict[Value, str] = {}
+        self.names: dict[Value, str] = {}
         self.taken: dict[str, int] = {}
 
     def sign(self, name: str) -> str:
@@ -93,19 +93,19 @@ class Names:
 
     def define(self, value: Value, *, keep: bool = False) -> str:
         """The name of a value, chosen at its definition."""
-        if value not in self.given:
+        if value not in self.names:
             name = value.name if keep or not self.plain else ""
             number = self.taken.get(name, 0)
             self.taken[name] = number + 1
             if not name:
-                self.given[value] = f"%{number}"
+                self.names[value] = f"%{number}"
             else:
-                self.given[value] = self.sign(name) + (f".{number}" if number else "")
-        return self.given[value]
+                self.names[value] = self.sign(name) + (f".{number}" if number else "")
+        return self.names[value]
 
     def use(self, value: Value) -> str:
         """The name of a value where it is used; one that nothing defined is shown as such."""
-        return self.given.get(value) or f"{self.sign(value.name or '_')}.undefined"
+        return self.names.get(value) or f"{self.sign(value.name or '_')}.undefined"
 
 
 class Printer:

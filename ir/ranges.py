@@ -105,7 +105,7 @@ class Ranges:
         self.env: dict[Value, Interval] = {p.value: declared(p) for p in f.params}
         self.cells: dict[Hashable, Interval] = {LAW: SHARE}
         self.reached: set[int] = set()
-        self.made = {v: op for op in f.body.walk() for v in op.results}
+        self.producers = {v: op for op in f.body.walk() for v in op.results}
         self.counters: dict[Value, tuple[Value, Value]] = {
             op.regions[0].args[0]: (op.operands[0], op.operands[1]) for op in f.body.walk() if op.opcode == "for"
         }
@@ -126,10 +126,10 @@ class Ranges:
                 self.join(s.name, self.region(s.init)[0])
             self.region(self.f.body)
 
-    def join(self, cell: Hashable, found: Interval) -> Interval:
+    def join(self, cell: Hashable, interval: Interval) -> Interval:
         """A cell holds also this."""
         old = self.cells.get(cell)
-        new = found if old is None else hull(old, found)
+        new = interval if old is None else hull(old, interval)
         if old is not None and new != old and self.round > PATIENCE:
             new = widened(old, new, self.stops if self.round <= MOST else ())
         self.changed |= new != old
@@ -287,7 +287,7 @@ class Ranges:
 
     def sum_of(self, v: Value) -> Linear:
         """A whole number as a sum of others."""
-        op, known = self.made.get(v), self.env.get(v)
+        op, known = self.producers.get(v), self.env.get(v)
         if known is None:
             return Linear.of(v)
         if known.low == known.high and abs(known.low) != INF:

@@ -112,10 +112,10 @@ def holds(condition: Condition, params: Mapping[str, object]) -> bool:
         return False
 
 
-def holds_for(claim: Claim, function: Function, given: Mapping[str, object]) -> bool:
+def holds_for(claim: Claim, function: Function, values: Mapping[str, object]) -> bool:
     """Whether a claim's condition holds for the values given (`of_request` among them), the other parameters at their defaults.
     One that reads the request does not hold where it is not known."""
-    return holds(claim.setting, {**{p.name: p.default for p in function.params if p.has_default}, **given})
+    return holds(claim.setting, {**{p.name: p.default for p in function.params if p.has_default}, **values})
 
 
 def names(condition: Condition) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ class Nodes:
     frontier: Size
     new: Size
     edge: bool = True
-    made: tuple[Op, ...] = ()
+    producers: tuple[Op, ...] = ()
 
 
 Known = int | tuple[Size, ...] | Nodes | None
@@ -64,7 +64,7 @@ Known = int | tuple[Size, ...] | Nodes | None
 def join(a: Known, b: Known) -> Known:
     """What holds of either value."""
     if isinstance(a, Nodes) and isinstance(b, Nodes):
-        made = a.made + tuple(op for op in b.made if op not in a.made)
+        made = a.producers + tuple(op for op in b.producers if op not in a.producers)
         return Nodes(
             most(a.size, b.size),
             most(a.leaves, b.leaves),
@@ -86,7 +86,7 @@ class Sizes:
 
     function: Function
     known: dict[Value, Known] = field(default_factory=dict)
-    made: dict[Value, Op] = field(default_factory=dict)
+    producers: dict[Value, Op] = field(default_factory=dict)
     peaks: dict[Op, Size] = field(default_factory=dict)
     least: bool = False  # with every parameter at the low end of its range
     too_large: list[Op] = field(default_factory=list)  # what grows a tree beyond NODES
@@ -97,7 +97,7 @@ class Sizes:
             if p.value.type.elem == "int" and not p.value.type.dims and p.high is not None and (p.low or 0) >= 0:
                 self.known[p.value] = int((p.low or 0) if self.least else p.high)
         for op in self.function.body.walk():
-            self.made.update(dict.fromkeys(op.results, op))
+            self.producers.update(dict.fromkeys(op.results, op))
         self.region(self.function.body, [])
         return self.peaks
 

@@ -169,13 +169,13 @@ class Verifier:
         if claim.region is not None:
             self.region(claim.region, visible, (), None)
 
-    def arguments(self, callee: str, function: Function, given: list[str], what: str, op: Op | None = None) -> None:
+    def arguments(self, callee: str, function: Function, names: list[str], what: str, op: Op | None = None) -> None:
         """Arguments by name: only the callee's parameters, each once, and all that have no default."""
         known = {p.name for p in function.params}
-        self.unique(given, f"argument of {callee}", op)
-        if extra := [n for n in given if n not in known]:
+        self.unique(names, f"argument of {callee}", op)
+        if extra := [n for n in names if n not in known]:
             self.fail(f"{what} gives {callee} {', '.join(extra)}, which it does not take", op)
-        if missing := [p.name for p in function.params if not p.has_default and p.name not in given]:
+        if missing := [p.name for p in function.params if not p.has_default and p.name not in names]:
             self.fail(f"{what} does not give {callee} its {', '.join(missing)}", op)
 
     def unique(self, names: list[str], what: str, op: Op | None = None) -> None:

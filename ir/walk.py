@@ -55,9 +55,8 @@ def uses(region: Region) -> dict[Value, list[Use]]:
     return found
 
 
-def definitions(region: Region) -> dict[Value, Op]:
-    """The op that each value is a result of, in a region and inside it (arguments of regions are results of
-    none)."""
+def producers(region: Region) -> dict[Value, Op]:
+    """The op that each value is a result of, in a region and inside it (arguments of regions are results of none)."""
     return {value: op for op in region.walk() for value in op.results}
 
 
@@ -77,7 +76,7 @@ def parents(region: Region) -> dict[Op, Op | None]:
 
 def free_values(region: Region) -> list[Value]:
     """The values that a region uses and does not define, in order of first use."""
-    own = {*region.args, *definitions(region)}
+    own = {*region.args, *producers(region)}
     own.update(a for op in region.walk() for r in op.regions for a in r.args)
     return [value for value in uses(region) if value not in own]
 

@@ -34,7 +34,7 @@ from decgraph.bench.machine import facts, load, named
 from decgraph.bench.measure import MeasureSettings, OnProgress, Row, silent
 from decgraph.bench.prompts import BenchPrompt
 from decgraph.bench.render import Table, markdown_table, number
-from decgraph.cli import given
+from decgraph.cli import parsing
 from decgraph.cli.output import INTERRUPTED
 from decgraph.errors import DecError
 from decgraph.runtime.models import processor
@@ -407,7 +407,7 @@ def command(
     comparison = Comparison(
         tuple(candidates(algorithms or ["autoregressive"], {})), tuple(peer or PEERS), folder,
         tuple(texts_.encoded(texts_.taken(source.texts, take), folder, chat=chat)), MeasureSettings(max_tokens, rounds),
-        dtype, threads, given.pairs(part or (), "--part"), ends(folder),
+        dtype, threads, parsing.pairs(part or (), "--part"), ends(folder),
     )  # fmt: skip
     document = comparison.document(
         lambda what, done: print(f"{done:4.0%} {what}", file=sys.stderr),

@@ -19,7 +19,7 @@ from decgraph.passes.obstacles import Obstacle
 from decgraph.passes.placement import waits
 from decgraph.passes.plan import Plan
 from decgraph.passes.purposes import Purpose, Purposes
-from decgraph.passes.reuse import kept_by_op
+from decgraph.passes.reuse import reuse_by_op
 from decgraph.passes.tree_fusion import parts_of
 
 TextOf = Callable[[str], str]
@@ -148,18 +148,18 @@ def calls_of(
 class Explainer:
     """A module before and after the passes. what: of every call of the module after, by the ops of the runs around it."""
 
-    def __init__(self, module: Module, made: Module, text_of: TextOf) -> None:
-        self.module, self.made, self.text_of = module, made, text_of
-        walker = CostWalker(made, made.entry)
+    def __init__(self, module: Module, compiled: Module, text_of: TextOf) -> None:
+        self.module, self.compiled, self.text_of = module, compiled, text_of
+        walker = CostWalker(compiled, compiled.entry)
         loop = walker.loop()
         self.step = "one decoding step (an iteration of `while not done`)" if loop is not None else "a whole run"
         self.when = STEP if loop is not None else RUN
-        early = CostWalker(made, made.entry)
-        for op in made.entry.body.ops:
+        early = CostWalker(compiled, compiled.entry)
+        for op in compiled.entry.body.ops:
             if op is not loop and loop is not None:
                 early.walk(Region((), (op,), ()), Frequency())
-        walker.walk(loop.regions[1] if loop is not None else made.entry.body, Frequency())
-        self.what = {**{k: (c, EARLY) for k, c in early.found.items()}, **{k: (c, self.when) for k, c in walker.found.items()}}
+        walker.walk(loop.regions[1] if loop is not None else compiled.entry.body, Frequency())
+        self.what = {**{k: (c, EARLY) for k, c in early.by_op.items()}, **{k: (c, self.when) for k, c in walker.by_op.items()}}
         self.within: list[str] = []
 
     def function(self, name: str, runs: tuple[Op, ...]) -> Iterator[ExplainedCall]:
@@ -167,7 +167,7 @@ class Explainer:
         if name in self.within or name not in self.module.functions:
             return
         self.within.append(name)
-        before, after = self.module.functions[name], self.made.functions[name]
+        before, after = self.module.functions[name], self.compiled.functions[name]
         facts = AfterPasses(after)
         for op in before.body.walk():
             now = facts.now(op)
@@ -182,7 +182,7 @@ class Explainer:
         place, expression = self.shown(op.loc)
         if now is None:
             cost = CostWalker(self.module, before).call(op, Frequency())
-            twin = facts.twin(op, cost, CostWalker(self.made, facts.function))
+            twin = facts.twin(op, cost, CostWalker(self.compiled, facts.function))
             words = f"an equal call stands in line {twin.loc.line}, and is made once" if twin is not None else ""
             idle = tuple(map(str, Purposes(before).purposes(op)))
             return ExplainedCall(
@@ -190,10 +190,10 @@ class Explainer:
                 (words,) if words else (*idle, "dropped: what it is for is not reached or not needed"),
                 cost.place, None, "", "", (), "", "", (), (), "", (), (),
             )  # fmt: skip
-        cost, when = self.what.get((*runs, now), (CostWalker(self.made, facts.function).call(now, Frequency()), EARLY))
+        cost, when = self.what.get((*runs, now), (CostWalker(self.compiled, facts.function).call(now, Frequency()), EARLY))
         which = facts.part(op, now)
         why = facts.uses.purposes(now, (now.results[which],))
-        kept = facts.kept.get(now)
+        kept = facts.reuse.get(now)
         store, cached = (kept.store, kept.reasons) if kept is not None else (str(now.attrs.get("reuse", "")), ())
         if store and kept is None:
             cached = ("its store begins here: the calls of every step continue it",)
@@ -236,7 +236,7 @@ class AfterPasses:
     def __init__(self, function: Function) -> None:
         self.function = function
         self.uses = Purposes(function)
-        self.kept = kept_by_op(function)
+        self.reuse = reuse_by_op(function)
         self.regions: dict[Op, Region] = {}
         self.by_value: dict[Value, Op] = {}
         self.by_place: dict[tuple[object, ...], Op] = {}

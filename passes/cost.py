@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field, replace
 from decgraph.ir.drafting import drafting
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Region, Value
-from decgraph.ir.walk import definitions
+from decgraph.ir.walk import producers
 from decgraph.passes.placement import waits
-from decgraph.passes.reuse import kept_by_op
+from decgraph.passes.reuse import reuse_by_op
 from decgraph.passes.tree_fusion import parts_of
 
 HOST = {
@@ -118,17 +118,17 @@ class CostWalker:
     """One walk over a step, with the loops around every op. given: what the caller of a sub-run calls the function's models;
     within: the functions that are being walked around it."""
 
-    def __init__(self, module: Module, function: Function, given: Mapping[Value, str] | None = None,
+    def __init__(self, module: Module, function: Function, names: Mapping[Value, str] | None = None,
                  within: tuple[str, ...] = ()) -> None:  # fmt: skip
-        self.module, self.function, self.given, self.within = module, function, given or {}, (*within, function.name)
-        self.made = definitions(function.body)
+        self.module, self.function, self.names, self.within = module, function, names or {}, (*within, function.name)
+        self.producers = producers(function.body)
         self.calls: list[CallCost] = []
-        self.found: dict[tuple[Op, ...], CallCost] = {}
+        self.by_op: dict[tuple[Op, ...], CallCost] = {}
         """The same by op, behind the ops of the runs that it stands in; with memories, which are no calls of their own."""
         self.capacities: dict[str, None] = {}
         self.effects: dict[str, None] = {}
         self.host: dict[str, None] = {}
-        self.kept = kept_by_op(function)
+        self.reuse = reuse_by_op(function)
         self.random: dict[str, int] = {}
 
     def report(self) -> Cost:
@@ -176,15 +176,15 @@ class CostWalker:
         """The iterations of a `for`, in words and at most."""
         low, high = op.operands[:2]
         bound = op.attrs.get("bound")
-        made = self.made.get(high)
-        start = self.made.get(low)
+        made = self.producers.get(high)
+        start = self.producers.get(low)
         first = start.attrs["value"] if start is not None and start.opcode == "const" else None
         if made is not None and made.opcode == "const" and isinstance(first, int):
             times = max(0, int(made.attrs["value"]) - first)
             return str(times), times
         if made is not None and made.opcode == "len":
             bounds = [d.bound for d in made.operands[0].type.dims[:1]]
-            source = self.made.get(made.operands[0])
+            source = self.producers.get(made.operands[0])
             if source is not None and source.opcode == "positions" and source.attrs.get("kind") == "blocks":
                 return "every block", None
             return f"len({self.name(made.operands[0])})", bounds[0] if bounds else None
@@ -192,7 +192,7 @@ class CostWalker:
 
     def most(self, value: Value) -> int | None:
         """The largest a number can be, where it is known."""
-        made = self.made.get(value)
+        made = self.producers.get(value)
         if made is not None and made.opcode == "const" and isinstance(made.attrs["value"], int):
             return int(made.attrs["value"])
         high = next((p.high for p in self.function.params if p.value is value), None)
@@ -218,31 +218,31 @@ class CostWalker:
             words = str(bound) if self.name(op.operands[1]).startswith("(") else self.name(op.operands[1])
             steps = frequency.inside(words, bound)
             inner.walk(loop.regions[1], Frequency(steps.words, steps.most, True))
-        for key, call in inner.found.items():
-            self.found[(op, *key)] = replace(call, place=f"{call.place}, in a run of {callee.name}")
+        for key, call in inner.by_op.items():
+            self.by_op[(op, *key)] = replace(call, place=f"{call.place}, in a run of {callee.name}")
         for call in inner.calls:
             self.calls.append(replace(call, place=f"{call.place}, in a run of {callee.name}", line=op.loc.line))
 
     def name(self, value: Value) -> str:
-        if value in self.given:
-            return self.given[value]
+        if value in self.names:
+            return self.names[value]
         if value.name and not value.name.startswith("%"):
             return value.name.split(".")[0]
-        return self.spelled(self.made.get(value))
+        return self.spelled(self.producers.get(value))
 
-    def spelled(self, made: Op | None, deep: int = 2) -> str:
+    def spelled(self, op: Op | None, deep: int = 2) -> str:
         """A value without a name, as an author would write it; its op in parentheses where that is no expression."""
-        if made is None:
+        if op is None:
             return "n"
-        if made.opcode == "const":
-            return str(made.attrs["value"])
-        if made.opcode == "state.read":
-            return str(made.attrs["state"])
-        if made.opcode != "map" or not deep:
-            return f"({made.opcode})" if deep == 2 else "..."
-        parts = [v.name.split(".")[0] if v.name and not v.name.startswith("%") else self.spelled(self.made.get(v), deep - 1)
-                 for v in made.operands]  # fmt: skip
-        fn = str(made.attrs["fn"])
+        if op.opcode == "const":
+            return str(op.attrs["value"])
+        if op.opcode == "state.read":
+            return str(op.attrs["state"])
+        if op.opcode != "map" or not deep:
+            return f"({op.opcode})" if deep == 2 else "..."
+        parts = [v.name.split(".")[0] if v.name and not v.name.startswith("%")
+                 else self.spelled(self.producers.get(v), deep - 1) for v in op.operands]  # fmt: skip
+        fn = str(op.attrs["fn"])
         if len(parts) == 2 and fn in SIGNS:
             return f"{parts[0]} {SIGNS[fn]} {parts[1]}"
         return f"{CALLED.get(fn, fn)}({', '.join(parts)})"
@@ -283,10 +283,10 @@ class CostWalker:
 
     def call(self, op: Op, frequency: Frequency) -> CallCost:
         """What one call costs, noted in `found`."""
-        kept = self.kept.get(op)
+        kept = self.reuse.get(op)
         said = (kept.asked, kept.computed) if kept is not None else ("", "")
         made = CallCost(self.model(op), self.places(op), frequency.times(), frequency.most, op.loc.line, *said)
-        self.found[(op,)] = made
+        self.by_op[(op,)] = made
         return made
 
     def model(self, op: Op) -> str:
@@ -297,7 +297,7 @@ class CostWalker:
         return f"{base}.{op.attrs['part']}" if op.attrs.get("part") else base
 
     def derived(self, value: Value) -> str:
-        made = self.made.get(value)
+        made = self.producers.get(value)
         if made is None or made.opcode != "model.derive":
             return self.name(value)
         words = [self.derived(v) if v.type.elem == "model" else self.layers(v) for v in made.operands[1:]]
@@ -309,7 +309,7 @@ class CostWalker:
 
     def layers(self, value: Value) -> str:
         """A number, a set, or a vector of numbers that is written out."""
-        made = self.made.get(value)
+        made = self.producers.get(value)
         if made is not None and made.opcode == "const":
             return str(made.attrs["value"])
         if made is None or made.opcode != "list":
@@ -335,7 +335,7 @@ class CostWalker:
             return f"every node of {t.of[0]}"
         if t.of and t.of[0] == "ctx":
             return "the context"
-        made = self.made.get(where)
+        made = self.producers.get(where)
         which = str(made.attrs["which"]) if made is not None and made.opcode == "tree.nodes" else "nodes"
         given = ", on what the target remembers" if "given" in extra else ""
         return f"the {which} of {t.of[0]}{given}"

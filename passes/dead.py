@@ -25,7 +25,7 @@ class Liveness:
         self.holder: dict[Value, tuple[Op, int]] = {}
         """Arguments of the regions of loops: the op, and which of its carried values (-1: the counter)."""
         self.live: set[Value] = set()
-        self.kept: set[Op] = set()
+        self.live_ops: set[Op] = set()
         self.index(region)
         self.work: list[Value] = list(region.yields)
         for op in region.walk():
@@ -42,7 +42,7 @@ class Liveness:
             for v in op.results:
                 self.definition[v] = op
             if op.opcode in EXITS:
-                self.kept.add(op)
+                self.live_ops.add(op)
             for r in op.regions:
                 for n, arg in enumerate(r.args):
                     self.holder[arg] = (op, n - 1 if op.opcode in ("for", "while") else -1)
@@ -50,9 +50,9 @@ class Liveness:
 
     def keep(self, op: Op) -> None:
         """An op is needed, with all that it needs."""
-        if op in self.kept:
+        if op in self.live_ops:
             return
-        self.kept.add(op)
+        self.live_ops.add(op)
         match op.opcode:
             case "for":
                 self.work += op.operands[:2]
@@ -99,7 +99,7 @@ class Liveness:
     def swept(self, region: Region) -> Region:
         ops: list[Op] = []
         for op in region.ops:
-            if op in self.kept:
+            if op in self.live_ops:
                 ops.append(self.trimmed(op))
         if len(ops) == len(region.ops) and all(a is b for a, b in zip(ops, region.ops, strict=True)):
             return region

@@ -57,7 +57,7 @@ class ConstantFolder:
 
     def __init__(self) -> None:
         self.known: dict[Value, int] = {}
-        self.made: dict[Value, Op] = {}
+        self.producers: dict[Value, Op] = {}
 
     def rewrite(self, op: Op) -> Answer:
         if op.opcode == "const":
@@ -66,7 +66,7 @@ class ConstantFolder:
                 self.known[op.result] = value
             return None
         for v in op.results:
-            self.made[v] = op
+            self.producers[v] = op
         match op.opcode:
             case "map":
                 return self.map(op)
@@ -91,7 +91,7 @@ class ConstantFolder:
             return self.computed(op)
         match fn:
             case "not":
-                inner = self.made.get(xs[0])
+                inner = self.producers.get(xs[0])
                 if inner is not None and inner.opcode == "map" and inner.attrs["fn"] == "not":
                     return (), inner.operands
             case "and" | "or":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -79,7 +79,6 @@ class PassReport:
     ops: int
     steps: tuple[PassRun, ...] = ()
     validated: bool = False
-    made: Module | None = field(default=None, compare=False, repr=False)
 
     def text(self) -> str:
         out = [f"{self.name}: passes"]
@@ -141,7 +140,7 @@ def optimise(
         step = PassRun(name, made is not module, size(made), seconds, tuple(notes))
         report = replace(report, steps=(*report.steps, step), validated=validate is not None)
         module = made
-    return module, replace(report, made=module)
+    return module, report
 
 
 def size(module: Module) -> int:

@@ -102,7 +102,7 @@ def reuse(function: Function, op: Op) -> Obstacle:
 
 def derived(stores: Stores, model: Value) -> str:
     """Where a model is derived: " (line 7)"."""
-    op = stores.made.get(model)
+    op = stores.producers.get(model)
     return f" (line {op.loc.line})" if op is not None else ""
 
 

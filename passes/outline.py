@@ -68,11 +68,11 @@ class Outliner:
         return self.joins(op, used, made)
 
     def whole(
-        self, run: Sequence[Op], graph: Dependences, groups: Sequence[set[int]], n: int, found: Sequence[set[int]]
+        self, run: Sequence[Op], graph: Dependences, groups: Sequence[set[int]], n: int, existing: Sequence[set[int]]
     ) -> set[int] | None:
         """The groups and op n as one, with what has to come along; None where that cannot be."""
         members = set().union(*groups, {n})
-        others = [g for g in found if g not in groups]
+        others = [g for g in existing if g not in groups]
         between = graph.descendants(members) & graph.ancestors(members) - members
         if any(m in g for g in others for m in between) or not all(self.absorbs(run[m]) for m in between):
             return None

@@ -60,7 +60,7 @@ class Wait:
 
 def waits(function: Function) -> list[Wait]:
     """Every wait of the algorithm's step, once for each place, in order."""
-    return WaitFinder(function).found
+    return WaitFinder(function).waits
 
 
 def chosen_sizes(function: Function) -> frozenset[Value]:
@@ -76,12 +76,12 @@ class WaitFinder:
         self.data: set[Value] = set()
         self.ragged: set[Value] = set()
         self.chosen: set[Value] = set()
-        self.found: list[Wait] = []
+        self.waits: list[Wait] = []
         self.step = next((op for op in function.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
         self.inside_step = self.step is None
         while True:
             before = len(self.data) + len(self.ragged)
-            self.found = []
+            self.waits = []
             self.region(function.body)
             if before == len(self.data) + len(self.ragged):
                 break
@@ -92,8 +92,8 @@ class WaitFinder:
         if self.inside_walk or not self.inside_step:
             return  # a walk is one wait, however it decides
         wait = Wait(what, op.loc.line)
-        if wait not in self.found:
-            self.found.append(wait)
+        if wait not in self.waits:
+            self.waits.append(wait)
 
     def region(self, region: Region) -> None:
         for op in region.ops:
@@ -224,7 +224,7 @@ def wanted(op: Op) -> bool:
     return not on_host(op) and any(holds_data(v.type) for v in (*op.operands, *op.results))
 
 
-def joins(op: Op, used: set[Value], made: set[Value]) -> bool:
+def joins(op: Op, used: set[Value], defined: set[Value]) -> bool:
     """Everything in a run goes together."""
     return True
 

@@ -46,7 +46,7 @@ class Purposes:
         self.graph.add_edges_from((v, after) for op in ops for n, v in enumerate(op.operands) for after in taken(op, n))
         self.graph.add_edges_from(
             (v, after) for op in ops for r, region in enumerate(op.regions) for n, v in enumerate(region.yields)
-            for after in left(op, r, n)
+            for after in destinations(op, r, n)
         )  # fmt: skip
 
     def purposes(self, op: Op, results: tuple[Value, ...] | None = None) -> tuple[Purpose, ...]:
@@ -118,7 +118,7 @@ def entered(op: Op, n: int) -> Iterator[Value]:
             yield from (a for r in op.regions for a in r.args)
 
 
-def left(op: Op, region: int, n: int) -> Iterator[Purpose | Value]:
+def destinations(op: Op, region: int, n: int) -> Iterator[Purpose | Value]:
     """Where what a region of an op yields goes."""
     skip = 1 if op.attrs.get("stops") and op.opcode in ("for", "while") else 0
     if op.opcode == "while" and region == 0:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 
 from decgraph.ir.ops.common import is_text
 from decgraph.ir.values import Function, Module, Op, Region, Value
-from decgraph.ir.walk import definitions, map_functions, rebuild
+from decgraph.ir.walk import map_functions, producers, rebuild
 from decgraph.passes.motion import CALLS
 from decgraph.passes.plan import Pass, Plan
 from decgraph.passes.tree_fusion import parts_of
@@ -49,12 +49,12 @@ class Reuse:
         return f"{self.store}, line {self.line}: computes {self.computed}; reads {self.asked}"
 
 
-def kept(function: Function) -> list[Reuse]:
+def reuses(function: Function) -> list[Reuse]:
     """Every call of a step that continues a store, in order."""
-    return list(kept_by_op(function).values())
+    return list(reuse_by_op(function).values())
 
 
-def kept_by_op(function: Function) -> dict[Op, Reuse]:
+def reuse_by_op(function: Function) -> dict[Op, Reuse]:
     """The same, by the op that calls."""
     return ReuseAnalysis(function).run()
 
@@ -94,7 +94,7 @@ class ReuseAnalysis:
     def __init__(self, function: Function) -> None:
         self.body = function.body
         self.step = step_of(function)
-        self.made = definitions(function.body)
+        self.producers = producers(function.body)
         self.calls = [(op, inside) for op, inside in nested(self.step, False) if op.opcode in CALLS and op.attrs.get("reuse")]
         self.commits = [op for op, _ in nested(self.step, False) if op.opcode == "commit"]
 
@@ -124,7 +124,7 @@ class ReuseAnalysis:
             return CallPlace("canvas", str(t.of[0]))
         if t.elem == "tree":
             return CallPlace("canvases" if t.of[1] == "edit" else "tree", str(t.of[0]))
-        made = self.made.get(v)
+        made = self.producers.get(v)
         if t.elem == "path" or t.of[0] == "ctx":
             return CallPlace("parent" if made is not None and made.attrs.get("parent") else "context")
         if made is not None and made.opcode == "tree.nodes":
@@ -176,7 +176,7 @@ class ReuseAnalysis:
 
     def walked(self, commit: Op) -> str:
         """The tree whose accepted path is committed, or ""."""
-        op = self.made.get(commit.operands[0])
+        op = self.producers.get(commit.operands[0])
         return str(op.operands[0].type.of[0]) if op is not None and op.opcode == "tree.walk" else ""
 
     def nodes(self, place: CallPlace, before: list[CallPlace], looped: bool, reasons: list[str]) -> list[str]:
@@ -244,7 +244,7 @@ class Stores:
     """Which store each call of a function continues."""
 
     def __init__(self, function: Function) -> None:
-        self.made = definitions(function.body)
+        self.producers = producers(function.body)
         self.params = {p.value: p for p in function.params}
 
     def of(self, op: Op) -> str:
@@ -257,7 +257,7 @@ class Stores:
         """What a model is called, the same in every iteration; None for one that is derived by something that changes."""
         if model in self.params:
             return self.params[model].name
-        op = self.made.get(model)
+        op = self.producers.get(model)
         if op is None or op.opcode != "model.derive":
             return None
         base = self.name(op.operands[0])
@@ -273,7 +273,7 @@ class Stores:
             return self.name(v)
         if v in self.params:
             return self.params[v].name
-        op = self.made.get(v)
+        op = self.producers.get(v)
         if op is not None and op.opcode == "list":
             items = [self.word(item) for item in op.operands]
             return None if None in items else f"[{', '.join(w for w in items if w is not None)}]"
@@ -289,14 +289,14 @@ class Stores:
         for extra in names:
             given = op.operands[at + 1 : at + 1 + len(extra)]
             for name, value in zip(extra, given, strict=True):
-                if name == "given" and not (kind == "features" and self.own(value)):
+                if name == "given" and not (kind == "features" and self.from_scratch(value)):
                     return False
             at += 1 + len(extra)
         return True
 
-    def own(self, memory: Value) -> bool:
+    def from_scratch(self, memory: Value) -> bool:
         """Whether a memory is all that a model computed of a context, from scratch."""
-        op = self.made.get(memory)
+        op = self.producers.get(memory)
         return (
             op is not None
             and op.opcode == "model.memory"
@@ -310,7 +310,7 @@ class Stores:
 def notes(before: Module, after: Module) -> list[str]:
     """What every call computes of what it is a function of, and why the rest is cached."""
     out = []
-    for k in kept(after.entry):
+    for k in reuses(after.entry):
         out.append(str(k))
         out += [f"  {reason}" for reason in k.reasons]
     return out

@@ -56,9 +56,9 @@ def wanted(op: Op) -> bool:
     return on_rows(op) or on_numbers(op)
 
 
-def joins(op: Op, used: set[Value], made: set[Value]) -> bool:
+def joins(op: Op, used: set[Value], defined: set[Value]) -> bool:
     """Rows go with ops on the same rows, numbers with their operands."""
-    if any(v in made for v in op.operands):
+    if any(v in defined for v in op.operands):
         return True
     return on_rows(op) and any(v in used and over_vocabulary(v.type) for v in op.operands)
 

@@ -56,7 +56,7 @@ def deployed(
     options = {"algorithms": list(algorithms), "main": main, **served, "backend": backend,
                "device": placed.device, "dtype": placed.dtype}  # fmt: skip
 
-    def made() -> Any:  # called in the replica
+    def build() -> Any:  # called in the replica
         from decgraph.scale.deployment import application
 
         return application(options, tuple(keys), width, queue)
@@ -68,7 +68,7 @@ def deployed(
         max_ongoing_requests=width + queue,  # past it Ray lets requests wait in its proxy
         ray_actor_options=dict(actor or {"num_cpus": 1}),
         graceful_shutdown_timeout_s=60.0,  # an answer may take its time
-    )(serve.ingress(app or made)())
+    )(serve.ingress(app or build)())
     return replica.bind()
 
 

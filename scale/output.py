@@ -44,7 +44,7 @@ class JsonLinesOutput:
                 raise DecError(f"{file} is there already", hint="--resume goes on with it; or another file, or remove it")
             self._handle: BinaryIO = file.open("a+b")
             try:
-                self._own()
+                self._lock()
                 if there:
                     _compare(file, beside, settings)
                     self._read()
@@ -131,7 +131,7 @@ class JsonLinesOutput:
         if record.get("error") is not None:
             self.errors.add(key_of(record["id"]))
 
-    def _own(self) -> None:
+    def _lock(self) -> None:
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -150,7 +150,7 @@ class JsonLinesOutput:
         fresh.replace(file)
         with self._handle:
             self._handle = self.file.open("a+b")
-        self._own()
+        self._lock()
         self.done -= self.errors
         self.errors = set()
 

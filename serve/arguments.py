@@ -32,15 +32,15 @@ class Nesting:
     """Finds where a JSON value ends whose text comes in pieces."""
 
     def __init__(self) -> None:
-        self._depth, self._quoted, self._left = 0, False, ""
+        self._depth, self._quoted, self._pending = 0, False, ""
 
     def end(self, text: str) -> int | None:
         """Where in this piece, if it does."""
-        before, text, self._left = len(self._left), self._left + text, ""
+        before, text, self._pending = len(self._pending), self._pending + text, ""
         for found in re.finditer(r'\\.?|["{}\[\]]', text, re.S):
             mark = found[0]
             if mark == "\\":  # what it escapes comes next
-                self._left = mark
+                self._pending = mark
             elif mark == '"':
                 self._quoted = not self._quoted
             elif mark in "{}[]" and not self._quoted:

@@ -51,7 +51,7 @@ class Catalogue:
         generation: str = "auto",
     ) -> None:
         self.name = name or (Path(main).name if main is not None else "decgraph")
-        self._given, self._main, self._drafter = dict(models or {}), main, drafter
+        self._folders, self._main, self._drafter = dict(models or {}), main, drafter
         self._asked = Placement.of(device, dtype)
         self._generation: Mapping[str, object] | None = None if generation == "auto" else {}
         if generation not in ("auto", "none"):
@@ -61,11 +61,11 @@ class Catalogue:
             sampling(self._generation, generation)
         self.algorithms: dict[str, Algorithm] = {}
         self.sessions: dict[str, Session] = {}
-        self._own: OrderedDict[tuple[str, str], Session] = OrderedDict()
+        self._variants: OrderedDict[tuple[str, str], Session] = OrderedDict()
         unused = set(params or {})
         chosen = [load(one) for one in algorithms]
         taken = {model for one in chosen for model in one.models}
-        for given in self._given:
+        for given in self._folders:
             if given.split(".")[0] not in taken:
                 raise DecError(f"no algorithm takes a model `{given}`", hint=f"they take {', '.join(sorted(taken))}")
         for one in chosen:
@@ -120,28 +120,28 @@ class Catalogue:
         if not params:
             return base
         key = (wanted, repr(sorted(params.items())))
-        if key not in self._own:
+        if key not in self._variants:
             one, values = self.algorithms[wanted], {**base.params, **params}
             from decgraph.runtime.session import check_params
 
             known = check_params(one.function, values)
-            self._own[key] = Session(
+            self._variants[key] = Session(
                 one.optimised(known), base.models, values, machine=base.machine, tokenizer=base.tokenizer, batch=base.batch
             )
-            self._own[key].generation = self._generation
-            while len(self._own) > SESSIONS:
-                self._own.popitem(last=False)
-        self._own.move_to_end(key)
-        return self._own[key]
+            self._variants[key].generation = self._generation
+            while len(self._variants) > SESSIONS:
+                self._variants.popitem(last=False)
+        self._variants.move_to_end(key)
+        return self._variants[key]
 
     def _open(self, one: Algorithm, params: Mapping[str, Any], backend: str | None) -> Session:
         """A session of an algorithm: it shares the models of folders with those that are open."""
         given: dict[str, Any] = {}
         for number, (name, kind) in enumerate(one.models.items()):
             usual = self._main if number == 0 else self._drafter if kind == "causal" else None
-            if (folder := self._given.get(name, usual)) is not None:
+            if (folder := self._folders.get(name, usual)) is not None:
                 given[name] = folder
-        given |= {name: f for name, f in self._given.items() if "." in name and concerns(one.function, name)}
+        given |= {name: f for name, f in self._folders.items() if "." in name and concerns(one.function, name)}
         session = one.session(given, backend=backend, device=self._asked.device, dtype=self._asked.dtype, **dict(params))
         session.generation = self._generation
         defaults(session)  # unreadable settings are an error before the first request

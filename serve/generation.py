@@ -344,15 +344,15 @@ def _message(message: Message, place: int) -> dict[str, Any]:
     return made
 
 
-def _arguments(given: str | dict[str, Any]) -> Any:
+def _arguments(arguments: str | dict[str, Any]) -> Any:
     """The arguments of a call as templates read them: an object, where the text is one."""
-    if isinstance(given, dict):
-        return given
+    if isinstance(arguments, dict):
+        return arguments
     try:
-        found = json.loads(given or "{}")
+        found = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
-        return given
-    return found if isinstance(found, dict) else given
+        return arguments
+    return found if isinstance(found, dict) else arguments
 
 
 def _tools(body: ChatRequest, session: Session) -> Tools | None:
@@ -471,10 +471,10 @@ def _ends(body: Common, session: Session) -> frozenset[int]:
     return frozenset(() if body.ignore_eos else end_of_text(session)) | set(body.stop_token_ids or ())
 
 
-def _bias(given: dict[str, float]) -> dict[int, float]:
-    if wrong := [token for token in given if not (token.isascii() and token.isdigit() and len(token) <= 20)]:
+def _bias(bias: dict[str, float]) -> dict[int, float]:
+    if wrong := [token for token in bias if not (token.isascii() and token.isdigit() and len(token) <= 20)]:
         raise Refusal(400, f"`logit_bias` maps token ids to amounts, and {wrong[0][:40]!r} is no token id", param="logit_bias")
-    return {int(token): amount for token, amount in given.items()}
+    return {int(token): amount for token, amount in bias.items()}
 
 
 def _grammars(body: Common, session: Session, tools: Tools | None) -> list[tuple[str, Callable[[], Grammar]]]:

@@ -24,11 +24,11 @@ class PrefixCopies:
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.bytes = 0
-        self._kept: OrderedDict[int, tuple[CausalEngine, KeptRows]] = OrderedDict()
+        self._copies: OrderedDict[int, tuple[CausalEngine, KeptRows]] = OrderedDict()
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._copies)
 
     def attach(self, machine: TorchMachine) -> int:
         """Called before a run: give it what an earlier one left. Returns how many tokens of its main model that covers."""
@@ -40,11 +40,11 @@ class PrefixCopies:
         prompt, covered = machine.request.prompt, 0
         for model, engine in _engines(machine):
             best, length = None, LEAST - 1
-            for number, (owner, rows) in self._kept.items():
+            for number, (owner, rows) in self._copies.items():
                 if owner is engine and (same := alike(rows.tokens, prompt)) > length:
                     best, length = number, same
-            if best is not None and put_back(engine, machine.engines.sequence, self._kept[best][1], length):
-                self._kept.move_to_end(best)
+            if best is not None and put_back(engine, machine.engines.sequence, self._copies[best][1], length):
+                self._copies.move_to_end(best)
                 covered = length if model is machine.main else covered
         return covered
 
@@ -61,22 +61,22 @@ class PrefixCopies:
         machine.forget(machine.models, machine.engines.cache_key[1])
 
     def _keep(self, engine: CausalEngine, rows: KeptRows) -> None:
-        for number, (owner, other) in list(self._kept.items()):
+        for number, (owner, other) in list(self._copies.items()):
             if owner is not engine:
                 continue
             same = alike(other.tokens, rows.tokens)
             if same == len(rows.tokens):
-                self._kept.move_to_end(number)  # it has all of them
+                self._copies.move_to_end(number)  # it has all of them
                 return
             if same == len(other.tokens):
                 self._drop(number)
-        self._kept[next(self._numbers)] = (engine, rows)
+        self._copies[next(self._numbers)] = (engine, rows)
         self.bytes += rows.bytes
         while self.bytes > self.budget:
-            self._drop(next(iter(self._kept)))
+            self._drop(next(iter(self._copies)))
 
     def _drop(self, number: int) -> None:
-        self.bytes -= self._kept.pop(number)[1].bytes
+        self.bytes -= self._copies.pop(number)[1].bytes
 
 
 def alike(mine: Sequence[int], theirs: Sequence[int]) -> int:

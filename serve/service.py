@@ -132,10 +132,10 @@ class Service:
         width: int = WIDTH,
         queue: int = QUEUE,
         chunk: int | None = 256,
-        kept: int = 1 << 30,
+        prefix_bytes: int = 1 << 30,
     ) -> None:
         self.catalogue, self.limits = catalogue, limits or Limits()
-        self.metrics, self.prefixes = Metrics(), PrefixCopies(kept)
+        self.metrics, self.prefixes = Metrics(), PrefixCopies(prefix_bytes)
         self.worker = Worker(self._from_the_thread, width=width, queue=queue, chunk=chunk, prefixes=self.prefixes)
         self.open: set[Exchange] = set()
         self.draining = False
@@ -183,9 +183,9 @@ class Service:
                 raise Refusal(400, f"the grammar was not read in {COMPILING} seconds: a simpler one may be") from None
         return await self.aside(read_request, body, self.catalogue, self.limits, grammar)
 
-    async def aside(self, work: Callable[..., T], *given: Any) -> T:
+    async def aside(self, work: Callable[..., T], *args: Any) -> T:
         """What a function returns that reads texts, which one thread does, for the event loop has to go on."""
-        return await asyncio.get_running_loop().run_in_executor(self._reader, work, *given)
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work, *args)
 
     def patience(self) -> int:
         """Seconds after which a client that was refused may try again: more of them, the longer the queue."""

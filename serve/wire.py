@@ -84,11 +84,11 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
 """Fields that are not supported: the values that ask for what is done anyway, and why others are refused."""
 
 
-def _whole(given: Any) -> Any:
+def _whole(value: Any) -> Any:
     """Whole numbers with a point, alone or in a list, as integers: JSON knows no difference."""
-    if isinstance(given, list):
-        return [_whole(one) for one in given] if given and isinstance(given[0], float | list) else given
-    return int(given) if isinstance(given, float) and given.is_integer() and abs(given) < 2**64 else given
+    if isinstance(value, list):
+        return [_whole(one) for one in value] if value and isinstance(value[0], float | list) else value
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**64 else value
 
 
 Param = Annotated[bool | int | float, Field(description="A number or a truth value."), BeforeValidator(_whole)]
@@ -99,13 +99,13 @@ class _Strict(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_idle(cls, given: Any) -> Any:
+    def _without_idle(cls, body: Any) -> Any:
         """The fields that want something."""
-        if not isinstance(given, dict):
-            return given
+        if not isinstance(body, dict):
+            return body
         known = {field.alias or name for name, field in cls.model_fields.items()}
         idle = lambda name, value: value is None or name in IGNORED or value in REFUSED.get(name, ((), ""))[0]
-        return {name: _whole(value) for name, value in given.items() if name in known or not idle(name, value)}
+        return {name: _whole(value) for name, value in body.items() if name in known or not idle(name, value)}
 
 
 def unknown_fields(body: _Strict, place: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
@@ -157,11 +157,11 @@ class Structured(_Strict):
 def _at_most(most: int) -> Callable[[Any], Any]:
     """A check of how many fields an object has, before any of them is read."""
 
-    def check(given: Any) -> Any:
-        if isinstance(given, dict) and len(given) > most:
+    def check(value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > most:
             said = "must have at most {most} fields, and has {length}"
-            raise PydanticCustomError("too_long", said, {"most": most, "length": len(given)})
-        return given
+            raise PydanticCustomError("too_long", said, {"most": most, "length": len(value)})
+        return value
 
     return check
 
@@ -202,13 +202,13 @@ class Common(_Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_name(cls, given: Any) -> Any:
+    def _one_name(cls, body: Any) -> Any:
         """The fields under one name each."""
-        if not isinstance(given, dict):
-            return given
-        out = {name: value for name, value in given.items() if name not in ALIASES and value is not None}
-        for alias in ALIASES.keys() & given.keys():
-            value = given[alias]
+        if not isinstance(body, dict):
+            return body
+        out = {name: value for name, value in body.items() if name not in ALIASES and value is not None}
+        for alias in ALIASES.keys() & body.keys():
+            value = body[alias]
             if value is None or value == "" or value == {}:  # llama.cpp's clients send empty grammars
                 continue
             *above, name = ALIASES[alias]
@@ -223,12 +223,12 @@ class Common(_Strict):
         return out
 
 
-def _kind_of_prompt(given: Any) -> str | None:
+def _kind_of_prompt(prompt: Any) -> str | None:
     """Which of its types a prompt has, by its first item; None for no type of a prompt's."""
-    if not isinstance(given, list):
-        return "str" if isinstance(given, str) else None
+    if not isinstance(prompt, list):
+        return "str" if isinstance(prompt, str) else None
     kinds: dict[type, str] = {str: "list[str]", list: "list[list[int]]", int: "list[int]"}
-    return kinds.get(type(given[0])) if given else "list[int]"
+    return kinds.get(type(prompt[0])) if prompt else "list[int]"
 
 
 Prompt = Annotated[

@@ -37,12 +37,12 @@ def report_page(reports: Sequence[tuple[Report, str]]) -> str:
     return page_of(f"{title}: check", f"{body}<main>\n{articles}\n</main>")
 
 
-def framed(found: Counterexample) -> str:
+def framed(example: Counterexample) -> str:
     """The page of a counterexample as a part of a notebook; its program is already in the notebook."""
-    title = f"{found.names[0]}: counterexample"
+    title = f"{example.names[0]}: counterexample"
     body = f'<header><h1>{html.escape(title)}</h1><span class="spring"></span>{THEME}</header>\n'
-    claim = f'<p class="mono">{html.escape(found.claim)}</p>'
-    return in_frame(title, page_of(title, f"{body}<main>{claim}{counterexample(found, '')}</main>"), 520)
+    claim = f'<p class="mono">{html.escape(example.claim)}</p>'
+    return in_frame(title, page_of(title, f"{body}<main>{claim}{counterexample(example, '')}</main>"), 520)
 
 
 def page_of(title: str, body: str) -> str:
@@ -66,29 +66,29 @@ def article(report: Report, text: str) -> str:
         *(f"<p>{html.escape(words)}</p>" for words in (*reach, *report.reasons)),
         "</div>",
     ]
-    if report.text and any(proof.found for proof in report.proofs):
+    if report.text and any(proof.derived for proof in report.proofs):
         out.append(panel("Derivation", f"<pre>{html.escape(proof_page(report))}</pre>"))
     if report.counterexample is not None:
         out.append(counterexample(report.counterexample, text))
     return "\n".join([*out, "</article>"])
 
 
-def counterexample(found: Counterexample, text: str) -> str:
+def counterexample(example: Counterexample, text: str) -> str:
     """What goes wrong, in the world it goes wrong in."""
-    world = [("prompt", " ".join(map(str, found.prompt))), ("start", found.start), ("request", found.request)]
-    world.append(("parameters", ", ".join(f"{name} = {shown(value)}" for name, value in found.params.items())))
+    world = [("prompt", " ".join(map(str, example.prompt))), ("start", example.start), ("request", example.request)]
+    world.append(("parameters", ", ".join(f"{name} = {shown(value)}" for name, value in example.params.items())))
     rows = "".join(
         f"<tr><th scope=row>{name}</th><td class=mono>{html.escape(value)}</td></tr>" for name, value in world if value
     )
-    tables = "\n".join(found.tables)
-    left = [panel("What each side commits", sides(found))]
-    if found.decisions:
-        items = "".join(f"<li>{html.escape(decision)}</li>" for decision in found.decisions)
-        left.append(panel(DRAWN.get(found.kind, "What was drawn"), f"<ol>{items}</ol>"))
+    tables = "\n".join(example.tables)
+    left = [panel("What each side commits", sides(example))]
+    if example.decisions:
+        items = "".join(f"<li>{html.escape(decision)}</li>" for decision in example.decisions)
+        left.append(panel(DRAWN.get(example.kind, "What was drawn"), f"<ol>{items}</ol>"))
     left.append(panel("The world", f"<table>{rows}</table><pre>{html.escape(tables)}</pre>"))
-    if found.functions:
-        left.append(panel("Its functions", f"<pre>{html.escape(chr(10).join(found.functions))}</pre>"))
-    right = [panel("Program", source(text, lines_of(found.decisions)))] if text else []
+    if example.functions:
+        left.append(panel("Its functions", f"<pre>{html.escape(chr(10).join(example.functions))}</pre>"))
+    right = [panel("Program", source(text, lines_of(example.decisions)))] if text else []
     columns = "".join(f'<div class="stack">{"".join(parts)}</div>' for parts in (left, right) if parts)
     return f'<div class="columns report">{columns}</div>'
 
@@ -113,23 +113,23 @@ def source(text: str, marked: set[int]) -> str:
     return f'<pre class="source">{"".join(lines)}</pre>'
 
 
-def sides(found: Counterexample) -> str:
+def sides(example: Counterexample) -> str:
     """Both distributions as bars, those furthest apart first; of point masses, the tokens."""
-    ours, theirs = (html.escape(name) for name in found.names)
-    words = f"<p>{html.escape(found.words)}</p>" if found.words else ""
-    if found.kind in ("token", "error"):
+    ours, theirs = (html.escape(name) for name in example.names)
+    words = f"<p>{html.escape(example.words)}</p>" if example.words else ""
+    if example.kind in ("token", "error"):
         return words
-    if found.kind in ("tokens", "text"):
-        rows = ((ours, found.ours), (theirs, found.theirs))
+    if example.kind in ("tokens", "text"):
+        rows = ((ours, example.ours), (theirs, example.theirs))
         told = "".join(
             f"<tr><th scope=row>{name}</th><td class=mono>{spelled(next(iter(d), ((), False)))}</td></tr>" for name, d in rows
         )
-        return f"{words}{'<p>With the same noise:</p>' * (found.kind == 'tokens')}<table>{told}</table>"
-    keys = sorted({*found.ours, *found.theirs}, key=lambda k: (-abs(share(found.ours, k) - share(found.theirs, k)), k))
+        return f"{words}{'<p>With the same noise:</p>' * (example.kind == 'tokens')}<table>{told}</table>"
+    keys = sorted({*example.ours, *example.theirs}, key=lambda k: (-abs(share(example.ours, k) - share(example.theirs, k)), k))
     legend = f"<b class=swatch></b> {ours} <b class='swatch theirs'></b> {theirs}"
     bars = [f"<span class=faint>tokens</span><span class=faint>{legend}</span><span></span>"]
     for key in keys[:MOST]:
-        a, b = share(found.ours, key), share(found.theirs, key)
+        a, b = share(example.ours, key), share(example.theirs, key)
         apart = " apart" if a != b else ""
         said = f"{spelled(key)}: {ours} {a}, {theirs} {b}"
         pair = f"<i style='width:{float(a):.4%}'></i><i class=theirs style='width:{float(b):.4%}'></i>"
@@ -138,7 +138,7 @@ def sides(found: Counterexample) -> str:
             f"<span class='mono{apart}'>{ratio(a)} {'=' if a == b else '≠'} {ratio(b)}</span>"
         )
     more = f"<p class=faint>and {len(keys) - MOST} more</p>" if len(keys) > MOST else ""
-    distance = f"<p>Total variation {found.distance} = {float(found.distance):.4f}</p>"
+    distance = f"<p>Total variation {example.distance} = {float(example.distance):.4f}</p>"
     return f"{words}{distance}<div class=bars>{''.join(bars)}</div>{more}"
 
 

@@ -60,7 +60,7 @@ class Beginning(Protocol):
 
     def states(self, m: ExactMachine) -> None: ...
     def carried(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> list[Datum]: ...
-    def left(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> None: ...
+    def check_carried(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> None: ...
 
 
 class ExactMachine(ExactDraws):
@@ -140,7 +140,7 @@ class ExactMachine(ExactDraws):
     def left(self, op: Op, values: tuple[Datum, ...]) -> None:
         """Called before the first step that is not run, with the values that would be carried into it."""
         if self.begin is not None:
-            self.begin.left(self, op, values)
+            self.begin.check_carried(self, op, values)
 
     most_iterations = 2_000
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from decgraph.ir.values import Function, Module, Op, Region, StateDecl, Value
-from decgraph.ir.walk import definitions
+from decgraph.ir.walk import producers
 
 RANDOM = frozenset({"draw", "draw.many", "draw.race", "draw.stated", "bernoulli", "beta"})
 INSIDE = frozenset(
@@ -44,7 +44,7 @@ class _Reader:
 
     def __init__(self, function: Function) -> None:
         self.function = function
-        self.made = definitions(function.body)
+        self.producers = producers(function.body)
         self.loop = next((o for o in function.body.ops if o.opcode == "while" and o.attrs.get("bound") == "done"), None)
         self.walks = [o for o in function.body.walk() if o.opcode == "tree.walk"]
         within = {o for walk in self.walks for r in walk.regions for o in r.walk()}
@@ -94,7 +94,7 @@ class _Reader:
             )
         if walk.operands[0].type.of[1] != "token":
             yield Misfit("its drafts are no tokens", line)
-        call = self.made.get(walk.operands[1])
+        call = self.producers.get(walk.operands[1])
         plain = call is not None and call.opcode == "model.eval" and not call.attrs.get("with") and not call.attrs.get("part")
         if not plain or call is None or call.operands[1] is not walk.operands[0]:
             yield Misfit("it is not verified by one plain call of the target at every node of what was drafted", line)
@@ -142,7 +142,7 @@ def chained(op: Op) -> bool:
 def longest(function: Function) -> int | None:
     """The most tokens of a step's chain; None where the program sets no number, or one that its parameters' values, which have
     to be constants of the function by now, do not tell."""
-    made = definitions(function.body)
+    made = producers(function.body)
     loop = next((op for op in function.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
     return None if loop is None else _grown(loop.regions[-1], made)
 

@@ -60,7 +60,7 @@ class Follower:
         self.control: Labels = NONE
         self.version = self.newest = 0
         self.progress = self.ended = self.output_decides = False
-        self.made: dict[Value, Op] = {}
+        self.producers: dict[Value, Op] = {}
         self.counters: dict[Value, tuple[Value, ...]] = {}
         self.around: dict[str, tuple[str, ...]] = {}
         self.reads: dict[Value, int] = {}
@@ -84,7 +84,7 @@ class Follower:
     def _place(self, region: Region, counters: tuple[Value, ...], loops: tuple[str, ...]) -> None:
         for op in region.ops:
             for v in op.results:
-                self.made[v], self.counters[v], self.around[self.names[v]] = op, counters, loops
+                self.producers[v], self.counters[v], self.around[self.names[v]] = op, counters, loops
             for v in op.operands:
                 self.reads[v] = self.reads.get(v, 0) + 1
             looped = op.opcode in LOOPS
@@ -138,12 +138,12 @@ class Follower:
 
     def is_output(self, name: str) -> bool:
         """Whether a noise is the output stream at the row's own position."""
-        made = self.made.get(self.by_name[name])
+        made = self.producers.get(self.by_name[name])
         return made is not None and made.opcode == "noise" and made.attrs["kind"] == "output" and not made.operands
 
     def fresh(self, op: Op, noise: Value) -> bool:
         """Whether nothing but this draw reads a noise: made beside it, keyed by all loops, at a site of its own."""
-        made, label = self.made.get(noise), (self.names[noise], None)
+        made, label = self.producers.get(noise), (self.names[noise], None)
         if made is None or made.opcode != "noise" or made.attrs["kind"] == "output" or made.attrs["site"] in self.twice:
             return False
         here = self.counters[noise] == self.counters[op.result] and set(self.counters[noise]) <= set(made.operands)
@@ -229,7 +229,7 @@ class Follower:
             decisive = op.operands[2:]
         elif op.opcode == "lookup" and op.operands[0].type.vocab == op.operands[1].type.vocab:
             decisive = ()  # a token is one of its vocabulary
-        elif op.opcode == "gather" and (made := self.made.get(op.operands[0])) and made.opcode in ("draw", "draw.many", "topk"):
+        elif op.opcode == "gather" and (x := self.producers.get(op.operands[0])) and x.opcode in ("draw", "draw.many", "topk"):
             decisive = op.operands[1:]  # there are as many draws, whatever they are
         self.ends |= self.depend(*decisive) | self.control
         self.control |= self.ends
@@ -392,7 +392,7 @@ class Follower:
         if commits:
             self._new_version()
         head, progress = self.version, self.progress
-        self._kept(op, loop, [self.depend(v) for v in carried], outer | bounds, self.stored, "before the loop")
+        self._check_invariant(op, loop, [self.depend(v) for v in carried], outer | bounds, self.stored, "before the loop")
         for a, v in zip(body.args[1:], carried):
             self.claim(a, moved(self.of(v), entry, head), op)
         for a, asked in zip(body.args[1:], op.regions[0].args[1:] if len(op.regions) == 2 else ()):
@@ -421,7 +421,7 @@ class Follower:
                 raise Refused(op, f"the body does not keep {self.names[a]}: {said(claimed)}")
         now = [self._aged(self.depend(y), name) for y in body.yields[stops:]]
         stored = {k: self._aged(v, name) for k, v in self.stored.items()}
-        self._kept(op, loop, now, self._aged(self.control, name), stored, "by its body")
+        self._check_invariant(op, loop, now, self._aged(self.control, name), stored, "by its body")
         if asks_done(op) and not self.progress and self.mode != "inside":
             raise Refused(op, "an iteration may commit nothing")
         self.progress, self.control, self.stored, self.version = progress, outer | self.ends, dict(loop["stored"]), head
@@ -431,7 +431,7 @@ class Follower:
         return [placed(moved(self.claims["facts"].get(self.names[a]), head, self.version), self.names[v])
                 for a, v in zip(body.args[1:], op.results)]  # fmt: skip
 
-    def _kept(
+    def _check_invariant(
         self, op: Op, loop: Mapping[str, Any], now: Sequence[Labels], control: Labels, stored: Mapping[str, Labels], when: str
     ) -> None:
         """That the invariant allows for all dependences as they are."""

@@ -201,7 +201,7 @@ class Numbers:
             case "model.layers" | "vocab_size":
                 yield plus(me, of(-1 if op.opcode == "vocab_size" else 0)), ">="
             case "tree.size" if place is not None and place[0] == "tree":
-                made = self.k.made.get(self.k.by_name[place[1]])
+                made = self.k.producers.get(self.k.by_name[place[1]])
                 yield me, "=" if made is not None and made.opcode == "tree.new" else ">="
             case "compact" | "slice" if v.type.dims and vectors:
                 none = op.opcode == "compact" and self.k.constants.get(xs[-1]) is False

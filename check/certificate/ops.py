@@ -57,9 +57,9 @@ def concluded(k: Known, op: Op) -> Fact | None:
             return a if attrs["how"] == "skip" and none else None
         # -- rows: what the request shapes at its own place is the distribution; no token without mass gets any
         case "face", ("row" | "cell rows", *_, "shaped") as row, _:  # a computed row has one face only
-            made = k.made.get(op.operands[0])
+            made = k.producers.get(op.operands[0])
             while made is not None and made.opcode == "gather":
-                made = k.made.get(made.operands[0])
+                made = k.producers.get(made.operands[0])
             return faced(row, attrs["face"]) if made is not None and made.opcode in ("model.eval", "model.read") else None
         case "warp", ("row", _, v, ("logits" | "logs" as face)) as row, _ if place == ("context", v, False):
             good = face == "logits" or "log-probabilities" in k.claims["premises"]
@@ -230,7 +230,7 @@ def _grows(k: Known, op: Op, labels: Any) -> bool:
 def _edges(k: Known, op: Op, tree: Fact, drafts: Fact | None) -> str | None:
     """The model that gives mass to every edge that is grown: draws that are grown where they were drawn."""
     at = k.names[op.operands[2]] if op.attrs.get("has_at") else None
-    made, before = k.made.get(op.operands[1]), k.made.get(op.operands[0])
+    made, before = k.producers.get(op.operands[1]), k.producers.get(op.operands[0])
     match drafts:
         case ("cell tokens", model, t, nodes, _) if t in tree[5] and not op.attrs.get("chain"):
             return model if nodes == at or at is None and made is not None and made.opcode == "draw" else None
@@ -244,7 +244,7 @@ def _edges(k: Known, op: Op, tree: Fact, drafts: Fact | None) -> str | None:
 def _put(k: Known, op: Op) -> str | None:
     """The model that gives mass to what is put at positions of a canvas."""
     tokens = k.of(op.operands[2]) if op.attrs["kind"] == "token" else None
-    where, made = op.operands[1], k.made.get(op.operands[1])
+    where, made = op.operands[1], k.producers.get(op.operands[1])
     if tokens is None or tokens[0] != "cell tokens" or tokens[2] != k.names[op.operands[0]]:
         return None
     dims = op.operands[2].type.dims[:1]
@@ -269,7 +269,7 @@ def _map(k: Known, op: Op, xs: list[Fact | None]) -> Fact | None:
         case "pow":
             return weaker(a, MASS) if is_row(a, MASS) and above(1) else None
         case "relu" | "sqrt":
-            made, row = k.made.get(op.operands[0]), None
+            made, row = k.producers.get(op.operands[0]), None
             if fn == "relu" and made is not None and made.attrs.get("fn") == "sub" and is_row(k.of(made.operands[0]), MASS):
                 row = k.of(made.operands[0]) if k.numbers.positive(op, made.operands[1], 0) else None
             return weaker(a or row, MASS)  # nothing is left of 0 where something not negative is taken away
@@ -284,7 +284,7 @@ def _map(k: Known, op: Op, xs: list[Fact | None]) -> Fact | None:
 
 def _select(k: Known, op: Op, xs: list[Fact | None]) -> Fact | None:
     """Entries of one of two rows, of which one may be 0 or -inf throughout. `where(p.raw > 0, p.logits, -inf)` is p.logits."""
-    test, (a, b), (_, c, d) = k.made.get(op.operands[0]), xs[1:], [k.constants.get(v) for v in op.operands]
+    test, (a, b), (_, c, d) = k.producers.get(op.operands[0]), xs[1:], [k.constants.get(v) for v in op.operands]
     if a is not None and a[0] == "row" and is_row(a, ("logits", "logs")) and d in INFINITE and test is not None:
         limit = k.constants.get(test.operands[1]) if test.attrs.get("fn") == "gt" else None
         if limit == 0 and not isinstance(limit, bool) and k.of(test.operands[0]) == faced(a, "raw"):
@@ -309,9 +309,9 @@ PASSED = ("gather", "slice", "compact", "take_first", "sort", "draw", "draw.many
 def law(k: Known, v: Value) -> bool:
     """Whether a value is distributions, or draws are of what they state, by what made it and not by its type."""
     claimed: Callable[[Value], bool] = lambda x: k.names.get(x) in k.claims["laws"]
-    op = k.made.get(v)
+    op = k.producers.get(v)
     if op is not None and op.opcode == "normalize":
-        inner = k.made.get(op.operands[0])
+        inner = k.producers.get(op.operands[0])
         return claimed(op.operands[0]) or inner is not None and inner.attrs.get("fn") == "relu"
     if op is not None and op.opcode in PASSED:
         return op.attrs.get("face") != "logits" and op.attrs.get("field", "law") == "law" and claimed(op.operands[0])

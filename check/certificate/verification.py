@@ -64,7 +64,7 @@ def accepted(k: Known, op: Op) -> Fact | None:
         if rule == "rule-matching" and how != "own":
             raise Refused(op, "the rule may accept or emit other tokens than own draws")
         return ("path", rows[1], tree[2], how, NONE)
-    made = {v: k.made.get(v) for v in noises}
+    made = {v: k.producers.get(v) for v in noises}
     own = all(o is not None and o.opcode == "noise" and o.attrs["site"] not in k.twice for o in made.values())
     if not own or any(not set(k.counters[v]) <= set(o.operands) for v, o in made.items() if o is not None) or k.output_readers:
         raise Refused(op, "a noise of the rule is not its own, or something reads the output stream")
@@ -330,18 +330,18 @@ class Lossless(Cases):
                         op, "after the children the rule does not yield what was accepted, or else a draw of what is owed"
                     )
 
-    def keyed(self, region: Region, counters: tuple[Value, ...], made: dict[Value, tuple[Value, ...]]) -> None:
+    def keyed(self, region: Region, counters: tuple[Value, ...], keys: dict[Value, tuple[Value, ...]]) -> None:
         """Every noise is made where it is read, keyed by all loops around it, and read once."""
         for op in region.ops:
             if op.opcode == "noise":
                 if op.attrs["kind"] == "output" or not set(counters) <= set(op.operands):
                     raise Refused(op, "a noise of the output stream, or not keyed by depth and child")
-                made[op.result] = counters
+                keys[op.result] = counters
             for v in op.operands:
-                if v.type.elem == "noise" and made.pop(v, None) != counters:
+                if v.type.elem == "noise" and keys.pop(v, None) != counters:
                     raise Refused(op, "a noise that is read twice, or elsewhere than it is made")
             for inner in op.regions:
-                self.keyed(inner, (*counters, inner.args[0]) if op.opcode in ("for", "while", "each") else counters, made)
+                self.keyed(inner, (*counters, inner.args[0]) if op.opcode in ("for", "while", "each") else counters, keys)
 
     def iteration(self, loop: Op, start: Env, state: list[Any], owed: int, children: Value) -> list[Any] | None:
         """One child: what is accepted of it, and what is owed by those who go on."""

@@ -30,12 +30,12 @@ Steps: TypeAlias = "tuple[tuple[str | Linear | Steps, ...], ...]"
 
 @dataclass(frozen=True)
 class PartlyDecided:
-    """Cells of which some are decided, by steps that each decided the surest, or the `counts` surest; own: with own noise."""
+    """Cells of which some are decided, by steps that each decided the surest, or the `counts` surest; shared: output noise."""
 
     low: Linear
     high: Linear
     counts: tuple[str | Linear, ...] = ()
-    own: bool = True
+    shared: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +59,9 @@ class Lost(Abstract):
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """The noise of a draw; own: the `output` noise whose number is how many cells are decided."""
+    """The noise of a draw; shared: the `output` noise whose number is how many cells are decided."""
 
-    own: bool
+    shared: bool
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,23 +56,23 @@ def then(steps: Steps, kind: str, low: Linear, high: Linear) -> Steps:
 
 @dataclass
 class Canvases(Placed):
-    """The values of a function, and the rules of ops on canvases. given: the values of its parameters; models by name."""
+    """The values of a function, and the rules of ops on canvases. arguments: the values of its parameters; models by name."""
 
     function: Function
     known: KnownNumbers
-    given: dict[str, CanvasValue]
+    arguments: dict[str, CanvasValue]
     steps: list[Step] = field(default_factory=list)
     length: Linear = field(default_factory=lambda: Linear.of(" n"))
     blocks: dict[Linear, Linear] = field(default_factory=dict)
     block: tuple[Linear, Cells] | None = None
 
     def __post_init__(self) -> None:
-        self.now: dict[Value, CanvasValue] = {p.value: self.given.get(p.name) for p in self.function.params}
+        self.now: dict[Value, CanvasValue] = {p.value: self.arguments.get(p.name) for p in self.function.params}
         self.place(self.function)
         self.asked: Linear | None = None
         self.models: set[str] = set()
         self.end: Canvas | None = None
-        self.own = True
+        self.shared = True
         self.nodes: dict[Tree, Canvas] = {}
 
     def say(self, op: Op, text: str, rule: str) -> None:
@@ -118,7 +118,7 @@ class Canvases(Placed):
 
     def counted(self, op: Op, x: CanvasValue) -> CanvasValue:
         """How many cells of a canvas, or of each canvas of a tree, are decided; None for any other fold."""
-        made = self.made.get(op.operands[0])
+        made = self.producers.get(op.operands[0])
         if op.attrs["fn"] != "count" or made is None:
             return None
         on = self.now.get(made.operands[0])
@@ -157,7 +157,7 @@ class Canvases(Placed):
         alone = one and isinstance(x.at, Cells) and isinstance(where, Cells) and x.at.low == where.low
         if not (alone or x.at is where or self.every(op, x)):
             return Lost(op, "tokens may be put at other cells than they were drawn for")
-        self.own = self.own and x.draw.own
+        self.shared = self.shared and x.draw.shared
         kind = "each" if new.high - new.low == ONE else "at once"
         self.say(
             op, "decides the next cell from the left" if kind == "each" else "decides all these cells at once", "cells-drawn"
@@ -203,17 +203,17 @@ class Canvases(Placed):
             same = isinstance(at, Cells) and at.ordered and part is None and self.are_next(canvas, at)
         if not isinstance(at, Open | Cells) or not same:
             return Lost(op, "the surest cells are not those of one part of the canvas")
-        if part is not None and part.own != score.draw.own:
+        if part is not None and part.shared != score.draw.shared:
             return Lost(op, "steps with noise of their own beside steps by how many cells are decided")
         counts = part.counts if part is not None else ()
         if best.count != ONE or counts:
             if part is not None and not counts:
                 return Lost(op, "steps that decide one cell beside steps that decide more")
             counts = (*counts, best.count)
-        self.own = self.own and score.draw.own
+        self.shared = self.shared and score.draw.shared
         said = "the surest of the masked cells" if best.count == ONE else "the surest of the masked cells, so many of them"
         self.say(op, f"decides {said}", "cells-surest")
-        return Canvas(canvas.done, canvas.steps, PartlyDecided(at.low, at.high, counts, score.draw.own), went=True)
+        return Canvas(canvas.done, canvas.steps, PartlyDecided(at.low, at.high, counts, score.draw.shared), went=True)
 
     # -- models
     def eval(self, op: Op, model: CanvasValue, canvas: CanvasValue, *rest: CanvasValue) -> CanvasValue:
@@ -245,16 +245,16 @@ class Canvases(Placed):
         return NOTHING if isinstance(at, Cells) and self.known.at_least(at.low - at.high) else None
 
     def draw(self, op: Op, rows: CanvasValue, _: CanvasValue) -> CanvasValue:
-        noise = self.made.get(op.operands[1])
+        noise = self.producers.get(op.operands[1])
         tree = rows.tree if isinstance(rows, Column) else None
         rows = rows.value if isinstance(rows, Column) else rows
         if not isinstance(rows, CanvasRows) or rows.face != "shaped" or noise is None or noise.opcode != "noise":
             return Vector(size(self, rows))
         number = self.now.get(noise.operands[0]) if len(noise.operands) == 1 else None
         decided = self.decided(rows.canvas)
-        own = noise.attrs["kind"] == "output" and number == (decided if tree is None else Column(tree, decided))
-        fresh = own or tree is None and self.read_alone(op, noise.result)
-        drawn = CellDraws(rows.canvas, rows.at, Noise(own))
+        shared = noise.attrs["kind"] == "output" and number == (decided if tree is None else Column(tree, decided))
+        fresh = shared or tree is None and self.read_alone(op, noise.result)
+        drawn = CellDraws(rows.canvas, rows.at, Noise(shared))
         return Vector(size(self, rows)) if not fresh else drawn if tree is None else Column(tree, drawn)
 
     def commit(self, op: Op, *values: CanvasValue) -> None:
@@ -283,7 +283,7 @@ class Canvases(Placed):
             part = base.part
             if part is None and isinstance(at, Cells) and at.ordered and self.are_next(base, at):
                 part = PartlyDecided(at.low, at.high)
-            if part is None or part.counts or not part.own:
+            if part is None or part.counts or not part.shared:
                 return None
             self.nodes[tree] = Canvas(base.done, base.steps, part)
         return self.nodes[tree]
@@ -305,7 +305,7 @@ class Canvases(Placed):
         at, token, node = edit.at, edit.token, self.nodes[tree]
         if not isinstance(at, Best) or not isinstance(token, Best) or at.token or not token.token or at.score != token.score:
             return lost
-        if at.score.canvas is not node or not isinstance(at.score.at, Open) or not at.score.draw.own:
+        if at.score.canvas is not node or not isinstance(at.score.at, Open) or not at.score.draw.shared:
             return lost
         self.say(op, "accepts edits that are the next ones of one-at-a-time decoding, with its own draws", "cells-agreed")
         return replace(node, went=tree.base.went)

@@ -229,13 +229,13 @@ class _Writer:
         """What the fact of a value may follow from."""
         op, n = self.args.get(v, (None, 0))
         if op is None:
-            op = self.kernel.made.get(v)
+            op = self.kernel.producers.get(v)
             if op is None:
                 return
             n = op.results.index(v) + 1
             if op.opcode not in ("for", "while", "if"):
                 yield from op.operands
-                for made in (self.kernel.made.get(x) for x in op.operands if op.opcode == "map"):
+                for made in (self.kernel.producers.get(x) for x in op.operands if op.opcode == "map"):
                     yield from made.operands if made is not None and made.opcode == "map" else ()
                 return
         if op.opcode == "if":
@@ -252,7 +252,7 @@ class _Writer:
         """The values that are distributions by what made them, as far as the drafts need it."""
         laws = set[Value]()
         drawn = [v for v in needed if (fact := self.fact(v)) and (fact[0] == "drafts" or fact[0] == "cell tokens" and fact[4])]
-        todo = [op.operands[0] for v in drawn if (op := self.kernel.made.get(v)) and op.opcode in ("draw", "draw.many")]
+        todo = [op.operands[0] for v in drawn if (op := self.kernel.producers.get(v)) and op.opcode in ("draw", "draw.many")]
         while todo:
             v = todo.pop()
             if v not in laws and sums_to_one(self.kernel, v):

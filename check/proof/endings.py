@@ -24,7 +24,7 @@ def may_end(k: Environment, op: Op) -> None:
     inner = (op, *(o for r in op.regions for o in r.walk()))
     if k.drafting is None or not any(k.failing.why(o) for o in inner if o not in k.sound):
         return
-    k.ends_draft |= k.taint(*decisive(op, k.made), *(op.results if op.regions else ())) | k.control
+    k.ends_draft |= k.taint(*decisive(op, k.producers), *(op.results if op.regions else ())) | k.control
     k.control |= k.ends_draft
     k.drafting |= {v for v, past in k.ends_draft if past is None and v not in k.grown}
 

@@ -32,7 +32,7 @@ class Walked(Protocol):
     """What is known of a function: what made its values, which ones its loops carry (the loop and the place), and ranges."""
 
     function: Function
-    made: dict[Value, Op]
+    producers: dict[Value, Op]
     carried: dict[Value, tuple[Op, int]]
 
     def low(self, v: Value) -> Number:
@@ -45,7 +45,7 @@ def sums_to_one(k: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> bo
     draws from q and states q / 2, a branch that yields a row or its logits has the type of a row, and `normalize(2 * p - q)`
     has entries below 0."""
     again: Again = lambda x: sums_to_one(k, x, seen | {v})
-    op = k.made.get(v)
+    op = k.producers.get(v)
     if v in seen:
         return True  # what comes round a loop is as its other values are
     if op is None:
@@ -67,7 +67,7 @@ def sums_to_one(k: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> bo
 def not_negative(k: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> bool:
     """Whether no entry of a value is negative."""
     again: Again = lambda x: not_negative(k, x, seen | {v})
-    op = k.made.get(v)
+    op = k.producers.get(v)
     if v in seen or v.type.elem == "bool" or k.low(v) >= 0:
         return True
     if op is None:
@@ -94,7 +94,7 @@ def not_negative(k: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> b
 
 def _from_elsewhere(k: Walked, v: Value, again: Again) -> bool:
     """Of what a loop, a branch or a column of a tree yields: whether it holds of all that this may be."""
-    op = k.made.get(v)
+    op = k.producers.get(v)
     loop, n = k.carried.get(v) or (op, op.results.index(v) if op is not None else 0)
     if loop is not None and loop.opcode in ("for", "while"):
         many, body = len(loop.results), loop.regions[-1]
@@ -178,7 +178,7 @@ class Environment(Placed):
         self.inside: dict[Op, tuple[tuple[int, str], ...]] = {}  # of an algorithm that is run the lines that may fail, and why
         self.steps: list[Step] = []
         self.place(self.function)
-        output = {v for v, op in self.made.items() if op.opcode == "noise" and op.attrs["kind"] == "output"}
+        output = {v for v, op in self.producers.items() if op.opcode == "noise" and op.attrs["kind"] == "output"}
         self.output_readers = [op for op in self.function.body.walk() if any(v in output for v in op.operands)]
         self.mislabelled = {
             f.tree for f in check_labels(self.module) if f.severity == "error" and f.function == self.function.name
@@ -199,7 +199,7 @@ class Environment(Placed):
 
     def is_output(self, v: Value) -> bool:
         """Whether a noise is the `output` stream at the row's own position."""
-        made = self.made.get(v)
+        made = self.producers.get(v)
         return made is not None and made.opcode == "noise" and made.attrs["kind"] == "output" and not made.operands
 
     def fresh(self, op: Op, noise: Value) -> bool:

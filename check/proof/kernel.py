@@ -136,7 +136,7 @@ def _weighed(k: Environment, op: Op, rows: Rows, noises: set[Value]) -> str:
     if k.tells(frozenset((v, None) for v in noises), *op.operands) or {(v, None) for v in noises} & k.control:
         return "a shared memory tells of the rule's own noise, which other requests may have read, before it is drawn"
     for noise in noises:
-        made = k.made.get(noise)
+        made = k.producers.get(noise)
         if made is None or made.opcode != "noise" or made.attrs["site"] in k.shared_sites:
             return "a noise of the rule that is not its own"
         if not set(k.loops[noise]) <= set(made.operands):
@@ -413,7 +413,7 @@ class Kernel(Environment):
     def _root_of(self, v: Value, branch: Op) -> Value | Op:
         """The tree from outside of a branch that a tree made in it was grown and pruned from."""
         inside = {o for r in branch.regions for o in r.walk()}
-        while (made := self.made.get(v)) in inside:
+        while (made := self.producers.get(v)) in inside:
             assert made is not None
             trees = [x for x in made.operands if x.type == v.type]
             if made.opcode not in GROWING or len(trees) != 1:
@@ -482,7 +482,7 @@ class Kernel(Environment):
         inv = self.invariants.get(op)
         if inv is None:
             raise NotKept(op, first)
-        self._kept(op, inv, first)
+        self._check_invariant(op, inv, first)
         body, stops = op.regions[-1], bool(op.attrs.get("stops"))
         self.states, self.control = dict(inv.states), inv.control
         unread.begin(self, op, inv.unread)
@@ -539,7 +539,7 @@ class Kernel(Environment):
             self._aged(self.control, op),
             left,
         )
-        self._kept(op, inv, after)
+        self._check_invariant(op, inv, after)
         if asks_done(op) and not self.progress and self.mode != "inside":
             raise DerivationStopped(op, "an iteration may commit nothing")
         self.progress = progress
@@ -559,7 +559,7 @@ class Kernel(Environment):
         aged = {(v, past if past is EVER or loop not in self.around.get(v, ()) else loop) for v, past in labels}
         return frozenset(aged | {(v, None) for v, past in labels if past is EVER})
 
-    def _kept(self, op: Op, inv: Invariant, now: Invariant) -> None:
+    def _check_invariant(self, op: Op, inv: Invariant, now: Invariant) -> None:
         """Raises NotKept, with a weaker invariant, unless `inv` follows from `now`."""
         args = op.regions[-1].args[1:]
         facts = tuple(weakest(a, b, v) for a, b, v in zip(inv.facts, now.facts, args))

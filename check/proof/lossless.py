@@ -114,7 +114,7 @@ class Lossless:
                 raise NoRule(f"{op.opcode} before the loop")
         return out
 
-    def noises(self, region: Region, counters: tuple[Value, ...], made: dict[Value, tuple[Value, ...]]) -> None:
+    def noises(self, region: Region, counters: tuple[Value, ...], keys: dict[Value, tuple[Value, ...]]) -> None:
         """Every noise is keyed by all loops around it, made where it is read, and read once."""
         for op in region.ops:
             if op.opcode == "noise":
@@ -122,13 +122,13 @@ class Lossless:
                     raise NoRule("reads the output stream, and tests the distributions of drafts")
                 if not set(counters) <= set(op.operands):
                     raise NoRule("a noise that is not keyed by depth and child")
-                made[op.result] = counters
+                keys[op.result] = counters
             for v in op.operands:
-                if v.type.elem == "noise" and made.pop(v, None) != counters:
+                if v.type.elem == "noise" and keys.pop(v, None) != counters:
                     raise NoRule("a noise that is read twice, or elsewhere than it is made")
             for inner in op.regions:
                 looped = op.opcode in ("for", "while", "each")
-                self.noises(inner, (*counters, inner.args[0]) if looped else counters, made)
+                self.noises(inner, (*counters, inner.args[0]) if looped else counters, keys)
 
     def _iteration(
         self, loop: Op, start: tuple[LossValue, ...], owed: int, children: Value, consts: dict[Value, LossValue]

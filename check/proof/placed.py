@@ -12,20 +12,20 @@ class Placed:
     it is; of what a loop carries the loop and the place. Noises of `shared_sites` are made at more than one place."""
 
     def place(self, function: Function) -> None:
-        self.made: dict[Value, Op] = {}
+        self.producers: dict[Value, Op] = {}
         self.loops: dict[Value, tuple[Value, ...]] = {}
         self.around: dict[Value, tuple[Op, ...]] = {}
         self.reads: dict[Value, int] = {}
         self.carried: dict[Value, tuple[Op, int]] = {}
         self._place(function.body, (), ())
-        noises = [op for op in self.made.values() if op.opcode == "noise" and op.attrs["kind"] != "output"]
+        noises = [op for op in self.producers.values() if op.opcode == "noise" and op.attrs["kind"] != "output"]
         sites = [op.attrs["site"] for op in noises]
         self.shared_sites = {site for site in sites if sites.count(site) > 1}
 
     def _place(self, region: Region, counters: tuple[Value, ...], loops: tuple[Op, ...]) -> None:
         for op in region.ops:
             for v in op.results:
-                self.made[v], self.loops[v], self.around[v] = op, counters, loops
+                self.producers[v], self.loops[v], self.around[v] = op, counters, loops
             for v in op.operands:
                 self.reads[v] = self.reads.get(v, 0) + 1
             for r in op.regions:
@@ -38,7 +38,7 @@ class Placed:
     def read_alone(self, op: Op, noise: Value) -> bool:
         """Whether nothing else reads a noise: made beside its draw, in the same loops and keyed by all their counters, at a
         site of its own, and read once."""
-        made = self.made.get(noise)
+        made = self.producers.get(noise)
         return (
             made is not None
             and made.opcode == "noise"

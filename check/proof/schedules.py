@@ -109,7 +109,7 @@ class Walk(Canvases):
             return None
         if isinstance(a, Canvas) and isinstance(b, Canvas):
             part = a.part
-            if part is not None and part.own and not part.counts and (part, a.done, a.steps) == (b.part, b.done, b.steps):
+            if part is not None and part.shared and not part.counts and (part, a.done, a.steps) == (b.part, b.done, b.steps):
                 return replace(a, went=a.went and (b.went or b is full))
         if isinstance(a, Canvas | Lost):
             return a if isinstance(a, Lost) else b if isinstance(b, Lost) else Lost(op, "which cells are decided is not known")
@@ -162,11 +162,11 @@ class Walk(Canvases):
                 break
         self.known.assumed = list(mark)
         self.steps = steps
-        left = self.left(op, limit, carried)
+        left = self.iterations(op, limit, carried)
         ways = [lambda: self.induction(op, ZERO, left(), carried), lambda: self.filling(op, ZERO, limit, carried)]
         return self.attempt(op, carried, ways)
 
-    def left(self, op: Op, limit: CanvasValue, carried: Sequence[CanvasValue]) -> Callable[[], Linear]:
+    def iterations(self, op: Op, limit: CanvasValue, carried: Sequence[CanvasValue]) -> Callable[[], Linear]:
         """How many iterations a loop makes that decides one cell in each, while cells are masked."""
 
         def times() -> Linear:
@@ -199,14 +199,14 @@ class Walk(Canvases):
         self, op: Op, carried: Sequence[CanvasValue], ways: Sequence[Callable[[], list[CanvasValue]]]
     ) -> list[CanvasValue]:
         """What a loop leaves: the first of several ways to see it that holds."""
-        mark, steps, own = list(self.known.assumed), list(self.steps), self.own
+        mark, steps, shared = list(self.known.assumed), list(self.steps), self.shared
         found: list[DerivationStopped] = []
         for way in (lambda: self.idle(op, carried), *ways):
             try:
                 return way()
             except DerivationStopped as stopped:
                 self.known.assumed = list(mark)
-                self.steps, self.own = list(steps), own
+                self.steps, self.shared = list(steps), shared
                 found.append(stopped)
             if not any(isinstance(v, Canvas) for v in carried):
                 break
@@ -265,7 +265,7 @@ class Walk(Canvases):
             found, stops = self.body(op, low + i, head)
             if stops is not False:
                 raise DerivationStopped(op, "when the loop ends is not known")
-            wrong = [n for n, s in enumerate(slopes) if s is not None and not _kept(found[n], head[n], carried[n], s, i)]
+            wrong = [n for n, s in enumerate(slopes) if s is not None and not _advances(found[n], head[n], carried[n], s, i)]
             for n in wrong:
                 if isinstance(carried[n], Canvas):
                     raise self.unlike(op, found[n], "an iteration does not decide the next cell")
@@ -278,9 +278,9 @@ class Walk(Canvases):
             raise DerivationStopped(op, "when the loop ends is not known")
         return end
 
-    def unlike(self, op: Op, found: CanvasValue, why: str) -> DerivationStopped:
+    def unlike(self, op: Op, value: CanvasValue, why: str) -> DerivationStopped:
         """Why an iteration is not of some kind: what it does to the canvas."""
-        return DerivationStopped(found.op, found.why) if isinstance(found, Lost) else DerivationStopped(op, why)
+        return DerivationStopped(value.op, value.why) if isinstance(value, Lost) else DerivationStopped(op, why)
 
     def head(self, op: Op, counter: Linear, carried: Sequence[CanvasValue]) -> tuple[int, Canvas, PartlyDecided]:
         """The one canvas that a loop carries: its place and value, and the part in which the first iteration decides cells."""
@@ -418,12 +418,12 @@ def _after(v: CanvasValue, slope: Linear | None, times: Linear) -> CanvasValue:
     return v
 
 
-def _kept(found: CanvasValue, head: CanvasValue, v: CanvasValue, slope: Linear, i: Linear) -> bool:
+def _advances(result: CanvasValue, head: CanvasValue, v: CanvasValue, slope: Linear, i: Linear) -> bool:
     """Whether an iteration takes a value to that of the next counter."""
     want = _after(v, slope, i + ONE)
     if isinstance(want, Canvas) and slope == ONE:
-        return isinstance(found, Canvas) and (found.done, found.steps, found.part) == (want.done, want.steps, None)
-    return found == want if isinstance(v, Linear) else found is head
+        return isinstance(result, Canvas) and (result.done, result.steps, result.part) == (want.done, want.steps, None)
+    return result == want if isinstance(v, Linear) else result is head
 
 
 OWN: dict[str, Callable[..., CanvasValue | list[CanvasValue]]] = {
@@ -466,7 +466,7 @@ def scheduled(module: Module, claim: Claim) -> list[Step]:
     assert found.end is not None and want.end is not None
     if (found.asked, found.models, found.end.steps) != (want.asked, want.models, want.end.steps):
         raise DerivationStopped(None, f"{claim.spec} decides the cells in another order")
-    if claim.mode == "tokens" and not (found.own and want.own):
+    if claim.mode == "tokens" and not (found.shared and want.shared):
         raise DerivationStopped(None, "the draws read other noise than those of the specification")
     return found.steps
 

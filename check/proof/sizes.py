@@ -37,7 +37,7 @@ class Sizes(Terms):
 
     def covers(self, v: Value, n: Linear) -> bool:
         """Whether a vector of whole numbers has 0, ..., n - 1 among its elements."""
-        op = self.made.get(v)
+        op = self.producers.get(v)
         if op is None:
             return self.at_least(ZERO, n)
         match op.opcode:
@@ -62,7 +62,7 @@ class Sizes(Terms):
 
     def below(self, v: Value) -> Linear | None:
         """A number that all elements of a vector of whole numbers are below, none of them negative."""
-        op = self.made.get(v)
+        op = self.producers.get(v)
         length = self.lengths.get(v)
         return length if op is not None and self.sums.get(v) == Linear.of(INDEX) else None
 
@@ -178,7 +178,7 @@ class Sizes(Terms):
             case "as_int":
                 return self.sum(xs[0]) is not None
             case "bernoulli":
-                noise = self.made.get(xs[1])  # a coin has no place in the output stream
+                noise = self.producers.get(xs[1])  # a coin has no place in the output stream
                 placed = noise is not None and (noise.attrs["kind"] != "output" or bool(noise.operands))
                 return self.sum(xs[0]) is not None and not op.result.type.dims and placed
             case "tile" | "topk" | "ctx.get" | "take_first" | "slice" if counted(op):
@@ -186,7 +186,7 @@ class Sizes(Terms):
             case "ctx.get" | "model.eval" if isinstance(here := self.of(xs[op.opcode == "model.eval"]), Context):
                 return not here.parent or self.at_least(self.context[here.version], 2)
             case "arg" | "reduce" if len(xs) == 1 and len(xs[0].type.dims) <= 1:
-                made = self.made.get(xs[0])
+                made = self.producers.get(xs[0])
                 nones = made is not None and any(v.type.elem == "none" for v in made.operands)
                 return not nones and self.at_least(self.length(xs[0]), 1)
             case "model.read" if xs[1].type.dims:
@@ -202,7 +202,7 @@ class Sizes(Terms):
                 layers = self.layers(xs[0])
                 return all(v.type.dims and self.among(v, layers) for v in xs[1:])
             case "memory.quantized":
-                made = self.made.get(xs[1])
+                made = self.producers.get(xs[1])
                 two = made.operands if made is not None and made.opcode == "list" and len(made.operands) == 2 else xs[1:]
                 bits = [self.sum(v) for v in two if not v.type.dims]
                 return (
@@ -214,7 +214,7 @@ class Sizes(Terms):
 
     def among(self, v: Value, n: Linear) -> bool:
         """Whether a whole number, or each of a vector, is at least 0 and below n."""
-        x, op = self.sum(v), self.made.get(v)
+        x, op = self.sum(v), self.producers.get(v)
         if not v.type.dims and x is not None and x.number is not None and x.number < 0:
             x = x + n  # counted from the end
         if x is not None:

@@ -31,7 +31,7 @@ class Terms(KnownNumbers):
     def __init__(self, expressions: Expressions, consts: dict[Value, Constant], setting: values.Condition, of: Ask) -> None:
         super().__init__()
         self.expressions, self.consts, self.of = expressions, consts, of
-        self.function, self.made, self.ints = expressions.function, expressions.made, expressions.ints
+        self.function, self.producers, self.ints = expressions.function, expressions.producers, expressions.ints
         self.sums: dict[Value, Linear] = {}
         self.lengths: dict[Value, Linear] = {}
         self.conditions: dict[Value, Condition] = {}

@@ -44,17 +44,17 @@ class DecgraphLM(HFLM):
         *,
         decgraph_backend: str | None = None,
         seed: int | None = None,
-        **given: Any,
+        **arguments: Any,
     ) -> None:
         chosen = api.of(algorithm)
         names = set(names_of(chosen)) - _OWN
-        mine = {name: given.pop(name) for name in sorted(names & given.keys())}
-        _check_spelling(chosen, given, names)
+        mine = {name: arguments.pop(name) for name in sorted(names & arguments.keys())}
+        _check_spelling(chosen, arguments, names)
         # before the model, which takes seconds
         self.decode = custom_generate(chosen, backend=decgraph_backend, seed=seed, **mine)
         self.tokens = self.target_calls = 0
         known = isinstance(pretrained, str) and not Path(pretrained).is_dir() and pretrained in [*zoo.names(), *zoo.fetchable()]
-        super().__init__(str(folder_of(pretrained)) if known else pretrained, **given)
+        super().__init__(str(folder_of(pretrained)) if known else pretrained, **arguments)
 
     def _model_generate(self, context: Any, max_length: int, stop: list[str], **generation_kwargs: Any) -> Any:
         """int64[B, T + n]: a batch of prompts [B, T], padded on the left, with their continuations."""
@@ -78,10 +78,10 @@ class DecgraphLM(HFLM):
         }
 
 
-def _check_spelling(algorithm: api.Algorithm, given: dict[str, Any], names: set[str]) -> None:
+def _check_spelling(algorithm: api.Algorithm, arguments: dict[str, Any], names: set[str]) -> None:
     """Raises DecError for an argument that nobody knows and that is nearly one of the algorithm's: transformers would take it
     for a setting of the model."""
-    for name in given:
+    for name in arguments:
         near = difflib.get_close_matches(name, names, 1, 0.7) if name not in _OWN else []
         if near:
             raise DecError(f"{algorithm.name} has no `{name}`", hint=f"did you mean {near[0]}?")

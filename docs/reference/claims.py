@@ -55,7 +55,7 @@ def claims() -> list[tuple[str, str, Proof]]:
 def tables() -> str:
     """Both tables, with the sentence before each."""
     told = claims()
-    programs = {name: all(proof.found for other, _, proof in told if other == name) for name, _, _ in told}
+    programs = {name: all(proof.derived for other, _, proof in told if other == name) for name, _, _ in told}
     lines = [
         f"Of {len(programs)} programs with claims, {sum(programs.values())} have a derivation for each of theirs.",
         "",
@@ -65,8 +65,8 @@ def tables() -> str:
     for row in (f"{k}{when}" for k in KINDS for when in ("", ", `when ...`")):
         proofs = [proof for _, other, proof in told if other == row]
         if proofs:
-            lines.append(f"| {row} | {len(proofs)} | {sum(p.found for p in proofs)} |")
-    open_ = [(name, proof) for name, _, proof in told if not proof.found]
+            lines.append(f"| {row} | {len(proofs)} | {sum(p.derived for p in proofs)} |")
+    open_ = [(name, proof) for name, _, proof in told if not proof.derived]
     lines += [f"| all | {len(told)} | {len(told) - len(open_)} |", "", "Where the others' stop:", ""]
     why = [(re.sub(r" \(lines? [\d, ]+\)", "", proof.why), name, proof.line) for name, proof in open_]
     lines += ["| reason | claims | for example |", "|---|---|---|"]

@@ -178,13 +178,13 @@ def _one(lw: Lowering, e: S.Call, what: str) -> Value:
 
 
 def bind(
-    lw: Lowering, item: S.Def | S.Rule, params: tuple[S.Param, ...], given: list[Value], kwargs: dict[str, Value], span: Span
+    lw: Lowering, item: S.Def | S.Rule, params: tuple[S.Param, ...], args: list[Value], kwargs: dict[str, Value], span: Span
 ) -> dict[str, Value]:
     """Arguments by parameter name; defaults for what is missing."""
-    if len(given) > len(params):
-        lw.fail(span, f"{item.name} takes {len(params)} arguments, got {len(given)}", code="E260")
+    if len(args) > len(params):
+        lw.fail(span, f"{item.name} takes {len(params)} arguments, got {len(args)}", code="E260")
     out: dict[str, Value] = {}
-    for p, v in zip(params, given):
+    for p, v in zip(params, args):
         out[p.name] = v
     for k, v in kwargs.items():
         if k not in {p.name for p in params} or k in out:

@@ -190,12 +190,12 @@ def _unless_left(lw: Lowering, stmt: S.Stmt, rest: tuple[S.Stmt, ...]) -> None:
 def set_left(lw: Lowering, flag: str) -> None:
     """Say by a flag that this way leaves its loop (STOP), or its rule or helper (EXIT)."""
     lw.env[flag] = lw.const(True)
-    lw.left.add(lw.env[flag])
+    lw.exited.add(lw.env[flag])
 
 
 def _end_if_left(lw: Lowering) -> None:
     """At the end of a branch: if all of it leaves, the op that ends the rule or the loop around it."""
-    exits, stops = (lw.env.get(flag) in lw.left for flag in (EXIT, STOP))
+    exits, stops = (lw.env.get(flag) in lw.exited for flag in (EXIT, STOP))
     if exits and lw.exits[:1] == [VERDICT]:
         lw.emit("verdict", *(lw.env[n] for n in VERDICT))
     elif (exits or stops) and lw.exits:

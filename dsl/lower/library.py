@@ -64,15 +64,15 @@ class ItemsInReach:
     """Items in reach of a file: its own, what it imports, then stdlib's."""
 
     def __init__(self, file: S.File, source: Source, folder: dict[str, str] | None = None) -> None:
-        self.own: dict[str, tuple[S.Item, Source]] = {}
+        self.definitions: dict[str, tuple[S.Item, Source]] = {}
         for item in file.items:
             if isinstance(item, S.Import):
                 self._import(item, source)
             else:
-                if item.name in self.own and self.own[item.name][1] is source:
+                if item.name in self.definitions and self.definitions[item.name][1] is source:
                     span = item.name_span or item.span
                     raise failure(source, span, f"`{item.name}` is defined twice", "give one of them another name", "E360")
-                self.own[item.name] = (item, source)
+                self.definitions[item.name] = (item, source)
         self._folder = folder
 
     def _import(self, item: S.Import, source: Source) -> None:
@@ -86,11 +86,11 @@ class ItemsInReach:
             if inner is None:
                 have = ", ".join(i.name for i in found[0].items if isinstance(i, S.Item))
                 raise failure(source, n.span, f"`{item.module}` has nothing called `{n.name}`", f"it has {have}", "E230")
-            self.own[n.name] = (inner, found[1])
+            self.definitions[n.name] = (inner, found[1])
 
     def _find(self, name: str) -> tuple[S.Item, Source] | None:
-        if name in self.own:
-            return self.own[name]
+        if name in self.definitions:
+            return self.definitions[name]
         if name in _ambient():
             return _ambient()[name]
         found = stdlib_file(name) if name in names() else None
@@ -113,11 +113,11 @@ class ItemsInReach:
         """Advice: what of a kind is called almost so, else the given one."""
         if (module := _home(name, kind)) is not None:
             return f"from {module} import {name}"
-        known = sorted(n for n in {*self.own, *_ambient(), *names()} if isinstance(self.get(n), kind))
+        known = sorted(n for n in {*self.definitions, *_ambient(), *names()} if isinstance(self.get(n), kind))
         return did_you_mean(name, known, otherwise)
 
     def __contains__(self, name: str) -> bool:
         return self._find(name) is not None
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**_ambient(), **self.own})
+        return iter({**_ambient(), **self.definitions})

@@ -132,7 +132,7 @@ class Lowering:
     calls: list[str] = field(default_factory=list)
     callers: list[tuple[Source, Span]] = field(default_factory=list)  # of these: the text and the place of the call
     used: set[str] = field(default_factory=set)
-    made: dict[Value, Op] = field(default_factory=dict)  # whole numbers that are computed from others
+    computed: dict[Value, Op] = field(default_factory=dict)  # whole numbers that are computed from others
     finite: dict[Value, float] = field(default_factory=dict)  # real numbers that are no infinity: constants, 0 for all others
     origin: dict[Value, Op] = field(default_factory=dict)  # every whole number's op
     constants: dict[Value, int] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Lowering:
     in_batch: bool = False
     pure: str = ""  # what is lowered here, where nothing may be committed, returned or written to a state
     exits: list[tuple[str, ...]] = field(default_factory=list)  # of the rule and loops around here: the names that they yield
-    left: set[Value] = field(default_factory=set)  # flags of ways that have left a loop, a rule or a helper
+    exited: set[Value] = field(default_factory=set)  # flags of ways that have left a loop, a rule or a helper
     decided: bool = False  # in a rule: an accept or emit of this suite, or of one around it, has run
     path_scope: list[Value] = field(default_factory=list)
     counts: list[Value] = field(default_factory=list)  # of the counted loops around here, the outermost first
@@ -256,7 +256,7 @@ class Lowering:
             if operands[0].type.elem != "dist" or operands[0] in self.nowhere:
                 self.nowhere[out[0]] = self.nowhere.get(operands[0], True)
         if opcode == "map" and out[0].type == INT:
-            self.made[out[0]] = self.b.last
+            self.computed[out[0]] = self.b.last
         self.origin.update((v, self.b.last) for v in out if v.type == INT)
         return out
 
@@ -282,7 +282,7 @@ class Lowering:
         known = self.module.bounds
         if v in known:
             return known[v]
-        op = self.made.get(v)
+        op = self.computed.get(v)
         if op is None or op.opcode != "map" or v.type.dims or v.type.elem != "int":
             return None
         parts = [self.upper(x) for x in op.operands]
@@ -293,7 +293,7 @@ class Lowering:
             out = min(whole)
         elif fn == "clamp" and parts[2] is not None:
             out = parts[2]
-        elif fn == "sub" and parts[1] is not None and op.operands[1] not in self.made:  # what is taken away is not negative
+        elif fn == "sub" and parts[1] is not None and op.operands[1] not in self.computed:  # what is taken away is not negative
             out = parts[0]
         elif len(whole) == len(parts) and fn in ("add", "mul", "maximum"):
             out = whole[0] + whole[1] if fn == "add" else whole[0] * whole[1] if fn == "mul" else max(whole)

@@ -118,8 +118,8 @@ def _weigh(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(np.equal(a, 0) | np.equal(b, 0), 0.0, np.multiply(a, b))
 
 
-def _ruled_out(a: np.ndarray, b: np.ndarray, made: np.ndarray) -> np.ndarray:
-    return np.where(np.equal(a, -np.inf) | np.equal(b, -np.inf), -np.inf, made)
+def _ruled_out(a: np.ndarray, b: np.ndarray, result: np.ndarray) -> np.ndarray:
+    return np.where(np.equal(a, -np.inf) | np.equal(b, -np.inf), -np.inf, result)
 
 
 WIDE = 2.0**63

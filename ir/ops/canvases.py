@@ -141,7 +141,7 @@ class CanvasPut:
             case facts.CellTokens(at=None) if op.operands[2].type.dims[:1] and op.operands[2].type.dims[0].kind == "cells":
                 right = tokens.canvas is canvas
             case facts.CellTokens():
-                made = k.made.get(where)
+                made = k.producers.get(where)
                 same = made is not None and made.opcode == "compact" and tokens.at == tuple(made.operands)
                 right = tokens.canvas is canvas and (tokens.at is where or same)
             case facts.CellEdit():

@@ -96,7 +96,7 @@ def _sizes_of_loop(s: Sizes, op: Op, iterations: Size, carried: Sequence[Value])
     lost = [a if a == b else None for a, b in zip(now, s.region(body, [index, *now])[skip:], strict=True)]
     for a, b in zip(now, lost, strict=True):
         if isinstance(a, Nodes) and b is None:
-            s.peaks.update(dict.fromkeys(a.made))
+            s.peaks.update(dict.fromkeys(a.producers))
     s.region(body, [index, *lost])
     return lost
 

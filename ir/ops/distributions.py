@@ -58,9 +58,9 @@ class Face:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """The other faces are the model's where the row is what the model returned: a computed row has one face only."""
-        row, made = k.of(op.operands[0]), k.made.get(op.operands[0])
+        row, made = k.of(op.operands[0]), k.producers.get(op.operands[0])
         while made is not None and made.opcode == "gather":
-            made = k.made.get(made.operands[0])
+            made = k.producers.get(made.operands[0])
         returned = made is not None and made.opcode in ("model.eval", "model.read")
         return replace(row, face=op.attrs["face"]) if returned and facts.is_row(row, "shaped") else None
 

@@ -85,7 +85,7 @@ def index_for(key: NoiseKey, i: tuple[int, ...], n: int) -> int | None:
 def _drawn(c: Checker, op: Op) -> list[Abs]:
     """A draw holds itself: its noise, which draws that share it tell of."""
     noise = next(v for v in op.operands if v.type.elem == "noise")
-    made = c.made.get(noise)
+    made = c.producers.get(noise)
     if made is not None and made.attrs.get("kind") == "output":  # one stream, whatever reads it
         c.output = noise = c.output or noise
     return [Abs(c.reads(op), frozenset({(noise, None)}))]

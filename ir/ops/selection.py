@@ -150,7 +150,7 @@ class TopK:
 
 
 def _is_race(c: Checker, v: Value) -> bool:
-    op = c.made.get(v)
+    op = c.producers.get(v)
     if op is not None and op.opcode == "segment":
         return _is_race(c, op.regions[0].yields[op.results.index(v)])
     return op is not None and op.opcode == "draw.get" and op.attrs["field"] == "race"
@@ -238,7 +238,7 @@ class SelectTop:
         known = k.of(drafts)
         if not isinstance(known, facts.Drafts) or not known.noises:
             return known if isinstance(known, facts.Drafts) else None
-        made = [k.made.get(v) for v in keys]
+        made = [k.producers.get(v) for v in keys]
         own = all(o is not None and o.opcode == "draw.get" and o.operands[0] is drafts for o in made)
         first = known.race and op.attrs.get("by_race") and own and not k.tells(known.noises, many)
         return facts.Drafts(known.noises) if first else None

@@ -30,7 +30,7 @@ def _whole(a: np.ndarray) -> np.ndarray:
 
 def _of_level(k: facts.Known, index: tuple[Value, ...]) -> bool:
     """Whether an index is `[level.parent, level.rank]`: each pair occurs once, and ranks ascend below a parent."""
-    made = [k.made.get(v) for v in index]
+    made = [k.producers.get(v) for v in index]
     if len(made) != 2 or any(op is None or op.opcode != "level.get" for op in made):
         return False
     parent, rank = made
@@ -232,7 +232,7 @@ class Slice:
         if not op.result.type.dims:
             return [None]
         first, *rest = s.lengths(op.operands[0])
-        made = s.made.get(op.operands[-1])
+        made = s.producers.get(op.operands[-1])
         end = made.attrs["value"] if op.attrs.get("has_hi") and made is not None and made.opcode == "const" else None
         return [(least(first, end if isinstance(end, int) and end >= 0 else None), *rest)]
 

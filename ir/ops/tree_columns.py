@@ -326,14 +326,14 @@ class TreeSize:
     refusals = (("int", "tree", {"what": "size"}),)
 
 
-def _folded(t: Type, v: Type, given: Type, fn: str, what: str) -> Type:
+def _folded(t: Type, v: Type, actual: Type, fn: str, what: str) -> Type:
     """The type of a fold over a tree: of bools for any and all, else of numbers (sums of probabilities are plain numbers)."""
     need(
         len(v.dims) == 1 and v.dims[0].kind == "nodes" and v.dims[0].of == t.of[0],
-        f"{what} needs a column over the nodes of {t.of[0]}, got {given}",
+        f"{what} needs a column over the nodes of {t.of[0]}, got {actual}",
     )
     logic = fn in ("any", "all")
-    need(v.elem == "bool" if logic else v.is_number, f"{what} by {fn} needs {'bools' if logic else 'numbers'}, got {given}")
+    need(v.elem == "bool" if logic else v.is_number, f"{what} by {fn} needs {'bools' if logic else 'numbers'}, got {actual}")
     return Type("real", (), v.dims) if fn == "sum" and v.elem == "prob" else v
 
 

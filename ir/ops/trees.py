@@ -29,9 +29,9 @@ def sizes_grown(s: Sizes, op: Op, count: Size, all_leaves: bool) -> list[Known]:
     if size is not None and size > NODES and op not in s.too_large:
         s.too_large.append(op)
     leaves = count if all_leaves else add(t.leaves, count)
-    for op_new in t.made:
+    for op_new in t.producers:
         s.peaks[op_new] = most(s.peaks[op_new], size)
-    return [Nodes(size, leaves, count, count, all_leaves, t.made), (count,)]
+    return [Nodes(size, leaves, count, count, all_leaves, t.producers), (count,)]
 
 
 _DRAWN = ("draw", "draw.many", "draw.race", "topk", "face", "draw.point", "gather")
@@ -42,7 +42,7 @@ _MIXED = ("map", "normalize", "softmax", "warp", "renorm")
 
 def over_leaves(s: Sizes, v: Value, t: Nodes) -> bool:
     """Whether draws grow at every leaf: drawn (or placed) at `t.leaves`, or at a frontier that is these."""
-    op = s.made.get(v)
+    op = s.producers.get(v)
     if op is None:
         return False
     if op.opcode == "draw.point":  # a token that was drawn nowhere grows at the frontier
@@ -83,7 +83,7 @@ def again(c: Checker, op: Op, x: Abs, at: Abs | None, tree: TreeAbs, name: str) 
                     c.report("siblings", op, x.draws, name)
         for loop in c.loops[op.result]:
             if any(loop in c.loops.get(v, ()) for v in origins.sources(c, op.operands[0], "tree")):
-                if severity := origins.kept(c, op, base, pick, loop):
+                if severity := origins.invariant_draws(c, op, base, pick, loop):
                     c.report("kept", op, x.draws, name, severity)
             falls = any(n < 0 and loop.regions[-1].args[0] is v for v, n in (pick.terms if pick is not None else ()))
             if falls and not origins.varies(c, where, loop) and origins.in_order(c, base):
@@ -370,10 +370,10 @@ def _inside(k: facts.Known, op: Op, tree: facts.Tree, drafts: facts.Fact | None)
         return None
     match drafts:
         case facts.CellTokens(model, whole, nodes) if whole in tree.grown:
-            made = k.made.get(op.operands[1])  # what is drawn stands where its distribution was evaluated
+            made = k.producers.get(op.operands[1])  # what is drawn stands where its distribution was evaluated
             return model if nodes is at or at is None and made is not None and made.opcode == "draw" else None
         case facts.Token(model, version) | facts.Drafts(after=(model, version)) if version == tree.version:
-            made = k.made.get(op.operands[0])
+            made = k.producers.get(op.operands[0])
             bare = made is not None and made.opcode == "tree.new"
             place = k.of(at) if at is not None else None
             root = isinstance(place, facts.Nodes) and place.which == "root"

@@ -39,7 +39,7 @@ def _positive(k: facts.Known, v: Value, *, strict: bool = True) -> bool:
 
 def _less(k: facts.Known, v: Value) -> facts.Row | facts.CellRows | None:
     """The row that something not negative was taken from: nothing is left of 0 by `relu`."""
-    made = k.made.get(v)
+    made = k.producers.get(v)
     if made is None or made.opcode != "map" or made.attrs["fn"] != "sub" or not _positive(k, made.operands[1], strict=False):
         return None
     row = k.of(made.operands[0])
@@ -154,7 +154,7 @@ class Map:
         if fn == "div":
             return [xs[0]]
         if fn == "sub":  # what is taken away is a length, a parameter or a number, not a difference itself
-            taken = s.made.get(op.operands[1])
+            taken = s.producers.get(op.operands[1])
             return [xs[0] if taken is None or taken.opcode in ("len", "const", "path.get", "counter") else None]
         if fn in ("minimum", "mod"):
             return [least(*xs)]
@@ -171,7 +171,7 @@ class Map:
         if fn == "ge" and isinstance(args[0], facts.Column) and args[0].holds == "depth" and k.const(op.operands[1]) == 0:
             return replace(args[0], holds="everywhere")
         if fn == "mod" and isinstance(args[0], facts.Token):  # of the number of tokens, a token is itself
-            made = k.made.get(op.operands[1])
+            made = k.producers.get(op.operands[1])
             return args[0] if made is not None and made.opcode == "vocab_size" else None
         if fn == "lt" and isinstance(args[0], facts.Column) and args[0].holds == "depth" and k.low(op.operands[1]) >= 1:
             return facts.Column(args[0].tree, "at root")
@@ -249,7 +249,7 @@ def _axis(over: str, t: Type) -> int:
 
 def _logits_where_mass(k: facts.Known, op: Op) -> facts.Fact | None:
     """`where(p.raw > 0, p.logits, -inf)` is p.logits: where a row has no mass its logarithm is -inf."""
-    asks, scores = k.made.get(op.operands[0]), k.of(op.operands[1])
+    asks, scores = k.producers.get(op.operands[0]), k.of(op.operands[1])
     if asks is None or asks.attrs.get("fn") != "gt" or not isinstance(scores, facts.Row):
         return None
     if scores.face not in ("logits", "logs"):

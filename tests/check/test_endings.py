@@ -36,7 +36,7 @@ def text(body: str, mode: str = "tokens") -> str:
 def test_endings_are_counterexamples(name: str, mode: str) -> None:
     body, how, said = WRONG[name]
     report = decgraph.check(text(body, mode), models=6)
-    assert report.verdict == "refuted" and not report.faults and not report.proofs[0].found
+    assert report.verdict == "refuted" and not report.faults and not report.proofs[0].derived
     assert report.counterexample is not None and report.counterexample.kind == "error"
     shown = report.counterexample.render()
     assert f"ending {how} where autoregressive goes on" in shown and said in shown and "<text>:" in shown

@@ -99,7 +99,7 @@ def test_one_claim_with_a_derivation_and_one_without() -> None:
 
 def test_a_run_that_ends_in_an_error_is_a_counterexample() -> None:
     report = decgraph.check(LATE)
-    assert not report.proofs[0].found and report.proofs[0].line == 5
+    assert not report.proofs[0].derived and report.proofs[0].line == 5
     assert (report.verdict, claims(report), report.faults) == ("refuted", ["refuted"], [])
     assert report.counterexample is not None and report.counterexample.kind == "error"
     assert "plain ends with an error where autoregressive goes on" in report.counterexample.render()
@@ -148,7 +148,7 @@ def test_every_derivation_of_the_library_can_be_shown() -> None:
             assert not faults
             report = Report(name, "proved", [claim.text], 0, 0, 0.0, proofs=[proof], text=algorithm.text)
             page = proof_page(report)
-            assert all(step.rule in page for step in proof.steps) and (proof.found or proof.why[:20] in page)
+            assert all(step.rule in page for step in proof.steps) and (proof.derived or proof.why[:20] in page)
             shown |= {step.rule for step in proof.steps}
     assert shown <= set(RULES)
 
@@ -173,7 +173,7 @@ def test_premises_are_those_of_the_derivation(program: str, codes: list[str]) ->
     """And not of the program's text: a row that nothing committed is drawn from asks for none."""
     module = find(program)[0]
     proof = proof_of(module, module.entry.claims[0], [])
-    assert proof.found and [premise.code for premise in proof.premises] == codes
+    assert proof.derived and [premise.code for premise in proof.premises] == codes
     told = Report("", "proved", [proof.claim], 0, 0, 0.0, proofs=[proof])
     data = told.to_json()
     assert data["premises"] == data["claims"][0]["premises"] == [{"code": c, "says": PREMISES[c]} for c in codes]
@@ -184,4 +184,4 @@ def test_premises_are_those_of_the_derivation(program: str, codes: list[str]) ->
 def test_scores_and_logarithms_side_by_side_in_one_row_are_neither() -> None:
     """They differ by one number, which tells the entries apart: this was proved for all models."""
     module = find(RAW.replace("log(p.raw)", "where(p.raw > 0.3, log(p.raw), p.logits)"))[0]
-    assert not proof_of(module, module.entry.claims[0], []).found
+    assert not proof_of(module, module.entry.claims[0], []).derived

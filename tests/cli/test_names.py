@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import decgraph
-from decgraph.cli import completion, given, main, options
+from decgraph.cli import completion, main, options, parsing
 from decgraph.cli.verbs import GROUPS, verbs
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 
@@ -68,7 +68,7 @@ def test_a_thing_has_one_name_at_every_verb() -> None:
     for verb, found in completion.described().items():
         for below in [found, *found.get("verbs", {}).values()]:
             known = set(below["options"])
-            former = {old: new for new, names in given.FORMER.items() for old in names if old not in other}
+            former = {old: new for new, names in parsing.FORMER.items() for old in names if old not in other}
             assert not known & set(former), f"{verb} has {known & set(former)}"
     shared = {"--set", "--model", "--device", "--dtype", "--seed", "--max-tokens", "--temperature"}
     for verb in ("run", "map", "trace", "profile", "tune", "repl"):

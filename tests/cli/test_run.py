@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import decgraph
-from decgraph.cli import given
+from decgraph.cli import parsing
 from decgraph.cli.main import main
 from decgraph.errors import DecError
 
@@ -344,7 +344,7 @@ def test_warnings_are_sentences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 def test_words_that_are_not_options() -> None:
     with pytest.raises(DecError, match="gives a twice"):
-        given.pairs(["a=1", "a=2"], "--set")
+        parsing.pairs(["a=1", "a=2"], "--set")
 
 
 @pytest.mark.parametrize("backend", ["torch", "triton"])

@@ -95,7 +95,7 @@ def test_collector_sorts_and_counts() -> None:
         collector.error("E1", "no", source.span(at, at + 1))
         collector.error("E1", "again", source.span(at, at + 1))
     collector.add(Diagnostic("W1", "hm", severity="warning"))
-    assert len(collector.found) == MOST + 6
+    assert len(collector.diagnostics) == MOST + 6
     with pytest.raises(DecError) as caught:
         collector.raise_if_any()
     shown = caught.value.diagnostics

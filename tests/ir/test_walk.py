@@ -14,12 +14,12 @@ from decgraph.ir.values import Module, Op, Region, Value
 from decgraph.ir.verify import verify
 from decgraph.ir.walk import (
     clone,
-    definitions,
     free_values,
     inline,
     map_bodies,
     ops_of,
     parents,
+    producers,
     rebuild,
     regions_of,
     substitute,
@@ -59,7 +59,7 @@ def test_uses_definitions_and_parents() -> None:
     assert [(u.op, u.index) for u in uses(body)[add.result]] == [(turn, 1), (mul, 1)]
     last = uses(body)[mul.result][-1]
     assert last.op is turn and last.region is turn.regions[0] and last.index == 0
-    assert definitions(body)[mul.result] is mul
+    assert producers(body)[mul.result] is mul
     assert parents(body)[mul] is turn and parents(body)[turn] is None
     assert free_values(turn.regions[0]) == [add.result]
     assert list(regions_of(module.functions["f"])) == [body]
@@ -123,7 +123,7 @@ def test_inlining_each_region_where_it_stands_keeps_dominance(module: Module) ->
             ops, yields = inline(region, [replace(a) for a in region.args])
             made = {v for o in ops for v in o.results}
             assert not made & {v for o in own.walk() for v in o.results}
-            assert all(v in made or v in outside or v not in definitions(own) or v in yields for v in yields)
+            assert all(v in made or v in outside or v not in producers(own) or v in yields for v in yields)
             assert {o.opcode for o in ops} == {o.opcode for o in region.ops}
 
 

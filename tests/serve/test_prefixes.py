@@ -45,7 +45,7 @@ def test_the_budget_bounds_what_is_kept(server: Any, api: Any) -> None:
     try:
         for n in range(3):
             api.completions.create(model="target", prompt=f"# {n}\n{TEXT}", max_tokens=4)
-        assert len(prefixes) > 2 and prefixes.bytes == sum(rows.bytes for _, rows in prefixes._kept.values())
+        assert len(prefixes) > 2 and prefixes.bytes == sum(rows.bytes for _, rows in prefixes._copies.values())
         prefixes.budget = prefixes.bytes // 2
         api.completions.create(model="target", prompt=f"# new\n{TEXT}", max_tokens=4)
         assert 0 < prefixes.bytes <= prefixes.budget

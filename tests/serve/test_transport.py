@@ -66,10 +66,10 @@ def test_options_that_cannot_be(words: list[str], said: str, capsys: Any) -> Non
 
 
 def test_keys_of_a_file(tmp_path: Path) -> None:
-    from decgraph.cli import given
+    from decgraph.cli import parsing
 
     (tmp_path / "keys").write_text("a\n\n b \n")
-    assert given.keys(["c", ""], tmp_path / "keys") == ["c", "a", "b"]
+    assert parsing.keys(["c", ""], tmp_path / "keys") == ["c", "a", "b"]
     (tmp_path / "none").write_text("\n")
     with pytest.raises(decgraph.DecError, match="has no API key"):
-        given.keys([], tmp_path / "none")
+        parsing.keys([], tmp_path / "none")

@@ -13,7 +13,7 @@ from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.ir.values import Module
 from decgraph.passes.cost import cost_of
 from decgraph.passes.manager import optimise
-from decgraph.passes.reuse import kept
+from decgraph.passes.reuse import reuses
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
 from decgraph.runtime.trace import Committed, Drafted, ModelCall
@@ -64,7 +64,7 @@ def optimised(name: str) -> Module:
 
 
 def said(module: Module, store: str) -> list[str]:
-    return [k.computed for k in kept(module.entry) if k.store == store]
+    return [k.computed for k in reuses(module.entry) if k.store == store]
 
 
 ONE_CALL = [
@@ -124,7 +124,7 @@ def test_lookahead_is_one_call_over_two_trees() -> None:
 
 def test_freedave_asks_for_no_canvas_twice() -> None:
     module = optimised("freedave")
-    first, second = kept(module.entry)
+    first, second = reuses(module.entry)
     assert first.computed == "nothing"
     assert second.computed == "all"  # the root has the first edit, which needs no call
     name = "freedave"
@@ -150,7 +150,7 @@ def test_a_head_computes_its_own_cells_again() -> None:
     (words,) = said(module, "head")
     assert words.startswith("what was committed + the frontier of t")
     assert said(module, "target") == ["nothing", "1 + n(t)"]
-    assert any("its own features" in r for k in kept(module.entry) if k.store == "head" for r in k.reasons)
+    assert any("its own features" in r for k in reuses(module.entry) if k.store == "head" for r in k.reasons)
 
 
 def test_the_cost_report_says_it() -> None:
@@ -167,7 +167,7 @@ def test_calls_that_may_not_be_reused_are_not() -> None:
     for op in made.entry.body.walk():
         if op.opcode in ("model.eval", "model.memory") and "given" in op.attrs.get("with", ()):
             assert "reuse" not in op.attrs
-    assert kept(made.entry) == []
+    assert reuses(made.entry) == []
 
 
 READS_A_MEMORY = """algorithm reads(target: causal, head: features, gamma: int in 1..8 = 2):

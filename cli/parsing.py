@@ -1,4 +1,4 @@
-"""Readers of command lines: parameters, models, functions, prompts, tokens."""
+"""What command lines say, parsed: parameters, models, functions, prompts, tokens."""
 
 from __future__ import annotations
 
