@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -144,6 +145,8 @@ def direct(words: Sequence[str], known: Iterable[str], context: typer.Context) -
             near = difflib.get_close_matches(name, [*known, *(one[2:].replace("-", "_") for one in options)], 1, 0.5)
             hint = f"did you mean --{near[0].replace('_', '-')}?" if near else f"parameters: {', '.join(known) or 'none'}"
             what = "option" if word.startswith("-") else "argument"
+            if what == "argument" and "--prompt" in options and not near and not equals:
+                hint = f"a prompt is an option: --prompt {shlex.quote(word)}"
             raise DecError(f"there is no {what} {word}", hint=hint)
         if not equals:
             if not rest:

@@ -215,6 +215,7 @@ def test_an_interruption_shows_what_there_is(tables: None, tmp_path: Path, capsy
         (["speculative", "-p", "a", "--gama", "3"], "did you mean --gamma?"),
         (["speculative", "-p", "a", "--temprature", "3"], "did you mean --temperature?"),
         (["speculative", "-p", "a", "--gamma"], "has no value"),
+        (["speculative", "once upon"], "a prompt is an option: --prompt 'once upon'"),
         (["speculative", "-p", "a", "more"], "no argument more"),
         (["speculative", "-p", "a", "--set", "gamma"], "--set name=value"),
         (["speculative", "-p", "a", "-t", "-1"], "temperature"),
