@@ -266,11 +266,11 @@ class ExactMachine(ExactDraws):
         return self
 
     # -- models: a row is computed when it is read, once for all runs
-    def score_paths(self, model: Model, states: Sequence[Context], given: Memory | None) -> list[Callable[[], Scores]]:
-        return [partial(self.score_path, model, s, given) for s in states]
+    def score_paths(self, model: Model, states: Sequence[Context], memory: Memory | None) -> list[Callable[[], Scores]]:
+        return [partial(self.score_path, model, s, memory) for s in states]
 
-    def score_path(self, model: Model, state: Context, given: Memory | None) -> Scores:
-        return model.eval([read_path(state)], given)[0]
+    def score_path(self, model: Model, state: Context, memory: Memory | None) -> Scores:
+        return model.eval([read_path(state)], memory)[0]
 
     def model_row(self, source: RowSource) -> Row:
         row, (scores, path, allow) = super().model_row(source), (source.scores, source.path, source.allow)

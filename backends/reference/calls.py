@@ -73,16 +73,16 @@ def evaluate(m: Machine, op: Op, model: machine.Model, place: Datum, extra: dict
 
 
 def reached(
-    m: Machine, op: Op, model: Model, states: Sequence[Context], given: Memory | None
+    m: Machine, op: Op, model: Model, states: Sequence[Context], memory: Memory | None
 ) -> tuple[list[Callable[[], Scores]], int | None]:
     """The scores after each path, and how many positions were computed for them (None: all)."""
     store = store_of(m, op, model)
     if store is None or any(map(is_soft, states)):
-        return m.score_paths(model, states, given), None
+        return m.score_paths(model, states, memory), None
     paths = [resolve_path(s) for s in states]
     if isinstance(store, FeatureCells):
-        assert given is not None, "a head on features reads a memory of the target"
-        scores, computed = store.scores(paths, given)
+        assert memory is not None, "a head on features reads a memory of the target"
+        scores, computed = store.scores(paths, memory)
     else:
         scores, computed = store.scores(paths)
     return [partial(Scores.to_float, s) for s in scores], computed
@@ -109,7 +109,7 @@ def evaluate_parts(m: Machine, op: Op, model: machine.Model, parts: Sequence[tup
     return out
 
 
-def read_tokens(m: Machine, op: Op, model: machine.Model, tokens: Datum, given: machine.Memory | None = None) -> Dist:
+def read_tokens(m: Machine, op: Op, model: machine.Model, tokens: Datum, memory: machine.Memory | None = None) -> Dist:
     """The meaning of `model.read`. Constraints and shaping are those after the committed context, whatever was read: they
     are the request's, and what is drawn may be committed."""
     called = model_of(model)
@@ -117,7 +117,7 @@ def read_tokens(m: Machine, op: Op, model: machine.Model, tokens: Datum, given: 
     each = bool(op.attrs.get("each"))
     texts = beginnings(text, each)
     m.count_call(called, len(texts), len(text))
-    found = m.score_paths(called, texts, memory_of(given))
+    found = m.score_paths(called, texts, memory_of(memory))
     rows = [m.model_row(RowSource(called, scores, m.context(), i)) for i, scores in enumerate(found)]
     return Dist(box(rows) if each else box0(rows[0]))
 

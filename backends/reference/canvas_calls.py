@@ -32,16 +32,16 @@ def cells(m: Machine, c: Canvas, after: Datum = None) -> tuple[Cell, ...]:
     return tuple(out)
 
 
-def fresh(c: Canvas, at: Datum, given: Memory | None) -> tuple[list[int] | None, Memory | None]:
+def fresh(c: Canvas, at: Datum, memory: Memory | None) -> tuple[list[int] | None, Memory | None]:
     """The absolute positions that a call computes (None: all), and the memory it sees: on a memory it computes its cells, and
     the context where that is not cached. Where that is everything, the memory is not used."""
     base = len(c.base)
     wanted = [base + int(i) for i in (range(len(c)) if at is None else np.ravel(np.asarray(at)))]
-    if given is None:
+    if memory is None:
         return (None if at is None or len(set(wanted)) == len(c) else wanted), None
-    cached = given.positions
+    cached = memory.positions
     computed = sorted({*wanted, *(i for i in range(base) if i not in cached)})
-    return (None, None) if len(computed) == base + len(c) else (computed, given)
+    return (None, None) if len(computed) == base + len(c) else (computed, memory)
 
 
 def eval_canvases(m: Machine, op: Op, model: Model, place: Datum, extra: dict[str, Datum]) -> Dist:

@@ -147,26 +147,26 @@ class CanvasCells:
         """Begin a call: only the results of the last one stay cached."""
         self.before, self.now = self.now, {}
 
-    def key(self, cells: tuple[interface.Cell, ...], fresh: Sequence[int] | None, given: Memory | None) -> object:
-        return (cells, None if fresh is None else tuple(fresh), given)
+    def key(self, cells: tuple[interface.Cell, ...], fresh: Sequence[int] | None, memory: Memory | None) -> object:
+        return (cells, None if fresh is None else tuple(fresh), memory)
 
     def scores(
         self,
         cells: tuple[interface.Cell, ...],
         rows: Sequence[int],
         fresh: Sequence[int] | None,
-        given: Memory | None,
+        memory: Memory | None,
         prompt: int,
     ) -> tuple[list[Scores], int]:
         """The scores at `rows` of one canvas, and how many positions were computed for them. `fresh`: what a call on a memory
         computes. prompt: where the canvas begins."""
-        key = self.key(cells, fresh, given)
+        key = self.key(cells, fresh, memory)
         known = self.now.get(key) or self.before.get(key) or {}
         computed = 0
         if any(r not in known for r in rows):
-            at = fresh if given is not None and fresh is not None else rows
-            known = {**known, **dict(zip(at, self.model.after(prompt).eval_canvas(cells, at, given), strict=True))}
-            computed = len(at) if given is not None else len(cells)
+            at = fresh if memory is not None and fresh is not None else rows
+            known = {**known, **dict(zip(at, self.model.after(prompt).eval_canvas(cells, at, memory), strict=True))}
+            computed = len(at) if memory is not None else len(cells)
         self.now[key] = known
         return [known[r] for r in rows], computed
 
@@ -177,9 +177,9 @@ Computed = Made | tuple[Made, int]
 """A call of a canvas, or the scores of one of its cells."""
 
 
-def made(cells: tuple[interface.Cell, ...], fresh: list[int] | None, given: Memory | None) -> Made:
+def made(cells: tuple[interface.Cell, ...], fresh: list[int] | None, memory: Memory | None) -> Made:
     """What a call of one canvas computed, as a key. Engines identify a memory by its storage and not by its numbers."""
-    return (cells, None if given is None or fresh is None else tuple(fresh), id(given))
+    return (cells, None if memory is None or fresh is None else tuple(fresh), id(memory))
 
 
 class LastCanvases:
@@ -188,12 +188,12 @@ class LastCanvases:
     def __init__(self) -> None:
         self.by_model: dict[int, list[tuple[set[Computed], Memory | None]]] = {}
 
-    def new(self, model: Model, keys: set[Computed], given: Memory | None) -> bool:
+    def new(self, model: Model, keys: set[Computed], memory: Memory | None) -> bool:
         """Whether none of the model's last two calls computed all of `keys`, which become the last call's. A memory in a key
         is kept alive with it."""
         before = self.by_model.setdefault(id(model), [])
         found = not keys <= {key for made, _ in before for key in made}
-        self.by_model[id(model)] = [*before, (keys, given)][-2:]
+        self.by_model[id(model)] = [*before, (keys, memory)][-2:]
         return found
 
     def add_scores(self, model: Model, key: Made, length: int) -> None:

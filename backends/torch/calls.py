@@ -218,7 +218,7 @@ def memory(
 
 @calls
 def read_tokens(
-    m: Machine, model: Model, tokens: object, given: Remembered | None = None, *, each: bool = False, alone: bool = False
+    m: Machine, model: Model, tokens: object, memory: Remembered | None = None, *, each: bool = False, alone: bool = False
 ) -> PendingCall | ResolvedCall:
     """The meaning of `model.read`. Raises DecError for no tokens at all."""
     text = tuple(int(t) for t in ids_of(tokens))
@@ -235,7 +235,7 @@ def read_tokens(
     if each:  # a row is computed for drafts below a context: all but the first token are such a chain, which is not cached
         ask = ForwardCall(key, text[:1], (), text[1:], range(-1, n - 2), [-1] * (n - 1), range(-1, n - 1), name=m.title)
     else:
-        ask = ForwardCall(key, text, given=given, name=m.title)
+        ask = ForwardCall(key, text, given=memory, name=m.title)
     count_call(m, model, n, len(text), length=len(text))
     length = len(m.tokens)
     own = m.main is None or model.vocab == m.main.vocab

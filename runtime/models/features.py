@@ -46,14 +46,14 @@ class Features(OfTarget[Model]):
         """The feature at the last of `pairs` (feature or None, token), which attends to all of them."""
         raise NotImplementedError
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        """Scores of the token after each path. `given` is the target's memory at the root's parent; left out,
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
+        """Scores of the token after each path. `memory` is the target's memory at the root's parent; left out,
         it is the target's memory of everything but the path's last token."""
-        return [self.target.read_out(self._own(path, given)[len(path) - 1]) for path in paths]
+        return [self.target.read_out(self._own(path, memory)[len(path) - 1]) for path in paths]
 
-    def states(self, path: Path, given: Memory) -> dict[int, Row]:
+    def states(self, path: Path, memory: Memory) -> dict[int, Row]:
         """The features that it predicts at the positions that the memory does not cover."""
-        return self._own(path, given)
+        return self._own(path, memory)
 
     def read_state(self, state: np.ndarray) -> Scores:
         return self.target.read_state(state)
@@ -84,8 +84,8 @@ def check_known(model: Model, memory: Memory, known: int) -> None:
         raise DecError(f"{model.name!r} needs the target's feature of position {known - 1}, which was evicted")
 
 
-def states_at(model: Model, paths: Sequence[Path], given: Memory | None) -> list[Row]:
+def states_at(model: Model, paths: Sequence[Path], memory: Memory | None) -> list[Row]:
     """The states at the ends of paths: those that leave a trunk, or of which a head on features makes its scores."""
     if model.kind == "features":
-        return [model.states(path, given)[len(path) - 1] for path in paths]
-    return model.hidden_states(list(paths), given)
+        return [model.states(path, memory)[len(path) - 1] for path in paths]
+    return model.hidden_states(list(paths), memory)

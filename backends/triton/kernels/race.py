@@ -153,12 +153,12 @@ def draw(
 
 
 @draw.register_fake
-def _(rows, temperature, c0, c1, c2, k0, k1, given=False, wide=True):
+def _(rows, temperature, c0, c1, c2, k0, k1, memory=False, wide=True):
     return rows.new_empty(rows.shape[:-1], dtype=torch.int64)
 
 
 @draw.register_kernel("cuda")
-def _(rows, temperature, c0, c1, c2, k0, k1, given=False, wide=True):
-    if temperature is None and not given:
+def _(rows, temperature, c0, c1, c2, k0, k1, memory=False, wide=True):
+    if temperature is None and not memory:
         temperature = torch.ones((), dtype=torch.float64, device=rows.device)
-    return launch(rows, temperature, c0, c1, c2, k0, k1, given, wide)
+    return launch(rows, temperature, c0, c1, c2, k0, k1, memory, wide)

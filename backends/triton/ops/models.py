@@ -65,12 +65,12 @@ def evaluate(s: Step, op: Op, model: DeviceModel, place: Operand, *rest: Operand
     return out
 
 
-def read_other(s: Step, op: Op, cache: Cache, given: Memory) -> None:
+def read_other(s: Step, op: Op, cache: Cache, memory: Memory) -> None:
     """A call that reads what another model has of the text: a head its target's states, a derived model the keys and values of
     the whole one."""
-    source = tokens_of(s, given.model, op)
+    source = tokens_of(s, memory.model, op)
     if not cache.features:
-        if cache.model.origin is not given.model or not given.parent:
+        if cache.model.origin is not memory.model or not memory.parent:
             raise NotSteppable("a memory of a model that this one is not derived from", op)
         cache.model.follow()
     if source.behind > 1 and not source.asked:

@@ -129,23 +129,23 @@ class MaskedEngine(Protocol):
 
 
 def fresh_of(
-    base: int, length: int, at: Sequence[int] | np.ndarray | None, given: KeptMemory | None
+    base: int, length: int, at: Sequence[int] | np.ndarray | None, memory: KeptMemory | None
 ) -> tuple[np.ndarray | None, KeptMemory | None]:
     """(fresh int64[n], given) of a call, from the arguments in a program: `at` are cells of a canvas of `length` cells
-    after `base` tokens of context (None: all), `given` the memory it names.
+    after `base` tokens of context (None: all), `memory` the memory it names.
 
     Without a memory everything is computed. With one, a call computes its cells and those context positions that are
     not cached: also a call that computes the whole canvas reuses the context of its memory.
     """
-    if given is None:
+    if memory is None:
         if at is None or (len(at) and len(np.unique(at)) == length):
             return None, None
         return np.unique(np.asarray(at, dtype=np.int64)) + base, None
     wanted = (np.arange(length) if at is None else np.unique(np.asarray(at, dtype=np.int64))) + base
     cached = np.zeros(base, bool)
-    where = np.fromiter(given.positions, np.int64)
+    where = np.fromiter(memory.positions, np.int64)
     cached[where[where < base]] = True
     fresh = np.concatenate([np.flatnonzero(~cached), wanted])
     if len(fresh) == base + length:  # a call that computes all positions reads no cached one
         return None, None
-    return fresh, given
+    return fresh, memory

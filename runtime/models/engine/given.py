@@ -93,26 +93,26 @@ class Memories:
 
     # Which path.
 
-    def _same(self, call: ForwardCall, given: Remembered) -> bool:
+    def _same(self, call: ForwardCall, memory: Remembered) -> bool:
         """Whether the memory's rows equal the model's own. Raises DecError for a memory of another family."""
-        if given.model.family != self.model.family:
-            raise strange(self.model, given)
-        return given.plain and _agrees(self.model, given.model) and _along(call, given)
+        if memory.model.family != self.model.family:
+            raise strange(self.model, memory)
+        return memory.plain and _agrees(self.model, memory.model) and _along(call, memory)
 
-    def _copied(self, call: ForwardCall, given: Remembered) -> bool:
+    def _copied(self, call: ForwardCall, memory: Remembered) -> bool:
         """Whether the memory is all that the target computed of the context's beginning, and the model one that copies."""
-        whole = given.plain and isinstance(given.model, HFCausal) and given.model.origin is None
-        return whole and self._make is not None and inside(call, given)
+        whole = memory.plain and isinstance(memory.model, HFCausal) and memory.model.origin is None
+        return whole and self._make is not None and inside(call, memory)
 
 
-def strange(model: Model, given: Remembered) -> DecError:
+def strange(model: Model, memory: Remembered) -> DecError:
     """The error for a memory of another family."""
-    return DecError(f"{model.name!r} cannot read the memory of {given.model.name!r}: they do not share keys and values")
+    return DecError(f"{model.name!r} cannot read the memory of {memory.model.name!r}: they do not share keys and values")
 
 
-def features_of(given: Remembered, target: HFCausal) -> bool:
+def features_of(memory: Remembered, target: HFCausal) -> bool:
     """Whether a memory's features are all that the target computes."""
-    return given.plain and isinstance(given.model, HFCausal) and given.model.net is target.net
+    return memory.plain and isinstance(memory.model, HFCausal) and memory.model.net is target.net
 
 
 def _agrees(reader: Model, writer: Model) -> bool:
@@ -138,20 +138,20 @@ def _starts(writer: Model, reader: HFCausal, count: int) -> bool:
     return len(mine) == len(theirs) and mine == theirs
 
 
-def _along(call: ForwardCall, given: Remembered) -> bool:
+def _along(call: ForwardCall, memory: Remembered) -> bool:
     """Whether the memory is of every wanted path's own beginning."""
-    if inside(call, given):
+    if inside(call, memory):
         return True
-    covered = given.path
+    covered = memory.path
     return all(path[: min(len(covered), len(path) - 1)] == covered[: len(path) - 1] for path in call.paths())
 
 
-def inside(call: ForwardCall, given: Remembered) -> bool:
+def inside(call: ForwardCall, memory: Remembered) -> bool:
     """Whether the memory is of the context's beginning."""
-    length, known = len(call.context), given.length
+    length, known = len(call.context), memory.length
     if known > length:
-        return all(row < 0 for row in call.rows) and list(given.tokens[:length]) == list(call.context)
-    return given.tokens is call.context or list(given.tokens[:known]) == list(call.context[:known])
+        return all(row < 0 for row in call.rows) and list(memory.tokens[:length]) == list(call.context)
+    return memory.tokens is call.context or list(memory.tokens[:known]) == list(call.context[:known])
 
 
 def _parts(call: ForwardCall) -> list[tuple[bool, ForwardCall, list[int]]]:

@@ -348,11 +348,11 @@ def moved(hidden: Tensor, units: Sequence[Unit]) -> Tensor:
     return states.index_select(0, torch.from_numpy(source).to(hidden.device))
 
 
-def check_sources(name: str, wanted: np.ndarray, fresh: np.ndarray, given: CachedMemory, where: str) -> None:
+def check_sources(name: str, wanted: np.ndarray, fresh: np.ndarray, memory: CachedMemory, where: str) -> None:
     """Raises DecError unless the call or its memory has the states that predict the positions `wanted` int64[n]. where: what
     messages call the first position that is not predicted, with {} for its number."""
     before = np.maximum(wanted - 1, 0)
-    kept = given.cached if given.version.last is not None else np.zeros(0, bool)
+    kept = memory.cached if memory.version.last is not None else np.zeros(0, bool)
     known = np.isin(before, fresh) | np.isin(before, np.flatnonzero(kept))
     if not known.all():
         raise no_state(name, where.format(int(wanted[~known][0])))

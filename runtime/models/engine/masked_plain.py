@@ -98,17 +98,17 @@ class PlainMaskedEngine(Uncached):
         return CanvasOutput(out if call.cells.dim() == 2 else out[0], memory, self.counted.computed - before)
 
     def _rows(
-        self, call: CanvasCall, cells: tuple[Cell, ...], rows: list[int], fresh: list[int] | None, given: Memory | None
+        self, call: CanvasCall, cells: tuple[Cell, ...], rows: list[int], fresh: list[int] | None, memory: Memory | None
     ) -> np.ndarray:
         """float64[rows, vocabulary]."""
-        self.counted.requested += len(cells) if given is None or fresh is None else len(fresh)
+        self.counted.requested += len(cells) if memory is None or fresh is None else len(fresh)
         out = np.empty((len(rows), self.model.vocab.size))
         if not rows:
             return out
         self.counted.calls += 1
-        self.counted.computed += len(cells) if given is None or fresh is None else len(fresh)
-        at = rows if given is None or fresh is None else fresh
-        scores = dict(zip(at, self.model.eval_canvas(cells, at, given), strict=True))
+        self.counted.computed += len(cells) if memory is None or fresh is None else len(fresh)
+        at = rows if memory is None or fresh is None else fresh
+        scores = dict(zip(at, self.model.eval_canvas(cells, at, memory), strict=True))
         for n, i in enumerate(rows):
             out[n] = scores[i].to_float().logits
             try:
@@ -117,17 +117,17 @@ class PlainMaskedEngine(Uncached):
                 raise DecError(f"{self.model.name!r} gave logits that are not numbers at {call.position(i)}") from None
         return out
 
-    def _count(self, sequence: Hashable, cells: tuple[Cell, ...], fresh: list[int] | None, given: Memory | None) -> bool:
+    def _count(self, sequence: Hashable, cells: tuple[Cell, ...], fresh: list[int] | None, memory: Memory | None) -> bool:
         """Whether none of the sequence's last calls computed this one, which becomes the last."""
-        key = (cells, None if given is None or fresh is None else tuple(fresh), id(given))
+        key = (cells, None if memory is None or fresh is None else tuple(fresh), id(memory))
         made = self._made.setdefault(sequence, [])
-        self._made[sequence] = [*made, (key, given)][-_CALLS:]  # with the memory, so that no other one gets its id
+        self._made[sequence] = [*made, (key, memory)][-_CALLS:]  # with the memory, so that no other one gets its id
         return all(key != one for one, _ in made)
 
-    def _memory(self, cells: tuple[Cell, ...], fresh: list[int] | None, given: Memory | None) -> Memory:
-        if fresh is not None and not fresh and given is None:
+    def _memory(self, cells: tuple[Cell, ...], fresh: list[int] | None, memory: Memory | None) -> Memory:
+        if fresh is not None and not fresh and memory is None:
             return self.empty(len(cells))
-        return self.model.memory(cells, fresh, given)
+        return self.model.memory(cells, fresh, memory)
 
     def _soft(self, call: CanvasCall) -> dict[int, SoftCell]:
         if call.soft is None:

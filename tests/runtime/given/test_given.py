@@ -150,9 +150,9 @@ CONTEXT = [5, 9, 2, 44, 31, 7, 7]
 TREE = ([8, 3, 19], [-1, 0, -1], [1, 2, 3])
 
 
-def asked(given: Remembered, context: Sequence[int] = CONTEXT) -> ForwardCall:
+def asked(memory: Remembered, context: Sequence[int] = CONTEXT) -> ForwardCall:
     tokens, parents, uids = TREE
-    return ForwardCall("s", list(context), (), tokens, parents, uids, [-1, 0, 1, 2], given=given)
+    return ForwardCall("s", list(context), (), tokens, parents, uids, [-1, 0, 1, 2], given=memory)
 
 
 @pytest.mark.parametrize("covered", [0, 1])

@@ -90,7 +90,7 @@ def test_engines(name: str, target: HFCausal, tmp_path: Path) -> None:
             )
             (made,) = engine.compute([call])
             assert isinstance(made, Tensor), made
-            want = stacked(head.eval(call.paths(), given=given.value), V)
+            want = stacked(head.eval(call.paths(), memory=given.value), V)
             assert torch.equal(torch.isfinite(made), torch.isfinite(want))
             assert torch.allclose(made.double(), want, atol=3e-4, rtol=1e-4)
         uid += len(tokens)
