@@ -230,28 +230,28 @@ def ids(tokens: Datum) -> list[int] | None:
 # -- memories and derived models
 def memory(m: Machine, op: Op, model: machine.Model, place: Datum, extra: dict[str, Datum]) -> ReferenceMemory:
     """The meaning of `model.memory`. That of an empty context (`ctx.parent` after a prompt of one token) holds nothing."""
-    called, given = model_of(model), memory_of(extra.get("given"))
+    called, memory = model_of(model), memory_of(extra.get("given"))
     if isinstance(place, Canvas):
         return canvas_memory(m, called, place, extra)
     path = path_of_place(m, place, extra)
-    if not path and given is not None:
-        return ReferenceMemory(given, 0)
+    if not path and memory is not None:
+        return ReferenceMemory(memory, 0)
     store = store_of(m, op, called)
-    if isinstance(store, CausalCells) and given is None:
+    if isinstance(store, CausalCells) and memory is None:
         got, computed = store.memory(path)
         if computed:
             m.count_call(called, 0, len(path), computed)
         return ReferenceMemory(got, 0)
-    return ReferenceMemory(called.memory(path, None, given), 0)
+    return ReferenceMemory(called.memory(path, None, memory), 0)
 
 
 def canvas_memory(m: Machine, model: Model, place: Canvas, extra: dict[str, Datum]) -> ReferenceMemory:
     """The memory of a canvas, or of its cells `at`."""
-    at, given = extra.get("at"), memory_of(extra.get("given"))
-    if at is not None and np.size(np.asarray(at)) == 0 and given is None:
+    at, memory = extra.get("at"), memory_of(extra.get("given"))
+    if at is not None and np.size(np.asarray(at)) == 0 and memory is None:
         empty = Memory(model.family, len(place.base) + len(place), (LayerMemory({}, {}),) * model.layers)
         return ReferenceMemory(empty, len(place.base))
-    fresh, seen = canvas_calls.fresh(place, at, given)
+    fresh, seen = canvas_calls.fresh(place, at, memory)
     cells = m.cells(place)
     # Usually the call before computed it. Otherwise this is a model call like any other.
     key = made(cells, fresh, seen)

@@ -60,16 +60,16 @@ def eval_canvases(m: Machine, op: Op, model: Model, place: Datum, extra: dict[st
     for s, c in enumerate(states):
         read = m.cells(c, extra.get("after"))
         base = len(read) - n
-        at_once, given = fresh(c, None if "after" in extra else at, memory)
+        at_once, past = fresh(c, None if "after" in extra else at, memory)
         if read not in memo:
             rows = [base + i for i in which]
             if store is not None:
-                scores, cost = store.scores(read, rows, at_once, given, base)
+                scores, cost = store.scores(read, rows, at_once, past, base)
                 new += cost
-            elif given is None or at_once is None:
-                scores = model.after(base).eval_canvas(read, rows, given) if rows else []
+            elif past is None or at_once is None:
+                scores = model.after(base).eval_canvas(read, rows, past) if rows else []
             else:
-                found = model.after(base).eval_canvas(read, at_once, given) if rows else []
+                found = model.after(base).eval_canvas(read, at_once, past) if rows else []
                 place_of = {p: i for i, p in enumerate(at_once)}
                 scores = [found[place_of[p]] for p in rows]
             memo[read] = [x if m.num.exact else x.to_float() for x in scores]
@@ -77,13 +77,13 @@ def eval_canvases(m: Machine, op: Op, model: Model, place: Datum, extra: dict[st
         for j, i in enumerate(which):
             path = tuple(x if isinstance(x, int) else m.mask_token for x in (*before, *read[base : base + i]))
             out[s, j] = m.model_row(RowSource(model, row_of_scores(memo[read][j]), path, i))
-    at_once, given = fresh(states[0], None if "after" in extra else at, memory)
-    if store is None and given is not None and at_once is not None:
+    at_once, past = fresh(states[0], None if "after" in extra else at, memory)
+    if store is None and past is not None and at_once is not None:
         new = len(memo) * len(at_once)
-    keys = {made(read, at_once, given) for read in memo}
+    keys = {made(read, at_once, past) for read in memo}
     scored = {(key, int(i)) for key in keys for i in which}  # scores elsewhere in the same canvas are another call
-    again = not m.num.exact and not m.last_canvases.new(model, keys | scored, given)
-    computed = 0 if again else None if store is None and given is None else new
+    again = not m.num.exact and not m.last_canvases.new(model, keys | scored, past)
+    computed = 0 if again else None if store is None and past is None else new
     m.count_call(model, len(which) * len(memo), sum(map(len, memo)), computed)
     if shape == ():
         return Dist(out[0], "shaped", np.array(which, dtype=np.int64) if at is not None else None)

@@ -58,23 +58,23 @@ class Features(OfTarget[Model]):
     def read_state(self, state: np.ndarray) -> Scores:
         return self.target.read_state(state)
 
-    def _own(self, path: Path, given: Memory | None) -> dict[int, Row]:
+    def _own(self, path: Path, memory: Memory | None) -> dict[int, Row]:
         path = check_path(self, path)
-        memory = self.target.memory(path[:-1]) if given is None else given
-        check_family(self, memory)
+        past = self.target.memory(path[:-1]) if memory is None else memory
+        check_family(self, past)
         own: dict[int, Row] = {}
-        for j in range(first_computed(path, memory), len(path)):
-            own[j] = self.feature(path[: j + 1], memory, own)
+        for j in range(first_computed(path, past), len(path)):
+            own[j] = self.feature(path[: j + 1], past, own)
         return own
 
-    def feature(self, path: Sequence[Cell], memory: Memory, own: Mapping[int, Row]) -> Row:
-        """The head's own feature at the end of a path, from the target's features in `memory` and from its `own` ones after
+    def feature(self, path: Sequence[Cell], memory: Memory, features: Mapping[int, Row]) -> Row:
+        """The head's own feature at the end of a path, from the target's features in `memory` and from its `features` after
         the root, by position. Raises DecError if the memory lost the feature that the root's slot reads."""
         path = check_path(self, path)
         check_known(self, memory, known := first_computed(path, memory))
         pairs: list[tuple[Row, int | SoftCell]] = [] if known else [(None, path[0])]
         pairs += [(memory.features[j - 1], path[j]) for j in range(1, known + 1) if j - 1 in memory.features]
-        pairs += [(own[j - 1], path[j]) for j in range(known + 1, len(path))]
+        pairs += [(features[j - 1], path[j]) for j in range(known + 1, len(path))]
         return self._feature(pairs)
 
 

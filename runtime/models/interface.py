@@ -3,17 +3,17 @@
 A causal model scores the token after a path; a masked model scores every position of a canvas. Both are pure:
 the same arguments yield the same rows, and a row never depends on the other rows of the call. Earlier results
 (keys and values by layer and position, hidden states) are a `Memory`, an immutable value that
-can be cut, joined and passed as `given`. Left out, the memory is the exact one.
+can be cut, joined and passed as `memory`. Left out, the memory is the exact one.
 
 Two numeric domains share these types. A row of a float model is float64 logits; a row of an exact model
 (table and free models, `Model.exact`) is a tuple of fractions that sums to one.
 
-How `given` is read, for every model here:
+How `memory` is read, for every model here:
 
 - A memory covers positions `0 .. length-1` and caches some of them, per layer. A covered position that is not
   cached was evicted: no position attends to it.
-- A causal call computes the path's positions from `given.length` on (always at least the last), which attend to
-  each other and to `given`. A masked call computes the positions `at`, which attend to each other and to `given`.
+- A causal call computes the path's positions from `memory.length` on (always at least the last), which attend to
+  each other and to `memory`. A masked call computes the positions `at`, which attend to each other and to `memory`.
 - A fresh position overrides a cached one. Cached rows are used as they are: stale rows stay stale.
 """
 

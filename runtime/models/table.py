@@ -306,16 +306,16 @@ class TableFeatures(Tabled, OfTarget[Model]):
         self.name = name or f"{target.name}.features{seed}"
         self._table = _Table(target.vocab.size, seed, {}, zeros, power)
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        """Scores of the token after each path. `given` is the target's memory at the root's parent; left out,
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
+        """Scores of the token after each path. `memory` is the target's memory at the root's parent; left out,
         it is the target's memory of everything but the path's last token."""
         rows = []
         for path in paths:
             path = check_path(self, path)
-            memory = self.target.memory(path[:-1]) if given is None else given
-            check_family(self, memory)
-            known = first_computed(path, memory)
-            held = _canonical([(i, memory.cells[i]) for i in sorted(memory.cells) if i < known])
+            past = self.target.memory(path[:-1]) if memory is None else memory
+            check_family(self, past)
+            known = first_computed(path, past)
+            held = _canonical([(i, past.cells[i]) for i in sorted(past.cells) if i < known])
             rows.append(self._table((held, path[known:]), self.name))
         return rows
 

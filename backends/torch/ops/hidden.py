@@ -19,7 +19,7 @@ from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Op
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
-from decgraph.runtime.models.engine.given import inside, kept_rows
+from decgraph.runtime.models.engine.memories import inside, kept_rows
 from decgraph.runtime.models.features import states_at
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.interface import Memory, Model
@@ -47,9 +47,9 @@ def states(m: Machine, trunk: Model, place: Place, *rest: object, op: Op) -> np.
     count_call(m, trunk, len(call.rows), len(call.tokens))
     if not call.rows:
         return states_value([], shape)
-    given = extra.get("given")
-    assert isinstance(given, Remembered | None)
-    on = given.value if trunk.kind == "features" and given is not None else _given(m, trunk.target_or_self(), call, given)
+    memory = extra.get("given")
+    assert isinstance(memory, Remembered | None)
+    on = memory.value if trunk.kind == "features" and memory is not None else _given(m, trunk.target_or_self(), call, memory)
     return states_value(states_at(trunk, call.paths(), on), shape)
 
 
@@ -69,7 +69,7 @@ def _given(m: Machine, model: Model, call: ForwardCall, memory: Remembered | Non
     key = tuple(map(int, call.context[:length]))
     kept = memo_of(target).once("kept rows", dict[tuple[int, ...], Memory])
     if key not in kept:
-        made = kept_rows(engine, replace(call, given=replace(memory, length=length)), target)
+        made = kept_rows(engine, replace(call, memory=replace(memory, length=length)), target)
         kept.clear()  # one context's at a time
         kept[key] = made
     return kept[key]

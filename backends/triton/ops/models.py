@@ -50,14 +50,14 @@ def evaluate(s: Step, op: Op, model: DeviceModel, place: Operand, *rest: Operand
     if op.attrs.get("part") == "heads":
         return heads(s, op, cache, model, place)
     s.counts.call(cache.name + (".drafting" if op.attrs.get("drafts") else ""))
-    given = extra.get("given")
-    if given is not None and not (isinstance(given, Memory) and given.family == str(op.operands[0].type.of[2])):
+    memory = extra.get("given")
+    if memory is not None and not (isinstance(memory, Memory) and memory.family == str(op.operands[0].type.of[2])):
         raise NotSteppable("a memory of another model, or of something else than the context", op)
-    if given is None and cache.features:
+    if memory is None and cache.features:
         raise NotSteppable("a call of a head without the target's memory", op)
-    if given is not None and given.model is not model:
-        read_other(s, op, cache, given)
-    out = at_place(s, op, cache, place, extra.get("tree"), None if given is None else given.length)
+    if memory is not None and memory.model is not model:
+        read_other(s, op, cache, memory)
+    out = at_place(s, op, cache, place, extra.get("tree"), None if memory is None else memory.length)
     if "allow" in extra:
         allow = extra["allow"]
         a = s.lanes(allow)

@@ -98,7 +98,7 @@ class Mixer(nn.Module):
                 leaf = work.drafted[path[-1] - len(work.known)]
                 leaf.state = {**(leaf.state or {}), m: _one(state, n)}
 
-    def run(self, given: Tensor, begun: Sequence[LinearAttentionLayer | None]) -> tuple[Tensor, LinearAttentionLayer]:
+    def run(self, inputs: Tensor, begun: Sequence[LinearAttentionLayer | None]) -> tuple[Tensor, LinearAttentionLayer]:
         """Outputs [n, T, width] of what enters [n, T, width], after states of one sequence each, or all None; and the state of
         all n after it."""
         from transformers.cache_utils import LinearAttentionLayer
@@ -106,8 +106,8 @@ class Mixer(nn.Module):
         known = [one for one in begun if one is not None]
         state = _joined(known) if known else LinearAttentionLayer(number_of_states=self.states)
         cache = Cache(layers=[state for _ in range(self.layer_idx + 1)])
-        whole = self.several or begun[0] is None or given.shape[1] == 1
-        parts = [given] if whole else list(given.split(1, dim=1))
+        whole = self.several or begun[0] is None or inputs.shape[1] == 1
+        parts = [inputs] if whole else list(inputs.split(1, dim=1))
         made = []
         for part in parts:
             got = self.inner(part, **{self.cache: cache})

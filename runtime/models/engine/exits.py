@@ -23,7 +23,7 @@ from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, Engine, ForwardCall, OnMemories, Output, OverCore
-from decgraph.runtime.models.engine.given import Memories, copying
+from decgraph.runtime.models.engine.memories import Memories, copying
 from decgraph.runtime.models.engine.nets import layout_of, net_engine
 from decgraph.runtime.models.engine.plain import uncached
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -52,7 +52,7 @@ class ReadEngine(OverCore[CausalEngine]):
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Logits float32 [rows, V] per call, or its DecError."""
-        if self.memories is not None and any(call.given is not None for call in calls):
+        if self.memories is not None and any(call.memory is not None for call in calls):
             return self.memories.compute(calls, self._compute, self.counted)
         return self._compute(calls)
 

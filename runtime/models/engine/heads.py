@@ -65,7 +65,7 @@ class HeadsEngine(OverCore[CausalEngine]):
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Logits float32 [rows, V], or [rows * heads, V] of a call of heads."""
         for call in calls:  # not of heads: those are read off the target's own states
-            if call.given is not None:
+            if call.memory is not None:
                 assert self.core.memories is not None, "a target's engine reads memories"
                 return self.core.memories.compute(calls, self._compute, self.counted)
         return self._compute(calls)
@@ -125,7 +125,7 @@ class FeaturesEngine(ServedByTarget, CausalEngine):
 
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
-        """Logits float32 [rows, V] per call, or its DecError. The cached path needs a `given` of the context's length or one
+        """Logits float32 [rows, V] per call, or its DecError. The cached path needs a `memory` of the context's length or one
         less."""
         outputs, mine = self.served(calls)
         shifted: list[ForwardCall] = []

@@ -58,7 +58,7 @@ class HybridEngine(CausalEngine):
     slot = HybridSlot
 
     def _stepped(
-        self, step: ForwardStep, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
+        self, step: ForwardStep, inputs: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
     ) -> Tensor:
         from decgraph.runtime.models.decoder.hybrid import HybridDecoder
         from decgraph.runtime.models.engine.step import Tapped
@@ -71,7 +71,7 @@ class HybridEngine(CausalEngine):
             begin = max(plan.done - split, 0)
             new = plan.parents[begin : begin + take - chain]
             works.append(Work(slot.state, slot.pending, chain, slot.drafted, slot.parents, new))
-        made = step(given, batch.positions, batch.write, part.keys, part.values, batch.masks, works)
+        made = step(inputs, batch.positions, batch.write, part.keys, part.values, batch.masks, works)
         assert isinstance(made, Tensor), "taps are joined to the last states"
         for plan, work in zip(plans, works, strict=True):
             slot = _slot(plan)

@@ -62,16 +62,16 @@ class PlainMaskedEngine(Uncached):
 
     def _compute(self, call: CanvasCall) -> CanvasOutput:
         canvases = call.cells.cpu().reshape(-1, call.cells.shape[-1]).tolist()
-        given = call.given if isinstance(call.given, Memory) and call.fresh is not None else None
+        past = call.memory if isinstance(call.memory, Memory) and call.fresh is not None else None
         fresh = None if call.fresh is None else sorted({int(i) for i in call.fresh})
         if call.keep and len(canvases) > 1:
             raise DecError(f"{self.model.name!r} was asked for one memory of {len(canvases)} candidate canvases")
         rows = [int(i) for i in call.rows]
-        if given is not None and fresh is not None and not set(rows) <= set(fresh):
+        if past is not None and fresh is not None and not set(rows) <= set(fresh):
             raise DecError(f"{self.model.name!r} was asked for the scores of a position that the call does not compute")
         soft = self._soft(call)
         known: dict[tuple[Cell, ...], np.ndarray] = {}
-        last = self._last.get(call.sequence, []) if given is None else []
+        last = self._last.get(call.sequence, []) if past is None else []
         memory, before = None, self.counted.computed
         read = [tuple(soft.get(i, MASK if t == self.mask else t) for i, t in enumerate(tokens)) for tokens in canvases]
         for cells in read:
@@ -81,17 +81,17 @@ class PlainMaskedEngine(Uncached):
                     known[cells] = np.stack([cached[i] for i in rows])
                     self.counted.requested += len(cells)
                 else:
-                    known[cells] = self._rows(call, cells, rows, fresh, given)
+                    known[cells] = self._rows(call, cells, rows, fresh, past)
                     if rows:
-                        self._count(call.sequence, cells, fresh, given)
+                        self._count(call.sequence, cells, fresh, past)
             if call.keep:
-                memory = self._memory(cells, fresh, given)
-                empty = given is None and fresh == []
-                if not empty and self._count(call.sequence, cells, fresh, given):  # usually the call before computed it
+                memory = self._memory(cells, fresh, past)
+                empty = past is None and fresh == []
+                if not empty and self._count(call.sequence, cells, fresh, past):  # usually the call before computed it
                     self.counted.calls += 1
-                    self.counted.computed += len(cells) if given is None or fresh is None else len(fresh)
+                    self.counted.computed += len(cells) if past is None or fresh is None else len(fresh)
         self.counted.rows += len(canvases) * len(rows)
-        if rows and given is None:
+        if rows and past is None:
             made = {c: dict(zip(rows, x, strict=True)) for c, x in known.items()}
             self._last[call.sequence] = [*last, made][-_CALLS:]
         out = torch.from_numpy(np.stack([known[cells] for cells in read]))

@@ -34,7 +34,7 @@ def net_engine(model: HFCausal) -> CausalEngine:
 
 
 def _memories(model: HFCausal, made: CausalEngine) -> OnMemories:
-    from decgraph.runtime.models.engine.given import Memories, copying
+    from decgraph.runtime.models.engine.memories import Memories, copying
 
     root = model.root  # may be a model of the same net; states of recurrent layers are in no rows
     alone = root is model or model.net.decoder.recurrent

@@ -45,7 +45,7 @@ class PlainEngine(Uncached):
         paths = call.paths()
         if call.part == "heads":
             return [row for path in paths for row in self.model.heads(path)]
-        return self.model.eval(paths, memory=None if call.given is None else call.given.value)
+        return self.model.eval(paths, memory=None if call.memory is None else call.memory.value)
 
 
 def made(model: Model) -> PlainEngine:

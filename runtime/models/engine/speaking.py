@@ -57,7 +57,7 @@ class SpeakingEngine:
 
     def _translated(self, call: ForwardCall) -> list[tuple[ForwardCall, list[int]]]:
         """A call in the model's own tokens, and its rows: one for all paths that begin with the same token."""
-        if call.part != "logits" or call.given is not None:
+        if call.part != "logits" or call.memory is not None:
             return []
         groups: dict[int, list[int]] = {}
         paths = [self.model.translated(path) for path in call.paths()]

@@ -149,10 +149,10 @@ class Exploding(TableModel):
 
     armed = True
 
-    def eval(self, paths: Any, given: Any = None) -> Any:
+    def eval(self, paths: Any, memory: Any = None) -> Any:
         if self.armed and any(len(p) > 6 for p in paths):
             raise MemoryError("none left")
-        return super().eval(paths, given)
+        return super().eval(paths, memory)
 
 
 def hf_model() -> Any:
