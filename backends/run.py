@@ -448,7 +448,7 @@ class Run(Backend):
             f.name,
             models,
             params,
-            replace(self.request, prompt=base, max_tokens=max(1, bound), given=self.request.begins),
+            replace(self.request, prompt=base, max_tokens=max(1, bound), prompt_length=self.request.begins),
             listener=None if listener is None else lambda event: listener(event) if isinstance(event, ModelCall) else None,
             shared=self.shared,
             externs=self.externs,

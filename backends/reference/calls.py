@@ -9,7 +9,7 @@ from typing import Literal, cast
 import numpy as np
 
 from decgraph.backends.reference import canvas_calls
-from decgraph.backends.reference.cells import CausalCells, FeatureCells, made
+from decgraph.backends.reference.cells import CausalCells, FeatureCells, canvas_key
 from decgraph.backends.reference.places import as_context, beginnings, is_soft, path_of_place, second_context, text_of_place
 from decgraph.backends.reference.protocols import Context, Machine, RowSource
 from decgraph.backends.reference.rows import allowed_at, row_of_scores
@@ -254,7 +254,7 @@ def canvas_memory(m: Machine, model: Model, place: Canvas, extra: dict[str, Datu
     fresh, seen = canvas_calls.fresh(place, at, memory)
     cells = m.cells(place)
     # Usually the call before computed it. Otherwise this is a model call like any other.
-    key = made(cells, fresh, seen)
+    key = canvas_key(cells, fresh, seen)
     if not m.num.exact and m.last_canvases.new(model, {key}, seen):
         m.count_call(model, 0, len(cells), len(cells) if seen is None or fresh is None else len(fresh))
         m.last_canvases.add_scores(model, key, len(place))  # a call of the same canvas right after it is this forward

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from decgraph.backends.reference.cells import CanvasCells, made
+from decgraph.backends.reference.cells import CanvasCells, canvas_key
 from decgraph.backends.reference.places import as_canvas, text_of_place
 from decgraph.backends.reference.protocols import Machine, RowSource
 from decgraph.backends.reference.rows import row_of_scores
@@ -80,7 +80,7 @@ def eval_canvases(m: Machine, op: Op, model: Model, place: Datum, extra: dict[st
     at_once, past = fresh(states[0], None if "after" in extra else at, memory)
     if store is None and past is not None and at_once is not None:
         new = len(memo) * len(at_once)
-    keys = {made(read, at_once, past) for read in memo}
+    keys = {canvas_key(read, at_once, past) for read in memo}
     scored = {(key, int(i)) for key in keys for i in which}  # scores elsewhere in the same canvas are another call
     again = not m.num.exact and not m.last_canvases.new(model, keys | scored, past)
     computed = 0 if again else None if store is None and past is None else new

@@ -24,7 +24,7 @@ class Cell:
     """A cached position. `made`: the model's keys and values there (None where a model does not show them); `scores`: the row
     after it, where a call computed it."""
 
-    made: LayerStates | None = None
+    states: LayerStates | None = None
     scores: Scores | None = None
     heads: list[Scores] | None = None
     below: dict[int, Cell] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class CausalCells:
             cell = self.find(cells, here)
             if cell is None:
                 interface.check_path(self.model, here[-1:])
-                before = [c.made for c in cells if c.made is not None]
+                before = [c.states for c in cells if c.states is not None]
                 cell = Cell(None if self.layered is None else self.layered.cell(here, before))
                 self.keep(cells, here, cell)
                 computed += 1
@@ -72,8 +72,8 @@ class CausalCells:
         open_ = list(dict.fromkeys((id(c), p) for c, p in zip(ends, paths, strict=True) if c.scores is None))
         if self.layered is not None and all(c is not self.root for c in ends):
             for c in ends:
-                if c.made is not None:
-                    c.scores = c.scores or self.layered.read_out(c.made.last)
+                if c.states is not None:
+                    c.scores = c.scores or self.layered.read_out(c.states.last)
         elif open_:
             got = dict(zip((i for i, _ in open_), self.model.eval([p for _, p in open_], None), strict=True))
             for c in ends:
@@ -85,7 +85,7 @@ class CausalCells:
         cells, computed = self.reach(path)
         end = cells[-1] if cells else self.root
         if end.heads is None:
-            layered, made = self.layered, end.made
+            layered, made = self.layered, end.states
             if layered is not None and made is not None and layered.heads_count:
                 end.heads = [layered.read_out(made.last, h) for h in range(layered.heads_count)]
             else:
@@ -97,7 +97,7 @@ class CausalCells:
         cells, computed = self.reach(path)
         if self.layered is None:
             return self.model.memory(path, None, None), computed
-        return self.layered.remember(path, {i: c.made for i, c in enumerate(cells) if c.made is not None}), computed
+        return self.layered.remember(path, {i: c.states for i, c in enumerate(cells) if c.states is not None}), computed
 
 
 class FeatureCells:
@@ -177,7 +177,7 @@ Computed = Made | tuple[Made, int]
 """A call of a canvas, or the scores of one of its cells."""
 
 
-def made(cells: tuple[interface.Cell, ...], fresh: list[int] | None, memory: Memory | None) -> Made:
+def canvas_key(cells: tuple[interface.Cell, ...], fresh: list[int] | None, memory: Memory | None) -> Made:
     """What a call of one canvas computed, as a key. Engines identify a memory by its storage and not by its numbers."""
     return (cells, None if memory is None or fresh is None else tuple(fresh), id(memory))
 

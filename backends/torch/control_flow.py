@@ -108,7 +108,7 @@ def started(w: Writer, op: Op, init: Sequence[Value], known: Sequence[str | None
             and mine.isidentifier()
             and mine not in w.values.pinned
             and rests
-            and w.values.own(region, v)
+            and w.values.assignable(region, v)
         ):
             w.values.texts[r] = mine
         else:
@@ -358,9 +358,9 @@ def draft(w: Writer, op: Op) -> None:
     (region, n), block, before = w.values.here, op.regions[0], op.regions[1].yields[0]
     name, drafting = w.use(before), w.values.names.fresh("drafting")
     w.line(f"with m.drafting({literal(op.attrs['draft'])}, {name}) as {drafting}:", op)
-    if w.values.own(region, before) and max(w.values.uses.places(region, before)) <= n and name not in w.values.pinned:
+    if w.values.assignable(region, before) and max(w.values.uses.places(region, before)) <= n and name not in w.values.pinned:
         w.values.texts[op.result] = name
-        w.values.given.add(before)
+        w.values.assignable_trees.add(before)
     with w.lines.block():
         w.around.append(None)
         w.region(block, [None])

@@ -82,7 +82,7 @@ class Values:
         """Names that values get because they are yielded under them."""
         self.holders: dict[str, Value | None] = {}
         """Which value has such a name until then."""
-        self.given: set[Value] = set()
+        self.assignable_trees: set[Value] = set()
         """Trees whose variables the blocks that draft them may assign again."""
         self.here: tuple[Region, int] = (f.body, 0)
 
@@ -152,14 +152,14 @@ class Values:
         for v in op.operands:
             text = self.texts.get(v, "")
             if v.name and v.name == r.name and text.isidentifier() and v not in self.wishes and text not in self.pinned:
-                if self.own(region, v) and max(self.uses.places(region, v)) <= n:
+                if self.assignable(region, v) and max(self.uses.places(region, v)) <= n:
                     return text
         return None
 
-    def own(self, region: Region, v: Value) -> bool:
+    def assignable(self, region: Region, v: Value) -> bool:
         """Whether the variable of a value may be assigned again in a region: it is created there, or carried by its loop."""
         made = self.producer(region, v)
-        if v in self.given:
+        if v in self.assignable_trees:
             return True
         return v in region.args[1:] if made is None else region.ops[made].opcode != "const"
 

@@ -64,7 +64,7 @@ class CanvasCache(Slots):
         """Nothing of before is used again."""
         self.last: list[tuple[tuple[Canvas, Operand, CanvasMemory | None, Tensor | None], Call]] = []
 
-    def committed(self, before: Tensor, kept: Tensor, most: int, path: Path | None) -> None:
+    def committed(self, before: Tensor, accepted: Tensor, most: int, path: Path | None) -> None:
         """Canvases keep what they are behind. before, kept: int64[B]."""
 
     def call(self, canvas: Canvas, at: Operand, memory: CanvasMemory | None) -> Call:
@@ -164,11 +164,11 @@ class CanvasCache(Slots):
         cell = canvas.cells.gather(1, (at - base).clamp(0, canvas.most - 1)) if canvas.most else torch.full_like(at, -1)
         return torch.where(at < base, self.s.tokens.gather(1, at), torch.where(cell < 0, mask, cell))
 
-    def rows(self, made: Call, canvas: Canvas, at: Tensor) -> Tensor:
+    def rows(self, call: Call, canvas: Canvas, at: Tensor) -> Tensor:
         """Scores [B, n, V] at positions int64[B, n] of a canvas."""
         slots = (canvas.base[:, None] + at).clamp(0, self.width - 1)
-        found = slots if made.row is None else made.row.gather(1, slots)
-        return self.model.read(at_slots(made.states, found))
+        found = slots if call.row is None else call.row.gather(1, slots)
+        return self.model.read(at_slots(call.states, found))
 
 
 Step.slots["masked"] = CanvasCache

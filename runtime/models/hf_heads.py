@@ -119,10 +119,10 @@ class HFFeatures(_Head):
         return self._scores(torch.from_numpy(state).to(self.target.token_embeddings()), 0)
 
     @torch.no_grad()
-    def _scores(self, own: Tensor, drafted: int) -> Scores:
+    def _scores(self, state: Tensor, drafted: int) -> Scores:
         if not self.module.own_output:
-            return self.target.read_feature(own)
-        return self.target.scores(self.module.read_out(own[None], drafted)[0])
+            return self.target.read_feature(state)
+        return self.target.scores(self.module.read_out(state[None], drafted)[0])
 
     @torch.no_grad()
     def _drafted(self, path: Path, memory: Memory) -> list[Tensor]:

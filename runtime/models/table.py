@@ -46,10 +46,10 @@ Weights = Sequence[Fraction | int | str]
 class _Table:
     """The entries, given or generated, and which were touched."""
 
-    def __init__(self, size: int, seed: int | None, given: Mapping[Hashable, Weights], zeros: bool, power: int) -> None:
+    def __init__(self, size: int, seed: int | None, entries: Mapping[Hashable, Weights], zeros: bool, power: int) -> None:
         self._size, self._seed, self.zeros, self.power = size, seed, zeros, power
         self._given: dict[Key, tuple[Fraction, ...]] = {
-            k if isinstance(k, tuple) else (k,): _row(v, size) for k, v in given.items()
+            k if isinstance(k, tuple) else (k,): _row(v, size) for k, v in entries.items()
         }
         self.touched: dict[Key, Scores] = {}
 

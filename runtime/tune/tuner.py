@@ -33,7 +33,7 @@ class TuningOutcome:
     seconds: float = 0.0
 
     @property
-    def kept(self) -> bool:
+    def kept_default(self) -> bool:
         """Whether the default stays."""
         return self.chosen == self.default
 
@@ -45,7 +45,7 @@ class TuningOutcome:
     @property
     def judged(self) -> bool:
         """Whether there is a judgement to write down: not where Ctrl-C came before anything beat the default."""
-        return not (self.interrupted and self.kept)
+        return not (self.interrupted and self.kept_default)
 
     @property
     def enough(self) -> bool:
@@ -114,14 +114,14 @@ class Tuner:
         fitting = self.left() / max(1e-9, (LEAST_PAIRS + 2) * self.trials.lasts) - 1  # for so many there is time
         return search.fastest(self.trials, self.trials.figures, max(1, min(FINALISTS, int(fitting))))
 
-    def decide(self, finals: Trials, found: Sequence[Setting]) -> None:
+    def decide(self, finals: Trials, settings: Sequence[Setting]) -> None:
         """The final rounds: until the time is up, or all is clear."""
-        if not found:
+        if not settings:
             return
-        finals.warm(found)
-        while self.left() > 0 and min(len(finals.of(s).ratios) for s in found) < PAIRS:
-            self.told(f"final rounds: {min(len(finals.of(s).ratios) for s in found)} runs each of {len(found)} and the default")
-            finals.once(found)
-            found = [s for s in found if not finals.of(s).failed]
-            if not found:
+        finals.warm(settings)
+        while self.left() > 0 and (runs := min(len(finals.of(s).ratios) for s in settings)) < PAIRS:
+            self.told(f"final rounds: {runs} runs each of {len(settings)} and the default")
+            finals.once(settings)
+            settings = [s for s in settings if not finals.of(s).failed]
+            if not settings:
                 return

@@ -58,7 +58,7 @@ def trials(machine: Any, **options: Any) -> Trials:
 def test_runs_without_tokens_have_no_speed() -> None:
     """A prompt may fill the context: nothing is committed, by any setting."""
     tuner = Tuner(trials(Machine(bowl, tokens=lambda chosen, number: ())), [DEPTH, BUDGET], seconds=0.05)
-    assert tuner.tune().kept
+    assert tuner.tune().kept_default
 
 
 def plenty() -> float:
@@ -153,7 +153,7 @@ def test_a_default_far_from_the_best_is_left_at_once(seed: int) -> None:
 
 
 def test_listed_values_and_those_that_change_tokens_are_no_beginning() -> None:
-    listed = Axis("depth", "int", (2, 6, 12), 6, given=True)
+    listed = Axis("depth", "int", (2, 6, 12), 6, listed=True)
     lossy = Axis("budget", "int", (1, 59, 128), 59, changes=True)
     assert smallest([listed, lossy], DEFAULT) == DEFAULT
     assert smallest([DEPTH, BUDGET], DEFAULT) == (("depth", 1), ("budget", 1))

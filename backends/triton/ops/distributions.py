@@ -24,7 +24,7 @@ from decgraph.ir.values import Op
 def dist_of(s: Step, probs: Tensor, like: Operand = None) -> Dist:
     """Probabilities [B, *shape, V] as a dist, at the places of `like`, where it has them."""
     probs = s.lanes(probs)
-    rows, shape = Rows(in_rows(probs), given=True), tuple(probs.shape[1:-1])
+    rows, shape = Rows(in_rows(probs), is_probs=True), tuple(probs.shape[1:-1])
     if isinstance(like, Dist) and like.shape == shape:
         rows.positions = placed(s, like)
         return replace(like, rows=rows, index=every_row(rows, shape), face="shaped")
@@ -63,7 +63,7 @@ def own_rows(s: Step, q: Dist, seen: bool) -> Rows:
     """The rows of a dist as rows of their own, in order: as they were computed, or (seen) in its view."""
     index = flat(q.index)
     scores = s.take(s.lanes(s.view(q.rows, q.face) if seen else q.rows.scores), index)
-    rows = Rows(scores, positions=placed(s, q), numbers=numbered(s, q), given=seen)
+    rows = Rows(scores, positions=placed(s, q), numbers=numbered(s, q), is_probs=seen)
     if (path := q.rows.path) is not None:
         rows.path = lambda: s.take(s.lanes(path()), index)
     return rows
@@ -83,9 +83,9 @@ def join_dists(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Dist:
     if a.rows is b.rows and a.face == b.face and a.shape == b.shape:
         return Dist(a.rows, s.either(lanes, a.index, b.index), a.face, at, live)
     # What has yet to be shaped stays so: it has other views.
-    seen = a.face != b.face or any(q.rows.given or q.rows.allow is not None for q in (a, b))
+    seen = a.face != b.face or any(q.rows.is_probs or q.rows.allow is not None for q in (a, b))
     one, other = (own_rows(s, q, seen) for q in (a, b))
-    rows = Rows(s.either(lanes, one.scores, other.scores), given=seen)
+    rows = Rows(s.either(lanes, one.scores, other.scores), is_probs=seen)
     if one.positions is not None and other.positions is not None:
         rows.positions = s.either(lanes, one.positions, other.positions)
     elif (found := other.positions if one.positions is None else one.positions) is not None and found.shape[1] == rows.count:

@@ -299,7 +299,7 @@ def topk(s: Step, op: Op, q: Operand, k: Operand) -> Draws:
     q = as_dist(s, q)
     most = min(counted(s, op, k, q.rows.size), q.rows.size)
     s.require_mass(q)
-    by = _flat(s, q) if q.face != "raw" or q.rows.given else s.take(s.lanes(s.view(q.rows, "logits")), flat(q.index))
+    by = _flat(s, q) if q.face != "raw" or q.rows.is_probs else s.take(s.lanes(s.view(q.rows, "logits")), flat(q.index))
     _, tokens = ordered(by, most)
     return some_of(s, k, most, drawn(q, tokens, most, point=True))
 

@@ -222,15 +222,15 @@ class HybridDecoder(ModuleDecoder):
         window = seen.windows.get(layer)
         return (FULL, None) if window is None else (SLIDING, int(window))
 
-    def _compare(self, found: _Found, committed: int = 2) -> None:
+    def _compare(self, layout: _Found, committed: int = 2) -> None:
         """Finds out how the recurrent layers continue a state. Then compares a tree below a prompt, and what follows the end of
         its second branch, with the module's own forward of each path."""
         for mixer in self.mixers:
-            mixer.check(found.width, next(self.base.parameters()))
+            mixer.check(layout.width, next(self.base.parameters()))
         tokens = [1, 2, 3, 5, 7, 11, 13, 17, 19]
-        caches = [[torch.zeros(1, shape[0], 16, shape[side], dtype=found.dtype, device=self.device) for shape in found.caches]
+        caches = [[torch.zeros(1, shape[0], 16, shape[side], dtype=layout.dtype, device=self.device) for shape in layout.caches]
                   for side in (1, 2)]  # fmt: skip
-        window = next((w for w in found.windows if w is not None), 16)
+        window = next((w for w in layout.windows if w is not None), 16)
         work = Work(None, [], 3, [], [], [-1, 0, -1, 2])
         # By token its row, and the rows of its path.
         tree = {0: [0], 1: [0, 1], 2: [0, 1, 2], 3: [0, 1, 2, 3], 4: [0, 1, 2, 3, 4], 5: [0, 1, 2, 5], 6: [0, 1, 2, 5, 6]}

@@ -529,18 +529,18 @@ class CausalEngine:
                 row[:take] = store.states(p.below.slot.number, rows)
         return out
 
-    def _wanted(self, made: SlotPlan) -> Tensor:
+    def _wanted(self, plan: SlotPlan) -> Tensor:
         """A copy of the wanted rows [rows, width]: the cache may be moved before all calls have theirs."""
-        want = made.want
+        want = plan.want
         self.counted.rows += len(want)
         if not want or want[-1] - want[0] == len(want) - 1 and want == list(range(want[0], want[-1] + 1)):
-            if want and made.states is not None:  # those of the last forward, as it gave them
-                count = made.states.shape[0]
-                first = made.rows - count
+            if want and plan.states is not None:  # those of the last forward, as it gave them
+                count = plan.states.shape[0]
+                first = plan.rows - count
                 if want[0] >= first:
-                    return made.states if len(want) == count else made.states[want[0] - first : want[-1] + 1 - first]
-            return self.store.state(made.slot.number, want[0] if want else 0, len(want)).clone()
-        return self.store.states(made.slot.number, want)
+                    return plan.states if len(want) == count else plan.states[want[0] - first : want[-1] + 1 - first]
+            return self.store.state(plan.slot.number, want[0] if want else 0, len(want)).clone()
+        return self.store.states(plan.slot.number, want)
 
     def _not_numbers(self, call: ForwardCall, row: int) -> NotNumbers:
         slot = self._slots.get(call.sequence)

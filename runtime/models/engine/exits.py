@@ -74,24 +74,24 @@ class ReadEngine(OverCore[CausalEngine]):
             self.memories.close(sequence)
 
 
-def made(model: Model) -> Engine:
+def build_engine(model: Model) -> Engine:
     """The engine of a model that is derived from a target's layers."""
-    found: CausalEngine | ReadEngine
+    engine: CausalEngine | ReadEngine
     match model:
         case HFCausal():
             return _derived(model) or net_engine(model)
         case Headed(target=HFCausal() as target) if target.net.decoder.recurrent or target.origin is not None:
             return uncached(model)  # its lower layers' states are in no rows that a head could go on from, or are not its own
         case Headed(target=HFCausal() as target, inner=Upto() as inner) if inner.target is target and inner.layer:
-            found = exit_engine(target, net_engine(target), inner.layer, bare=model.bare)
+            engine = exit_engine(target, net_engine(target), inner.layer, bare=model.bare)
         case Headed(target=HFCausal() as target, inner=Applied(adapter=HFAdapter() as adapter, inner=Upto() as inner)) if (
             inner.target is target and not model.bare
         ):
-            found = adapted_engine(target, net_engine(target), inner.layer, adapter, model.name)
+            engine = adapted_engine(target, net_engine(target), inner.layer, adapter, model.name)
         case _:
             return uncached(model)
-    found.memories = Memories(model)
-    return found
+    engine.memories = Memories(model)
+    return engine
 
 
 def _derived(model: HFCausal) -> Engine | None:

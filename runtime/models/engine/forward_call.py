@@ -54,10 +54,10 @@ class Remembered:
     @cached_property
     def value(self) -> Memory:
         """The memory itself. Raises DecError for a model that does not expose one."""
-        made: Memory = self.model.memory(self.path, None, None if self.memory is None else self.memory.value)
+        memory: Memory = self.model.memory(self.path, None, None if self.memory is None else self.memory.value)
         for how, what in self.edits:
-            made = made.join(what.value) if isinstance(what, Remembered) else getattr(made, how)(what)
-        return made
+            memory = memory.join(what.value) if isinstance(what, Remembered) else getattr(memory, how)(what)
+        return memory
 
     def restrict(self, positions: ArrayLike, kind: str) -> Remembered:
         """With only these positions kept ("only"), or with them dropped ("without")."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def made(model: HFHeads | HFFeatures | HFCausal) -> Engine:
+def build_engine(model: HFHeads | HFFeatures | HFCausal) -> Engine:
     """The engine of a head, or of a target with Medusa heads. The engine of the target of one that reads features keeps the
     states that they are made of from now on."""
     match model:

@@ -43,12 +43,12 @@ class HybridSlot(Slot):
             self.state, self.pending = self.earlier[at], []
             del self.chain[at:]
 
-    def _keep(self, accepted: list[int], kept: dict[int, int], context: Sequence[int], move: Move) -> int:
+    def _keep(self, accepted: list[int], places_after: dict[int, int], context: Sequence[int], move: Move) -> int:
         state, pending, earlier, drafted = self.state, self.pending, self.earlier, self.drafted
         for n in accepted:
             state, pending = (drafted[n].state, []) if drafted[n].state else (state, [*pending, drafted[n]])
-        moved = super()._keep(accepted, kept, context, move)
-        self.state, self.pending, self.earlier, self.drafted = state, pending, earlier, [drafted[n] for n in kept]
+        moved = super()._keep(accepted, places_after, context, move)
+        self.state, self.pending, self.earlier, self.drafted = state, pending, earlier, [drafted[n] for n in places_after]
         return moved
 
 

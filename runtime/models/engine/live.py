@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.decoder import Masks, Out
 
 
-def made(model: LiveModel) -> Engine:
+def build_engine(model: LiveModel) -> Engine:
     """The engine of a live module. Raises DecError, by name, for one that it cannot run."""
     if not isinstance(model, SoftPrompted):
         if is_recurrent(model.module):

@@ -25,7 +25,7 @@ from decgraph.runtime.models.interface import check_size
 _CPU_BUDGET = 2 << 30
 
 
-def made(model: HFMasked | CalledMasked) -> MaskedEngine:
+def build_engine(model: HFMasked | CalledMasked) -> MaskedEngine:
     """The engine of a masked model of Hugging Face or of another module: batched."""
     return HFMaskedEngine(model)
 

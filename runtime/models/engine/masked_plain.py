@@ -21,7 +21,7 @@ _Known = dict[tuple[Cell, ...], dict[int, np.ndarray]]  # a call's rows, by canv
 _Made = tuple[tuple[Cell, ...], tuple[int, ...] | None, int]  # a call: its canvas, what it computed of it, on which memory
 
 
-def made(model: Model) -> PlainMaskedEngine:
+def build_engine(model: Model) -> PlainMaskedEngine:
     """The engine of a masked model that has no other: the model's own calls."""
     return PlainMaskedEngine(model)
 

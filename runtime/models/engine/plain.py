@@ -48,7 +48,7 @@ class PlainEngine(Uncached):
         return self.model.eval(paths, memory=None if call.memory is None else call.memory.value)
 
 
-def made(model: Model) -> PlainEngine:
+def build_engine(model: Model) -> PlainEngine:
     """The engine of a model that has no other."""
     return PlainEngine(model)
 

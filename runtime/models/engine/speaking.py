@@ -13,7 +13,7 @@ from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.speaking import Speaking
 
 
-def made(model: Speaking) -> Engine:
+def build_engine(model: Speaking) -> Engine:
     """The engine of a model that speaks, around its own; without one each of its calls computes whole paths."""
     own = causal_engine_of(model.base)
     return PlainEngine(model) if isinstance(own, PlainEngine) else SpeakingEngine(model, own)
