@@ -104,9 +104,9 @@ class Arbitrary:
             for n, (a, old, read) in enumerate(zip(args, values, used, strict=True))
         ]
 
-    def left(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> None:
+    def stopped(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> None:
         """What a step carries on."""
-        carried = [*carried_on(m.function, op, values), *m.own.values(), *m.shared.values()]
+        carried = [*carried_on(m.function, op, values), *m.sequence_states.values(), *m.shared.values()]
         if left_seen(carried):
             self.flags.add(SEEN)
         memories = [v for v in carried if isinstance(v, ReferenceMemory)]

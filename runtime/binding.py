@@ -21,7 +21,7 @@ from decgraph.runtime.models.interface import Model, Vocab, unreached
 from decgraph.runtime.models.masked_settings import MaskedSettings
 from decgraph.runtime.models.sharing import renewed, shared
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement, own_modes
-from decgraph.runtime.sources import HEADS, PARTS, Given, ModelSource, source_of
+from decgraph.runtime.sources import HEADS, PARTS, ModelArguments, ModelSource, source_of
 from decgraph.runtime.text import Tokenizer, tokenizer_of, vocabulary
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Bound:
 @own_modes()
 def bind(
     function: Function,
-    arguments: Given,
+    arguments: ModelArguments,
     *,
     tokenizer: TokenizerLike | None = None,
     device: DeviceLike = AUTO,

@@ -100,12 +100,12 @@ class Placement:
             raise DecError(f"device is {self.device}, and no GPU is reserved for a worker", hint="--gpus 1, or device cpu")
         return self
 
-    def precision(self, own: torch.dtype | str) -> torch.dtype:
-        """The dtype to read a folder in whose weights are stored in `own`, a dtype or the name of one."""
+    def precision(self, stored_dtype: torch.dtype | str) -> torch.dtype:
+        """The dtype to read a folder in whose weights are stored in `stored_dtype`, a dtype or the name of one."""
         import torch
 
         if self.dtype == AUTO:
-            stored: torch.dtype = getattr(torch, own) if isinstance(own, str) else own
+            stored: torch.dtype = getattr(torch, stored_dtype) if isinstance(stored_dtype, str) else stored_dtype
             return torch.float32 if self.device == "cpu" else stored
         if self.dtype in BLOCKS:
             return torch.float32

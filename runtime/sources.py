@@ -122,7 +122,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Given:
+class ModelArguments:
     """The models that a caller gave for an algorithm; only heads that need no weights may be missing. heads: Medusa's, by the
     name of their model. readings: the settings of masked models that the caller gave."""
 
@@ -173,7 +173,7 @@ def home_of(module: object) -> Path | None:
     return at if at.is_dir() else None
 
 
-def given_to(function: Function, values: Mapping[str, object], names: ModelNames) -> Given:
+def arguments_of(function: Function, values: Mapping[str, object], names: ModelNames) -> ModelArguments:
     """The caller's values for a function's models (`target`, `target.heads`, `model.shift`), with folders for names and shipped
     models for those that are left out.
 
@@ -195,8 +195,8 @@ def given_to(function: Function, values: Mapping[str, object], names: ModelNames
     return args
 
 
-def told_apart(function: Function, values: Mapping[str, object], names: ModelNames) -> Given:
-    """The caller's values by purpose: models, heads, settings. Raises DecError as `given_to` does, but not for what is left
+def told_apart(function: Function, values: Mapping[str, object], names: ModelNames) -> ModelArguments:
+    """The caller's values by purpose: models, heads, settings. Raises DecError as `arguments_of` does, but not for what is left
     out."""
     wanted = wanted_by(function)
     models: dict[str, ModelSource] = {}
@@ -219,10 +219,10 @@ def told_apart(function: Function, values: Mapping[str, object], names: ModelNam
         if of in models and isinstance(models[of].value, Model):
             raise DecError(f"{function.name}: `{of}` is a model of decgraph's, whose {setting} was set when it was made",
                            hint=f"decgraph.masked(MODULE_OR_FOLDER, {setting}=...)")  # fmt: skip
-    return Given(wanted, models, heads, {of: MaskedSettings.of(**said) for of, said in settings.items()})
+    return ModelArguments(wanted, models, heads, {of: MaskedSettings.of(**said) for of, said in settings.items()})
 
 
-def _check_left_out(function: Function, args: Given, names: ModelNames) -> None:
+def _check_left_out(function: Function, args: ModelArguments, names: ModelNames) -> None:
     """Raises DecError where a model was left out and one that was given is not shipped: the shipped ones go with one another,
     and drafts of theirs for another target would be accepted by chance alone, or not fit."""
     # A stand-in for a head goes with any target, and so does a model that is read through its text.

@@ -60,7 +60,7 @@ class Beginning(Protocol):
 
     def states(self, m: ExactMachine) -> None: ...
     def carried(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> list[Datum]: ...
-    def left(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> None: ...
+    def stopped(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> None: ...
 
 
 class ExactMachine(ExactDraws):
@@ -92,7 +92,7 @@ class ExactMachine(ExactDraws):
         if op.attrs.get("bound") == "done" and self.parent is None:
             self.step = i
             if self.steps is not None and i >= self.steps:
-                self.left(op, values)
+                self.stopped(op, values)
                 raise Enough
         super().while_iteration(op, i, values)
         self.repeats(op, i, values)
@@ -106,7 +106,8 @@ class ExactMachine(ExactDraws):
             return
         signer = Signer(self.world.races)
         try:
-            kept = (signer.of(list(values)), signer.of(self.own), signer.of({str(k): v for k, v in self.shared.items()}))
+            parts = list(values), self.sequence_states, {str(k): v for k, v in self.shared.items()}
+            kept = tuple(map(signer.of, parts))
         except Unknown:
             return
         now = (*kept, self.future(), self.decided, len(self.world.choices.points))
@@ -137,10 +138,10 @@ class ExactMachine(ExactDraws):
         if self.parent is None and self.world.choices.new:
             self.arrive(op, i, values)
 
-    def left(self, op: Op, values: tuple[Datum, ...]) -> None:
+    def stopped(self, op: Op, values: tuple[Datum, ...]) -> None:
         """Called before the first step that is not run, with the values that would be carried into it."""
         if self.begin is not None:
-            self.begin.left(self, op, values)
+            self.begin.stopped(self, op, values)
 
     most_iterations = 2_000
 
@@ -197,7 +198,7 @@ class ExactMachine(ExactDraws):
                 i,
                 signer.of(list(values)),
                 signer.of([self.env[v] for v in live if v in self.env]),
-                signer.of(self.own),
+                signer.of(self.sequence_states),
                 signer.of({str(k): v for k, v in self.shared.items()}),
                 self.future(),
             )
@@ -240,11 +241,11 @@ class ExactMachine(ExactDraws):
     @property
     def kept_alive(self) -> list[object]:
         """Objects whose ids are part of the states of this enumeration."""
-        return self.world.kept
+        return self.world.alive
 
     def release(self) -> None:
         super().release()
-        self.own, self.memo = {}, {}
+        self.sequence_states, self.memo = {}, {}
 
     def unmasked(self, c: Canvas, positions: list[int], values: list[Cell]) -> None:
         if self.watch_canvas is not None:

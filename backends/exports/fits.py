@@ -44,7 +44,7 @@ class _Reader:
 
     def __init__(self, function: Function) -> None:
         self.function = function
-        self.made = definitions(function.body)
+        self.producers = definitions(function.body)
         self.loop = next((o for o in function.body.ops if o.opcode == "while" and o.attrs.get("bound") == "done"), None)
         self.walks = [o for o in function.body.walk() if o.opcode == "tree.walk"]
         within = {o for walk in self.walks for r in walk.regions for o in r.walk()}
@@ -94,7 +94,7 @@ class _Reader:
             )
         if walk.operands[0].type.of[1] != "token":
             yield Misfit("its drafts are no tokens", line)
-        call = self.made.get(walk.operands[1])
+        call = self.producers.get(walk.operands[1])
         plain = call is not None and call.opcode == "model.eval" and not call.attrs.get("with") and not call.attrs.get("part")
         if not plain or call is None or call.operands[1] is not walk.operands[0]:
             yield Misfit("it is not verified by one plain call of the target at every node of what was drafted", line)

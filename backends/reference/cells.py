@@ -171,13 +171,13 @@ class CanvasCells:
         return [known[r] for r in rows], computed
 
 
-Made = tuple[tuple[interface.Cell, ...], tuple[int, ...] | None, int]
+CanvasKey = tuple[tuple[interface.Cell, ...], tuple[int, ...] | None, int]
 """What a call of one canvas computed, as a key: its cells, the positions, and the memory that it saw."""
-Computed = Made | tuple[Made, int]
+Computed = CanvasKey | tuple[CanvasKey, int]
 """A call of a canvas, or the scores of one of its cells."""
 
 
-def canvas_key(cells: tuple[interface.Cell, ...], fresh: list[int] | None, memory: Memory | None) -> Made:
+def canvas_key(cells: tuple[interface.Cell, ...], fresh: list[int] | None, memory: Memory | None) -> CanvasKey:
     """What a call of one canvas computed, as a key. Engines identify a memory by its storage and not by its numbers."""
     return (cells, None if memory is None or fresh is None else tuple(fresh), id(memory))
 
@@ -196,7 +196,7 @@ class LastCanvases:
         self.by_model[id(model)] = [*before, (keys, memory)][-2:]
         return found
 
-    def add_scores(self, model: Model, key: Made, length: int) -> None:
+    def add_scores(self, model: Model, key: CanvasKey, length: int) -> None:
         """The last call has also the scores of a canvas's cells."""
         self.by_model[id(model)][-1][0].update((key, i) for i in range(length))
 

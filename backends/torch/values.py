@@ -84,7 +84,7 @@ class Values:
         """Which value has such a name until then."""
         self.assignable_trees: set[Value] = set()
         """Trees whose variables the blocks that draft them may assign again."""
-        self.here: tuple[Region, int] = (f.body, 0)
+        self.place: tuple[Region, int] = (f.body, 0)
 
     # -- texts
     def name(self, v: Value) -> str:
@@ -148,7 +148,7 @@ class Values:
 
     def reused(self, op: Op, r: Value) -> str | None:
         """The name of an operand that is the same variable of the author's and is not read after this op."""
-        region, n = self.here
+        region, n = self.place
         for v in op.operands:
             text = self.texts.get(v, "")
             if v.name and v.name == r.name and text.isidentifier() and v not in self.wishes and text not in self.pinned:
@@ -181,7 +181,7 @@ class Values:
     # -- expressions that stand where they are used
     def inlined(self, op: Op, text: str) -> bool:
         """Whether an op's value is written where it is used, and only there; no line is written for it then."""
-        region, n = self.here
+        region, n = self.place
         v = op.result
         if v in self.wishes or not self.moves(region, n) or len(text) > WIDEST - 30:
             return False

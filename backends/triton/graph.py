@@ -86,8 +86,8 @@ class GraphRecorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.graph = fx.Graph()
-        self.made: dict[int, fx.Node] = {}
-        self.kept: list[Tensor] = []  # so that their ids stay theirs
+        self.nodes: dict[int, fx.Node] = {}
+        self.alive: list[Tensor] = []  # so that their ids stay theirs
         self.arguments: dict[fx.Node, Tensor] = {}
 
     def __torch_dispatch__(
@@ -108,18 +108,18 @@ class GraphRecorder(TorchDispatchMode):
 
     def keep(self, value: Tensor, node: fx.Node) -> None:
         """A result; what an operation wrote in place and returns is what it was. A tensor of any shape."""
-        if id(value) not in self.made:
-            self.made[id(value)] = node
-            self.kept.append(value)
+        if id(value) not in self.nodes:
+            self.nodes[id(value)] = node
+            self.alive.append(value)
         _says(node, value)
 
     def node_of(self, value: Tensor) -> fx.Node:
         """The node of a tensor."""
-        if id(value) not in self.made:
+        if id(value) not in self.nodes:
             node = _argument(self.graph, f"argument_{len(self.arguments)}", value)
             self.arguments[node] = value
             self.keep(value, node)
-        return self.made[id(value)]
+        return self.nodes[id(value)]
 
 
 READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default, torch.ops.aten.masked_select.default)

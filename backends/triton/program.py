@@ -421,9 +421,9 @@ class Program:
             self.shown.append((jobs, self.show()))
         yield from self.looks(self.unread if jobs else 0)
 
-    def looks(self, left: int = 0) -> Iterator[tuple[LaneJob, Look]]:
-        """What the host was shown and has not read, but for the last `left` looks."""
-        while len(self.shown) > left:
+    def looks(self, unread: int = 0) -> Iterator[tuple[LaneJob, Look]]:
+        """What the host was shown and has not read, but for the last `unread` looks."""
+        while len(self.shown) > unread:
             shown, read = self.shown.popleft()
             rows = read()
             for job in shown:

@@ -48,15 +48,15 @@ class _Table:
 
     def __init__(self, size: int, seed: int | None, entries: Mapping[Hashable, Weights], zeros: bool, power: int) -> None:
         self._size, self._seed, self.zeros, self.power = size, seed, zeros, power
-        self._given: dict[Key, tuple[Fraction, ...]] = {
+        self._entries: dict[Key, tuple[Fraction, ...]] = {
             k if isinstance(k, tuple) else (k,): _row(v, size) for k, v in entries.items()
         }
         self.touched: dict[Key, Scores] = {}
 
     def __call__(self, key: Key, name: str) -> Scores:
         if key not in self.touched:
-            if key in self._given:
-                weights = self._given[key]
+            if key in self._entries:
+                weights = self._entries[key]
             elif self._seed is None:
                 raise DecError(f"table model {name!r} has no entry for {_spell(key)}")
             else:

@@ -20,7 +20,7 @@ from decgraph.backends.triton.ops.nodes import node_tokens, positions_at
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import ROOT, Canvas, Context, Dist, OnDevice, Operand, Rows, Tree, is_static
-from decgraph.backends.triton.vectors import count_of, live_of, made
+from decgraph.backends.triton.vectors import count_of, live_of, vec_of
 from decgraph.ir.values import Op
 from decgraph.runtime.models.reading import ROUNDING
 
@@ -91,7 +91,7 @@ def value(s: Step, op: Op, head: DeviceModel | ReadingHead, place: Operand, tree
     if gives == "prob":
         wrong, out = wrong | ((out - 0.5).abs() > 0.5 + ROUNDING), out.clamp(0, 1)
     s.flag(wrong if live is None else wrong & live)
-    return made(out.nan_to_num().long() if gives == "int" else out == 1 if gives == "bool" else out, live)
+    return vec_of(out.nan_to_num().long() if gives == "int" else out == 1 if gives == "bool" else out, live)
 
 
 @step("model.memory")

@@ -18,7 +18,7 @@ from decgraph.runtime.models.interface import MASK, Cell, LayerMemory, Memory, M
 
 _CALLS = 2  # a sequence's last calls that are remembered, as by the reference and by `masked_memo`
 _Known = dict[tuple[Cell, ...], dict[int, np.ndarray]]  # a call's rows, by canvas and position
-_Made = tuple[tuple[Cell, ...], tuple[int, ...] | None, int]  # a call: its canvas, what it computed of it, on which memory
+_CallKey = tuple[tuple[Cell, ...], tuple[int, ...] | None, int]  # a call: its canvas, what it computed of it, on which memory
 
 
 def build_engine(model: Model) -> PlainMaskedEngine:
@@ -33,7 +33,7 @@ class PlainMaskedEngine(Uncached):
         self.model, self.counted = model, Counted()
         self.mask: int = -1 if model.mask is None else model.mask
         self._last: dict[Hashable, list[_Known]] = {}
-        self._made: dict[Hashable, list[tuple[_Made, Memory | None]]] = {}
+        self._computed: dict[Hashable, list[tuple[_CallKey, Memory | None]]] = {}
 
     def empty(self, length: int) -> Memory:
         """A memory of `length` positions with no row cached."""
@@ -47,7 +47,7 @@ class PlainMaskedEngine(Uncached):
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence's last calls."""
         self._last.pop(sequence, None)
-        self._made.pop(sequence, None)
+        self._computed.pop(sequence, None)
 
     def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
         """See `MaskedEngine`."""
@@ -120,8 +120,8 @@ class PlainMaskedEngine(Uncached):
     def _count(self, sequence: Hashable, cells: tuple[Cell, ...], fresh: list[int] | None, memory: Memory | None) -> bool:
         """Whether none of the sequence's last calls computed this one, which becomes the last."""
         key = (cells, None if memory is None or fresh is None else tuple(fresh), id(memory))
-        made = self._made.setdefault(sequence, [])
-        self._made[sequence] = [*made, (key, memory)][-_CALLS:]  # with the memory, so that no other one gets its id
+        made = self._computed.setdefault(sequence, [])
+        self._computed[sequence] = [*made, (key, memory)][-_CALLS:]  # with the memory, so that no other one gets its id
         return all(key != one for one, _ in made)
 
     def _memory(self, cells: tuple[Cell, ...], fresh: list[int] | None, memory: Memory | None) -> Memory:
