@@ -106,8 +106,7 @@ class ExactMachine(ExactDraws):
             return
         signer = Signer(self.world.races)
         try:
-            parts = list(values), self.sequence_states, {str(k): v for k, v in self.shared.items()}
-            kept = tuple(map(signer.of, parts))
+            kept = tuple(map(signer.of, (list(values), self.sequence_states, {str(k): v for k, v in self.shared.items()})))
         except Unknown:
             return
         now = (*kept, self.future(), self.decided, len(self.world.choices.points))

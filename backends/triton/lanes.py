@@ -19,18 +19,7 @@ from torch import Tensor
 from decgraph.backends.torch.schedule import Ended
 from decgraph.backends.triton import shaping
 from decgraph.backends.triton.capture import NothingRecorded
-from decgraph.backends.triton.program import (
-    LaneJob,
-    Look,
-    Needs,
-    Program,
-    ProgramCache,
-    home,
-    key_of,
-    needs_of,
-    note,
-    programs_of,
-)
+from decgraph.backends.triton.program import LaneJob, Look, Needs, Program, Programs, home, key_of, needs_of, note, programs_of
 from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.drafting import drafting
@@ -216,7 +205,7 @@ class Steps:
         size = -(-most // 8) * 8 if masked else 1 << max(6, (most - 1).bit_length())
         return size if job.machine.window is None else max(job.room, min(size, int(job.machine.window) + 1))
 
-    def _fits(self, store: ProgramCache, job: LaneJob, batch: int, capacity: int) -> bool:
+    def _fits(self, store: Programs, job: LaneJob, batch: int, capacity: int) -> bool:
         wanted = job.needs.bytes * batch * (capacity + job.needs.ahead)
         if store.budget is not None:
             return wanted + sum(p.bytes for p in store.programs.values()) <= store.budget
@@ -225,7 +214,7 @@ class Steps:
         free = torch.cuda.mem_get_info(device)[0] if on_cuda else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return wanted <= (0.8 if on_cuda else 0.25) * free
 
-    def _free(self, store: ProgramCache, program: Program) -> None:
+    def _free(self, store: Programs, program: Program) -> None:
         store.programs.pop(id(program), None)
         if program in self.running:
             self.running.remove(program)

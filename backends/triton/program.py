@@ -56,7 +56,7 @@ class Needs:
 
 
 @dataclass
-class ProgramCache:
+class Programs:
     """What is kept with a main model. needs: by program, or why it has no step. budget: bytes of all programs, None: free."""
 
     programs: OrderedDict[int, Program] = field(default_factory=OrderedDict)
@@ -71,9 +71,9 @@ class ProgramCache:
                 self.programs.pop(id(program))
 
 
-def programs_of(model: Model) -> ProgramCache:
+def programs_of(model: Model) -> Programs:
     """The programs of a main model."""
-    return memo_of(model).once("steps", ProgramCache)
+    return memo_of(model).once("steps", Programs)
 
 
 def home(models: Mapping[str, Model]) -> torch.device:

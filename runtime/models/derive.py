@@ -42,7 +42,7 @@ def derive(model: Model, how: str, *args: object) -> Model:
     derive(drafter, "speaking", m)   causal: the drafter on the text of m's tokens, over the tokens that both have
     derive(target, "bare", inner)    causal: the target's head without its norm
 
-    `exit`, `skip`, `parallel`, `quantized` and `since` read `given`, the target's memory, as their own. Raises DecError for
+    `exit`, `skip`, `parallel`, `quantized` and `since` read `memory`, the target's memory, as their own. Raises DecError for
     what the model cannot do and for a layer it does not have.
     """
     match how, args:
@@ -172,7 +172,7 @@ class Headed(OfTarget[Model]):
 
 class Since(OfTarget[Model]):
     """`target.since(l, inner)`: the target's layers from l on, and its head, over the states of a layers model or of a head on
-    its features. Positions that `given` covers keep its keys and values; the states after it are `inner`'s."""
+    its features. Positions that `memory` covers keep its keys and values; the states after it are `inner`'s."""
 
     def __init__(self, target: Model, layer: int, inner: Model) -> None:
         check_vocab(target, inner)

@@ -190,7 +190,7 @@ class DeviceModel(ModelPart):
         return found
 
     def follow(self) -> None:
-        """From now on a derived model is called on the memory of the one that it is derived from (`given`): `fill` copies that
+        """From now on a derived model is called on the memory of the one that it is derived from: `fill` copies that
         one's keys and values, and so does `forward` below `known`. Call it before `fill`. Raises NotSteppable for a model that
         is not of the same family."""
         if self.origin is None or self.origin.model.family != self.model.family:
