@@ -185,7 +185,7 @@ class Run(Backend):
         self.tokens: list[int] = list(self.request.prompt)
         self.base = len(self.tokens)
         self._stop: StopState = StopMachine.start(self.request, self.detokenizer)
-        self.own: dict[Any, Any] = {}
+        self.sequence_states: dict[Any, Any] = {}
         """The states of this sequence, by name."""
         self.window = min((m.context for m in self.models.values() if m.context is not None), default=None)
         if self.window is not None and self.base > self.window:
@@ -410,7 +410,7 @@ class Run(Backend):
     def _state(self, name: str) -> tuple[dict[Any, Any], Any]:
         for s in self.function.states:
             if s.name == name:
-                return (self.own, name) if s.scope == "sequence" else (self.shared, (self.function.name, name))
+                return (self.sequence_states, name) if s.scope == "sequence" else (self.shared, (self.function.name, name))
         raise KeyError(name)
 
     def read_state(self, name: str) -> Any:
@@ -427,9 +427,9 @@ class Run(Backend):
         """Append committed tokens to the indexes of the text: each request to a text of its own."""
         for s in self.learning if tokens else ():
             value, key = self.read_state(s.name), ("learning", self.function.name, s.name, self.request.request_id)
-            number = self.own.get(key, 0 if s.scope == "sequence" else -1)
+            number = self.sequence_states.get(key, 0 if s.scope == "sequence" else -1)
             grown = value.extend(tokens, number)
-            self.own[key] = number if grown.learned == value.learned else grown.learned - 1
+            self.sequence_states[key] = number if grown.learned == value.learned else grown.learned - 1
             self.write_state(s.name, grown)
 
     # -- sub-runs
@@ -448,7 +448,7 @@ class Run(Backend):
             f.name,
             models,
             params,
-            replace(self.request, prompt=base, max_tokens=max(1, bound), given=self.request.begins),
+            replace(self.request, prompt=base, max_tokens=max(1, bound), prompt_length=self.request.begins),
             listener=None if listener is None else lambda event: listener(event) if isinstance(event, ModelCall) else None,
             shared=self.shared,
             externs=self.externs,

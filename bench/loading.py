@@ -25,7 +25,7 @@ def loaded(target: str | None, drafter: str | None, parts: Mapping[str, str], pl
     algorithm's parameter. eos: whether the target's end-of-text tokens end a text. Raises DecError for what cannot be read,
     for two models of different vocabularies, and for a device that is not there.
     """
-    placed = placed.found()
+    placed = placed.resolved()
     for name in (target, drafter):
         if name is not None and is_gguf(name):
             raise DecError(

@@ -108,7 +108,8 @@ def read(folder: Path, placed: Placement) -> Any:  # Any: a transformers module
     """A causal model of transformers, in evaluation mode. Raises DecError for a folder that cannot be read as one."""
     from transformers import AutoModelForCausalLM
 
-    return pretrained(AutoModelForCausalLM, folders.read(folder, "causal"), "sdpa", placed.found()).eval().requires_grad_(False)
+    module = pretrained(AutoModelForCausalLM, folders.read(folder, "causal"), "sdpa", placed.resolved())
+    return module.eval().requires_grad_(False)
 
 
 def random_llama(name: str, seed: int = 0) -> BenchWeights:

@@ -106,7 +106,7 @@ class Arbitrary:
 
     def check_carried(self, m: ExactMachine, op: Op, values: Sequence[Datum]) -> None:
         """What a step carries on."""
-        carried = [*carried_on(m.function, op, values), *m.own.values(), *m.shared.values()]
+        carried = [*carried_on(m.function, op, values), *m.sequence_states.values(), *m.shared.values()]
         if left_seen(carried):
             self.flags.add(SEEN)
         memories = [v for v in carried if isinstance(v, ReferenceMemory)]

@@ -129,10 +129,11 @@ def _noting(engine: type[ExactMachine], notes: dict[Hashable, int]) -> Callable[
     def while_iteration(self: ExactMachine, op: Op, i: int, values: tuple[Datum, ...] = ()) -> None:
         if op.attrs.get("bound") == "done" and self.parent is None:
             kept = carried_on(self.function, op, values)
-            if left_seen([*kept, *self.own.values()]):
+            if left_seen([*kept, *self.sequence_states.values()]):
                 raise Unknown("draws that were read")
             signer = Signer(self.world.races, self.committed_context())
-            notes.setdefault((signer.of(kept), signer.of(self.own), signer.of({str(k): v for k, v in self.shared.items()})), i)
+            parts = kept, self.sequence_states, {str(k): v for k, v in self.shared.items()}
+            notes.setdefault(tuple(map(signer.of, parts)), i)
         engine.while_iteration(self, op, i, values)
 
     return while_iteration

@@ -79,7 +79,7 @@ def command(
     if "allow" in fields:
         fields["allow"].check()
     own = address is None and "RAY_ADDRESS" not in os.environ  # a cluster that is started for this run
-    placed = placed.reserved(gpus, here=own) if ray else placed.found()
+    placed = placed.reserved(gpus, local=own) if ray else placed.resolved()
     decoder = Decoder(
         chosen, folders, params, batch=batch, chat=talk.chat, system=talk.system, externs=externs or None,
         backend=models.backend, device=placed.device, dtype=placed.dtype, **fields,

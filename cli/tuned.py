@@ -36,7 +36,7 @@ def rows(job: TuningJob, outcome: TuningOutcome) -> list[tuple[str, ...]]:
     for chosen in settings(outcome):
         f, base = outcome.figures(chosen), chosen == outcome.default
         mark = "default" if base else "final" if chosen in outcome.finals and f.ratios else ""
-        mark = "tuned" if chosen == outcome.chosen and not outcome.kept else mark
+        mark = "tuned" if chosen == outcome.chosen and not outcome.kept_default else mark
         if f.failed:
             out.append((mark, shown(chosen), f"cannot run: {f.failed}", "", "", "", "", ""))
             continue
@@ -61,7 +61,7 @@ def summary(job: TuningJob, outcome: TuningOutcome, path: Path) -> list[str]:
     best, base = outcome.figures(outcome.chosen), outcome.figures(outcome.default)
     if outcome.interrupted:
         out.append("Interrupted: judged by what was measured until then.")
-    if outcome.kept:
+    if outcome.kept_default:
         run = sum(bool(f.ratios) for f in outcome.searched.values())
         out.append(
             f"Nothing measured beats the default, {shown(outcome.default)}, beyond the noise ({run} other settings were "
@@ -77,7 +77,7 @@ def summary(job: TuningJob, outcome: TuningOutcome, path: Path) -> list[str]:
     if not outcome.enough and not outcome.interrupted:
         out.append(f"There was too little time for the final rounds: --seconds {2 * max(5, round(outcome.seconds))} or more.")
     if job.changing:
-        said = "" if outcome.kept else f": {best.agreement:.1%} of the tokens are the default's"
+        said = "" if outcome.kept_default else f": {best.agreement:.1%} of the tokens are the default's"
         out.append(f"{', '.join(job.changing)} may change what is committed{said}.")
     elif job.promise == "tokens" and any(f.compared for f in outcome.searched.values()):
         ties = sum(f.near_ties for figures in (outcome.searched, outcome.finals) for f in figures.values())
@@ -120,7 +120,7 @@ def to_json(job: TuningJob, outcome: TuningOutcome) -> dict[str, Any]:
     return {
         "algorithm": job.algorithm.name,
         "chosen": words(outcome.chosen),
-        "kept_default": outcome.kept,
+        "kept_default": outcome.kept_default,
         "promise": job.promise,
         "changes_output": bool(job.changing),
         "interrupted": outcome.interrupted,
@@ -153,10 +153,10 @@ def profile(job: TuningJob, outcome: TuningOutcome) -> Profile:
         "clock": job.clock,
         "load": facts.load(),
         "complete": not outcome.interrupted,
-        "kept_default": outcome.kept,
+        "kept_default": outcome.kept_default,
         "tokens_per_call": round(best.per_call, 3),
         "default_tokens_per_call": round(base.per_call, 3),
-        "changes_output": bool(job.changing) and not outcome.kept,
+        "changes_output": bool(job.changing) and not outcome.kept_default,
         "same_tokens_as_default": round(best.agreement, 4),
         "near_ties": best.near_ties,
     }
@@ -189,6 +189,6 @@ def profile(job: TuningJob, outcome: TuningOutcome) -> Profile:
 
 def searched(axis: Axis) -> str:
     """An axis's range in a word."""
-    if axis.given:
+    if axis.listed:
         return ",".join(spelt(value) for value in axis.values)
     return "shapes" if axis.kind == "topology" else f"{spelt(axis.values[0])}..{spelt(axis.values[-1])}"

@@ -17,7 +17,7 @@ from decgraph.runtime.binding import Bound
 from decgraph.runtime.models.masked_settings import MaskedSettings
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 from decgraph.runtime.prompts import request_for
-from decgraph.runtime.sources import given_to
+from decgraph.runtime.sources import arguments_of
 
 if TYPE_CHECKING:
     from decgraph.runtime.arguments import ModelLike, TokenizerLike
@@ -59,7 +59,7 @@ def bind(
     not there, and modules on several devices, or elsewhere than asked for.
     """
     names = zoo.known()
-    side, found = names.located(tokenizer), given_to(function, models, names)
+    side, found = names.located(tokenizer), arguments_of(function, models, names)
     return binding.bind(function, found, tokenizer=side, device=device, dtype=dtype, share=share)
 
 

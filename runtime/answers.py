@@ -27,26 +27,26 @@ WANTED = {
 """By type what an answer is called, and what is to be handed over."""
 
 
-def answer(name: str, t: Type, found: Any, size: int) -> Any:  # Any: whatever a function returned
+def answer(name: str, t: Type, value: Any, size: int) -> Any:  # Any: whatever a function returned
     """What a function of the caller's returned, as a value of its declared type. size: of the vocabulary. Raises DecError where
     it is none."""
     if t.elem not in WANTED:
-        return found
+        return value
     if not t.dims:
-        return _one(name, t.elem, found, size)
-    if isinstance(found, str) or not hasattr(found, "__len__") or not hasattr(found, "__iter__"):
-        raise DecError(f"{name} gave {found!r}, which is no vector", hint="return a list, or an array")
-    dim, count = t.dims[0], len(found)
+        return _one(name, t.elem, value, size)
+    if isinstance(value, str) or not hasattr(value, "__len__") or not hasattr(value, "__iter__"):
+        raise DecError(f"{name} gave {value!r}, which is no vector", hint="return a list, or an array")
+    dim, count = t.dims[0], len(value)
     most = size if dim.kind == "vocab" else dim.bound
     if most is not None and (count > most or dim.of != "upto" and count != most):
         raise DecError(
             f"{name} gave {count} values, not {'at most ' if dim.of == 'upto' else ''}{most}", hint="see its declaration"
         )
-    if isinstance(found, np.ndarray) and found.dtype.kind in "iu" and found.ndim == len(t.dims) and t.elem in ("int", "token"):
-        for x in (found.min(), found.max()) if found.size else ():
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.ndim == len(t.dims) and t.elem in ("int", "token"):
+        for x in (value.min(), value.max()) if value.size else ():
             _one(name, t.elem, x, size)
-        return found
-    rows = [answer(name, t.drop(), x, size) for x in found]
+        return value
+    rows = [answer(name, t.drop(), x, size) for x in value]
     dtype = {"int": np.int64, "token": np.int64, "bool": bool}.get(t.elem)
     return np.array(rows, dtype) if rows else np.zeros((0,) * len(t.dims), dtype or np.float64)
 

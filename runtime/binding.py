@@ -21,7 +21,7 @@ from decgraph.runtime.models.interface import Model, Vocab, unreached
 from decgraph.runtime.models.masked_settings import MaskedSettings
 from decgraph.runtime.models.sharing import renewed, shared
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement, own_modes
-from decgraph.runtime.sources import HEADS, PARTS, Given, ModelSource, source_of
+from decgraph.runtime.sources import HEADS, PARTS, ModelArguments, ModelSource, source_of
 from decgraph.runtime.text import Tokenizer, tokenizer_of, vocabulary
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Bound:
 @own_modes()
 def bind(
     function: Function,
-    given: Given,
+    arguments: ModelArguments,
     *,
     tokenizer: TokenizerLike | None = None,
     device: DeviceLike = AUTO,
@@ -50,12 +50,12 @@ def bind(
 ) -> Bound:
     """A model for every model that a function wants: see `decgraph.models.bind`. share: models of folders may be those of other
     sessions (models/sharing.py)."""
-    wanted, sources = given.wanted, given.models
+    wanted, sources = arguments.wanted, arguments.models
     folders = {name for name, source in sources.items() if source.what == "stored"}
     loaded = {name: s.value for name, s in sources.items() if wanted[name].kind not in PARTS and name not in folders}
     placed = Placement.of(device, dtype).beside(loaded)
-    if folders or any(source.what == "stored" for source in given.heads.values()):
-        placed = placed.found()
+    if folders or any(source.what == "stored" for source in arguments.heads.values()):
+        placed = placed.resolved()
     models: dict[str, Model] = {}
     # Parts come after the models that they read; modules after folders, whose vocabulary modules of the same size share.
     for name in sorted(wanted, key=lambda n: (wanted[n].kind in PARTS, wanted[n].kind == "head", n not in folders)):
@@ -68,10 +68,10 @@ def bind(
             _check_target(function, name, sources[name], one.family, models.get(one.family))
             models[name] = part(one.kind, name, sources[name], models.get(one.family), one.gives, share=share)
         else:
-            reading = given.readings.get(name, MaskedSettings())
+            reading = arguments.readings.get(name, MaskedSettings())
             made = whole(sources[name], one.kind, reading, placed, named=named_among(models.values()), share=share)
-            if one.gives == HEADS and name in given.heads and getattr(made, "attached", None) is None:
-                made = with_heads(made, given.heads[name], share=share)
+            if one.gives == HEADS and name in arguments.heads and getattr(made, "attached", None) is None:
+                made = with_heads(made, arguments.heads[name], share=share)
             models[name] = made
     side: Tokenizing | None
     if tokenizer is not None:
@@ -114,7 +114,7 @@ def whole(
     if source.what == "stored" and holds_markov(source.value):
         from decgraph.runtime.models.markov import load_markov
 
-        device = placed.found().device
+        device = placed.resolved().device
         return shared(source.value, ("markov", device, named), lambda: load_markov(source.value, named, device), share)
     from decgraph.runtime.models.hf import load_causal
 
@@ -197,7 +197,7 @@ def _readable(target: object) -> bool:
     return isinstance(getattr(target, "target", target), HFCausal | HFMasked)
 
 
-def _renewal(made: Model, source: ModelSource, target: Model, make: Callable[[Model], Model]) -> Callable[[], Model] | None:
+def _renewal(part: Model, source: ModelSource, target: Model, make: Callable[[Model], Model]) -> Callable[[], Model] | None:
     """`Model.renew` for a part made of a module or a folder for a target; None where neither can change."""
     if source.what != "module" and getattr(target, "renew", None) is None:
         return None
@@ -209,7 +209,7 @@ def _renewal(made: Model, source: ModelSource, target: Model, make: Callable[[Mo
 
     def renew() -> Model:
         now = renewed(target)
-        return made if now is target and (watch is None or watch.same()) else make(now)
+        return part if now is target and (watch is None or watch.same()) else make(now)
 
     return renew
 

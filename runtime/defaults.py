@@ -106,16 +106,16 @@ def completed(session: BoundProgram, fields: RequestFields, prompt: Sequence[int
     return cast("RequestFields", made)
 
 
-def limit(given: Mapping[str, object], length: int) -> int | None:
+def limit(settings: Mapping[str, object], length: int) -> int | None:
     """The most new tokens after a prompt of this length, by generation settings; None where they do not say. Raises DecError
     for what is no number, and for a prompt that is as long."""
-    if given.get("max_new_tokens") is not None:
-        return max(1, _count(given, "max_new_tokens"))
-    if given.get("max_length") is None:
+    if settings.get("max_new_tokens") is not None:
+        return max(1, _count(settings, "max_new_tokens"))
+    if settings.get("max_length") is None:
         return None
-    if (left := _count(given, "max_length") - length) < 1:
+    if (left := _count(settings, "max_length") - length) < 1:
         raise DecError(
-            f"{_PLACE} have max_length = {given['max_length']}, and the prompt has {length} tokens", hint="max_tokens"
+            f"{_PLACE} have max_length = {settings['max_length']}, and the prompt has {length} tokens", hint="max_tokens"
         )
     return left
 
@@ -126,14 +126,14 @@ def of_folder(at: Path) -> dict[str, object]:
     return settings(file) if file.is_file() else {}
 
 
-def sampling(given: Mapping[str, object], place: str) -> RequestFields:
+def sampling(settings: Mapping[str, object], place: str) -> RequestFields:
     """The sampling fields of generation settings; without `do_sample` they are greedy, with it and without a top_k the 50
     likeliest tokens stay, as in `generate`. place: names the settings in errors. Raises DecError for a value that is no
     number."""
-    sampled = bool(given.get("do_sample"))
+    sampled = bool(settings.get("do_sample"))
     found: dict[str, object] = {"temperature": 1.0, "top_k": 50} if sampled else {"temperature": DEFAULT_TEMPERATURE}
     for name in ("temperature", *OFF, "repetition_penalty"):
-        value = given.get(name)
+        value = settings.get(name)
         if value is None or (name == "temperature" and not sampled):
             continue
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -142,12 +142,12 @@ def sampling(given: Mapping[str, object], place: str) -> RequestFields:
     return found  # type: ignore[return-value]  # by their names
 
 
-def _on(given: Mapping[str, object], names: Mapping[str, tuple[float | None, ...]]) -> list[str]:
-    return [name for name, off in names.items() if given.get(name) not in off]
+def _on(settings: Mapping[str, object], names: Mapping[str, tuple[float | None, ...]]) -> list[str]:
+    return [name for name, off in names.items() if settings.get(name) not in off]
 
 
-def _count(given: Mapping[str, object], name: str) -> int:
-    value = given.get(name) or 0
+def _count(settings: Mapping[str, object], name: str) -> int:
+    value = settings.get(name) or 0
     if type(value) is not int:
         raise DecError(f"{_PLACE}: {name} is {value!r}", hint="a whole number")
     return value

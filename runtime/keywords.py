@@ -40,9 +40,9 @@ def check_keywords(
         raise DecError(f"{title} has no `{name}`", hint=f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}")
 
 
-def check_by_name(**given: object) -> None:
+def check_by_name(**mappings: object) -> None:
     """Raises DecError for a value that is no mapping. given: what a caller hands over by name, such as `params`."""
-    for name, value in given.items():
+    for name, value in mappings.items():
         if not isinstance(value, Mapping | None):
             raise DecError(f"{name} is {value!r}; it must be a mapping by name", hint=f"{name}={{NAME: ...}}")
 

@@ -49,7 +49,7 @@ class Placement:
             raise DecError(f"dtype is {precision!r}", hint=f"one of {', '.join(DTYPES)}")
         return Placement(where, precision)
 
-    def found(self) -> Placement:
+    def resolved(self) -> Placement:
         """The placement with a device instead of `auto`. Raises DecError for a missing device, with a list of those present."""
         import torch
 
@@ -88,24 +88,24 @@ class Placement:
             return self
         return Placement(first[1].device, first[1].dtype if self.dtype == AUTO else self.dtype)
 
-    def reserved(self, gpus: float, *, here: bool = False) -> Placement:
+    def reserved(self, gpus: float, *, local: bool = False) -> Placement:
         """The placement of a worker for which a cluster reserved `gpus` GPUs: `auto` is one of them, or the CPU without any.
-        here: the workers are on this machine. Raises DecError for a GPU that is not reserved or not used, or missing here."""
+        local: the workers are on this machine. Raises DecError for a GPU that is not reserved or not used, or missing here."""
         if self.device == AUTO:
             made = replace(self, device="cuda" if gpus else "cpu")
-            return made.found() if here else made
+            return made.resolved() if local else made
         if self.device == "cpu" and gpus:
             raise DecError(f"{gpus:g} GPUs are reserved for each worker, and device is cpu", hint="device cuda, or no GPUs")
         if self.device != "cpu" and not gpus:
             raise DecError(f"device is {self.device}, and no GPU is reserved for a worker", hint="--gpus 1, or device cpu")
         return self
 
-    def precision(self, own: torch.dtype | str) -> torch.dtype:
-        """The dtype to read a folder in whose weights are stored in `own`, a dtype or the name of one."""
+    def precision(self, stored_dtype: torch.dtype | str) -> torch.dtype:
+        """The dtype to read a folder in whose weights are stored in `stored_dtype`, a dtype or the name of one."""
         import torch
 
         if self.dtype == AUTO:
-            stored: torch.dtype = getattr(torch, own) if isinstance(own, str) else own
+            stored: torch.dtype = getattr(torch, stored_dtype) if isinstance(stored_dtype, str) else stored_dtype
             return torch.float32 if self.device == "cpu" else stored
         if self.dtype in BLOCKS:
             return torch.float32

@@ -157,13 +157,13 @@ class Recorder(Timing):
         """The line of the algorithm's file that runs, and where in a rule or helper of another file it is."""
         outside = ""
         for place in self.run.places() if self.run is not None else ():
-            line, rule = self.own(place)
+            line, rule = self.line_at(place)
             outside = outside or rule
             if line:
                 return line, outside
         return 0, outside
 
-    def own(self, loc: Loc) -> tuple[int, str]:
+    def line_at(self, loc: Loc) -> tuple[int, str]:
         """The line of the algorithm's file that a place is at, or from which it was called (0: neither), and "FILE:LINE" of the
         place where that is in another file."""
         if loc not in self.line_of:
@@ -176,7 +176,7 @@ class Recorder(Timing):
         return self.line_of[loc]
 
     def ran(self, loc: Loc) -> None:
-        line, _ = self.own(loc)
+        line, _ = self.line_at(loc)
         if line:
             self.lines.add(line)
 

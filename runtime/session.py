@@ -59,11 +59,11 @@ def _outcome(run: Begun) -> BaseException | None:
     return None
 
 
-def check_params(function: Function, given: Mapping[str, ParamValue], *, unread: bool = False) -> dict[str, ParamValue]:
+def check_params(function: Function, values: Mapping[str, ParamValue], *, unread: bool = False) -> dict[str, ParamValue]:
     """Parameter values with defaults filled in. Raises DecError for unknown names, missing values and values outside
     their range. unread: leaves out texts that a tokenizer will encode."""
     params = {p.name: p for p in function.params if p.value.type.elem != "model"}
-    for name in given:
+    for name in values:
         if name not in params:
             import difflib
 
@@ -74,20 +74,20 @@ def check_params(function: Function, given: Mapping[str, ParamValue], *, unread:
             )
     out = {}
     for name, p in params.items():
-        if name not in given and not p.has_default:
+        if name not in values and not p.has_default:
             raise DecError(f"{function.name} needs a value for `{name}`", hint=f"give it: {name} = ...")
-        v = given.get(name, p.default)
+        v = values.get(name, p.default)
         if unread and is_text(p, v):
             continue
         out[name] = check_value(function.name, p, v)
     return out
 
 
-def check_externs(module: Module, name: str, given: Collection[str], stand_ins: Collection[str] = ()) -> None:
+def check_externs(module: Module, name: str, functions: Collection[str], stand_ins: Collection[str] = ()) -> None:
     """Raises DecError where a program calls a Python function that is not among the given ones. stand_ins: the names that
     `--extern demo:NAME` takes."""
     for extern, (takes, gives) in module.externs.items():
-        if extern not in given:
+        if extern not in functions:
             demo = f"; to try it: --extern demo:{extern}" if extern in stand_ins else ""
             raise DecError(
                 f"{name} needs the function `{extern}`: ({', '.join(map(python, takes))}) -> {python(gives)}",
@@ -343,24 +343,24 @@ class Session:
                         results[number] = ended_before("interrupted", DecError("interrupted"))
             return [results[number] for number in range(len(requests))]
 
-    def _requests(self, prompts: Iterable[Request | Prompt], given: RequestFields) -> list[Request]:
+    def _requests(self, prompts: Iterable[Request | Prompt], shared: RequestFields) -> list[Request]:
         """The requests of prompts, numbered by their place. Raises DecError for one that cannot start."""
         if isinstance(prompts, str | bytes | Mapping | Request) or not isinstance(prompts, Iterable):
             raise DecError(f"{prompts!r} is not a list of prompts", hint="put a single prompt into a list: [prompt]")
         made: list[Request] = []
         for i, p in enumerate(prompts):
-            fields: RequestFields = {"request_id": i, **given}
+            fields: RequestFields = {"request_id": i, **shared}
             made.append(p if isinstance(p, Request) else request_for(self, p, **fields))
         for one in made:
             self._check(one)
         return made
 
-    def _request(self, prompt: Request | Prompt, given: RequestFields) -> Request:
+    def _request(self, prompt: Request | Prompt, fields: RequestFields) -> Request:
         """The request of a prompt. Raises DecError for fields beside a `Request`, which has its own."""
         if not isinstance(prompt, Request):
-            return request_for(self, prompt, **given)
-        if given:
-            raise DecError(f"{', '.join(given)} beside a Request, which has fields of its own",
+            return request_for(self, prompt, **fields)
+        if fields:
+            raise DecError(f"{', '.join(fields)} beside a Request, which has fields of its own",
                            hint="give the prompt with these fields, or a Request that has them")  # fmt: skip
         return prompt
 

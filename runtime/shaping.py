@@ -120,11 +120,11 @@ def _nan() -> DecError:
 # ---------------------------------------------------------------------------------------------------
 
 
-def _logits(scores: Scores, kept: np.ndarray | None) -> np.ndarray:
+def _logits(scores: Scores, allowed: np.ndarray | None) -> np.ndarray:
     assert scores.logits is not None
     logits = scores.logits.astype(np.float64)
-    if kept is not None:
-        logits = np.where(kept, logits, -np.inf)
+    if allowed is not None:
+        logits = np.where(allowed, logits, -np.inf)
     if np.isnan(logits).any() or np.isposinf(logits).any():
         raise _nan()
     if not (logits > -np.inf).any():
@@ -209,14 +209,14 @@ def _amount(value: Amount) -> float:
 # -------------------------------------------------------------------------------------------------
 
 
-def _constrained(weights: Weights, kept: np.ndarray | None) -> Weights:
+def _constrained(weights: Weights, allowed: np.ndarray | None) -> Weights:
     """The weights of the allowed tokens, normalised; without constraints a row sums to one already."""
-    left = masked(weights, kept)
+    left = masked(weights, allowed)
     if any(isinstance(w, float) for w in left):
         raise _nan()
-    if kept is None and all(isinstance(w, int | Fraction) and w == 0 for w in left):
+    if allowed is None and all(isinstance(w, int | Fraction) and w == 0 for w in left):
         raise _empty()
-    return weights if kept is None else _normal(left)
+    return weights if allowed is None else _normal(left)
 
 
 def _normal(weights: Weights) -> Weights:
@@ -287,11 +287,11 @@ def _factor(value: Amount) -> Number:
 Weights: TypeAlias = "tuple[Number, ...]"
 
 
-def masked(weights: Weights, kept: np.ndarray | None) -> Weights:
-    """The weights where `kept` (bool[V], None for everywhere), zero elsewhere; not normalised."""
-    if kept is None:
+def masked(weights: Weights, allowed: np.ndarray | None) -> Weights:
+    """The weights where `allowed` (bool[V], None for everywhere), zero elsewhere; not normalised."""
+    if allowed is None:
         return weights
-    return tuple(w if keep else Fraction(0) for w, keep in zip(weights, kept.tolist(), strict=True))
+    return tuple(w if keep else Fraction(0) for w, keep in zip(weights, allowed.tolist(), strict=True))
 
 
 def only(weights: Weights, tokens: Collection[int]) -> Weights:

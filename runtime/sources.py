@@ -122,7 +122,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Given:
+class ModelArguments:
     """The models that a caller gave for an algorithm; only heads that need no weights may be missing. heads: Medusa's, by the
     name of their model. readings: the settings of masked models that the caller gave."""
 
@@ -173,30 +173,30 @@ def home_of(module: object) -> Path | None:
     return at if at.is_dir() else None
 
 
-def given_to(function: Function, values: Mapping[str, object], names: ModelNames) -> Given:
+def arguments_of(function: Function, values: Mapping[str, object], names: ModelNames) -> ModelArguments:
     """The caller's values for a function's models (`target`, `target.heads`, `model.shift`), with folders for names and shipped
     models for those that are left out.
 
     Raises DecError for a name that the function does not have or that no model has, for heads that it does not call, for
     settings of a model that is not masked, and where a model was left out beside one that is not shipped.
     """
-    given = told_apart(function, values, names)
-    _check_left_out(function, given, names)
+    args = told_apart(function, values, names)
+    _check_left_out(function, args, names)
     for name, stands in names.shipped(function).items():
-        if name not in given.models:
-            given.models[name] = source_of(names.folder_of(stands))
-    for name, one in given.wanted.items():
-        if one.gives == HEADS and name not in given.heads:
-            own = given.models[name]
+        if name not in args.models:
+            args.models[name] = source_of(names.folder_of(stands))
+    for name, one in args.wanted.items():
+        if one.gives == HEADS and name not in args.heads:
+            own = args.models[name]
             if own.what == "stored" and holds_heads(own.value):  # Medusa v1.0 puts its heads into the target's folder
-                given.heads[name] = own
+                args.heads[name] = own
             elif own.what != "model":
-                given.heads[name] = source_of(names.folder_of("medusa"))
-    return given
+                args.heads[name] = source_of(names.folder_of("medusa"))
+    return args
 
 
-def told_apart(function: Function, values: Mapping[str, object], names: ModelNames) -> Given:
-    """The caller's values by purpose: models, heads, settings. Raises DecError as `given_to` does, but not for what is left
+def told_apart(function: Function, values: Mapping[str, object], names: ModelNames) -> ModelArguments:
+    """The caller's values by purpose: models, heads, settings. Raises DecError as `arguments_of` does, but not for what is left
     out."""
     wanted = wanted_by(function)
     models: dict[str, ModelSource] = {}
@@ -219,26 +219,26 @@ def told_apart(function: Function, values: Mapping[str, object], names: ModelNam
         if of in models and isinstance(models[of].value, Model):
             raise DecError(f"{function.name}: `{of}` is a model of decgraph's, whose {setting} was set when it was made",
                            hint=f"decgraph.masked(MODULE_OR_FOLDER, {setting}=...)")  # fmt: skip
-    return Given(wanted, models, heads, {of: MaskedSettings.of(**said) for of, said in settings.items()})
+    return ModelArguments(wanted, models, heads, {of: MaskedSettings.of(**said) for of, said in settings.items()})
 
 
-def _check_left_out(function: Function, given: Given, names: ModelNames) -> None:
+def _check_left_out(function: Function, args: ModelArguments, names: ModelNames) -> None:
     """Raises DecError where a model was left out and one that was given is not shipped: the shipped ones go with one another,
     and drafts of theirs for another target would be accepted by chance alone, or not fit."""
     # A stand-in for a head goes with any target, and so does a model that is read through its text.
-    wanted = given.wanted
+    wanted = args.wanted
     own = next((one.vocabulary for one in wanted.values()), "")
     free = {name for name, one in wanted.items() if one.kind == "head" or one.vocabulary != own}
-    all_given = {**given.models, **{f"{name}.heads": heads for name, heads in given.heads.items()}}
+    all_given = {**args.models, **{f"{name}.heads": heads for name, heads in args.heads.items()}}
     foreign = next((n for n, source in all_given.items() if n not in free and not _is_shipped(source, names)), None)
     if foreign is None:
         return
     kind = getattr(all_given[foreign].value, "kind", None)
     if kind not in (None, wanted[foreign.removesuffix(".heads")].kind):  # that has its own message
         return
-    left = [name for name in wanted if name not in given.models and name not in free]
+    left = [name for name in wanted if name not in args.models and name not in free]
     for name, one in wanted.items():
-        if one.gives == HEADS and name in given.models and name not in given.heads and not _has_heads(given.models[name]):
+        if one.gives == HEADS and name in args.models and name not in args.heads and not _has_heads(args.models[name]):
             left.append(f"{name}.heads")
     if left:
         raise DecError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from decgraph.backends.torch.machine import TorchMachine
     from decgraph.runtime.models.engine.causal import CausalEngine
-    from decgraph.runtime.models.engine.kept import KeptRows
+    from decgraph.runtime.models.engine.saved_rows import SavedRows
     from decgraph.runtime.models.interface import Model
 
 LEAST = 16
@@ -24,7 +24,7 @@ class PrefixCopies:
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.bytes = 0
-        self._copies: OrderedDict[int, tuple[CausalEngine, KeptRows]] = OrderedDict()
+        self._copies: OrderedDict[int, tuple[CausalEngine, SavedRows]] = OrderedDict()
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
@@ -32,7 +32,7 @@ class PrefixCopies:
 
     def attach(self, machine: TorchMachine) -> int:
         """Called before a run: give it what an earlier one left. Returns how many tokens of its main model that covers."""
-        from decgraph.runtime.models.engine.kept import put_back
+        from decgraph.runtime.models.engine.saved_rows import put_back
 
         if not self.budget:
             return 0
@@ -50,7 +50,7 @@ class PrefixCopies:
 
     def detach(self, machine: TorchMachine, *, keep: bool) -> None:
         """Called after a run: take its KV cache, or with `keep` unset free it."""
-        from decgraph.runtime.models.engine.kept import copied
+        from decgraph.runtime.models.engine.saved_rows import copied
 
         if machine.engines.cache_key is None:
             return
@@ -60,7 +60,7 @@ class PrefixCopies:
                 self._keep(engine, rows)
         machine.forget(machine.models, machine.engines.cache_key[1])
 
-    def _keep(self, engine: CausalEngine, rows: KeptRows) -> None:
+    def _keep(self, engine: CausalEngine, rows: SavedRows) -> None:
         for number, (owner, other) in list(self._copies.items()):
             if owner is not engine:
                 continue
@@ -89,7 +89,7 @@ def alike(mine: Sequence[int], theirs: Sequence[int]) -> int:
 
 def _engines(machine: TorchMachine) -> Iterator[tuple[Model, CausalEngine]]:
     """The causal models of a run, and the engine of each; an engine of two models once."""
-    from decgraph.runtime.models.engine.kept import core_of
+    from decgraph.runtime.models.engine.saved_rows import core_of
 
     seen: set[int] = set()
     for model in machine.models.values():

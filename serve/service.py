@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from decgraph.errors import ConstraintError, DecError
 from decgraph.runtime import chat
-from decgraph.runtime.models.engine.kept import caching_engine
+from decgraph.runtime.models.engine.saved_rows import caching_engine
 from decgraph.serve.answers import Answer, AnswerWriter, PartGrowth
 from decgraph.serve.catalogue import Catalogue
 from decgraph.serve.generation import Generation, Limits, compiled, read_request, wants_grammar

@@ -105,16 +105,16 @@ class CoveredRun:
         values: dict[int, set[str]] = {i: set() for i, op in self.watched.items() if outcomes(op) == ("varies",)}
         return CoveredRun(self.watched, forced=dict(forced or {}), values=values)
 
-    def decided(self, choices: Choices, op: Op, found: bool) -> bool:
+    def decided(self, choices: Choices, op: Op, value: bool) -> bool:
         """A condition was decided."""
         if id(op) not in self.watched:
-            return found
+            return value
         force = self.forced.get(id(op))
         if force is not None:
             self.used.add(id(op))
-            found = ask(choices, op) if force == "any" else force == "true"
-        self.seen.add((id(op), "true" if found else "false"))
-        return found
+            value = ask(choices, op) if force == "any" else force == "true"
+        self.seen.add((id(op), "true" if value else "false"))
+        return value
 
     def apply(
         self, choices: Choices, env: Mapping[Value, Datum], op: Op, run: Callable[[Op], Sequence[Datum]]
@@ -215,18 +215,18 @@ def _numbers(x: Datum) -> list[Number]:
     return list(np.ravel(np.asarray(found, dtype=object)))
 
 
-def user_condition(v: Value, made: dict[Value, Op]) -> bool:
+def user_condition(v: Value, producers: dict[Value, Op]) -> bool:
     """Whether a condition is the author's, and not one that lowering made: of `accept`, `break` and `emit` (names with a %), or
     of a draft that an error may end."""
     if v.name.startswith("%"):
         return False
-    op = made.get(v)
+    op = producers.get(v)
     if op is None:
         return True
     if op.opcode in ("const", "unfailing"):
         return False
     if op.opcode == "map" and op.attrs["fn"] in ("and", "or", "not"):
-        return any(user_condition(o, made) for o in op.operands)
+        return any(user_condition(o, producers) for o in op.operands)
     return True
 
 

@@ -92,7 +92,7 @@ class ExactMachine(ExactDraws):
         if op.attrs.get("bound") == "done" and self.parent is None:
             self.step = i
             if self.steps is not None and i >= self.steps:
-                self.left(op, values)
+                self.stopped(op, values)
                 raise Enough
         super().while_iteration(op, i, values)
         self.repeats(op, i, values)
@@ -106,7 +106,7 @@ class ExactMachine(ExactDraws):
             return
         signer = Signer(self.world.races)
         try:
-            kept = (signer.of(list(values)), signer.of(self.own), signer.of({str(k): v for k, v in self.shared.items()}))
+            kept = tuple(map(signer.of, (list(values), self.sequence_states, {str(k): v for k, v in self.shared.items()})))
         except Unknown:
             return
         now = (*kept, self.future(), self.decided, len(self.world.choices.points))
@@ -137,7 +137,7 @@ class ExactMachine(ExactDraws):
         if self.parent is None and self.world.choices.new:
             self.arrive(op, i, values)
 
-    def left(self, op: Op, values: tuple[Datum, ...]) -> None:
+    def stopped(self, op: Op, values: tuple[Datum, ...]) -> None:
         """Called before the first step that is not run, with the values that would be carried into it."""
         if self.begin is not None:
             self.begin.check_carried(self, op, values)
@@ -197,7 +197,7 @@ class ExactMachine(ExactDraws):
                 i,
                 signer.of(list(values)),
                 signer.of([self.env[v] for v in live if v in self.env]),
-                signer.of(self.own),
+                signer.of(self.sequence_states),
                 signer.of({str(k): v for k, v in self.shared.items()}),
                 self.future(),
             )
@@ -240,11 +240,11 @@ class ExactMachine(ExactDraws):
     @property
     def kept_alive(self) -> list[object]:
         """Objects whose ids are part of the states of this enumeration."""
-        return self.world.kept
+        return self.world.alive
 
     def release(self) -> None:
         super().release()
-        self.own, self.memo = {}, {}
+        self.sequence_states, self.memo = {}, {}
 
     def unmasked(self, c: Canvas, positions: list[int], values: list[Cell]) -> None:
         if self.watch_canvas is not None:
@@ -266,11 +266,11 @@ class ExactMachine(ExactDraws):
         return self
 
     # -- models: a row is computed when it is read, once for all runs
-    def score_paths(self, model: Model, states: Sequence[Context], given: Memory | None) -> list[Callable[[], Scores]]:
-        return [partial(self.score_path, model, s, given) for s in states]
+    def score_paths(self, model: Model, states: Sequence[Context], memory: Memory | None) -> list[Callable[[], Scores]]:
+        return [partial(self.score_path, model, s, memory) for s in states]
 
-    def score_path(self, model: Model, state: Context, given: Memory | None) -> Scores:
-        return model.eval([read_path(state)], given)[0]
+    def score_path(self, model: Model, state: Context, memory: Memory | None) -> Scores:
+        return model.eval([read_path(state)], memory)[0]
 
     def model_row(self, source: RowSource) -> Row:
         row, (scores, path, allow) = super().model_row(source), (source.scores, source.path, source.allow)

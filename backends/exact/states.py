@@ -43,7 +43,7 @@ class Signer:
         self.context = context
         self.numbers: dict[int, int] = {}
         self.places: set[Key] = set()
-        self.kept: list[object] = []  # what has its id in `numbers` is kept alive
+        self.alive: list[object] = []  # what has its id in `numbers` is kept alive
 
     def of(self, value: object) -> Hashable:
         """The signature of a value. Raises Unknown."""
@@ -112,7 +112,7 @@ class Signer:
     def row(self, row: Row) -> Hashable:
         """A distribution: by its origin and path where it has them, else by its numbers."""
         if row.origin is not None and row.path is not None:
-            self.kept.append(row.origin)
+            self.alive.append(row.origin)
             return ("row", id(row.origin[0]), *row.origin[1:], self.path(row.path))
         try:
             return ("numbers", self.of(list(row.face("shaped"))), self.of(list(row.face("raw"))))
@@ -137,7 +137,7 @@ class Signer:
 
     def number(self, d: Draw) -> Hashable:
         n = self.numbers.setdefault(id(d), len(self.numbers))
-        self.kept.append(d)
+        self.alive.append(d)
         return ("?", n)
 
     def draw(self, d: Draw) -> Hashable:
@@ -165,7 +165,7 @@ class Signer:
 
     def group(self, group: list[int]) -> Hashable:
         n = self.numbers.setdefault(id(group), len(self.numbers))
-        self.kept.append(group)
+        self.alive.append(group)
         return n
 
 

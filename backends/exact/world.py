@@ -78,7 +78,7 @@ class World:
         self.units: dict[Key, tuple[Fraction, Fraction]] = {}
         self.adversary: dict[tuple[str, tuple[str, ...]], Datum] = {}
         self.rows: dict[tuple[object, ...], tuple[np.ndarray, Scores, Request]] = {}
-        self.kept: list[object] = []
+        self.alive: list[object] = []
         self.log: list[str] = []
 
     def restart(self, choices: Choices) -> None:

@@ -147,23 +147,23 @@ def longest(function: Function) -> int | None:
     return None if loop is None else _grown(loop.regions[-1], made)
 
 
-def _grown(region: Region, made: Mapping[Value, Op]) -> int | None:
+def _grown(region: Region, producers: Mapping[Value, Op]) -> int | None:
     """How many tokens are grown onto the chain in a region."""
     total = 0
     for op in region.ops:
-        count = _of(op, made)
+        count = _of(op, producers)
         if count is None:
             return None
         total += count
     return total
 
 
-def _of(op: Op, made: Mapping[Value, Op]) -> int | None:
+def _of(op: Op, producers: Mapping[Value, Op]) -> int | None:
     if op.opcode == "tree.grow":
-        return _source(op.operands[1], made) if op.attrs.get("chain") else 1
+        return _source(op.operands[1], producers) if op.attrs.get("chain") else 1
     if op.opcode == "tree.walk":  # rules grow nothing
         return 0
-    within = [_grown(region, made) for region in op.regions]
+    within = [_grown(region, producers) for region in op.regions]
     known = [count for count in within if count is not None]
     if len(known) < len(within):
         return None
@@ -172,22 +172,22 @@ def _of(op: Op, made: Mapping[Value, Op]) -> int | None:
         return most
     times = op.attrs.get("bound")
     if op.opcode == "for":
-        first, last = (_constant(value, made) for value in op.operands[:2])
+        first, last = (_constant(value, producers) for value in op.operands[:2])
         times = last - first if first is not None and last is not None else times
     return max(0, times) * most if isinstance(times, int) else None
 
 
-def _source(tokens: Value, made: Mapping[Value, Op]) -> int | None:
+def _source(tokens: Value, producers: Mapping[Value, Op]) -> int | None:
     """The most items of a vector that is grown as a chain."""
-    op = made.get(tokens)
+    op = producers.get(tokens)
     if op is not None and op.opcode == "index.ask" and "at_most" in op.attrs.get("named", ()):
         named = op.attrs["named"]
-        return _constant(op.operands[len(op.operands) - len(named) + named.index("at_most")], made)
+        return _constant(op.operands[len(op.operands) - len(named) + named.index("at_most")], producers)
     bounds = [dim.bound for dim in tokens.type.dims if dim.kind == "k"]
     return bounds[0] if bounds and isinstance(bounds[0], int) else None
 
 
-def _constant(value: Value, made: Mapping[Value, Op]) -> int | None:
-    op = made.get(value)
+def _constant(value: Value, producers: Mapping[Value, Op]) -> int | None:
+    op = producers.get(value)
     found = op.attrs["value"] if op is not None and op.opcode == "const" else None
     return found if isinstance(found, int) else None

@@ -9,7 +9,7 @@ from typing import Literal, cast
 import numpy as np
 
 from decgraph.backends.reference import canvas_calls
-from decgraph.backends.reference.cells import CausalCells, FeatureCells, made
+from decgraph.backends.reference.cells import CausalCells, FeatureCells, canvas_key
 from decgraph.backends.reference.places import as_context, beginnings, is_soft, path_of_place, second_context, text_of_place
 from decgraph.backends.reference.protocols import Context, Machine, RowSource
 from decgraph.backends.reference.rows import allowed_at, row_of_scores
@@ -73,16 +73,16 @@ def evaluate(m: Machine, op: Op, model: machine.Model, place: Datum, extra: dict
 
 
 def reached(
-    m: Machine, op: Op, model: Model, states: Sequence[Context], given: Memory | None
+    m: Machine, op: Op, model: Model, states: Sequence[Context], memory: Memory | None
 ) -> tuple[list[Callable[[], Scores]], int | None]:
     """The scores after each path, and how many positions were computed for them (None: all)."""
     store = store_of(m, op, model)
     if store is None or any(map(is_soft, states)):
-        return m.score_paths(model, states, given), None
+        return m.score_paths(model, states, memory), None
     paths = [resolve_path(s) for s in states]
     if isinstance(store, FeatureCells):
-        assert given is not None, "a head on features reads a memory of the target"
-        scores, computed = store.scores(paths, given)
+        assert memory is not None, "a head on features reads a memory of the target"
+        scores, computed = store.scores(paths, memory)
     else:
         scores, computed = store.scores(paths)
     return [partial(Scores.to_float, s) for s in scores], computed
@@ -109,7 +109,7 @@ def evaluate_parts(m: Machine, op: Op, model: machine.Model, parts: Sequence[tup
     return out
 
 
-def read_tokens(m: Machine, op: Op, model: machine.Model, tokens: Datum, given: machine.Memory | None = None) -> Dist:
+def read_tokens(m: Machine, op: Op, model: machine.Model, tokens: Datum, memory: machine.Memory | None = None) -> Dist:
     """The meaning of `model.read`. Constraints and shaping are those after the committed context, whatever was read: they
     are the request's, and what is drawn may be committed."""
     called = model_of(model)
@@ -117,7 +117,7 @@ def read_tokens(m: Machine, op: Op, model: machine.Model, tokens: Datum, given: 
     each = bool(op.attrs.get("each"))
     texts = beginnings(text, each)
     m.count_call(called, len(texts), len(text))
-    found = m.score_paths(called, texts, memory_of(given))
+    found = m.score_paths(called, texts, memory_of(memory))
     rows = [m.model_row(RowSource(called, scores, m.context(), i)) for i, scores in enumerate(found)]
     return Dist(box(rows) if each else box0(rows[0]))
 
@@ -230,31 +230,31 @@ def ids(tokens: Datum) -> list[int] | None:
 # -- memories and derived models
 def memory(m: Machine, op: Op, model: machine.Model, place: Datum, extra: dict[str, Datum]) -> ReferenceMemory:
     """The meaning of `model.memory`. That of an empty context (`ctx.parent` after a prompt of one token) holds nothing."""
-    called, given = model_of(model), memory_of(extra.get("given"))
+    called, memory = model_of(model), memory_of(extra.get("given"))
     if isinstance(place, Canvas):
         return canvas_memory(m, called, place, extra)
     path = path_of_place(m, place, extra)
-    if not path and given is not None:
-        return ReferenceMemory(given, 0)
+    if not path and memory is not None:
+        return ReferenceMemory(memory, 0)
     store = store_of(m, op, called)
-    if isinstance(store, CausalCells) and given is None:
+    if isinstance(store, CausalCells) and memory is None:
         got, computed = store.memory(path)
         if computed:
             m.count_call(called, 0, len(path), computed)
         return ReferenceMemory(got, 0)
-    return ReferenceMemory(called.memory(path, None, given), 0)
+    return ReferenceMemory(called.memory(path, None, memory), 0)
 
 
 def canvas_memory(m: Machine, model: Model, place: Canvas, extra: dict[str, Datum]) -> ReferenceMemory:
     """The memory of a canvas, or of its cells `at`."""
-    at, given = extra.get("at"), memory_of(extra.get("given"))
-    if at is not None and np.size(np.asarray(at)) == 0 and given is None:
+    at, memory = extra.get("at"), memory_of(extra.get("given"))
+    if at is not None and np.size(np.asarray(at)) == 0 and memory is None:
         empty = Memory(model.family, len(place.base) + len(place), (LayerMemory({}, {}),) * model.layers)
         return ReferenceMemory(empty, len(place.base))
-    fresh, seen = canvas_calls.fresh(place, at, given)
+    fresh, seen = canvas_calls.fresh(place, at, memory)
     cells = m.cells(place)
     # Usually the call before computed it. Otherwise this is a model call like any other.
-    key = made(cells, fresh, seen)
+    key = canvas_key(cells, fresh, seen)
     if not m.num.exact and m.last_canvases.new(model, {key}, seen):
         m.count_call(model, 0, len(cells), len(cells) if seen is None or fresh is None else len(fresh))
         m.last_canvases.add_scores(model, key, len(place))  # a call of the same canvas right after it is this forward

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from decgraph.backends.reference.cells import CanvasCells, made
+from decgraph.backends.reference.cells import CanvasCells, canvas_key
 from decgraph.backends.reference.places import as_canvas, text_of_place
 from decgraph.backends.reference.protocols import Machine, RowSource
 from decgraph.backends.reference.rows import row_of_scores
@@ -32,16 +32,16 @@ def cells(m: Machine, c: Canvas, after: Datum = None) -> tuple[Cell, ...]:
     return tuple(out)
 
 
-def fresh(c: Canvas, at: Datum, given: Memory | None) -> tuple[list[int] | None, Memory | None]:
+def fresh(c: Canvas, at: Datum, memory: Memory | None) -> tuple[list[int] | None, Memory | None]:
     """The absolute positions that a call computes (None: all), and the memory it sees: on a memory it computes its cells, and
     the context where that is not cached. Where that is everything, the memory is not used."""
     base = len(c.base)
     wanted = [base + int(i) for i in (range(len(c)) if at is None else np.ravel(np.asarray(at)))]
-    if given is None:
+    if memory is None:
         return (None if at is None or len(set(wanted)) == len(c) else wanted), None
-    cached = given.positions
+    cached = memory.positions
     computed = sorted({*wanted, *(i for i in range(base) if i not in cached)})
-    return (None, None) if len(computed) == base + len(c) else (computed, given)
+    return (None, None) if len(computed) == base + len(c) else (computed, memory)
 
 
 def eval_canvases(m: Machine, op: Op, model: Model, place: Datum, extra: dict[str, Datum]) -> Dist:
@@ -60,16 +60,16 @@ def eval_canvases(m: Machine, op: Op, model: Model, place: Datum, extra: dict[st
     for s, c in enumerate(states):
         read = m.cells(c, extra.get("after"))
         base = len(read) - n
-        at_once, given = fresh(c, None if "after" in extra else at, memory)
+        at_once, past = fresh(c, None if "after" in extra else at, memory)
         if read not in memo:
             rows = [base + i for i in which]
             if store is not None:
-                scores, cost = store.scores(read, rows, at_once, given, base)
+                scores, cost = store.scores(read, rows, at_once, past, base)
                 new += cost
-            elif given is None or at_once is None:
-                scores = model.after(base).eval_canvas(read, rows, given) if rows else []
+            elif past is None or at_once is None:
+                scores = model.after(base).eval_canvas(read, rows, past) if rows else []
             else:
-                found = model.after(base).eval_canvas(read, at_once, given) if rows else []
+                found = model.after(base).eval_canvas(read, at_once, past) if rows else []
                 place_of = {p: i for i, p in enumerate(at_once)}
                 scores = [found[place_of[p]] for p in rows]
             memo[read] = [x if m.num.exact else x.to_float() for x in scores]
@@ -77,13 +77,13 @@ def eval_canvases(m: Machine, op: Op, model: Model, place: Datum, extra: dict[st
         for j, i in enumerate(which):
             path = tuple(x if isinstance(x, int) else m.mask_token for x in (*before, *read[base : base + i]))
             out[s, j] = m.model_row(RowSource(model, row_of_scores(memo[read][j]), path, i))
-    at_once, given = fresh(states[0], None if "after" in extra else at, memory)
-    if store is None and given is not None and at_once is not None:
+    at_once, past = fresh(states[0], None if "after" in extra else at, memory)
+    if store is None and past is not None and at_once is not None:
         new = len(memo) * len(at_once)
-    keys = {made(read, at_once, given) for read in memo}
+    keys = {canvas_key(read, at_once, past) for read in memo}
     scored = {(key, int(i)) for key in keys for i in which}  # scores elsewhere in the same canvas are another call
-    again = not m.num.exact and not m.last_canvases.new(model, keys | scored, given)
-    computed = 0 if again else None if store is None and given is None else new
+    again = not m.num.exact and not m.last_canvases.new(model, keys | scored, past)
+    computed = 0 if again else None if store is None and past is None else new
     m.count_call(model, len(which) * len(memo), sum(map(len, memo)), computed)
     if shape == ():
         return Dist(out[0], "shaped", np.array(which, dtype=np.int64) if at is not None else None)

@@ -24,7 +24,7 @@ class Cell:
     """A cached position. `made`: the model's keys and values there (None where a model does not show them); `scores`: the row
     after it, where a call computed it."""
 
-    made: LayerStates | None = None
+    states: LayerStates | None = None
     scores: Scores | None = None
     heads: list[Scores] | None = None
     below: dict[int, Cell] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class CausalCells:
             cell = self.find(cells, here)
             if cell is None:
                 interface.check_path(self.model, here[-1:])
-                before = [c.made for c in cells if c.made is not None]
+                before = [c.states for c in cells if c.states is not None]
                 cell = Cell(None if self.layered is None else self.layered.cell(here, before))
                 self.keep(cells, here, cell)
                 computed += 1
@@ -72,8 +72,8 @@ class CausalCells:
         open_ = list(dict.fromkeys((id(c), p) for c, p in zip(ends, paths, strict=True) if c.scores is None))
         if self.layered is not None and all(c is not self.root for c in ends):
             for c in ends:
-                if c.made is not None:
-                    c.scores = c.scores or self.layered.read_out(c.made.last)
+                if c.states is not None:
+                    c.scores = c.scores or self.layered.read_out(c.states.last)
         elif open_:
             got = dict(zip((i for i, _ in open_), self.model.eval([p for _, p in open_], None), strict=True))
             for c in ends:
@@ -85,7 +85,7 @@ class CausalCells:
         cells, computed = self.reach(path)
         end = cells[-1] if cells else self.root
         if end.heads is None:
-            layered, made = self.layered, end.made
+            layered, made = self.layered, end.states
             if layered is not None and made is not None and layered.heads_count:
                 end.heads = [layered.read_out(made.last, h) for h in range(layered.heads_count)]
             else:
@@ -97,7 +97,7 @@ class CausalCells:
         cells, computed = self.reach(path)
         if self.layered is None:
             return self.model.memory(path, None, None), computed
-        return self.layered.remember(path, {i: c.made for i, c in enumerate(cells) if c.made is not None}), computed
+        return self.layered.remember(path, {i: c.states for i, c in enumerate(cells) if c.states is not None}), computed
 
 
 class FeatureCells:
@@ -147,39 +147,39 @@ class CanvasCells:
         """Begin a call: only the results of the last one stay cached."""
         self.before, self.now = self.now, {}
 
-    def key(self, cells: tuple[interface.Cell, ...], fresh: Sequence[int] | None, given: Memory | None) -> object:
-        return (cells, None if fresh is None else tuple(fresh), given)
+    def key(self, cells: tuple[interface.Cell, ...], fresh: Sequence[int] | None, memory: Memory | None) -> object:
+        return (cells, None if fresh is None else tuple(fresh), memory)
 
     def scores(
         self,
         cells: tuple[interface.Cell, ...],
         rows: Sequence[int],
         fresh: Sequence[int] | None,
-        given: Memory | None,
+        memory: Memory | None,
         prompt: int,
     ) -> tuple[list[Scores], int]:
         """The scores at `rows` of one canvas, and how many positions were computed for them. `fresh`: what a call on a memory
         computes. prompt: where the canvas begins."""
-        key = self.key(cells, fresh, given)
+        key = self.key(cells, fresh, memory)
         known = self.now.get(key) or self.before.get(key) or {}
         computed = 0
         if any(r not in known for r in rows):
-            at = fresh if given is not None and fresh is not None else rows
-            known = {**known, **dict(zip(at, self.model.after(prompt).eval_canvas(cells, at, given), strict=True))}
-            computed = len(at) if given is not None else len(cells)
+            at = fresh if memory is not None and fresh is not None else rows
+            known = {**known, **dict(zip(at, self.model.after(prompt).eval_canvas(cells, at, memory), strict=True))}
+            computed = len(at) if memory is not None else len(cells)
         self.now[key] = known
         return [known[r] for r in rows], computed
 
 
-Made = tuple[tuple[interface.Cell, ...], tuple[int, ...] | None, int]
+CanvasKey = tuple[tuple[interface.Cell, ...], tuple[int, ...] | None, int]
 """What a call of one canvas computed, as a key: its cells, the positions, and the memory that it saw."""
-Computed = Made | tuple[Made, int]
+Computed = CanvasKey | tuple[CanvasKey, int]
 """A call of a canvas, or the scores of one of its cells."""
 
 
-def made(cells: tuple[interface.Cell, ...], fresh: list[int] | None, given: Memory | None) -> Made:
+def canvas_key(cells: tuple[interface.Cell, ...], fresh: list[int] | None, memory: Memory | None) -> CanvasKey:
     """What a call of one canvas computed, as a key. Engines identify a memory by its storage and not by its numbers."""
-    return (cells, None if given is None or fresh is None else tuple(fresh), id(given))
+    return (cells, None if memory is None or fresh is None else tuple(fresh), id(memory))
 
 
 class LastCanvases:
@@ -188,15 +188,15 @@ class LastCanvases:
     def __init__(self) -> None:
         self.by_model: dict[int, list[tuple[set[Computed], Memory | None]]] = {}
 
-    def new(self, model: Model, keys: set[Computed], given: Memory | None) -> bool:
+    def new(self, model: Model, keys: set[Computed], memory: Memory | None) -> bool:
         """Whether none of the model's last two calls computed all of `keys`, which become the last call's. A memory in a key
         is kept alive with it."""
         before = self.by_model.setdefault(id(model), [])
         found = not keys <= {key for made, _ in before for key in made}
-        self.by_model[id(model)] = [*before, (keys, given)][-2:]
+        self.by_model[id(model)] = [*before, (keys, memory)][-2:]
         return found
 
-    def add_scores(self, model: Model, key: Made, length: int) -> None:
+    def add_scores(self, model: Model, key: CanvasKey, length: int) -> None:
         """The last call has also the scores of a canvas's cells."""
         self.by_model[id(model)][-1][0].update((key, i) for i in range(length))
 

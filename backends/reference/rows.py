@@ -49,11 +49,11 @@ def logits(m: Machine, scores: Scores, raw: Vector) -> np.ndarray:
         return m.num.fn("log")(m.vector(raw))
 
 
-def score_paths(m: Machine, model: Model, states: Sequence[Context], given: Memory | None) -> list[Callable[[], Scores]]:
+def score_paths(m: Machine, model: Model, states: Sequence[Context], memory: Memory | None) -> list[Callable[[], Scores]]:
     """The scores after each path; together, since a real model batches them."""
     paths = [read_path(s) for s in states]
     distinct = list(dict.fromkeys(paths))
-    got = dict(zip(distinct, [s.to_float() for s in model.eval(distinct, given)], strict=True))
+    got = dict(zip(distinct, [s.to_float() for s in model.eval(distinct, memory)], strict=True))
     return [partial(got.__getitem__, p) for p in paths]
 
 

@@ -93,10 +93,10 @@ def columns_of(tree: Tree) -> Mapping[str, Sequence[Datum]]:
     }
 
 
-def pruned(m: Machine, before: Tree, kept: Sequence[int]) -> None:
+def pruned(m: Machine, before: Tree, nodes: Sequence[int]) -> None:
     """A tree was cut to those of its nodes, the root among them."""
-    gone = set(range(1, len(before))) - set(kept)
-    m.emit_event(trace.Pruned(tuple(kept), sum(isinstance(before.nodes[n].edge, Draw) for n in gone)))
+    gone = set(range(1, len(before))) - set(nodes)
+    m.emit_event(trace.Pruned(tuple(nodes), sum(isinstance(before.nodes[n].edge, Draw) for n in gone)))
 
 
 def unmasked(m: Machine, c: Canvas, positions: list[int], values: list[Cell]) -> None:

@@ -63,10 +63,10 @@ class ReferenceMemory:
         return [*read_logits(self.attention_logits, self.which, self.base, queries, at)]
 
 
-def memory_of(given: Datum) -> Memory | None:
+def memory_of(value: Datum) -> Memory | None:
     """The model's memory in the one that a program gives a call; None where it gives none."""
-    found: object = given
-    return found.memory if isinstance(found, ReferenceMemory) else cast("Memory | None", given)
+    found: object = value
+    return found.memory if isinstance(found, ReferenceMemory) else cast("Memory | None", value)
 
 
 @dataclass(frozen=True)

@@ -112,8 +112,8 @@ def evaluate(
             if isinstance(cell, int):
                 tokens[i] = cell
     context = m.tokens if length == len(m.tokens) else m.tokens[:length]
-    given = extra.get("given")
-    assert isinstance(given, Remembered | None)
+    memory = extra.get("given")
+    assert isinstance(memory, Remembered | None)
     ask = ForwardCall(
         m.engines.sequence,
         context,
@@ -123,7 +123,7 @@ def evaluate(
         uids,
         wanted,
         part or "logits",
-        given=given,
+        memory=memory,
         name=m.title,
         soft={i: cell for i, cell in soft.items() if isinstance(cell, SoftCell)} if soft else {},
     )
@@ -211,14 +211,14 @@ def memory(
     else:
         tokens = path_of_place(m, place, extra.get("tree"))
         length = len(tokens)
-    given = extra.get("given")
-    assert isinstance(given, Remembered | None)
-    return given if given is not None and not length else Remembered(model, tokens, length, given)
+    memory = extra.get("given")
+    assert isinstance(memory, Remembered | None)
+    return memory if memory is not None and not length else Remembered(model, tokens, length, memory)
 
 
 @calls
 def read_tokens(
-    m: Machine, model: Model, tokens: object, given: Remembered | None = None, *, each: bool = False, alone: bool = False
+    m: Machine, model: Model, tokens: object, memory: Remembered | None = None, *, each: bool = False, alone: bool = False
 ) -> PendingCall | ResolvedCall:
     """The meaning of `model.read`. Raises DecError for no tokens at all."""
     text = tuple(int(t) for t in ids_of(tokens))
@@ -235,7 +235,7 @@ def read_tokens(
     if each:  # a row is computed for drafts below a context: all but the first token are such a chain, which is not cached
         ask = ForwardCall(key, text[:1], (), text[1:], range(-1, n - 2), [-1] * (n - 1), range(-1, n - 1), name=m.title)
     else:
-        ask = ForwardCall(key, text, given=given, name=m.title)
+        ask = ForwardCall(key, text, memory=memory, name=m.title)
     count_call(m, model, n, len(text), length=len(text))
     length = len(m.tokens)
     own = m.main is None or model.vocab == m.main.vocab
@@ -326,13 +326,13 @@ def _cells(ask: ForwardCall | CanvasCall) -> int:
 
 def _fresh(ask: ForwardCall | CanvasCall) -> int | None:
     """How many positions of a canvas a call computes that reads the others from a memory; None for other calls."""
-    return None if isinstance(ask, ForwardCall) or ask.given is None or ask.fresh is None else len(ask.fresh)
+    return None if isinstance(ask, ForwardCall) or ask.memory is None or ask.fresh is None else len(ask.fresh)
 
 
 def _merged(asks: list[ForwardCall]) -> ForwardCall | None:
     """One forward call for several under the same context, their trees side by side; None where the contexts differ."""
     first = asks[0]
-    if any(len(a.context) != len(first.context) or a.part != "logits" or a.given is not None or a.soft for a in asks):
+    if any(len(a.context) != len(first.context) or a.part != "logits" or a.memory is not None or a.soft for a in asks):
         return None
     tokens: list[int] = []
     parents: list[int] = []

@@ -28,7 +28,7 @@ class Extra(TypedDict, total=False):
     """The further operands of a call, beside its place."""
 
     tree: TorchTree
-    given: CanvasMemory | Remembered | None  # of a canvas the former
+    memory: CanvasMemory | Remembered | None  # of a canvas the former
     at: np.ndarray
     after: object
     allow: np.ndarray | Tensor
@@ -109,9 +109,9 @@ def asked(
     first = canvases[0]
     before = first.base.ids() if "after" not in extra else ids_of(extra["after"])
     base, n = len(before), len(first)
-    given = extra.get("given")
-    assert isinstance(given, CanvasMemory | None)
-    fresh, seen = fresh_of(base, n, None if "after" in extra else extra.get("at"), None if given is None else given.memory)
+    memory = extra.get("given")
+    assert isinstance(memory, CanvasMemory | None)
+    fresh, seen = fresh_of(base, n, None if "after" in extra else extra.get("at"), None if memory is None else memory.memory)
     made = [cells_of(engine, c, before) for c in canvases]
     cells = torch.from_numpy(made[0][0] if len(made) == 1 else np.stack([c for c, _ in made]))
     return CanvasCall(

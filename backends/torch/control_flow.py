@@ -94,7 +94,7 @@ def _aliases(ops: Sequence[Op]) -> Callable[[Value], Value]:
 def started(w: Writer, op: Op, init: Sequence[Value], known: Sequence[str | None] = ()) -> list[str]:
     """The names of a loop's results, with their first values assigned. The name of a value that nothing else uses is taken
     over. known: of each result, the constant that it is while the loop runs, which needs no name."""
-    region, at = w.values.here
+    region, at = w.values.place
     names: list[str] = []
     for n, (r, v) in enumerate(zip(op.results, init, strict=True)):
         fixed = known[n] if known else None
@@ -108,7 +108,7 @@ def started(w: Writer, op: Op, init: Sequence[Value], known: Sequence[str | None
             and mine.isidentifier()
             and mine not in w.values.pinned
             and rests
-            and w.values.own(region, v)
+            and w.values.assignable(region, v)
         ):
             w.values.texts[r] = mine
         else:
@@ -150,9 +150,9 @@ def loop_body(w: Writer, op: Op, results: Sequence[str], constants: Sequence[str
     w.region(region, [None, *into] if stops else into)
     w.around.pop()
     w.looped = outer
-    if not w.left:
+    if not w.ended:
         end_of_body(w, results, [w.use(y) for y in region.yields], stops=stops)
-    w.left = False
+    w.ended = False
     w.values.texts.update((r, constant) for r, constant in zip(op.results, constants, strict=True) if constant is not None)
 
 
@@ -177,14 +177,14 @@ def break_(w: Writer, op: Op) -> None:
     if can_leave(w, "break"):
         w.lines.assign(list(w.around[-1] or ()), [w.use(v) for v in op.operands])
         w.line("break")
-        w.left = True
+        w.ended = True
 
 
 def return_verdict(w: Writer, op: Op) -> None:
     """`return` of a rule's verdict."""
     if can_leave(w, "verdict"):
         w.line(f"return {verdict(w, op.operands)}")
-        w.left = True
+        w.ended = True
 
 
 def can_leave(w: Writer, opcode: str) -> bool:
@@ -355,12 +355,12 @@ def unfailing(w: Writer, op: Op) -> None:
 
 def draft(w: Writer, op: Op) -> None:
     """A block that drafts a tree, which an error in it ends."""
-    (region, n), block, before = w.values.here, op.regions[0], op.regions[1].yields[0]
+    (region, n), block, before = w.values.place, op.regions[0], op.regions[1].yields[0]
     name, drafting = w.use(before), w.values.names.fresh("drafting")
     w.line(f"with m.drafting({literal(op.attrs['draft'])}, {name}) as {drafting}:", op)
-    if w.values.own(region, before) and max(w.values.uses.places(region, before)) <= n and name not in w.values.pinned:
+    if w.values.assignable(region, before) and max(w.values.uses.places(region, before)) <= n and name not in w.values.pinned:
         w.values.texts[op.result] = name
-        w.values.given.add(before)
+        w.values.assignable_trees.add(before)
     with w.lines.block():
         w.around.append(None)
         w.region(block, [None])
@@ -374,7 +374,7 @@ def if_else(w: Writer, op: Op) -> None:
     """`if` and `else`, or a conditional expression; branches that draft run in the block of their tree."""
     if "draft" in op.attrs:
         return draft(w, op)
-    here = w.values.here
+    here = w.values.place
     condition = w.use(op.operands[0])
     if constant(condition):
         branch(w, op, op.regions[condition == "False"])
@@ -393,7 +393,7 @@ def if_else(w: Writer, op: Op) -> None:
             w.region(here[0].ops[here[1] + 1].regions[0])
         else:
             end_of_body(w, w.around[-1] or (), ["True", *map(w.use, here[0].yields[1:])], stops=True)
-    w.left, w.values.here = False, here
+    w.ended, w.values.place = False, here
     for v, text in decided(w, op.operands[0], "True" if way else "False").items():
         if w.values.producer(here[0], v) is not None:
             w.values.texts[v] = text
@@ -402,7 +402,7 @@ def if_else(w: Writer, op: Op) -> None:
 
 def leads_out(w: Writer, op: Op, way: int) -> bool:
     """Whether a branch of an `or` decides that the next `if` leaves, with what is known already, or that the loop stops."""
-    region, n = w.values.here
+    region, n = w.values.place
     if len(op.results) != 1 or not w.values.uses.once(op.result) or w.values.fixed(op.regions[way].yields[0]) != "True":
         return False
     if n + 1 == len(region.ops):
@@ -421,7 +421,7 @@ def decided(w: Writer, condition: Value, value: str) -> dict[Value, str]:
         condition, value = made.operands[0], negated(value)
         out[condition] = value
         made = w.values.producers.get(condition)
-    for op in w.values.here[0].ops:
+    for op in w.values.place[0].ops:
         if op.opcode == "map" and op.attrs["fn"] == "not" and op.operands[0] in out:
             out[op.result] = negated(out[op.operands[0]])
     return out
@@ -431,7 +431,7 @@ def branch(w: Writer, op: Op, region: Region) -> None:
     """The branch of an `if` with a constant condition, in its place."""
     goals = [w.values.wishes.get(r) for r in op.results]
     w.region(region, [None if name is None else (name, w.values.holders.get(name)) for name in goals])
-    if w.left:
+    if w.ended:
         return
     within = {v for o in region.ops for v in o.results}
     for r, y in zip(op.results, region.yields, strict=True):
@@ -463,14 +463,14 @@ def branches(w: Writer, op: Op, condition: str) -> None:
         w.line(line, op if line != "else:" else None)
         with w.lines.block():
             w.region(region, goals)
-            if not w.left:
+            if not w.ended:
                 if n == 0:  # a result that is one constant on both ways needs no name
                     for k, (r, y, z) in enumerate(zip(op.results, region.yields, op.regions[1].yields, strict=True)):
                         if constant(w.use(y)) and w.values.fixed(z) == w.use(y):
                             goals[k], same[r] = None, w.use(y)
                 pairs = [(goal[0], w.use(y)) for goal, y in zip(goals, region.yields, strict=True) if goal is not None]
                 w.lines.assign([name for name, _ in pairs], [text for _, text in pairs])
-            w.left = False
+            w.ended = False
         if len(w.lines.text) == at + 1:  # nothing to do
             del w.lines.text[at]
             w.lines.marked = marked if n == 0 else then
@@ -528,9 +528,9 @@ def function_of(w: Writer, region: Region, name: str, op: Op, *, rule: bool = Fa
         outer = w.around
         w.around = [()] if rule else []
         w.region(region)
-        if not w.left:
+        if not w.ended:
             w.line(f"return {verdict(w, region.yields) if rule else w.values.listed(region.yields)}")
-        w.left, w.around = False, outer
+        w.ended, w.around = False, outer
         w.values.names.taken = outside | set(w.header.declared.values()) | set(w.header.brought)
     w.lines.text.append("")
     return fn

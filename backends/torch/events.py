@@ -76,14 +76,14 @@ def grew_edits(m: Machine, tree: TorchTree, ids: Ids) -> None:
         m.emit_event(trace.Drafted(n, parent, token, prob, label or "point", float(value.prob()), not value.point))
 
 
-def pruned(m: Machine, before: TorchTree, kept: Sequence[int]) -> None:
+def pruned(m: Machine, before: TorchTree, nodes: Sequence[int]) -> None:
     """A tree was cut to those of its nodes, the root among them."""
-    dropped = len(before) - len(kept)
+    dropped = len(before) - len(nodes)
     if len(before.edges) > 1:  # some of its nodes are no draws
-        dropped = sum(before.edges[n] is None for n in set(range(len(before))) - set(kept))
+        dropped = sum(before.edges[n] is None for n in set(range(len(before))) - set(nodes))
     m.tally.drafted -= dropped
     if m.listener is not None:
-        m.emit_event(trace.Pruned(tuple(kept), dropped))
+        m.emit_event(trace.Pruned(tuple(nodes), dropped))
 
 
 def unmasked(m: Machine, positions: Sequence[int] | Ids, tokens: Sequence[int] | Ids, draws: Draws | None) -> None:

@@ -155,10 +155,10 @@ def _walked(t: TorchTree, node: int, emitted: TorchDraws | int | None) -> TorchP
     return path_of(t, node, token, emitted if isinstance(emitted, TorchDraws) else None)
 
 
-def decided(m: Machine, made: Edge) -> None:
+def decided(m: Machine, edge: Edge) -> None:
     """The statistics and the event of an edit that was accepted."""
-    assert isinstance(made, Edit)
-    unmasked(m, [made.position], [made.token], made.value if isinstance(made.value, TorchDraws) else None)
+    assert isinstance(edge, Edit)
+    unmasked(m, [edge.position], [edge.token], edge.value if isinstance(edge.value, TorchDraws) else None)
 
 
 def report_step(m: Machine, t: TorchTree, children: Ids, child: int | None, depth: int) -> None:

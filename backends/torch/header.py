@@ -40,7 +40,7 @@ class Header:
                 folder, _, file = module.rpartition(".")
                 return f"{self.need(file, folder)}.{name}"
             return self.need(name, module)
-        if low.own:
+        if low.local:
             return self.object(low.name, low.fn, names)
         text = declaration(op)
         if text not in self.declared:

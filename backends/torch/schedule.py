@@ -19,7 +19,7 @@ from decgraph.backends.torch.transfer import watch
 from decgraph.runtime.faults import fault, noted_outside
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, OverCore
-from decgraph.runtime.models.engine.kept import fill, lacks
+from decgraph.runtime.models.engine.saved_rows import fill, lacks
 
 FEW = 16
 """Tokens of a context that are computed with its call in any round: those of a decoding step."""
@@ -288,4 +288,4 @@ def _of(call: Call) -> tuple[CausalEngine, ForwardCall] | None:
         return None
     asks = [call.loop.call] if isinstance(call, DraftLoopCall) else call.asks if isinstance(call, EngineCall) else ()
     ask = next(iter(asks), None)
-    return (engine, ask) if isinstance(ask, ForwardCall) and ask.given is None else None
+    return (engine, ask) if isinstance(ask, ForwardCall) and ask.memory is None else None

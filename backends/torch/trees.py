@@ -215,28 +215,28 @@ class TorchTree:
             self.closes,
         )
 
-    def only(self, kept: Ids, root: int = 0) -> TorchTree:
-        """The tree of the nodes `kept` (in growth order, their parents among them, the first one the root)."""
+    def only(self, nodes: Ids, root: int = 0) -> TorchTree:
+        """The tree of the nodes `nodes` (in growth order, their parents among them, the first one the root)."""
         new_id = filled(len(self), -1)
-        new_id[kept] = np.arange(len(kept))
+        new_id[nodes] = np.arange(len(nodes))
 
         def again(old: Ids) -> Ids:
             ids: Ids = new_id[old]
             return ids[ids >= 0]
 
-        parent = new_id[self.parent[kept]]
+        parent = new_id[self.parent[nodes]]
         parent[0] = 0
-        edges = tuple(self.edges[int(i)] for i in kept) if len(self.edges) == len(self) else self.edges
+        edges = tuple(self.edges[int(i)] for i in nodes) if len(self.edges) == len(self) else self.edges
         return replace(
             self,
-            token=self.token[kept],
+            token=self.token[nodes],
             parent=parent,
-            depth=self.depth[kept],
-            uid=self.uid[kept],
-            group=self.group[kept],
-            place=self.place[kept],
-            logprob=self.logprob[kept],
-            columns={c: [v[int(i)] for i in kept] for c, v in self.columns.items()},
+            depth=self.depth[nodes],
+            uid=self.uid[nodes],
+            group=self.group[nodes],
+            place=self.place[nodes],
+            logprob=self.logprob[nodes],
+            columns={c: [v[int(i)] for i in nodes] for c, v in self.columns.items()},
             edges=edges,
             new=again(self.new),
             frontier=again(self.frontier),

@@ -82,9 +82,9 @@ class Values:
         """Names that values get because they are yielded under them."""
         self.holders: dict[str, Value | None] = {}
         """Which value has such a name until then."""
-        self.given: set[Value] = set()
+        self.assignable_trees: set[Value] = set()
         """Trees whose variables the blocks that draft them may assign again."""
-        self.here: tuple[Region, int] = (f.body, 0)
+        self.place: tuple[Region, int] = (f.body, 0)
 
     # -- texts
     def name(self, v: Value) -> str:
@@ -148,18 +148,18 @@ class Values:
 
     def reused(self, op: Op, r: Value) -> str | None:
         """The name of an operand that is the same variable of the author's and is not read after this op."""
-        region, n = self.here
+        region, n = self.place
         for v in op.operands:
             text = self.texts.get(v, "")
             if v.name and v.name == r.name and text.isidentifier() and v not in self.wishes and text not in self.pinned:
-                if self.own(region, v) and max(self.uses.places(region, v)) <= n:
+                if self.assignable(region, v) and max(self.uses.places(region, v)) <= n:
                     return text
         return None
 
-    def own(self, region: Region, v: Value) -> bool:
+    def assignable(self, region: Region, v: Value) -> bool:
         """Whether the variable of a value may be assigned again in a region: it is created there, or carried by its loop."""
         made = self.producer(region, v)
-        if v in self.given:
+        if v in self.assignable_trees:
             return True
         return v in region.args[1:] if made is None else region.ops[made].opcode != "const"
 
@@ -181,7 +181,7 @@ class Values:
     # -- expressions that stand where they are used
     def inlined(self, op: Op, text: str) -> bool:
         """Whether an op's value is written where it is used, and only there; no line is written for it then."""
-        region, n = self.here
+        region, n = self.place
         v = op.result
         if v in self.wishes or not self.moves(region, n) or len(text) > WIDEST - 30:
             return False

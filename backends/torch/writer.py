@@ -126,7 +126,7 @@ class Writer:
         """Of the rule and the loops around: the names that an early end assigns; None: a block whose end is its own."""
         self.looped: Region | None = None
         """The body of the loop around, where it may stop."""
-        self.left = False
+        self.ended = False
         """Whether what was written last ends a loop or a rule."""
         self.skipped: Op | None = None
         """The op that takes an element, which the head of its loop does."""
@@ -176,9 +176,9 @@ class Writer:
         then."""
         self.values.yielded(region, into)
         for n, op in enumerate(region.ops):
-            self.values.here, self.values.hint = (region, n), hint_of(op, self.values.texts)
+            self.values.place, self.values.hint = (region, n), hint_of(op, self.values.texts)
             self.op(op)
-            if self.left:
+            if self.ended:
                 return
 
     def op(self, op: Op) -> None:
@@ -199,14 +199,14 @@ class Writer:
         ):
             self.values.texts[op.result] = known
             return
-        text = None if low.own else expression(op, args, self.values.producers)
+        text = None if low.local else expression(op, args, self.values.producers)
         if text is not None:
             text = self.imports_of(text)
             if self.values.inlined(op, text):
                 return
         else:
             text = self.called(op, args)
-            if op.opcode in NESTED and not low.own and self.values.inlined(op, text):
+            if op.opcode in NESTED and not low.local and self.values.inlined(op, text):
                 return
         self.line(f"{self.values.targets(op)} = {text}" if op.results else text, op)
 

@@ -13,7 +13,7 @@ import sys
 
 from decgraph.runtime.placement import Placement
 
-if "TRITON_INTERPRET" not in os.environ and "triton.language" not in sys.modules and Placement().found().device == "cpu":
+if "TRITON_INTERPRET" not in os.environ and "triton.language" not in sys.modules and Placement().resolved().device == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "0")

@@ -65,10 +65,10 @@ def rebuilt(value: X, tensors: Iterator[Tensor]) -> X:
 
 @dataclass
 class Body:
-    """A recorded body. given: the tensors that it reads from outside; out: what it hands on; odd: whether something that the
+    """A recorded body. inputs: the tensors that it reads from outside; out: what it hands on; odd: whether something that the
     host decides was otherwise than when it was recorded; calls: the model calls that it counts."""
 
-    given: list[Tensor]
+    inputs: list[Tensor]
     replay: Callable[[], None]
     out: tuple[Operand, ...]
     odd: list[Tensor]
@@ -99,39 +99,39 @@ class Bodies:
     def _run(self, region: Region, arguments: Sequence[Operand]) -> tuple[Operand, ...]:
         s = self.s
         outside = {v: s.env[v] for v in free(region) if v in s.env}
-        given: list[Tensor] = []
+        tensors: list[Tensor] = []
         inputs = (s.mask, list(arguments), list(outside.values()))
-        key = (region, flattened(inputs, given))
+        key = (region, flattened(inputs, tensors))
         body = self.known.get(key)
         s.decided = self.decided.setdefault(key, Decided())
         if body is None:
             if key not in self.seen or key in self.known or len(self.known) >= self.most or not self.idle():
                 self.seen.add(key)
                 return tuple(s.region(region, arguments))
-            body = self.known[key] = self.recorded(region, inputs, given, list(outside))
+            body = self.known[key] = self.recorded(region, inputs, tensors, list(outside))
             if body is None:
                 return tuple(s.region(region, arguments))
         else:
-            for there, here in zip(body.given, given, strict=True):
+            for there, here in zip(body.inputs, tensors, strict=True):
                 there.copy_(here)
         body.replay()
         if body.odd and s.reads(torch.stack(body.odd).any()):  # nothing outside of slots was written: run it as it is
             return tuple(s.region(region, arguments))
         for name, n in body.calls.items():
             s.counts.calls[name] = s.counts.calls.get(name, 0) + n
-        tensors: list[Tensor] = []
-        flattened(body.out, tensors)
-        return rebuilt(body.out, iter([t.clone() for t in tensors]))
+        outputs: list[Tensor] = []
+        flattened(body.out, outputs)
+        return rebuilt(body.out, iter([t.clone() for t in outputs]))
 
     def idle(self) -> bool:
         """Whether no model has slots in use that only Python knows of: bodies that draft are run as they are."""
         return all(not c.used and not c.asked for c in self.s.caches.values())
 
-    def recorded(self, region: Region, inputs: Inputs, given: list[Tensor], outside: list[Value]) -> Body | None:
+    def recorded(self, region: Region, inputs: Inputs, tensors: list[Tensor], outside: list[Value]) -> Body | None:
         """Record a body; None where it cannot be, as where the host has to read something inside.
-        given: tensors of any shape."""
+        tensors: the inputs, of any shape."""
         s = self.s
-        kept = [t.clone() for t in given]
+        kept = [t.clone() for t in tensors]
         mask, arguments, values = rebuilt(inputs, iter(kept))
         before, env, counts, outer = dict(s.counts.calls), dict(s.env), s.counts.calls, s.mask
         made: tuple[tuple[Operand, ...], list[Tensor]] = (), []

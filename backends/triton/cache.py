@@ -253,7 +253,7 @@ class Cache(Slots):
         return bits.expand(b, -1, -1).gather(1, nodes.expand(b, -1)[..., None].expand(-1, -1, self.used))
 
     # -- after a commit
-    def committed(self, before: Tensor, kept: Tensor, most: int, path: Path | None) -> None:
+    def committed(self, before: Tensor, accepted: Tensor, most: int, path: Path | None) -> None:
         """After a commit of kept int64[B] tokens, at most `most`, behind `before` int64[B] ones. path: the verified path of
         this step's tree, where it was committed."""
         if not self.asked:
@@ -271,7 +271,7 @@ class Cache(Slots):
                 b, s = self.s.frame.batch, self.s
                 n = int(path.nodes.shape[1])
                 where = self.slot_of(tree).expand(b, -1).gather(1, path.nodes.clamp(min=0))
-                real = (path.nodes >= 0) & (where >= 0) & (s.steps(n) < kept[:, None])
+                real = (path.nodes >= 0) & (where >= 0) & (s.steps(n) < accepted[:, None])
                 spare = self.model.capacity - 1
                 source = torch.where(real, before[:, None] + where, spare)
                 self.model.move(source, torch.where(real, before[:, None] + s.steps(n), spare))

@@ -64,16 +64,16 @@ class CanvasCache(Slots):
         """Nothing of before is used again."""
         self.last: list[tuple[tuple[Canvas, Operand, CanvasMemory | None, Tensor | None], Call]] = []
 
-    def committed(self, before: Tensor, kept: Tensor, most: int, path: Path | None) -> None:
+    def committed(self, before: Tensor, accepted: Tensor, most: int, path: Path | None) -> None:
         """Canvases keep what they are behind. before, kept: int64[B]."""
 
-    def call(self, canvas: Canvas, at: Operand, given: CanvasMemory | None) -> Call:
+    def call(self, canvas: Canvas, at: Operand, memory: CanvasMemory | None) -> Call:
         """The forward of a canvas for some positions on a memory; the last ones are remembered."""
-        key = (canvas, None if given is None else at, given, self.s.mask)
+        key = (canvas, None if memory is None else at, memory, self.s.mask)
         for before, made in self.last:
             if all(x is y for x, y in zip(key, before, strict=True)):
                 return made
-        out = self._whole(canvas) if given is None else self._part(canvas, at, given)
+        out = self._whole(canvas) if memory is None else self._part(canvas, at, memory)
         self.last = [*self.last, (key, out)][-2:]
         return out
 
@@ -101,14 +101,14 @@ class CanvasCache(Slots):
         self.fed.copy_(torch.where(active, torch.stack([self.fed[:, 1], fed], 1), self.fed))
         self.scored.copy_(torch.where(active, torch.stack([self.scored[:, 1], cells], 1), self.scored))
 
-    def _part(self, canvas: Canvas, at: Operand, given: CanvasMemory) -> Call:
+    def _part(self, canvas: Canvas, at: Operand, memory: CanvasMemory) -> Call:
         s, slot = self.s, self.s.steps(self.width)
         here = s.active()[:, None]
         end = canvas.base + canvas.size
-        fresh = ((slot < canvas.base[:, None]) & ~given.live) | self.marked(canvas.base, at)
+        fresh = ((slot < canvas.base[:, None]) & ~memory.live) | self.marked(canvas.base, at)
         fresh = fresh & here
-        s.flag((given.when != self.when[:, :-1]) & given.live & ~fresh)
-        seen = given.live | fresh
+        s.flag((memory.when != self.when[:, :-1]) & memory.live & ~fresh)
+        seen = memory.live | fresh
         inside = slot < end[:, None]
         gaps = inside & ~seen & here
         known = s.decided.cells.get(s.place)
@@ -135,7 +135,7 @@ class CanvasCache(Slots):
         every = (fresh.sum(1) == end) & s.active()
         s.counts.call(self.name, fresh.any(1) & ~every)
         row = None if most == self.width else (fresh.long().cumsum(1) - 1).clamp(0, most - 1)
-        return Call(states, row, seen, torch.where(fresh, self.when[:, :-1], given.when), every)
+        return Call(states, row, seen, torch.where(fresh, self.when[:, :-1], memory.when), every)
 
     def marked(self, base: Tensor, at: Operand) -> Tensor:
         """bool[B, S]: the slots of positions of a canvas behind int64[B] tokens."""
@@ -164,11 +164,11 @@ class CanvasCache(Slots):
         cell = canvas.cells.gather(1, (at - base).clamp(0, canvas.most - 1)) if canvas.most else torch.full_like(at, -1)
         return torch.where(at < base, self.s.tokens.gather(1, at), torch.where(cell < 0, mask, cell))
 
-    def rows(self, made: Call, canvas: Canvas, at: Tensor) -> Tensor:
+    def rows(self, call: Call, canvas: Canvas, at: Tensor) -> Tensor:
         """Scores [B, n, V] at positions int64[B, n] of a canvas."""
         slots = (canvas.base[:, None] + at).clamp(0, self.width - 1)
-        found = slots if made.row is None else made.row.gather(1, slots)
-        return self.model.read(at_slots(made.states, found))
+        found = slots if call.row is None else call.row.gather(1, slots)
+        return self.model.read(at_slots(call.states, found))
 
 
 Step.slots["masked"] = CanvasCache

@@ -304,13 +304,13 @@ def _role(node: fx.Node, kind: str, vocabulary: int) -> str:
     return "rows" if vocabulary and value.ndim and value.shape[-1] >= vocabulary else "all else"
 
 
-def totals(found: Iterable[Launch]) -> tuple[Counter[str], Counter[str]]:
+def totals(launches: Iterable[Launch]) -> tuple[Counter[str], Counter[str]]:
     """Launches by kind, and bytes by what they are of."""
     count: Counter[str] = Counter()
     size: Counter[str] = Counter()
-    for made in found:
-        count[made.kind] += made.count
-        size.update(made.bytes)
+    for launch in launches:
+        count[launch.kind] += launch.count
+        size.update(launch.bytes)
     return count, size
 
 

@@ -86,9 +86,9 @@ class GraphRecorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.graph = fx.Graph()
-        self.made: dict[int, fx.Node] = {}
-        self.kept: list[Tensor] = []  # so that their ids stay theirs
-        self.given: dict[fx.Node, Tensor] = {}
+        self.nodes: dict[int, fx.Node] = {}
+        self.alive: list[Tensor] = []  # so that their ids stay theirs
+        self.arguments: dict[fx.Node, Tensor] = {}
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
@@ -108,18 +108,18 @@ class GraphRecorder(TorchDispatchMode):
 
     def keep(self, value: Tensor, node: fx.Node) -> None:
         """A result; what an operation wrote in place and returns is what it was. A tensor of any shape."""
-        if id(value) not in self.made:
-            self.made[id(value)] = node
-            self.kept.append(value)
+        if id(value) not in self.nodes:
+            self.nodes[id(value)] = node
+            self.alive.append(value)
         _says(node, value)
 
     def node_of(self, value: Tensor) -> fx.Node:
         """The node of a tensor."""
-        if id(value) not in self.made:
-            node = _argument(self.graph, f"argument_{len(self.given)}", value)
-            self.given[node] = value
+        if id(value) not in self.nodes:
+            node = _argument(self.graph, f"argument_{len(self.arguments)}", value)
+            self.arguments[node] = value
             self.keep(value, node)
-        return self.made[id(value)]
+        return self.nodes[id(value)]
 
 
 READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default, torch.ops.aten.masked_select.default)
@@ -206,7 +206,7 @@ def _named(recorder: GraphRecorder, names: Mapping[int, str], fixed: set[int]) -
     """Give the arguments of a recording their names. Returns them, and the names of the constants."""
     tensors: dict[str, Tensor] = {}
     constants: set[str] = set()
-    for node, value in recorder.given.items():
+    for node, value in recorder.arguments.items():
         base = names.get(id(value), "constant" if id(value) in fixed else "tensor")
         name = base = "".join(c if c.isalnum() else "_" for c in base).strip("_") or "tensor"
         n = 0
@@ -354,7 +354,7 @@ def _viewed(graph: fx.Graph, parts: dict[fx.Node, int]) -> None:
     that two arguments are the same memory."""
     again: dict[tuple[fx.Node, int], fx.Node] = {}
 
-    def here(node: fx.Node, user: fx.Node) -> fx.Node:
+    def local_view(node: fx.Node, user: fx.Node) -> fx.Node:
         part = parts[user]
         taken = node.target is operator.getitem and not is_view(cast(fx.Node, node.args[0]))
         if node.op != "call_function" or parts[node] == part or taken or not is_view(node):
@@ -363,12 +363,12 @@ def _viewed(graph: fx.Graph, parts: dict[fx.Node, int]) -> None:
             with graph.inserting_before(user):
                 made = again[node, part] = graph.node_copy(node)
             parts[made] = part
-            made.args, made.kwargs = fx.map_arg((made.args, made.kwargs), lambda n: here(n, made))
+            made.args, made.kwargs = fx.map_arg((made.args, made.kwargs), lambda n: local_view(n, made))
         return again[node, part]
 
     for node in list(graph.nodes):
         if node in parts:
-            node.args, node.kwargs = fx.map_arg((node.args, node.kwargs), lambda n, user=node: here(n, user))
+            node.args, node.kwargs = fx.map_arg((node.args, node.kwargs), lambda n, user=node: local_view(n, user))
     _pruned(graph)
 
 
@@ -378,12 +378,12 @@ def _overlaps(graph: Graph, call: fx.Node, work: list[fx.Node]) -> bool:
     return len(set(given)) < len(given) and any(writes(n) for n in work)
 
 
-def inductor(module: fx.GraphModule, given: list[Tensor]) -> Compiled:
-    """What Inductor makes of a region for tensors of the shapes of `given`, without running it."""
+def inductor(module: fx.GraphModule, inputs: list[Tensor]) -> Compiled:
+    """What Inductor makes of a region for tensors of the shapes of `inputs`, without running it."""
     from torch._inductor.compile_fx import compile_fx
 
     with torch.no_grad():
-        return cast(Compiled, compile_fx(module, given))
+        return cast(Compiled, compile_fx(module, inputs))
 
 
 class Replayed:

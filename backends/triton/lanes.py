@@ -19,7 +19,7 @@ from torch import Tensor
 from decgraph.backends.torch.schedule import Ended
 from decgraph.backends.triton import shaping
 from decgraph.backends.triton.capture import NothingRecorded
-from decgraph.backends.triton.program import Kept, LaneJob, Look, Needs, Program, home, kept, key_of, needs_of, note
+from decgraph.backends.triton.program import LaneJob, Look, Needs, Program, Programs, home, key_of, needs_of, note, programs_of
 from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.drafting import drafting
@@ -106,7 +106,7 @@ class Steps:
         jobs = [j for j in program.jobs if j is not None]
         for job in jobs:
             program.leave(job)
-            kept(job.machine.target).programs.pop(id(program), None)
+            programs_of(job.machine.target).programs.pop(id(program), None)
         program.shown.clear()
         return jobs
 
@@ -127,7 +127,7 @@ class Steps:
         for job in list(self.waiting):
             if job.sharing in busy:
                 continue
-            known = list(kept(job.machine.target).programs.values())  # before one makes room
+            known = list(programs_of(job.machine.target).programs.values())  # before one makes room
             try:
                 program = self._program(job)
                 if program is None:
@@ -146,7 +146,7 @@ class Steps:
 
     def _program(self, job: LaneJob) -> Program | None:
         """A program with a free lane for a request; None where it has to wait. Raises NotSteppable where no memory is left."""
-        store, key = kept(job.machine.target), key_of(job.machine)
+        store, key = programs_of(job.machine.target), key_of(job.machine)
         mine = [p for p in store.programs.values() if p.key == key and p.step.frame.batch >= self._places(job)]
         for program in mine:
             if shaping.covers(program.features, job.features) and program.capacity >= job.room:
@@ -205,7 +205,7 @@ class Steps:
         size = -(-most // 8) * 8 if masked else 1 << max(6, (most - 1).bit_length())
         return size if job.machine.window is None else max(job.room, min(size, int(job.machine.window) + 1))
 
-    def _fits(self, store: Kept, job: LaneJob, batch: int, capacity: int) -> bool:
+    def _fits(self, store: Programs, job: LaneJob, batch: int, capacity: int) -> bool:
         wanted = job.needs.bytes * batch * (capacity + job.needs.ahead)
         if store.budget is not None:
             return wanted + sum(p.bytes for p in store.programs.values()) <= store.budget
@@ -214,7 +214,7 @@ class Steps:
         free = torch.cuda.mem_get_info(device)[0] if on_cuda else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return wanted <= (0.8 if on_cuda else 0.25) * free
 
-    def _free(self, store: Kept, program: Program) -> None:
+    def _free(self, store: Programs, program: Program) -> None:
         store.programs.pop(id(program), None)
         if program in self.running:
             self.running.remove(program)
@@ -224,7 +224,7 @@ class Steps:
         for program in [p for p in self.running if not len(p)]:
             program.shown.clear()
             self.running.remove(program)
-            store = next((kept(m) for m in program.about[1].values() if id(program) in kept(m).programs), None)
+            store = next((programs_of(m) for m in program.about[1].values() if id(program) in programs_of(m).programs), None)
             idle = [p for p in store.programs.values() if not len(p)] if store is not None else []
             for old in idle[: max(0, len(idle) - KEPT)]:
                 store.programs.pop(id(old))  # type: ignore[union-attr]

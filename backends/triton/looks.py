@@ -56,10 +56,10 @@ def _trees(v: Value, looks: str) -> set[str]:
     return found | {str(v.type.of[0])} if v.type.elem == "tree" else found
 
 
-def _is_logprob(v: Value, made: dict[Value, Op]) -> bool:
+def _is_logprob(v: Value, producers: dict[Value, Op]) -> bool:
     """Whether numbers are the log-probabilities of the paths to nodes."""
-    op = made.get(v)
+    op = producers.get(v)
     while op is not None and op.opcode in ("gather", "segment"):
         v = op.operands[0] if op.opcode == "gather" else op.regions[0].yields[op.results.index(v)]
-        op = made.get(v)
+        op = producers.get(v)
     return op is not None and op.opcode == "tree.get" and op.attrs["column"] == "logprob"

@@ -18,7 +18,7 @@ from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.schedule import Ended, Schedule
 from decgraph.backends.triton import evaluate
 from decgraph.backends.triton.lanes import Steps, wants
-from decgraph.backends.triton.program import kept
+from decgraph.backends.triton.program import programs_of
 from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.backend import Backend
@@ -51,7 +51,7 @@ class TritonMachine(DeviceRun):
     def limit_memory(cls, models: Mapping[str, Model], budget: int) -> None:
         super().limit_memory(models, budget)
         for model in models.values():
-            kept(model).limit(budget)
+            programs_of(model).limit(budget)
 
     def run(self) -> tuple[int, ...]:
         if self.parent is not None:

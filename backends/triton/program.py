@@ -56,7 +56,7 @@ class Needs:
 
 
 @dataclass
-class Kept:
+class Programs:
     """What is kept with a main model. needs: by program, or why it has no step. budget: bytes of all programs, None: free."""
 
     programs: OrderedDict[int, Program] = field(default_factory=OrderedDict)
@@ -71,9 +71,9 @@ class Kept:
                 self.programs.pop(id(program))
 
 
-def kept(model: Model) -> Kept:
+def programs_of(model: Model) -> Programs:
     """The programs of a main model."""
-    return memo_of(model).once("steps", Kept)
+    return memo_of(model).once("steps", Programs)
 
 
 def home(models: Mapping[str, Model]) -> torch.device:
@@ -94,13 +94,13 @@ def needs_of(m: DeviceRun, features: frozenset[str]) -> Needs:
     """What a machine's program needs; found with one lane of few slots, once. Raises NotSteppable."""
     if m.main is None:
         raise NotSteppable("no model is called")
-    known, key = kept(m.main).needs, _needs_key(m, features)
+    known, key = programs_of(m.main).needs, _needs_key(m, features)
     if key not in known:
         try:
-            found: Needs | NotSteppable = _measured(m, features, key[-1])
+            needs: Needs | NotSteppable = _measured(m, features, key[-1])
         except NotSteppable as error:
-            found = error
-        note(m, features, found)
+            needs = error
+        note(m, features, needs)
     out = known[key][1]
     if isinstance(out, NotSteppable):
         raise out
@@ -113,10 +113,10 @@ def _needs_key(m: DeviceRun, features: frozenset[str]) -> tuple[Hashable, frozen
     return key_of(m), features, room
 
 
-def note(m: DeviceRun, features: frozenset[str], found: Needs | NotSteppable) -> None:
+def note(m: DeviceRun, features: frozenset[str], needs: Needs | NotSteppable) -> None:
     """Keep what a program needs, or why it has no step, so that it is not found out again."""
-    known = kept(m.target).needs
-    known[_needs_key(m, features)] = ((m.module, m.models), found)  # so that their ids stay theirs
+    known = programs_of(m.target).needs
+    known[_needs_key(m, features)] = ((m.module, m.models), needs)  # so that their ids stay theirs
     while len(known) > 64:
         known.popitem(last=False)
 
@@ -421,9 +421,9 @@ class Program:
             self.shown.append((jobs, self.show()))
         yield from self.looks(self.unread if jobs else 0)
 
-    def looks(self, left: int = 0) -> Iterator[tuple[LaneJob, Look]]:
-        """What the host was shown and has not read, but for the last `left` looks."""
-        while len(self.shown) > left:
+    def looks(self, unread: int = 0) -> Iterator[tuple[LaneJob, Look]]:
+        """What the host was shown and has not read, but for the last `unread` looks."""
+        while len(self.shown) > unread:
             shown, read = self.shown.popleft()
             rows = read()
             for job in shown:

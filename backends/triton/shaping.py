@@ -236,14 +236,14 @@ def _often(settings: LaneSettings, tokens: Tensor, there: Tensor) -> Tensor:
     return zero.scatter_add(-1, tokens.clamp(0, settings.vocab - 1), there.long())
 
 
-def _penalised(settings: LaneSettings, scores: Tensor, seen: Tensor, made: Tensor) -> Tensor:
-    """Scores [B, R, n] of tokens that stand int64[B, R, n] times in the text, of which `made` were generated."""
+def _penalised(settings: LaneSettings, scores: Tensor, seen: Tensor, generated: Tensor) -> Tensor:
+    """Scores [B, R, n] of tokens that stand int64[B, R, n] times in the text, of which `generated` were generated."""
     if "repetition" in settings.features:
         r = settings.repetition[:, None, None].to(scores.dtype)
         scores = torch.where(seen > 0, torch.where(scores < 0, scores * r, scores / r), scores)
     if "counts" in settings.features:
-        less = settings.presence[:, None, None] + settings.frequency[:, None, None] * made
-        scores = scores - torch.where(made > 0, less, 0.0).to(scores.dtype)
+        less = settings.presence[:, None, None] + settings.frequency[:, None, None] * generated
+        scores = scores - torch.where(generated > 0, less, 0.0).to(scores.dtype)
     return scores
 
 

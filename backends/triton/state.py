@@ -57,7 +57,7 @@ class Slots:
     def start(self) -> None:
         """A new iteration: no node has slots."""
 
-    def committed(self, before: Tensor, kept: Tensor, most: int, path: Path | None) -> None:
+    def committed(self, before: Tensor, accepted: Tensor, most: int, path: Path | None) -> None:
         """After a commit of kept int64[B] tokens, at most `most`, behind `before` int64[B] ones. path: the verified path of
         this step's tree, where it was committed."""
         raise NotImplementedError
@@ -244,7 +244,7 @@ class Step(Evaluator):
     # -- distributions and noise
     def view(self, rows: Rows, face: str) -> Tensor:
         """Probabilities [B, R, V] of rows in a view (for "logits" the scores)."""
-        if rows.given:
+        if rows.is_probs:
             return rows.faces.get(face, rows.scores)
         if face not in rows.faces:
             rows.faces[face] = shaping.shape(
@@ -283,7 +283,7 @@ class Step(Evaluator):
         """Called for distributions that are read: where constraints leave one of them without a token, that is an error, which
         is the driver's. Rows that are never read, after drafts that are forbidden, may be empty."""
         rows = q.rows
-        if rows.given or not (rows.allow is not None or {"bans", "min_length"} & self.settings.features):
+        if rows.is_probs or not (rows.allow is not None or {"bans", "min_length"} & self.settings.features):
             return
         if rows.empty is None:
             rows.empty = ~(self.lanes(self.view(rows, q.face)).amax(-1) > (-torch.inf if q.face == "logits" else 0))
@@ -324,13 +324,13 @@ class Step(Evaluator):
         return a.expand(-1, n) if have in (1, n) else a.repeat_interleave(n // have, 1)
 
 
-def written(s: Step, old: Tensor, new: Operand, here: Tensor, what: str) -> Tensor:
-    """A buffer with a new value in the lanes of `here` bool[B], in place; another one where its type is a wider one."""
+def written(s: Step, old: Tensor, new: Operand, mask: Tensor, what: str) -> Tensor:
+    """A buffer with a new value in the lanes of `mask` bool[B], in place; another one where its type is a wider one."""
     value = s.lanes(new)
     if live_of(new) is not None or value.shape != old.shape:
         raise NotSteppable(f"{what} has a length that data decides", s.place)
     first, second = alike([value, old])
-    data = torch.where(beside(here, old), first, second)
+    data = torch.where(beside(mask, old), first, second)
     if data.dtype != old.dtype:
         return data.clone()
     old.copy_(data)

@@ -88,7 +88,7 @@ class Noise:
 
 
 class Rows:
-    """R distributions of every lane. scores: [B, R, V]: logits, or where `given` probabilities. positions: int64[B, R], the
+    """R distributions of every lane. scores: [B, R, V]: logits, or with `is_probs` probabilities. positions: int64[B, R], the
     index in the text of the token that would be drawn. nodes: the tree nodes (or canvas positions) that they are of: NumPy
     int64[R], Nodes or None. path: a function that gives int64[B, R, D], the tokens between the committed text and the row, -1
     padded; None: there are none. tree: the tree of `nodes`. before: int64[B], how many committed tokens stand before all rows,
@@ -102,13 +102,13 @@ class Rows:
         positions: Tensor | None = None,
         nodes: NodeSet | None = None,
         tree: Tree | None = None,
-        given: bool = False,
+        is_probs: bool = False,
         path: Callable[[], Tensor] | None = None,
         allow: Tensor | None = None,
         before: Tensor | None = None,
         numbers: Tensor | None = None,
     ) -> None:
-        self.scores, self.positions, self.nodes, self.tree, self.given = scores, positions, nodes, tree, given
+        self.scores, self.positions, self.nodes, self.tree, self.is_probs = scores, positions, nodes, tree, is_probs
         self.path, self.allow, self.before, self.numbers = path, allow, before, numbers
         self.faces: dict[str, Tensor] = {}
         self.empty: Tensor | None = None  # bool[B, R]: those that constraints leave without a token, once it was looked at

@@ -55,7 +55,7 @@ def live_of(x: Operand) -> Tensor | None:
     return x.live if isinstance(x, Vec | Nodes | Dist | Draws | Tree | Spans) else None
 
 
-def made(data: Tensor, live: Tensor | None) -> Tensor | Vec:
+def vec_of(data: Tensor, live: Tensor | None) -> Tensor | Vec:
     """A vector of numbers, as a Vec where some are missing. data: [B, n, ...]; live: bool[B, n] or None."""
     return data if live is None else Vec(data, live)
 

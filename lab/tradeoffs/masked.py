@@ -241,13 +241,13 @@ def reads(session: Any, into: Counter[str]) -> Iterator[None]:
                 if not getattr(output, "computed", 0):
                     continue  # remembered: no forward
                 into["computed"] += output.computed
-                given, fresh = call.given, call.fresh
-                canvases = output.computed // (len(fresh) if fresh is not None and given is not None else call.cells.shape[-1])
-                if given is None or fresh is None:
+                memory, fresh = call.memory, call.fresh
+                canvases = output.computed // (len(fresh) if fresh is not None and memory is not None else call.cells.shape[-1])
+                if memory is None or fresh is None:
                     seen: float = call.cells.shape[-1]
                 else:
                     computed = set(map(int, fresh))
-                    kept = (computed | set(map(int, given[n].positions)) for n in range(layers))
+                    kept = (computed | set(map(int, memory[n].positions)) for n in range(layers))
                     seen = sum(map(len, kept)) / layers
                 into["kv"] += max(1, canvases) * seen
             return outputs

@@ -42,7 +42,7 @@ def derive(model: Model, how: str, *args: object) -> Model:
     derive(drafter, "speaking", m)   causal: the drafter on the text of m's tokens, over the tokens that both have
     derive(target, "bare", inner)    causal: the target's head without its norm
 
-    `exit`, `skip`, `parallel`, `quantized` and `since` read `given`, the target's memory, as their own. Raises DecError for
+    `exit`, `skip`, `parallel`, `quantized` and `since` read `memory`, the target's memory, as their own. Raises DecError for
     what the model cannot do and for a layer it does not have.
     """
     match how, args:
@@ -108,9 +108,9 @@ class _Partial(Model):
         self.name, self.vocab, self.context = name, base.vocab, base.context
         self.layers, self.exact, self.family = base.layers, base.exact, base.family
 
-    def hidden_states(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
+    def hidden_states(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Row]:
         """The state at the end of each path."""
-        return [self.states(path, given)[len(path) - 1] for path in paths]
+        return [self.states(path, memory)[len(path) - 1] for path in paths]
 
 
 class Upto(_Partial, OfTarget[Model]):
@@ -122,14 +122,14 @@ class Upto(_Partial, OfTarget[Model]):
         if layer != target.layers:  # the last states are read, but no layer's
             target.check_entered(layer)
 
-    def hidden_states(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
+    def hidden_states(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Row]:
         """The state at the end of each path after the first `layer` layers, those that the model runs."""
-        rows = self.target.hidden_at_ends(paths, self.layer, given)
+        rows = self.target.hidden_at_ends(paths, self.layer, memory)
         return [self.target.normed(row) for row in rows] if self.after_norm else rows
 
-    def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:
-        """The state at every position of a path that is computed or in `given`."""
-        return self.target.hidden(path, self.layer, given)
+    def states(self, path: Path, memory: Memory | None = None) -> dict[int, Row]:
+        """The state at every position of a path that is computed or in `memory`."""
+        return self.target.hidden(path, self.layer, memory)
 
 
 class Applied(_Partial):
@@ -143,9 +143,9 @@ class Applied(_Partial):
             raise DecError(f"{adapter.name!r} was trained on the states after {meant} layers, not after {got}")
         self.adapter, self.inner = adapter, inner
 
-    def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:
+    def states(self, path: Path, memory: Memory | None = None) -> dict[int, Row]:
         """The adapter's state at every position for which `inner` returns one."""
-        return self.adapter.apply(self.inner.states(path, given))
+        return self.adapter.apply(self.inner.states(path, memory))
 
 
 class Headed(OfTarget[Model]):
@@ -163,16 +163,16 @@ class Headed(OfTarget[Model]):
         self.layers, self.exact, self.family = inner.layers, target.exact, inner.family
         self.target, self.inner, self.engine_module = target, inner, target.engine_module and "exits"
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
         # An adapter with a final norm of its own hands on states that have been through it.
         normed = isinstance(self.inner, Applied) and self.inner.adapter.own_norm
         read = self.target.read_bare if self.bare else self.target.read_feature if normed else self.target.read_out
-        return [read(self.inner.states(path, given)[len(path) - 1]) for path in paths]
+        return [read(self.inner.states(path, memory)[len(path) - 1]) for path in paths]
 
 
 class Since(OfTarget[Model]):
     """`target.since(l, inner)`: the target's layers from l on, and its head, over the states of a layers model or of a head on
-    its features. Positions that `given` covers keep its keys and values; the states after it are `inner`'s."""
+    its features. Positions that `memory` covers keep its keys and values; the states after it are `inner`'s."""
 
     def __init__(self, target: Model, layer: int, inner: Model) -> None:
         check_vocab(target, inner)
@@ -185,17 +185,17 @@ class Since(OfTarget[Model]):
         self.target, self.layer, self.inner = target, layer, inner
         self.engine_module = target.engine_module and "exits"
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        return [self._one(path, given) for path in paths]
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
+        return [self._one(path, memory) for path in paths]
 
-    def _one(self, path: Path, given: Memory | None) -> Scores:
+    def _one(self, path: Path, memory: Memory | None) -> Scores:
         path = check_path(self, path)
-        check_family(self.target, given)
-        if given is None and self.inner.kind == "features":  # what it is called on where nothing is said
-            given = self.target.memory(path[:-1])
-        states = self.inner.states(path, given)
-        fresh = {i: states[i] for i in range(first_computed(path, given), len(path))}
-        return self.target.forward_from(self.layer, fresh, given)
+        check_family(self.target, memory)
+        if memory is None and self.inner.kind == "features":  # what it is called on where nothing is said
+            memory = self.target.memory(path[:-1])
+        states = self.inner.states(path, memory)
+        fresh = {i: states[i] for i in range(first_computed(path, memory), len(path))}
+        return self.target.forward_from(self.layer, fresh, memory)
 
 
 TRIED = {how: how for how in ("exit", "parallel", "upto", "normed", "head", "bare", "since", "speaking")} | {"adapter": "on"}

@@ -46,35 +46,35 @@ class Features(OfTarget[Model]):
         """The feature at the last of `pairs` (feature or None, token), which attends to all of them."""
         raise NotImplementedError
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        """Scores of the token after each path. `given` is the target's memory at the root's parent; left out,
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
+        """Scores of the token after each path. `memory` is the target's memory at the root's parent; left out,
         it is the target's memory of everything but the path's last token."""
-        return [self.target.read_out(self._own(path, given)[len(path) - 1]) for path in paths]
+        return [self.target.read_out(self._own(path, memory)[len(path) - 1]) for path in paths]
 
-    def states(self, path: Path, given: Memory) -> dict[int, Row]:
+    def states(self, path: Path, memory: Memory) -> dict[int, Row]:
         """The features that it predicts at the positions that the memory does not cover."""
-        return self._own(path, given)
+        return self._own(path, memory)
 
     def read_state(self, state: np.ndarray) -> Scores:
         return self.target.read_state(state)
 
-    def _own(self, path: Path, given: Memory | None) -> dict[int, Row]:
+    def _own(self, path: Path, memory: Memory | None) -> dict[int, Row]:
         path = check_path(self, path)
-        memory = self.target.memory(path[:-1]) if given is None else given
-        check_family(self, memory)
+        past = self.target.memory(path[:-1]) if memory is None else memory
+        check_family(self, past)
         own: dict[int, Row] = {}
-        for j in range(first_computed(path, memory), len(path)):
-            own[j] = self.feature(path[: j + 1], memory, own)
+        for j in range(first_computed(path, past), len(path)):
+            own[j] = self.feature(path[: j + 1], past, own)
         return own
 
-    def feature(self, path: Sequence[Cell], memory: Memory, own: Mapping[int, Row]) -> Row:
-        """The head's own feature at the end of a path, from the target's features in `memory` and from its `own` ones after
+    def feature(self, path: Sequence[Cell], memory: Memory, features: Mapping[int, Row]) -> Row:
+        """The head's own feature at the end of a path, from the target's features in `memory` and from its `features` after
         the root, by position. Raises DecError if the memory lost the feature that the root's slot reads."""
         path = check_path(self, path)
         check_known(self, memory, known := first_computed(path, memory))
         pairs: list[tuple[Row, int | SoftCell]] = [] if known else [(None, path[0])]
         pairs += [(memory.features[j - 1], path[j]) for j in range(1, known + 1) if j - 1 in memory.features]
-        pairs += [(own[j - 1], path[j]) for j in range(known + 1, len(path))]
+        pairs += [(features[j - 1], path[j]) for j in range(known + 1, len(path))]
         return self._feature(pairs)
 
 
@@ -84,8 +84,8 @@ def check_known(model: Model, memory: Memory, known: int) -> None:
         raise DecError(f"{model.name!r} needs the target's feature of position {known - 1}, which was evicted")
 
 
-def states_at(model: Model, paths: Sequence[Path], given: Memory | None) -> list[Row]:
+def states_at(model: Model, paths: Sequence[Path], memory: Memory | None) -> list[Row]:
     """The states at the ends of paths: those that leave a trunk, or of which a head on features makes its scores."""
     if model.kind == "features":
-        return [model.states(path, given)[len(path) - 1] for path in paths]
-    return model.hidden_states(list(paths), given)
+        return [model.states(path, memory)[len(path) - 1] for path in paths]
+    return model.hidden_states(list(paths), memory)

@@ -45,7 +45,7 @@ def load_causal(path: str | Path, *, placed: Placement | None = None) -> HFCausa
 
     Raises DecError if the folder, its configuration or its architecture cannot be used, and for a device that is not there.
     """
-    placed = (placed or Placement()).found()
+    placed = (placed or Placement()).resolved()
     if Path(path).suffix == GGUF:
         return _of_file(Path(path).expanduser().resolve(), placed)
     if (base := adapted_from(Path(path).expanduser())) is not None:

@@ -60,12 +60,12 @@ class HFCausal(Model):
         """See `Model`."""
         return "heads" if self.attached is not None else "nets" if self.origin is None else "exits"
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        made = {path: self._score(path, given) for path in dict.fromkeys(paths)}
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
+        made = {path: self._score(path, memory) for path in dict.fromkeys(paths)}
         return [made[path] for path in paths]
 
-    def _score(self, path: Path, given: Memory | None) -> Scores:
-        _, last, _ = self._run(path, given)
+    def _score(self, path: Path, memory: Memory | None) -> Scores:
+        _, last, _ = self._run(path, memory)
         return self._row(self.net.logits(last[-1:]).cpu().numpy()[0], len(path) - 1)
 
     def _row(self, logits: np.ndarray, position: int | None = None) -> Scores:
@@ -74,38 +74,38 @@ class HFCausal(Model):
         return Scores(logits=row)
 
     def _run(
-        self, path: Path, given: Memory | None, *, net: Net | None = None, attended: Tensor | None = None
+        self, path: Path, memory: Memory | None, *, net: Net | None = None, attended: Tensor | None = None
     ) -> tuple[Tape, Tensor, int]:
         """One forward over the positions of a path that a memory does not cover, or all: its tape, the last states [fresh,
         width] and the first of the positions."""
         path, net = check_path(self, path), net or self.net
-        check_family(self, given)
-        first, at = first_computed(path, given), net.decoder.device
+        check_family(self, memory)
+        first, at = first_computed(path, memory), net.decoder.device
         positions = torch.arange(first, len(path), device=at)
-        held = {} if given is None else held_of(given, positions, ())
+        held = {} if memory is None else held_of(memory, positions, ())
         tape = Tape(positions, positions[None] <= positions[:, None], held, attended=attended)
         return tape, net.run(inputs(net.decoder.looked_up, path[first:], at), tape), first
 
-    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
+    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, memory: Memory | None = None) -> Memory:
         if not cells:
             return Memory(self.family, 0, tuple(LayerMemory({}, {}) for _ in range(self.layers)))
         path = check_path(self, cells)
-        tape, last, first = self._run(path, given)
+        tape, last, first = self._run(path, memory)
         keep = range(first, len(path)) if at is None else at
         if not set(keep) <= set(range(first, len(path))):
             raise DecError(f"{self.name!r} computes positions {first}..{len(path) - 1}, not all of {list(keep)}")
         made = memory_of(tape, last, self.family, self.layers, path, {i: i - first for i in keep})
-        return made if given is None else given.join(made)
+        return made if memory is None else memory.join(made)
 
-    def attention(self, path: Path, given: Memory | None = None, last: int = 1) -> list[float]:
+    def attention(self, path: Path, memory: Memory | None = None, last: int = 1) -> list[float]:
         path = check_path(self, path)
-        start = first_computed(path, given)
+        start = first_computed(path, memory)
         first = max(start, len(path) - max(1, last))
         if first > start:  # of the positions before the last ones no attention counts
-            given = self.memory(path[:first], given=given)
-        length = max(len(path), 0 if given is None else given.length)
+            memory = self.memory(path[:first], memory=memory)
+        length = max(len(path), 0 if memory is None else memory.length)
         attended = torch.zeros(length, dtype=torch.float64, device=self.net.decoder.device)
-        tape, _, _ = self._run(path, given, attended=attended)
+        tape, _, _ = self._run(path, memory, attended=attended)
         return [float(w) for w in attended[: len(path)] / max(1, len(tape.keys))]
 
     def check_entered(self, layer: int) -> None:
@@ -117,27 +117,27 @@ class HFCausal(Model):
         if all(use.layer != layer for use in self.net.decoder.uses):
             raise DecError(f"{self.name!r} does not run layer {layer}, so no states enter it")
 
-    def hidden(self, path: Path, layer: int, given: Memory | None = None) -> dict[int, Row]:
-        """The state entering `layer` at every position, float32[width]; from `given` if it has the position. Raises
+    def hidden(self, path: Path, layer: int, memory: Memory | None = None) -> dict[int, Row]:
+        """The state entering `layer` at every position, float32[width]; from `memory` if it has the position. Raises
         DecError for a layer that it does not have or does not run."""
         self.check_entered(layer)
-        tape, _, first = self._run(path, given)
-        out: dict[int, Row] = {} if given is None else {i: r for i, r in given[layer].states.items() if i < first}
+        tape, _, first = self._run(path, memory)
+        out: dict[int, Row] = {} if memory is None else {i: r for i, r in memory[layer].states.items() if i < first}
         out.update({first + i: row for i, row in enumerate(tape.states[layer])})
         return out
 
-    def hidden_at_ends(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Row]:
+    def hidden_at_ends(self, paths: Sequence[Path], layer: int, memory: Memory | None = None) -> list[Row]:
         """The state at the end of each path after those of the first `layer` layers that the model runs, float32[width],
         before any final norm."""
         trunk = self.net.using([use for use in self.net.decoder.uses if use.layer < layer]).without_norm()
-        return [self._run(path, given, net=trunk)[1][-1] for path in paths]
+        return [self._run(path, memory, net=trunk)[1][-1] for path in paths]
 
     @torch.no_grad()
-    def forward_from(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
-        """The scores after the last of positions whose states enter `layer`, read on what `given` has of the others."""
+    def forward_from(self, layer: int, states: Mapping[int, Row], memory: Memory | None) -> Scores:
+        """The scores after the last of positions whose states enter `layer`, read on what `memory` has of the others."""
         at = sorted(states)
         positions = torch.tensor(at, device=self.net.decoder.device)
-        held = {} if given is None else held_of(given, positions, at)
+        held = {} if memory is None else held_of(memory, positions, at)
         upper = self.net.using([use for use in self.net.decoder.uses if use.layer >= layer])
         tape = Tape(positions, positions[None] <= positions[:, None], held)
         last = upper.run(torch.stack([states[i] for i in at]).to(self.net.decoder.embedding), tape)

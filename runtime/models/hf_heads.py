@@ -96,14 +96,14 @@ class HFFeatures(_Head):
         self.kind = "features"
         attach(module, target, name)
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        """Scores of the token after each path. `given` is the target's memory at the root's parent, and the root the first
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
+        """Scores of the token after each path. `memory` is the target's memory at the root's parent, and the root the first
         token that it does not cover; left out, it is the target's memory of everything but the path's last token. Raises
         DecError for more drafted tokens than the head drafts."""
-        found = [self._drafted(path, self.target.memory(path[:-1]) if given is None else given) for path in paths]
+        found = [self._drafted(path, self.target.memory(path[:-1]) if memory is None else memory) for path in paths]
         return [self._scores(own[-1], len(own) - 1) for own in found]
 
-    def states(self, path: Path, given: Memory) -> dict[int, Row]:
+    def states(self, path: Path, memory: Memory) -> dict[int, Row]:
         """The states that it predicts, or makes its scores of, at the positions that the memory does not cover. Raises DecError
         for a head without such states."""
         if not self.module.stated:
@@ -111,7 +111,7 @@ class HFFeatures(_Head):
                 f"a {type(self.module).__name__} head makes its scores of no state that it could give",
                 hint="EAGLE's and DFlash's",
             )
-        own = self._drafted(path, given)
+        own = self._drafted(path, memory)
         known = len(path) - len(own)
         return {known + n: self.module.handed_on(state, n) for n, state in enumerate(own)}
 
@@ -119,20 +119,20 @@ class HFFeatures(_Head):
         return self._scores(torch.from_numpy(state).to(self.target.token_embeddings()), 0)
 
     @torch.no_grad()
-    def _scores(self, own: Tensor, drafted: int) -> Scores:
+    def _scores(self, state: Tensor, drafted: int) -> Scores:
         if not self.module.own_output:
-            return self.target.read_feature(own)
-        return self.target.scores(self.module.read_out(own[None], drafted)[0])
+            return self.target.read_feature(state)
+        return self.target.scores(self.module.read_out(state[None], drafted)[0])
 
     @torch.no_grad()
-    def _drafted(self, path: Path, given: Memory) -> list[Tensor]:
+    def _drafted(self, path: Path, memory: Memory) -> list[Tensor]:
         """The head's own states at the positions of a path that the memory does not cover. Evicted positions are left out."""
-        check_family(self, given)
-        known = first_computed(path := check_path(self, path), given)
-        check_known(self, given, known)
+        check_family(self, memory)
+        known = first_computed(path := check_path(self, path), memory)
+        check_known(self, memory, known)
         self.module.check_depth(len(path) - known, self.name)
         of = self.target.net.decoder
-        found = {i: state_of(given, i, self.module.reads, self.target.layers) for i in range(known)}
+        found = {i: state_of(memory, i, self.module.reads, self.target.layers) for i in range(known)}
         rows = {i: row for i, row in found.items() if row is not None}
         if known and known - 1 not in rows:
             which = ", ".join(map(str, self.module.reads or ()))
@@ -176,13 +176,13 @@ def check_width(module: nn.Module, target: HFCausal, name: str) -> None:
         )
 
 
-def state_of(given: Memory, position: int, reads: tuple[int, ...] | None, layers: int) -> Tensor | None:
+def state_of(memory: Memory, position: int, reads: tuple[int, ...] | None, layers: int) -> Tensor | None:
     """The target's states [k width] at a position side by side, in the order of `reads` (None: the last state after the final
     norm); None if the memory lacks one of them."""
-    last: Tensor | None = given.features.get(position)
+    last: Tensor | None = memory.features.get(position)
     if last is None or reads is None:
         return last
-    read = [last if n == layers else given[n].states.get(position) for n in reads]
+    read = [last if n == layers else memory[n].states.get(position) for n in reads]
     return None if any(state is None for state in read) else torch.cat(read)
 
 

@@ -36,8 +36,8 @@ class LiveModel(Model):
         self.layers = int(module.config.get_text_config().num_hidden_layers)
 
     @torch.no_grad()
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        if given is not None:
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
+        if memory is not None:
             raise self._cannot("read a memory: its keys and values are its engine's own")
         return [Scores(logits=self._row(check_path(self, path))) for path in paths]
 

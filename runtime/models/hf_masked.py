@@ -89,12 +89,12 @@ class HFMasked(_Masked):
         self.mask, self.visibility, self.shift = mask, visibility, shift
         self.layers, self.net = len(net.layers), net
 
-    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
-        _, last, fresh = self._run(cells, at, given)
+    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], memory: Memory | None = None) -> list[Scores]:
+        _, last, fresh = self._run(cells, at, memory)
         row_of = {i: n for n, i in enumerate(fresh)}
         if not len(at):
             return []
-        states = torch.stack([self._state(source_of(self, i), i, last, row_of, given) for i in at])
+        states = torch.stack([self._state(source_of(self, i), i, last, row_of, memory) for i in at])
         return [self._row(row, i) for row, i in zip(self.net.logits(states).cpu().numpy(), at, strict=True)]
 
     def canvas_states(self, cells: tuple[Cell, ...], at: Sequence[int]) -> list[Tensor]:
@@ -106,21 +106,21 @@ class HFMasked(_Masked):
         rows = torch.from_numpy(state).to(self.net.decoder.embedding)[None]
         return self._row(self.net.logits(rows)[0].double().cpu().numpy(), 0)
 
-    def _state(self, source: int, i: int, last: Tensor, row_of: dict[int, int], given: Memory | None) -> Tensor:
+    def _state(self, source: int, i: int, last: Tensor, row_of: dict[int, int], memory: Memory | None) -> Tensor:
         """The last hidden state [width] that position i is predicted from: of this call, or else of the memory."""
         if source in row_of:
             return last[row_of[source]]
-        if given is None or source not in given.features:
+        if memory is None or source not in memory.features:
             raise no_state(self.name, i)
-        state: Tensor = given.features[source]
+        state: Tensor = memory.features[source]
         return state
 
-    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
+    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, memory: Memory | None = None) -> Memory:
         cells = tuple(cells)
-        tape, last, fresh = self._run(cells, range(len(cells)) if at is None else at, given)
+        tape, last, fresh = self._run(cells, range(len(cells)) if at is None else at, memory)
         at_rows = {i: n for n, i in enumerate(fresh)}
         made = memory_of(tape, last, self.family, self.layers, cells, at_rows)
-        return made if given is None else given.join(made)
+        return made if memory is None else memory.join(made)
 
     def attention_logits(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[float]]:
         """See `Model.attention_logits`: another forward over the whole canvas."""
@@ -135,17 +135,17 @@ class HFMasked(_Masked):
             out.append((keys * query).sum(-1).mean(-1).tolist())
         return out
 
-    def _run(self, cells: tuple[Cell, ...], at: Iterable[int], given: Memory | None) -> _Call:
+    def _run(self, cells: tuple[Cell, ...], at: Iterable[int], memory: Memory | None) -> _Call:
         """One forward over `at`, or over all without a memory: its tape, last states and positions."""
         cells = check_cells(self, cells)
-        check_family(self, given)
+        check_family(self, memory)
         at = list(at)
         if any(not 0 <= i < len(cells) for i in at):
             raise DecError(f"{self.name!r} was asked for a position outside 0..{len(cells) - 1}")
-        fresh = sorted(set(at)) if given is not None else list(range(len(cells)))
+        fresh = sorted(set(at)) if memory is not None else list(range(len(cells)))
         positions = torch.tensor(fresh, dtype=torch.long, device=self.net.decoder.device)
         visible = self._visible(fresh, fresh, len(cells))
-        held = {} if given is None else held_of(given, positions, fresh)
+        held = {} if memory is None else held_of(memory, positions, fresh)
         for layer, rows in held.items():
             held[layer] = replace(rows, visible=self._visible(fresh, rows.positions.tolist(), len(cells)))
         tape = Tape(positions, visible, held)
@@ -222,8 +222,8 @@ class CalledMasked(_Masked):
         self._way: Way = _nothing
         self._way = self._attending()
 
-    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
-        if given is not None:
+    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], memory: Memory | None = None) -> list[Scores]:
+        if memory is not None:
             raise self.no_memory()
         cells = check_cells(self, cells)
         rows = self._scored(cells)
@@ -238,7 +238,7 @@ class CalledMasked(_Masked):
         ids = torch.tensor([[c if isinstance(c, int) else self.mask for c in cells]], device=self.device)
         return self.logits(ids, self.prompt, read if read.is_floating_point() else None)[0].double().cpu()
 
-    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
+    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, memory: Memory | None = None) -> Memory:
         raise self.no_memory()
 
     def no_memory(self) -> DecError:

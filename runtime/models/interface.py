@@ -3,17 +3,17 @@
 A causal model scores the token after a path; a masked model scores every position of a canvas. Both are pure:
 the same arguments yield the same rows, and a row never depends on the other rows of the call. Earlier results
 (keys and values by layer and position, hidden states) are a `Memory`, an immutable value that
-can be cut, joined and passed as `given`. Left out, the memory is the exact one.
+can be cut, joined and passed as `memory`. Left out, the memory is the exact one.
 
 Two numeric domains share these types. A row of a float model is float64 logits; a row of an exact model
 (table and free models, `Model.exact`) is a tuple of fractions that sums to one.
 
-How `given` is read, for every model here:
+How `memory` is read, for every model here:
 
 - A memory covers positions `0 .. length-1` and caches some of them, per layer. A covered position that is not
   cached was evicted: no position attends to it.
-- A causal call computes the path's positions from `given.length` on (always at least the last), which attend to
-  each other and to `given`. A masked call computes the positions `at`, which attend to each other and to `given`.
+- A causal call computes the path's positions from `memory.length` on (always at least the last), which attend to
+  each other and to `memory`. A masked call computes the positions `at`, which attend to each other and to `memory`.
 - A fresh position overrides a cached one. Cached rows are used as they are: stale rows stay stale.
 """
 
@@ -371,25 +371,25 @@ class Model:
         """The same model for canvases that begin at position `prompt`; only ("prompt+block", n) models depend on it."""
         return self
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
         """The scores of the token after each path; a path is the whole context from position 0, never
         empty."""
         raise self._cannot("score the token after a path")
 
-    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
+    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], memory: Memory | None = None) -> list[Scores]:
         """The scores at the absolute positions `at` of a canvas (prefix tokens included in `cells`).
 
-        With `given`, only `at` is computed, and attends to itself and to `given`. Without, everything is
+        With `memory`, only `at` is computed, and attends to itself and to `memory`. Without, everything is
         computed and the rows `at` are returned.
         """
         raise self._cannot("score the positions of a canvas")
 
-    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
-        """The memory after the call: `given`, overwritten at the fresh positions (default: all that the call
+    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, memory: Memory | None = None) -> Memory:
+        """The memory after the call: `memory`, overwritten at the fresh positions (default: all that the call
         computes)."""
         raise self._cannot("give its memory")
 
-    def attention(self, path: Path, given: Memory | None = None, last: int = 1) -> Sequence[Number]:
+    def attention(self, path: Path, memory: Memory | None = None, last: int = 1) -> Sequence[Number]:
         """How much attention each position of a path gets from the last `last` positions that the call computes: the mean of
         the weights over these, the layers and their heads."""
         raise self._cannot("say what it attends to")
@@ -403,20 +403,20 @@ class Model:
         """The scores of the 2nd, 3rd, ... token after `path`, one row per head (Medusa)."""
         raise self._cannot("answer with heads")
 
-    def states(self, path: Path, given: Row) -> dict[int, Row]:
-        """Of a layers model the state at every position of a path that is computed or in `given`. Of a head on features the
+    def states(self, path: Path, memory: Row) -> dict[int, Row]:
+        """Of a layers model the state at every position of a path that is computed or in `memory`. Of a head on features the
         states that it predicts, at the positions that the target's memory does not cover."""
         raise self._cannot("give hidden states")
 
-    def hidden_states(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
+    def hidden_states(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Row]:
         """Of a layers model the state at the end of each path."""
         raise self._cannot("give hidden states")
 
-    def hidden(self, path: Path, layer: int, given: Memory | None = None) -> dict[int, Row]:
-        """The state entering a layer at every position of a path that is computed or in `given`."""
+    def hidden(self, path: Path, layer: int, memory: Memory | None = None) -> dict[int, Row]:
+        """The state entering a layer at every position of a path that is computed or in `memory`."""
         raise self._cannot("give hidden states")
 
-    def hidden_at_ends(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Row]:
+    def hidden_at_ends(self, paths: Sequence[Path], layer: int, memory: Memory | None = None) -> list[Row]:
         """The state entering a layer at the end of each path."""
         raise self._cannot("give hidden states")
 
@@ -436,7 +436,7 @@ class Model:
         """The scores of a state that has been through the last norm."""
         raise self._cannot("read out a hidden state")
 
-    def forward_from(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
+    def forward_from(self, layer: int, states: Mapping[int, Row], memory: Memory | None) -> Scores:
         """The scores after the last position of states that enter a layer."""
         raise self._cannot("go on from a layer")
 
@@ -504,9 +504,9 @@ def sees(visibility: Visibility, position: int, length: int, prompt: int = 0) ->
     return range(min(length, first if position < first else first + ((position - first) // n + 1) * n))
 
 
-def first_computed(path: Sequence[Cell], given: Memory | None) -> int:
+def first_computed(path: Sequence[Cell], memory: Memory | None) -> int:
     """The first position that a causal call computes: the first that its memory does not cover, at the latest the last."""
-    return 0 if given is None else min(given.length, len(path) - 1)
+    return 0 if memory is None else min(memory.length, len(path) - 1)
 
 
 def check_vocab(a: Model, b: Model) -> None:
@@ -538,10 +538,10 @@ def bounded_by(models: Iterable[Model]) -> str:
     return min(windows, key=lambda model: model.context or 0).bounded if windows else ""
 
 
-def check_family(model: Model, given: Memory | None) -> None:
-    """Raises DecError unless `model` may read `given`."""
-    if given is not None and (given.family != model.family or len(given.layers) != model.layers):
-        raise DecError(f"{model.name!r} cannot read the memory of {given.family!r}: they do not share keys and values")
+def check_family(model: Model, memory: Memory | None) -> None:
+    """Raises DecError unless `model` may read `memory`."""
+    if memory is not None and (memory.family != model.family or len(memory.layers) != model.layers):
+        raise DecError(f"{model.name!r} cannot read the memory of {memory.family!r}: they do not share keys and values")
 
 
 def check_cells(model: Model, cells: Sequence[Cell]) -> tuple[Cell, ...]:

@@ -98,39 +98,39 @@ class Layered(Model):
 
     # The calls.
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
         if self.kind != "causal":
             raise self._cannot("score the token after a path")
-        return [self.read_out(self._path(path, given)[len(path) - 1].last) for path in paths]
+        return [self.read_out(self._path(path, memory)[len(path) - 1].last) for path in paths]
 
     def canvas_states(self, cells: tuple[Cell, ...], at: Sequence[int]) -> list[Row]:
         columns = self._canvas(cells, at, None)
         return [columns[i].last for i in at]
 
-    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
+    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], memory: Memory | None = None) -> list[Scores]:
         if self.kind != "masked":
             raise self._cannot("score the positions of a canvas")
-        columns = self._canvas(cells, at, given)
+        columns = self._canvas(cells, at, memory)
         return [self.read_out(columns[i].last) for i in at]
 
-    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
+    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, memory: Memory | None = None) -> Memory:
         cells = tuple(cells)
         if not cells:
             return Memory(self.family, 0, tuple(LayerMemory({}, {}) for _ in range(self.layers)))
         if self.kind == "causal":
-            columns = self._path(cells, given, at)
+            columns = self._path(cells, memory, at)
         else:
-            columns = self._canvas(cells, range(len(cells)) if at is None else at, given)
+            columns = self._canvas(cells, range(len(cells)) if at is None else at, memory)
         made = self.remember(cells, columns)
-        return made if given is None else given.join(made)
+        return made if memory is None else memory.join(made)
 
-    def attention(self, path: Path, given: Memory | None = None, last: int = 1) -> list[Number]:
-        columns = self._path(path, given)
+    def attention(self, path: Path, memory: Memory | None = None, last: int = 1) -> list[Number]:
+        columns = self._path(path, memory)
         queries = sorted(columns)[-max(1, last) :]
         total: list[Number] = [Fraction(0) if self.exact else 0.0] * len(path)
         reads = {use.layer: use.layer if use.reads is None else use.reads for use in self.uses if use.attention}
         for layer in reads:
-            rows = {} if given is None else dict(given.layers[layer].kv)
+            rows = {} if memory is None else dict(memory.layers[layer].kv)
             rows.update({i: c.kv[layer] for i, c in columns.items()})
             for i in queries:
                 seen = [j for j in sees(self.visibility, i, len(path)) if j in rows]
@@ -166,51 +166,51 @@ class Layered(Model):
         last = self._path(path, None)[len(path) - 1].last
         return [self.read_out(last, head) for head in range(self.heads_count)]
 
-    def hidden(self, path: Path, layer: int, given: Memory | None = None) -> dict[int, Row]:
+    def hidden(self, path: Path, layer: int, memory: Memory | None = None) -> dict[int, Row]:
         """The state entering `layer` (the last state if that is past the end) at every position of a path:
-        computed where the path's call computes, taken from `given` where it has one."""
-        columns = self._path(path, given)
+        computed where the path's call computes, taken from `memory` where it has one."""
+        columns = self._path(path, memory)
         old: Mapping[int, Row] = {}
-        if given is not None:
-            old = given.layers[layer].states if layer < self.layers else given.features
+        if memory is not None:
+            old = memory.layers[layer].states if layer < self.layers else memory.features
         new = {i: c.states[layer] if layer < self.layers else c.last for i, c in columns.items()}
         return {**{i: r for i, r in old.items() if i < len(path)}, **new}
 
-    def hidden_at_ends(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Row]:
+    def hidden_at_ends(self, paths: Sequence[Path], layer: int, memory: Memory | None = None) -> list[Row]:
         """The state at the end of each path after those of the first `layer` layers that the model uses."""
         trunk = self.trunks.setdefault(layer, self._using(f"upto({layer})", [use for use in self.uses if use.layer < layer]))
-        return [trunk._path(path, given)[len(path) - 1].last for path in paths]
+        return [trunk._path(path, memory)[len(path) - 1].last for path in paths]
 
-    def forward_from(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
-        """The scores after the last of positions whose states enter `layer`, read on what `given` has of the others."""
+    def forward_from(self, layer: int, states: Mapping[int, Row], memory: Memory | None) -> Scores:
+        """The scores after the last of positions whose states enter `layer`, read on what `memory` has of the others."""
         state = dict(states)
         for use in self.uses:
             if use.layer < layer:
                 continue
-            rows = {} if given is None else {i: r for i, r in given.layers[use.layer].kv.items() if i not in state}
+            rows = {} if memory is None else {i: r for i, r in memory.layers[use.layer].kv.items() if i not in state}
             if use.attention:
                 rows |= {i: self._keys_values(use.layer, i, s) for i, s in state.items()}
             state = {i: self._next(use, i, s, [rows[j] for j in sorted(rows) if j <= i], s) for i, s in state.items()}
         return self.read_out(state[max(state)])
 
-    def _path(self, path: Sequence[Cell], given: Memory | None, at: Sequence[int] | None = None) -> dict[int, LayerStates]:
+    def _path(self, path: Sequence[Cell], memory: Memory | None, at: Sequence[int] | None = None) -> dict[int, LayerStates]:
         """The columns that a causal call computes."""
         cells = check_cells(self, path)
-        check_family(self, given)
-        if given is None:
+        check_family(self, memory)
+        if memory is None:
             columns = self._prefixes(cells)
             return columns if at is None else {i: columns[i] for i in at}
-        fresh = at if at is not None else range(first_computed(cells, given), len(cells))
-        return self._compute(cells, fresh, given)
+        fresh = at if at is not None else range(first_computed(cells, memory), len(cells))
+        return self._compute(cells, fresh, memory)
 
-    def _canvas(self, cells: tuple[Cell, ...], at: Iterable[int], given: Memory | None) -> dict[int, LayerStates]:
+    def _canvas(self, cells: tuple[Cell, ...], at: Iterable[int], memory: Memory | None) -> dict[int, LayerStates]:
         """The columns that a masked call computes, at least those of `at`."""
         cells = check_cells(self, cells)
-        check_family(self, given)
+        check_family(self, memory)
         at = tuple(at)
         if any(not 0 <= i < len(cells) for i in at):
             raise DecError(f"{self.name!r} was asked for a position outside 0..{len(cells) - 1}")
-        return self._compute(cells, range(len(cells)) if given is None else at, given)
+        return self._compute(cells, range(len(cells)) if memory is None else at, memory)
 
     def attention_logits(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[Number]]:
         """See `Model.attention_logits`."""
@@ -257,8 +257,8 @@ class Layered(Model):
         attend = self._attend if use.mlp else self._attention
         return attend(use.layer, position, state, rows, None if asks is state else asks)
 
-    def _compute(self, cells: tuple[Cell, ...], fresh: Iterable[int], given: Memory | None) -> dict[int, LayerStates]:
-        """Layer by layer: the fresh positions see each other and what `given` holds, as far as they see at
+    def _compute(self, cells: tuple[Cell, ...], fresh: Iterable[int], memory: Memory | None) -> dict[int, LayerStates]:
+        """Layer by layer: the fresh positions see each other and what `memory` holds, as far as they see at
         all."""
         fresh = sorted(set(fresh))
         state = {i: self._embed(cells[i], i) for i in fresh}
@@ -266,7 +266,7 @@ class Layered(Model):
         kv: dict[int, dict[int, Row]] = {i: {} for i in fresh}
         for use in self.uses:
             layer = use.layer
-            rows = dict(given.layers[layer].kv) if given is not None else {}
+            rows = dict(memory.layers[layer].kv) if memory is not None else {}
             for i in fresh:
                 states[i][layer] = state[i]
                 if use.attention:

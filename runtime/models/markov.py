@@ -31,9 +31,9 @@ class Markov(Model):
         self._first, self._second, self._tokens = first, second, tokens
 
     @torch.no_grad()
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
         """The scores after each path's last token. Raises DecError for a memory, which it has none of, and for a mixture."""
-        if given is not None:
+        if memory is not None:
             raise DecError(f"{self.name!r} reads the last token alone, and no memory")
         ends = [check_path(self, path)[-1] for path in paths]
         if any(isinstance(end, SoftCell) for end in ends):

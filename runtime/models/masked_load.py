@@ -296,7 +296,7 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None, placed: P
 
     Raises DecError for a folder without such a model, for settings that nobody says, and for a device that is not there.
     """
-    placed = (placed or Placement()).found()
+    placed = (placed or Placement()).resolved()
     folder = read(path, "masked", _check_masked)
     config, kind = dict(folder.config), folder.named
     vocab, home = vocabulary(folder.path, folder.size), folder.path

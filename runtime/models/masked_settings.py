@@ -32,9 +32,9 @@ class MaskedSettings:
     visibility: Visibility | None = None
 
     @staticmethod
-    def of(**given: object) -> MaskedSettings:
+    def of(**settings: object) -> MaskedSettings:
         """Settings from Python values or from the texts of a command line. Raises DecError for others."""
-        token, shift, seen = (given.get(f.name) for f in fields(MaskedSettings))
+        token, shift, seen = (settings.get(f.name) for f in fields(MaskedSettings))
         if isinstance(token, str) and token.lstrip("-").isdigit():
             token = int(token)
         if token is not None and (isinstance(token, bool) or not isinstance(token, int | str)):
@@ -47,9 +47,9 @@ class MaskedSettings:
         return replace(other, **{name: value for name, value in mine.items() if value is not None})
 
     @staticmethod
-    def among(given: Mapping[str, object], name: str) -> MaskedSettings:
+    def among(settings: Mapping[str, object], name: str) -> MaskedSettings:
         """The settings of the model `name` among what a caller names: `model.shift`, `model.mask_token`, `model.visibility`."""
-        return MaskedSettings.of(**{key: given[f"{name}.{key}"] for key in NAMES if f"{name}.{key}" in given})
+        return MaskedSettings.of(**{key: settings[f"{name}.{key}"] for key in NAMES if f"{name}.{key}" in settings})
 
 
 def model_of(name: str) -> tuple[str, str]:
@@ -156,11 +156,11 @@ def reading_of(
     return ResolvedSettings(token, found.shift, found.visibility or "full")
 
 
-def _warn_of_other(name: str, asked: MaskedSettings, own: MaskedSettings, token_of: Callable[[str], int | None]) -> None:
+def _warn_of_other(name: str, asked: MaskedSettings, saved: MaskedSettings, token_of: Callable[[str], int | None]) -> None:
     """Warns of settings that a model's configuration or class contradicts: its weights were trained with its own."""
-    mask = token_of(own.mask_token) if isinstance(own.mask_token, str) else own.mask_token
+    mask = token_of(saved.mask_token) if isinstance(saved.mask_token, str) else saved.mask_token
     for key in NAMES:
-        given, said = getattr(asked, key), mask if key == "mask_token" else getattr(own, key)
+        given, said = getattr(asked, key), mask if key == "mask_token" else getattr(saved, key)
         if given is not None and said is not None and given != said:
             warnings.warn(
                 f"{name} says that its {key} is {_written(said)}, and it is read with {key}={_written(given)}: its weights "

@@ -38,9 +38,9 @@ def rounded(x: Numbers, bits: int) -> Numbers:
     return ((x - low) / step).round() * step + low
 
 
-def _end(found: Numbers) -> Numbers:
+def _end(numbers: Numbers) -> Numbers:
     """The least or greatest: torch returns their places as well."""
-    return getattr(found, "values", found)
+    return getattr(numbers, "values", numbers)
 
 
 __all__ = ["Bits", "bits_of", "rounded"]

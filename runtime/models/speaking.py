@@ -82,8 +82,8 @@ class Speaking(Model):
         own = retokenized(tokens, self.source, self.own, whole=True)
         return own if self.base.context is None else own[-self.base.context :]
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        if given is not None:
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
+        if memory is not None:
             raise self._cannot("be called on a memory: its keys and values are of other tokens")
         rows = self.base.eval([self.translated(check_path(self, path)) for path in paths])
         return [self._over(row) for row in rows]

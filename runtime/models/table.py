@@ -46,17 +46,17 @@ Weights = Sequence[Fraction | int | str]
 class _Table:
     """The entries, given or generated, and which were touched."""
 
-    def __init__(self, size: int, seed: int | None, given: Mapping[Hashable, Weights], zeros: bool, power: int) -> None:
+    def __init__(self, size: int, seed: int | None, entries: Mapping[Hashable, Weights], zeros: bool, power: int) -> None:
         self._size, self._seed, self.zeros, self.power = size, seed, zeros, power
-        self._given: dict[Key, tuple[Fraction, ...]] = {
-            k if isinstance(k, tuple) else (k,): _row(v, size) for k, v in given.items()
+        self._entries: dict[Key, tuple[Fraction, ...]] = {
+            k if isinstance(k, tuple) else (k,): _row(v, size) for k, v in entries.items()
         }
         self.touched: dict[Key, Scores] = {}
 
     def __call__(self, key: Key, name: str) -> Scores:
         if key not in self.touched:
-            if key in self._given:
-                weights = self._given[key]
+            if key in self._entries:
+                weights = self._entries[key]
             elif self._seed is None:
                 raise DecError(f"table model {name!r} has no entry for {_spell(key)}")
             else:
@@ -148,17 +148,17 @@ class TableModel(Tabled):
         self.family = family or f"{self.name}({kind}, {size})"
         self._table = _Table(size, seed, table or {}, zeros, power)
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
         if self.kind != "causal":
             raise self._cannot("score the token after a path")
-        return [self._table(self._context(path, given), self.name) for path in paths]
+        return [self._table(self._context(path, memory), self.name) for path in paths]
 
-    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
+    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], memory: Memory | None = None) -> list[Scores]:
         if self.kind != "masked":
             raise self._cannot("score the positions of a canvas")
         cells = check_cells(self, cells)
-        check_family(self, given)
-        now = _seen(cells, given, range(len(cells)) if given is None else at)
+        check_family(self, memory)
+        now = _seen(cells, memory, range(len(cells)) if memory is None else at)
         rows = []
         for i in at:
             if not 0 <= i < len(cells):
@@ -172,22 +172,22 @@ class TableModel(Tabled):
         cells = check_cells(self, cells)
         return [("cell", _canonical([(j, cells[j]) for j in sees(self.visibility, i, len(cells))]), i) for i in at]
 
-    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
+    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, memory: Memory | None = None) -> Memory:
         cells = check_cells(self, cells) if cells else ()
-        check_family(self, given)
+        check_family(self, memory)
         if at is None:
-            held = 0 if given is None or self.kind == "masked" else min(given.length, max(len(cells) - 1, 0))
+            held = 0 if memory is None or self.kind == "masked" else min(memory.length, max(len(cells) - 1, 0))
             at = range(held, len(cells))
         rows = {i: cells[i] for i in at}
         made = Memory(self.family, len(cells), (LayerMemory(rows, rows),), rows, rows)
-        return made if given is None else given.join(made)
+        return made if memory is None else memory.join(made)
 
-    def attention(self, path: Path, given: Memory | None = None, last: int = 1) -> list[Fraction]:
+    def attention(self, path: Path, memory: Memory | None = None, last: int = 1) -> list[Fraction]:
         """Drawn from what each of these positions sees; the entries of the table stay what they are."""
         path = check_path(self, path)
-        check_family(self, given)
-        fresh = range(first_computed(path, given), len(path))
-        seen, queries = _seen(path, given, fresh), fresh[-max(1, last) :]
+        check_family(self, memory)
+        fresh = range(first_computed(path, memory), len(path))
+        seen, queries = _seen(path, memory, fresh), fresh[-max(1, last) :]
         total = [Fraction(0)] * len(path)
         for i in queries:
             visible = sorted((j, cell) for j, cell in seen.items() if j <= i)
@@ -235,20 +235,20 @@ class TableModel(Tabled):
             family=self.family,
         )
 
-    def hidden(self, path: Path, layer: int, given: Memory | None = None) -> dict[int, Key]:
+    def hidden(self, path: Path, layer: int, memory: Memory | None = None) -> dict[int, Key]:
         """The state entering a layer: the cells seen up to each position, which is all that such a model
         computes."""
         path = check_path(self, path)
-        check_family(self, given)
-        fresh = range(first_computed(path, given), len(path))
-        seen = _seen(path, given, fresh)
+        check_family(self, memory)
+        fresh = range(first_computed(path, memory), len(path))
+        seen = _seen(path, memory, fresh)
         return {
             i: ("layer", layer, _canonical(sorted((j, c) for j, c in seen.items() if j <= i))) for i in seen if i < len(path)
         }
 
-    def hidden_at_ends(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Key]:
+    def hidden_at_ends(self, paths: Sequence[Path], layer: int, memory: Memory | None = None) -> list[Key]:
         """The state at the end of each path after the first `layer` layers: what is seen there, and of which model it is."""
-        return [("leaving", self.name, layer, self._context(path, given)) for path in paths]
+        return [("leaving", self.name, layer, self._context(path, memory)) for path in paths]
 
     def normed(self, state: Key) -> Key:
         """A state after the last norm: another state."""
@@ -262,10 +262,10 @@ class TableModel(Tabled):
         own: Row = state[0] if state.dtype == object else state
         return self.read_out(own[1:] if own[:1] == ("cell",) else own)
 
-    def forward_from(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
+    def forward_from(self, layer: int, states: Mapping[int, Row], memory: Memory | None) -> Scores:
         """The scores after the last of positions whose states enter `layer`: an entry of its own, but where they are the states
         that the table itself has there, which makes it the table."""
-        kv = {} if given is None else given.layers[0].kv
+        kv = {} if memory is None else memory.layers[0].kv
         held = {i: c for i, c in kv.items() if i < max(states) and i not in states}
         if all(s[:2] == ("layer", layer) for s in states.values()):
             return self._table(
@@ -277,13 +277,13 @@ class TableModel(Tabled):
         """The scores of a state (of `hidden`, or an adapter's): a separate entry."""
         return self._table(state, self.name)
 
-    def _context(self, path: Path, given: Memory | None) -> Key:
-        if given is None and self.window is None and path in self._table.touched and len(path) > 0:
+    def _context(self, path: Path, memory: Memory | None) -> Key:
+        if memory is None and self.window is None and path in self._table.touched and len(path) > 0:
             return path  # an entry is only made for a path that passed the checks
         path = check_path(self, path)
-        check_family(self, given)
-        fresh = range(first_computed(path, given), len(path))
-        return self._visible([(i, cell) for i, cell in sorted(_seen(path, given, fresh).items()) if i < len(path)])
+        check_family(self, memory)
+        fresh = range(first_computed(path, memory), len(path))
+        return self._visible([(i, cell) for i, cell in sorted(_seen(path, memory, fresh).items()) if i < len(path)])
 
     def _visible(self, cells: list[tuple[int, Cell]]) -> Key:
         """The key of the entry after these cells, by position."""
@@ -306,24 +306,24 @@ class TableFeatures(Tabled, OfTarget[Model]):
         self.name = name or f"{target.name}.features{seed}"
         self._table = _Table(target.vocab.size, seed, {}, zeros, power)
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        """Scores of the token after each path. `given` is the target's memory at the root's parent; left out,
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
+        """Scores of the token after each path. `memory` is the target's memory at the root's parent; left out,
         it is the target's memory of everything but the path's last token."""
         rows = []
         for path in paths:
             path = check_path(self, path)
-            memory = self.target.memory(path[:-1]) if given is None else given
-            check_family(self, memory)
-            known = first_computed(path, memory)
-            held = _canonical([(i, memory.cells[i]) for i in sorted(memory.cells) if i < known])
+            past = self.target.memory(path[:-1]) if memory is None else memory
+            check_family(self, past)
+            known = first_computed(path, past)
+            held = _canonical([(i, past.cells[i]) for i in sorted(past.cells) if i < known])
             rows.append(self._table((held, path[known:]), self.name))
         return rows
 
-    def states(self, path: Path, given: Memory) -> dict[int, Key]:
+    def states(self, path: Path, memory: Memory) -> dict[int, Key]:
         """The features that it predicts at the positions that the memory does not cover."""
         path = check_path(self, path)
-        known = first_computed(path, given)
-        held = _canonical([(i, given.cells[i]) for i in sorted(given.cells) if i < known])
+        known = first_computed(path, memory)
+        held = _canonical([(i, memory.cells[i]) for i in sorted(memory.cells) if i < known])
         return {i: ("feature", self.name, held, path[known : i + 1]) for i in range(known, len(path))}
 
     def read_state(self, state: np.ndarray) -> Scores:
@@ -348,9 +348,9 @@ class TableAdapter(Model):
         return {i: ("adapter", self.seed, tuple(states[j] for j in sorted(states) if j <= i)) for i in states}
 
 
-def _seen(cells: Sequence[Cell], given: Memory | None, fresh: Iterable[int]) -> dict[int, Cell]:
+def _seen(cells: Sequence[Cell], memory: Memory | None, fresh: Iterable[int]) -> dict[int, Cell]:
     """The visible cells by position: cached cells as they were computed, then the fresh ones."""
-    seen = dict(given.layers[0].kv) if given is not None else {}
+    seen = dict(memory.layers[0].kv) if memory is not None else {}
     seen.update({i: cells[i] for i in fresh})
     return seen
 

@@ -84,12 +84,12 @@ class Tape:
         return (weights.to(query.dtype) @ values).transpose(0, 1)
 
 
-def held_of(given: Memory, positions: Tensor, fresh: Iterable[int]) -> dict[int, SeenRows]:
+def held_of(memory: Memory, positions: Tensor, fresh: Iterable[int]) -> dict[int, SeenRows]:
     """A memory's rows by layer, for queries at `positions` int64[n], which see what is before them. Positions
     in `fresh` are overridden and left out."""
     out: dict[int, SeenRows] = {}
     dropped = set(fresh)
-    for layer, rows in enumerate(given.layers):
+    for layer, rows in enumerate(memory.layers):
         where = [i for i in sorted(rows.kv) if i not in dropped]
         if where:
             at = torch.tensor(where, device=positions.device)

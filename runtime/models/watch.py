@@ -292,8 +292,8 @@ class _Hook:
     def __init__(self, hook: Callable[..., object], module: nn.Module) -> None:
         self.hook, self.module = hook, module
 
-    def __call__(self, _: nn.Module, *given: object, **named: object) -> object:
-        return self.hook(self.module, *given, **named)
+    def __call__(self, _: nn.Module, *args: object, **named: object) -> object:
+        return self.hook(self.module, *args, **named)
 
     def __deepcopy__(self, memo: object) -> _Hook:
         return self

@@ -38,7 +38,7 @@ def _key(model: Model) -> str:
     import torch
 
     from decgraph.runtime.models.decoder.decoder import TransformerDecoder
-    from decgraph.runtime.models.engine.kept import caching_engine
+    from decgraph.runtime.models.engine.saved_rows import caching_engine
     from decgraph.runtime.native.formats import QuantizedBlocks
 
     placed = facts.of_placement(placement_of_all({"model": model}))

@@ -18,7 +18,7 @@ def until(seconds: float, clock: Callable[[], float] = time.monotonic) -> Left:
     return lambda: end - clock()
 
 
-def halved(trials: Trials, settings: Sequence[Setting], left: Left, rounds: int = 2) -> list[Setting]:
+def halved(trials: Trials, settings: Sequence[Setting], seconds_left: Left, rounds: int = 2) -> list[Setting]:
     """Settings from the fastest down, as far as measured: all run `rounds` requests, the better half twice as many, and so on.
 
     What fails is not among them. Stops when the time is up.
@@ -26,22 +26,22 @@ def halved(trials: Trials, settings: Sequence[Setting], left: Left, rounds: int 
     alive = list(dict.fromkeys(settings))
     trials.warm(alive)
     for _ in range(rounds):
-        if left() <= 0:
+        if seconds_left() <= 0:
             break
         trials.once(alive)
     alive = sorted((s for s in alive if not trials.of(s).failed), key=lambda s: -trials.of(s).ratio)
-    if len(alive) <= 2 or left() <= 0:
+    if len(alive) <= 2 or seconds_left() <= 0:
         return alive
     best, half = trials.of(alive[0]).ratio, (len(alive) + 1) // 2
     stay = [s for n, s in enumerate(alive) if n < half and trials.of(s).ratio > HOPELESS * best]
-    return [*halved(trials, stay, left, 2 * rounds), *(s for s in alive if s not in stay)]
+    return [*halved(trials, stay, seconds_left, 2 * rounds), *(s for s in alive if s not in stay)]
 
 
 def descend(
     trials: Trials,
     axes: Sequence[Axis],
     start: Setting,
-    left: Left,
+    seconds_left: Left,
     *,
     told: Callable[[Setting], None] = lambda _: None,
     gain: float = 1.01,
@@ -53,12 +53,12 @@ def descend(
     stuck, wide = 0, {axis.name for axis in axes if len(axis.values) > 5}
     while stuck < len(axes):
         for axis in axes:
-            if stuck >= len(axes) or left() <= 0:
+            if stuck >= len(axes) or seconds_left() <= 0:
                 return now
             near = [moved(now, axis.name, value) for value in axis.around(dict(now)[axis.name], wide=axis.name in wide)]
             if axis.name in wide:  # of so many a first look leaves time for a second one
-                near = near[: max(3, int(left() / (4 * max(trials.lasts, 1e-9))))]
-            ranked = halved(trials, [now, *near], left, rounds=1 if axis.name in wide else 2)
+                near = near[: max(3, int(seconds_left() / (4 * max(trials.lasts, 1e-9))))]
+            ranked = halved(trials, [now, *near], seconds_left, rounds=1 if axis.name in wide else 2)
             first = next((s for s in ranked if trials.of(s).runs), now)
             if first != now and trials.of(first).ratio > gain * _ratio(trials, now):
                 now, stuck = first, 0

@@ -31,12 +31,12 @@ class Axis:
     values: tuple[object, ...]
     default: object
     changes: bool = False
-    given: bool = False  # the values were listed by the caller: nothing in between is searched
+    listed: bool = False  # the values were listed by the caller: nothing in between is searched
 
     def around(self, value: object, *, wide: bool = False) -> list[object]:
         """Values near one, the nearest first: two on both sides, three of shapes, which differ in more than their size. With
         `wide`, those 2, 4, 8, ... places away, and both ends."""
-        if self.given or value not in self.values:
+        if self.listed or value not in self.values:
             return [v for v in self.values if v != value]
         at, last = self.values.index(value), len(self.values) - 1
         steps = [2 << n for n in range(last.bit_length())] if wide else [1, 2, 3] if self.kind == "topology" else [1, 2]
@@ -48,7 +48,7 @@ class Axis:
 def smallest(axes: Sequence[Axis], default: Setting) -> Setting:
     """The setting that drafts least: every whole number and shape at the smallest value of its range, but for those that
     change what is committed or whose values the caller listed."""
-    least = {a.name: a.values[0] for a in axes if a.kind in ("int", "topology") and not a.changes and not a.given}
+    least = {a.name: a.values[0] for a in axes if a.kind in ("int", "topology") and not a.changes and not a.listed}
     return tuple((name, least.get(name, value)) for name, value in default)
 
 
@@ -185,10 +185,10 @@ def _axis(function: Function, p: Param, text: str, fixed: Mapping[str, object], 
     return Axis(p.name, elem, _with(default, values, elem), default, changes)
 
 
-def _with(default: object, values: tuple[object, ...], elem: str, given: bool = False) -> tuple[object, ...]:
+def _with(default: object, values: tuple[object, ...], elem: str, listed: bool = False) -> tuple[object, ...]:
     """The default is always there: it is what everything is compared with."""
     out = dict.fromkeys(([] if default is None or default in values else [default]) + list(values))
-    return tuple(out) if elem == "set" or given else tuple(sorted(out, key=_place))
+    return tuple(out) if elem == "set" or listed else tuple(sorted(out, key=_place))
 
 
 def _place(value: object) -> tuple[int | float | Fraction, int]:

@@ -242,11 +242,11 @@ class Trials:
                 self.run(chosen, self.turn % len(self.runner.requests), max_tokens=FEW)
 
     @staticmethod
-    def _count(figures: Figures, made: TrialRun) -> None:
-        figures.seconds += made.seconds
-        figures.tokens += len(made.tokens)
-        figures.calls += made.stats.target_calls
-        for error, count in made.stats.draft_errors.items():
+    def _count(figures: Figures, run: TrialRun) -> None:
+        figures.seconds += run.seconds
+        figures.tokens += len(run.tokens)
+        figures.calls += run.stats.target_calls
+        for error, count in run.stats.draft_errors.items():
             figures.draft_errors[error] = figures.draft_errors.get(error, 0) + count
         figures.runs += 1
 

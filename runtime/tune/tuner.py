@@ -33,7 +33,7 @@ class TuningOutcome:
     seconds: float = 0.0
 
     @property
-    def kept(self) -> bool:
+    def kept_default(self) -> bool:
         """Whether the default stays."""
         return self.chosen == self.default
 
@@ -45,7 +45,7 @@ class TuningOutcome:
     @property
     def judged(self) -> bool:
         """Whether there is a judgement to write down: not where Ctrl-C came before anything beat the default."""
-        return not (self.interrupted and self.kept)
+        return not (self.interrupted and self.kept_default)
 
     @property
     def enough(self) -> bool:
@@ -67,21 +67,21 @@ class Tuner:
     ) -> None:
         self.trials, self.axes, self.told = trials, list(axes), told
         self.seconds = seconds
-        self.left: Left = search.until(seconds)
+        self.seconds_left: Left = search.until(seconds)
 
     def share(self, part: float) -> Left:
         """What is left of the first `part` of the whole time, and not needed for the final rounds (but never all of it is)."""
 
-        def left() -> float:
+        def seconds_left() -> float:
             needed = min(0.7 * self.seconds, (LEAST_PAIRS + 2) * (FINALISTS + 1) * self.trials.lasts)
-            return self.left() - max((1 - part) * self.seconds, needed)
+            return self.seconds_left() - max((1 - part) * self.seconds, needed)
 
-        return left
+        return seconds_left
 
     def tune(self) -> TuningOutcome:
         """All phases. Raises DecError for a default that cannot run and for tokens that a claim rules out."""
         began = time.monotonic()
-        self.left = search.until(self.seconds)
+        self.seconds_left = search.until(self.seconds)
         default = self.trials.default
         finals = self.trials.again(seed=1)
         interrupted = False
@@ -105,23 +105,23 @@ class Tuner:
         self.told("searching")
         start, left = self.trials.default, self.share(0.65)
         least = smallest(self.axes, start)
-        if least != start and self.left() > 0:
+        if least != start and self.seconds_left() > 0:
             self.trials.warm([least])
             self.trials.once([least])
             if not self.trials.of(least).failed and self.trials.of(least).ratio > 1:
                 start = least
         search.descend(self.trials, self.axes, start, left, told=lambda s: self.told(f"at {shown(s)}"))
-        fitting = self.left() / max(1e-9, (LEAST_PAIRS + 2) * self.trials.lasts) - 1  # for so many there is time
+        fitting = self.seconds_left() / max(1e-9, (LEAST_PAIRS + 2) * self.trials.lasts) - 1  # for so many there is time
         return search.fastest(self.trials, self.trials.figures, max(1, min(FINALISTS, int(fitting))))
 
-    def decide(self, finals: Trials, found: Sequence[Setting]) -> None:
+    def decide(self, finals: Trials, settings: Sequence[Setting]) -> None:
         """The final rounds: until the time is up, or all is clear."""
-        if not found:
+        if not settings:
             return
-        finals.warm(found)
-        while self.left() > 0 and min(len(finals.of(s).ratios) for s in found) < PAIRS:
-            self.told(f"final rounds: {min(len(finals.of(s).ratios) for s in found)} runs each of {len(found)} and the default")
-            finals.once(found)
-            found = [s for s in found if not finals.of(s).failed]
-            if not found:
+        finals.warm(settings)
+        while self.seconds_left() > 0 and (runs := min(len(finals.of(s).ratios) for s in settings)) < PAIRS:
+            self.told(f"final rounds: {runs} runs each of {len(settings)} and the default")
+            finals.once(settings)
+            settings = [s for s in settings if not finals.of(s).failed]
+            if not settings:
                 return

@@ -71,10 +71,10 @@ class Failing(TableModel):
         super().__init__(4, seed=1, name="failing")
         self.after, self.error = after, error
 
-    def eval(self, paths: Any, given: Any = None) -> Any:
+    def eval(self, paths: Any, memory: Any = None) -> Any:
         if any(len(p) >= self.after for p in paths):
             raise self.error()
-        return super().eval(paths, given)
+        return super().eval(paths, memory)
 
 
 def session(backend: str, model: TableModel) -> Session:

@@ -136,10 +136,10 @@ def test_what_ends_the_run_all_the_same(name: str, backend: str) -> None:
 class Broken(TableModel):
     """A table that fails at long texts."""
 
-    def eval(self, paths: Sequence[tuple[int, ...]], given: Any = None) -> Any:
+    def eval(self, paths: Sequence[tuple[int, ...]], memory: Any = None) -> Any:
         if any(len(p) > 6 for p in paths):
             raise ValueError("weights are gone")
-        return super().eval(paths, given)
+        return super().eval(paths, memory)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

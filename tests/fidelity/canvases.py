@@ -128,7 +128,7 @@ def watching(kind: Any, calls: list[Asked], noise: Uniforms | None = None) -> An
                 return call
             ask = call.ask
             length = ask.cells.shape[-1]
-            computed = range(length) if ask.fresh is None or ask.given is None else ask.fresh
+            computed = range(length) if ask.fresh is None or ask.memory is None else ask.fresh
             cells = (*root.base.ids(), *np.where(root.token < 0, MASK, root.token).tolist())
             asked = Asked(
                 cells, 1 if ask.cells.dim() == 1 else len(ask.cells), tuple(map(int, computed)), drafts=root is not place
@@ -150,7 +150,7 @@ def watching(kind: Any, calls: list[Asked], noise: Uniforms | None = None) -> An
             if not isinstance(place, Canvas) or ask is None:
                 return call
             length = ask.cells.shape[-1]
-            computed = range(length) if ask.fresh is None or ask.given is None else ask.fresh
+            computed = range(length) if ask.fresh is None or ask.memory is None else ask.fresh
             cells = (*place.base.ids(), *np.where(place.token < 0, MASK, place.token).tolist())
             finish = call.finish
 

@@ -30,7 +30,7 @@ class Recorded(Model):
         self.first = len(case["prompt"])
         self.rows = [Scores(logits=np.array(s["logits"], dtype=np.float64)) for s in steps]
 
-    def eval(self, paths: Sequence[Path], given: Any = None) -> list[Scores]:
+    def eval(self, paths: Sequence[Path], memory: Any = None) -> list[Scores]:
         return [self.rows[min(len(p) - self.first, len(self.rows) - 1)] for p in paths]
 
 

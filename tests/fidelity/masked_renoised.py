@@ -23,7 +23,7 @@ class OfScores(Model):
         self.kind, self.name, self.family, self.vocab = "masked", "recorded", "recorded", Vocab("recorded", VOCAB)
         self.visibility, self.layers, self.prompt, self.scores = "full", 1, prompt, scores
 
-    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
+    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], memory: Memory | None = None) -> list[Scores]:
         """The rows of the last canvas."""
         begin = len(cells) - CANVAS
         found = self.scores[tuple(c for c in cells[begin:] if isinstance(c, int))]

@@ -25,9 +25,9 @@ class Window(Model):
         self.inner, self.kind, self.name, self.vocab, self.context = made, "masked", made.name, made.vocab, made.context
         self.family, self.mask, self.visibility, self.layers = made.family, made.mask, "full", made.layers
 
-    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
+    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], memory: Memory | None = None) -> list[Scores]:
         """The scores of a position are read one before it."""
-        assert given is None
+        assert memory is None
         return self.inner.eval_canvas(cells[:-1], [i - 1 for i in at])
 
 

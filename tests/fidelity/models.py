@@ -55,7 +55,7 @@ class Same(Model):
         self.name, self.family, self.visibility = "same", "same", "causal"
         self.scores = Scores(logits=np.array(logits, dtype=np.float64))
 
-    def eval(self, paths: Sequence[Tokens], given: Any = None) -> list[Scores]:
+    def eval(self, paths: Sequence[Tokens], memory: Any = None) -> list[Scores]:
         """The scores after each path."""
         return [self.scores for _ in paths]
 

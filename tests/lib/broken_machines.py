@@ -103,11 +103,11 @@ class SlotCache(ExactMachine):
         self.slots = {**self.slots, **self.filling}
         self.filling = {}
 
-    def score_paths(self, model: Model, states: Sequence[Context], given: Memory | None) -> list[Callable[[], Scores]]:
+    def score_paths(self, model: Model, states: Sequence[Context], memory: Memory | None) -> list[Callable[[], Scores]]:
         if model is self.main and self.slots:
             committed = len(self.tokens)
             states = [tuple(self.slots.get(i, x) if i < committed else x for i, x in enumerate(s)) for s in states]
-        return super().score_paths(model, states, given)
+        return super().score_paths(model, states, memory)
 
 
 class Stale(SlotCache):
@@ -148,5 +148,5 @@ class NoShaping(ExactMachine):
 class OneTokenLate(ExactMachine):
     """Rows are read one position early, and do not know the last token of their path."""
 
-    def score_path(self, model: Model, state: Context, given: Memory | None) -> Scores:
-        return super().score_path(model, state[:-1] if len(state) > 1 else state, given)
+    def score_path(self, model: Model, state: Context, memory: Memory | None) -> Scores:
+        return super().score_path(model, state[:-1] if len(state) > 1 else state, memory)

@@ -142,7 +142,7 @@ def takes_memories_for_exact(patch: Patch) -> None:
     def exact(self: reuse.Stores, op: Op) -> bool:
         return op.operands[0].type.of[0] == "masked" or whole(self, op)
 
-    def key(self: Any, cells: Any, fresh: Any, given: Any) -> Any:
+    def key(self: Any, cells: Any, fresh: Any, memory: Any) -> Any:
         return cells
 
     patch.setattr(reuse.Stores, "exact", exact)

@@ -222,7 +222,7 @@ def test_names_for_checkers_and_for_python_are_the_same() -> None:
 def test_typed_dicts_name_what_is_taken() -> None:
     import inspect
 
-    # `given` is of sub-runs alone
-    assert set(RequestFields.__annotations__) | {"prompt", "given"} == set(Request.__dataclass_fields__)
+    # `prompt_length` is of sub-runs alone
+    assert set(RequestFields.__annotations__) | {"prompt", "prompt_length"} == set(Request.__dataclass_fields__)
     options = set(inspect.signature(check_algorithm).parameters) - {"algorithm"}
     assert set(CheckOptions.__annotations__) == options

@@ -41,9 +41,9 @@ def test_a_kept_causal_prefix_is_a_recomputed_one(seed: int) -> None:
     for model in causal_models(seed):
         for cut in range(len(PATH)):
             kept = model.memory(PATH[:cut])
-            assert same(model.eval([PATH], given=kept), model.eval([PATH]))
-            assert model.memory(PATH, given=kept).positions == frozenset(range(4))
-        assert model.memory(PATH, given=model.memory(PATH[:2])) == model.memory(PATH) or not model.exact
+            assert same(model.eval([PATH], memory=kept), model.eval([PATH]))
+            assert model.memory(PATH, memory=kept).positions == frozenset(range(4))
+        assert model.memory(PATH, memory=model.memory(PATH[:2])) == model.memory(PATH) or not model.exact
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -62,11 +62,11 @@ def test_exit_reads_the_targets_keys_and_values_and_skip_does_not_get_away_with_
     target = FreeModel(seed)
     prefix = target.memory(PATH[:3])
     early = derive(target, "exit", 2)
-    assert early.eval([PATH], given=prefix) == early.eval([PATH]) != target.eval([PATH])
+    assert early.eval([PATH], memory=prefix) == early.eval([PATH]) != target.eval([PATH])
     skipping = derive(target, "skip", {1})
-    assert skipping.eval([PATH], given=prefix) != skipping.eval([PATH])
+    assert skipping.eval([PATH], memory=prefix) != skipping.eval([PATH])
     coarse = derive(target, "quantized", 4)
-    assert coarse.eval([PATH], given=prefix) != coarse.eval([PATH]) != target.eval([PATH])
+    assert coarse.eval([PATH], memory=prefix) != coarse.eval([PATH]) != target.eval([PATH])
     assert derive(target, "exit", 3).eval([PATH]) == target.eval([PATH]) == derive(target, "skip", ()).eval([PATH])
 
 
@@ -76,19 +76,19 @@ def test_exit_is_the_head_on_the_states_up_to_it(seed: int) -> None:
         upto = derive(target, "upto", 2)
         assert same(derive(target, "head", upto).eval([PATH]), derive(target, "exit", 2).eval([PATH]))
         given = target.memory(PATH[:2])
-        assert same(derive(target, "head", upto).eval([PATH], given=given), derive(target, "exit", 2).eval([PATH]))
+        assert same(derive(target, "head", upto).eval([PATH], memory=given), derive(target, "exit", 2).eval([PATH]))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_adapter_is_a_function_of_the_path(seed: int) -> None:
     target = FreeModel(seed)
     small = derive(target, "head", derive(FreeAdapter(target), "on", derive(target, "upto", 2)))
-    assert small.eval([PATH], given=target.memory(PATH[:3])) == small.eval([PATH])
+    assert small.eval([PATH], memory=target.memory(PATH[:3])) == small.eval([PATH])
     assert small.eval([PATH]) != small.eval([(1, *PATH[1:])])
     assert small.eval([PATH]) != target.eval([PATH])
     table = TableModel(3, seed)
     small = derive(table, "head", derive(TableAdapter(table, 5), "on", derive(table, "upto", 2)))
-    assert small.eval([PATH], given=table.memory(PATH[:3])) == small.eval([PATH])
+    assert small.eval([PATH], memory=table.memory(PATH[:3])) == small.eval([PATH])
     assert small.eval([PATH]) != derive(table, "head", derive(table, "upto", 2)).eval([PATH])
 
 
@@ -138,7 +138,7 @@ def test_evicted_positions_are_not_seen(seed: int) -> None:
     for model in causal_models(seed):
         full = model.memory(PATH[:3])
         if getattr(model, "window", None) is None:
-            assert not same(model.eval([PATH], given=full.without([1])), model.eval([PATH]))
+            assert not same(model.eval([PATH], memory=full.without([1])), model.eval([PATH]))
         assert full.without([1]).join(full.only([1])) == full
         assert full.only([0, 2]) == full.without([1])
         assert full.without([1]).length == 3
@@ -149,7 +149,7 @@ def test_a_layer_can_be_evicted_alone() -> None:
     full = model.memory(PATH[:3])
     thin = full.with_layer(1, full[1].without([0]))
     assert [sorted(layer.positions) for layer in thin.layers] == [[0, 1, 2], [1, 2], [0, 1, 2]]
-    assert model.eval([PATH], given=thin) != model.eval([PATH])
+    assert model.eval([PATH], memory=thin) != model.eval([PATH])
     assert thin.join(full) == full
 
 
@@ -162,17 +162,17 @@ def test_a_features_head_depends_on_where_the_root_is(seed: int) -> None:
     ]
     for target, head in cases:
         near, far = target.memory(PATH[:3]), target.memory(PATH[:2])
-        assert same(head.eval([PATH], given=near), head.eval([PATH]))
-        assert not same(head.eval([PATH], given=far), head.eval([PATH]))
+        assert same(head.eval([PATH], memory=near), head.eval([PATH]))
+        assert not same(head.eval([PATH], memory=far), head.eval([PATH]))
         # What the target computed at or below the root's own position is never read.
-        assert same(head.eval([PATH], given=target.memory((*PATH[:3], 0))), head.eval([PATH], given=near))
-        assert len(head.eval([(1,)], given=target.memory(()))) == 1
+        assert same(head.eval([PATH], memory=target.memory((*PATH[:3], 0))), head.eval([PATH], memory=near))
+        assert len(head.eval([(1,)], memory=target.memory(()))) == 1
 
 
 def test_features_need_the_root_parents_feature() -> None:
     target = FreeModel(1)
     with pytest.raises(DecError, match="evicted"):
-        FreeFeatures(target).eval([PATH], given=target.memory(PATH[:3]).without([2]))
+        FreeFeatures(target).eval([PATH], memory=target.memory(PATH[:3]).without([2]))
 
 
 def test_heads_answer_once_per_head() -> None:
@@ -211,7 +211,7 @@ def test_seeds_give_the_same_table_in_every_process() -> None:
 def test_misuse_is_an_error_with_a_name() -> None:
     free, other = FreeModel(0), FreeModel(1)
     with pytest.raises(DecError, match="do not share"):
-        free.eval([PATH], given=other.memory(PATH[:2]))
+        free.eval([PATH], memory=other.memory(PATH[:2]))
     with pytest.raises(DecError, match="different models"):
         free.memory(PATH).join(other.memory(PATH))
     with pytest.raises(DecError, match="not in the vocabulary"):

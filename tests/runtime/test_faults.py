@@ -57,15 +57,15 @@ class Failing(TableModel):
         super().__init__(V, **{"seed": 1, "vocab": "V", **more})
         self.made, self.least = made, after
 
-    def eval(self, paths: Sequence[tuple[int, ...]], given: Any = None) -> Any:
+    def eval(self, paths: Sequence[tuple[int, ...]], memory: Any = None) -> Any:
         if any(path[0] == BAD and len(path) >= self.least for path in paths):
             raise self.made()
-        return super().eval(paths, given)
+        return super().eval(paths, memory)
 
-    def eval_canvas(self, cells: Any, at: Any, given: Any = None) -> Any:
+    def eval_canvas(self, cells: Any, at: Any, memory: Any = None) -> Any:
         if cells[0] == BAD and sum(isinstance(c, int) for c in cells) >= self.least:
             raise self.made()
-        return super().eval_canvas(cells, at, given)
+        return super().eval_canvas(cells, at, memory)
 
 
 def session(name: str, backend: str, models: dict[str, Any], source: str = "", externs: Any = None, **params: Any) -> Session:
@@ -312,8 +312,8 @@ WRONG = {
 @pytest.mark.parametrize("how", sorted(WRONG))
 def test_an_answer_of_another_shape(backend: str, how: str) -> None:
     class Wrong(TableModel):
-        def eval(self, paths: Any, given: Any = None) -> Any:
-            rows = super().eval(paths, given)
+        def eval(self, paths: Any, memory: Any = None) -> Any:
+            rows = super().eval(paths, memory)
             return WRONG[how](rows) if any(p[0] == BAD and len(p) >= 7 for p in paths) else rows  # type: ignore[no-untyped-call]
 
     drafter = TableModel(V, seed=2, vocab="V")

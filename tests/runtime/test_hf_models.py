@@ -122,7 +122,7 @@ def test_a_kept_causal_prefix_is_a_recomputed_one(target: HFCausal) -> None:
     path = PATHS[0]
     for cut in range(len(path)):
         assert alike(target.eval([path], target.memory(path[:cut])), target.eval([path]))
-    grown = target.memory(path, given=target.memory(path[:2]))
+    grown = target.memory(path, memory=target.memory(path[:2]))
     assert grown.positions == target.memory(path).positions and grown.length == 5
     assert torch.allclose(grown.features[4], target.memory(path).features[4], atol=1e-4)
     several = [path, (1, 2, 9), (1, 2)]  # one of them shorter than what is held
@@ -239,7 +239,7 @@ def test_memory_of_a_canvas(folders: dict[str, Path], name: str) -> None:
     assert alike(model.eval_canvas(masked, [2, 4], stale), model.eval_canvas(masked, [2, 4]))  # nothing changed
     assert not alike(model.eval_canvas(now, [2, 4], stale), model.eval_canvas(now, [2, 4]))
     assert not alike(model.eval_canvas(now, [2, 3, 4], stale.only([0])), model.eval_canvas(now, [2, 3, 4], stale))
-    again = model.memory(now, at=[2, 3, 4], given=stale.without([2, 3, 4]))
+    again = model.memory(now, at=[2, 3, 4], memory=stale.without([2, 3, 4]))
     assert again.positions == frozenset(everything) and again.cells[3] == 6
     for old, layer in zip(stale.layers, again.layers, strict=True):
         assert old.kv[0] is layer.kv[0] and old.kv[3] is not layer.kv[3]

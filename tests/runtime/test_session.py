@@ -33,10 +33,10 @@ class Broken(TableModel):
         super().__init__(4, seed=1, name="broken")
         self.after = after
 
-    def eval(self, paths: Sequence[tuple[int, ...]], given: Memory | None = None) -> list[Scores]:
+    def eval(self, paths: Sequence[tuple[int, ...]], memory: Memory | None = None) -> list[Scores]:
         from decgraph.runtime.models.interface import check_scores
 
-        rows = [row.to_float() for row in super().eval(paths, given)]
+        rows = [row.to_float() for row in super().eval(paths, memory)]
         for path in paths:
             if len(path) >= self.after:
                 check_scores(self, len(path), np.full(4, np.nan))

@@ -107,9 +107,9 @@ def test_a_table_tells_what_it_goes_on_from() -> None:
     assert len(set(rows)) == len(rows)
 
 
-def refused(target: Model, layer: int, states: Model, given: Memory | None = None) -> str:
+def refused(target: Model, layer: int, states: Model, memory: Memory | None = None) -> str:
     with pytest.raises(DecError) as error:
-        derive(target, "since", layer, states).eval([PATH], given)
+        derive(target, "since", layer, states).eval([PATH], memory)
     return str(error.value)
 
 

@@ -25,9 +25,9 @@ DRAFTER = ["b", "bc", "a", "x", "c", "b"]
 class Watched(TableModel):
     """A table that remembers what it was asked."""
 
-    def eval(self, paths: Sequence[tuple[int, ...]], given: Any = None) -> list[Scores]:
+    def eval(self, paths: Sequence[tuple[int, ...]], memory: Any = None) -> list[Scores]:
         self.asked = [tuple(p) for p in paths]
-        return super().eval(paths, given)
+        return super().eval(paths, memory)
 
 
 def pair(drafter: Sequence[str] = DRAFTER) -> tuple[TableModel, Watched]:

@@ -139,9 +139,9 @@ def test_calls_of_sub_runs_are_counted_for_the_model_that_was_called(backend: st
     for name, model in models.items():
         answer = model.eval
 
-        def counting(paths: Any, given: Any = None, name: str = name, answer: Any = answer) -> Any:
+        def counting(paths: Any, memory: Any = None, name: str = name, answer: Any = answer) -> Any:
             counts[name] += 1
-            return answer(paths, given)
+            return answer(paths, memory)
 
         model.eval = counting  # type: ignore[method-assign]
     result: Result = s.run(Request(prompt=(0, 1), max_tokens=9, seed=3), keep_events=False)

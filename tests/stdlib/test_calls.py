@@ -111,7 +111,7 @@ def test_freedave_takes_fewer_steps_than_one_at_a_time() -> None:
     from decgraph.runtime.models.table import TableModel
 
     class Apart(TableModel):
-        def eval_canvas(self, cells, at, given=None):  # type: ignore[no-untyped-def]
+        def eval_canvas(self, cells, at, memory=None):  # type: ignore[no-untyped-def]
             from decgraph.runtime.models.interface import Scores
 
             return [Scores(weights=small_weights(f"cell {i}", 4)) for i in at]

@@ -58,7 +58,7 @@ def trials(machine: Any, **options: Any) -> Trials:
 def test_runs_without_tokens_have_no_speed() -> None:
     """A prompt may fill the context: nothing is committed, by any setting."""
     tuner = Tuner(trials(Machine(bowl, tokens=lambda chosen, number: ())), [DEPTH, BUDGET], seconds=0.05)
-    assert tuner.tune().kept
+    assert tuner.tune().kept_default
 
 
 def plenty() -> float:
@@ -121,7 +121,7 @@ def test_a_default_that_cannot_run_is_an_error() -> None:
 def tune(machine: Any, axes: list[Axis] | None = None, rounds: int = 120, **options: Any):
     """Tune with as much time as this many requests of the default take."""
     tuner = Tuner(trials(machine, **options), axes or [DEPTH, BUDGET], seconds=1.0)
-    tuner.left = plenty
+    tuner.seconds_left = plenty
     spent = lambda: 1.0 - len(machine.ran) / (8 * rounds)
     # `until` is by the clock: what is made up has its own
     return with_clock(tuner, spent)
@@ -138,7 +138,7 @@ def with_clock(tuner: Tuner, left: Callable[[], float]):
 
 def test_the_best_is_chosen_and_confirmed() -> None:
     found = tune(Machine(bowl))
-    assert bowl(dict(found.chosen)) <= 1.1 and not found.kept and not found.interrupted
+    assert bowl(dict(found.chosen)) <= 1.1 and not found.kept_default and not found.interrupted
     figures = found.finals[found.chosen]
     assert figures.ratio == pytest.approx(bowl(dict(DEFAULT)) / bowl(dict(found.chosen)), rel=0.05)
     assert len(figures.ratios) >= LEAST_PAIRS and found.enough
@@ -153,7 +153,7 @@ def test_a_default_far_from_the_best_is_left_at_once(seed: int) -> None:
 
 
 def test_listed_values_and_those_that_change_tokens_are_no_beginning() -> None:
-    listed = Axis("depth", "int", (2, 6, 12), 6, given=True)
+    listed = Axis("depth", "int", (2, 6, 12), 6, listed=True)
     lossy = Axis("budget", "int", (1, 59, 128), 59, changes=True)
     assert smallest([listed, lossy], DEFAULT) == DEFAULT
     assert smallest([DEPTH, BUDGET], DEFAULT) == (("depth", 1), ("budget", 1))
@@ -163,11 +163,11 @@ def test_listed_values_and_those_that_change_tokens_are_no_beginning() -> None:
 def test_where_all_are_alike_the_default_stays(seed: int) -> None:
     """Noise alone makes some setting look best; it must not be chosen for that."""
     found = tune(Machine(lambda values: 1.0, noise=0.1, rng=random.Random(seed)))
-    assert found.kept and found.chosen == DEFAULT
+    assert found.kept_default and found.chosen == DEFAULT
 
 
 def test_a_default_that_is_best_stays() -> None:
-    assert tune(Machine(lambda v: 2 - 0.5 * (v["depth"] == 6) - 0.5 * (v["budget"] == 59))).kept
+    assert tune(Machine(lambda v: 2 - 0.5 * (v["depth"] == 6) - 0.5 * (v["budget"] == 59))).kept_default
 
 
 def test_ctrl_c_keeps_what_is_measured() -> None:
@@ -178,14 +178,14 @@ def test_ctrl_c_keeps_what_is_measured() -> None:
             return super().run(chosen, number, **options)
 
     found = tune(Stopped(bowl))
-    assert found.interrupted and not found.kept and bowl(dict(found.chosen)) < bowl(dict(DEFAULT))
+    assert found.interrupted and not found.kept_default and bowl(dict(found.chosen)) < bowl(dict(DEFAULT))
 
     class AtOnce(Machine):
         def run(self, chosen: Setting, number: int, **options: Any) -> TrialRun:
             raise KeyboardInterrupt
 
     found = tune(AtOnce(bowl))
-    assert found.interrupted and found.kept and found.figures(DEFAULT).rate == 0
+    assert found.interrupted and found.kept_default and found.figures(DEFAULT).rate == 0
 
 
 # -- tokens

@@ -42,9 +42,9 @@ def test_whole_numbers_come_in_growing_steps_with_the_default_among_them() -> No
 
 def test_ranges_and_lists() -> None:
     (gamma,) = axes("speculative", "gamma=2..6")
-    assert gamma.values == (2, 3, 4, 5, 6) and not gamma.changes and not gamma.given
+    assert gamma.values == (2, 3, 4, 5, 6) and not gamma.changes and not gamma.listed
     (gamma,) = axes("speculative", "gamma=2,7")
-    assert gamma.values == (2, 4, 7) and gamma.given
+    assert gamma.values == (2, 4, 7) and gamma.listed
     (tau,) = axes("fast_dllm", "tau=0.7..0.95")
     assert (tau.values[0], tau.values[-1], tau.default) == (Fraction("0.7"), Fraction("0.95"), Fraction("0.9")) and tau.changes
     (shape,) = axes("sequoia", "shape=4x2,8x1")

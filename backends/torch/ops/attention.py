@@ -20,10 +20,10 @@ def attention(m: Machine, model: Model, place: Place, *rest: object, named: tupl
     """How much attention each position is given, computed beside the engine, of which fast attention returns no weights.
     Raises DecError for an empty context, and for a model without it."""
     extra = dict(zip(named, rest, strict=True))
-    tree, given = extra.get("tree"), extra.get("given")
-    assert isinstance(tree, TorchTree | None) and isinstance(given, Remembered | None)
+    tree, memory = extra.get("tree"), extra.get("given")
+    assert isinstance(tree, TorchTree | None) and isinstance(memory, Remembered | None)
     path = path_of_place(m, place, tree)
     if not path:
         raise DecError("nothing attends in an empty context", hint="ctx.parent exists for prompts of two tokens or more")
-    values = model.attention(path, None if given is None else given.value, whole(extra.get("last", 1)))
+    values = model.attention(path, None if memory is None else memory.value, whole(extra.get("last", 1)))
     return valued(m, "prob", values, (len(values),))

@@ -19,7 +19,7 @@ from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Op
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
-from decgraph.runtime.models.engine.given import inside, kept_rows
+from decgraph.runtime.models.engine.memories import inside, kept_rows
 from decgraph.runtime.models.features import states_at
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.interface import Memory, Model
@@ -47,29 +47,29 @@ def states(m: Machine, trunk: Model, place: Place, *rest: object, op: Op) -> np.
     count_call(m, trunk, len(call.rows), len(call.tokens))
     if not call.rows:
         return states_value([], shape)
-    given = extra.get("given")
-    assert isinstance(given, Remembered | None)
-    on = given.value if trunk.kind == "features" and given is not None else _given(m, trunk.target_or_self(), call, given)
+    memory = extra.get("given")
+    assert isinstance(memory, Remembered | None)
+    on = memory.value if trunk.kind == "features" and memory is not None else _given(m, trunk.target_or_self(), call, memory)
     return states_value(states_at(trunk, call.paths(), on), shape)
 
 
-def _given(m: Machine, model: Model, call: ForwardCall, given: Remembered | None) -> Memory | None:
+def _given(m: Machine, model: Model, call: ForwardCall, memory: Remembered | None) -> Memory | None:
     """The memory that states are computed on. That of the target itself is what its engine has cached. Where nothing is given
     to the whole target, those rows are what it would compute."""
     target = model.root if isinstance(model, HFCausal) else model
-    if given is None and isinstance(model, HFCausal) and model.origin is None and len(call.context) > 1:
-        given = Remembered(model, call.context, len(call.context) - 1)
-    if given is None:
+    if memory is None and isinstance(model, HFCausal) and model.origin is None and len(call.context) > 1:
+        memory = Remembered(model, call.context, len(call.context) - 1)
+    if memory is None:
         return None
-    whole = given.plain and given.model is target
-    engine = m.engines[target] if whole and inside(call, given) else None
+    whole = memory.plain and memory.model is target
+    engine = m.engines[target] if whole and inside(call, memory) else None
     if not isinstance(engine, CausalEngine) or not isinstance(target, HFCausal):
-        return given.value
-    length = min(given.length, len(call.context))
+        return memory.value
+    length = min(memory.length, len(call.context))
     key = tuple(map(int, call.context[:length]))
     kept = memo_of(target).once("kept rows", dict[tuple[int, ...], Memory])
     if key not in kept:
-        made = kept_rows(engine, replace(call, given=replace(given, length=length)), target)
+        made = kept_rows(engine, replace(call, memory=replace(memory, length=length)), target)
         kept.clear()  # one context's at a time
         kept[key] = made
     return kept[key]

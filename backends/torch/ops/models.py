@@ -24,10 +24,10 @@ H = TypeVar("H", Remembered, CanvasMemory)
 
 
 @lowering("model.derive")
-def derived(m: Machine, base: Model, *given: object, how: str, named: tuple[str, ...] = ()) -> Model:
+def derived(m: Machine, base: Model, *operands: object, how: str, named: tuple[str, ...] = ()) -> Model:
     """A model that shares another's weights, one object for each derivation from one model."""
     how = "on" if how == "adapter" else how
-    args = halves(given, named)
+    args = halves(operands, named)
     kept = memo_of(base).once("derived", dict[Hashable, tuple[Model, tuple[object, ...]]])
     key = (how, tuple(id(a) if isinstance(a, Model) else str(a) for a in args))
     if key not in kept:

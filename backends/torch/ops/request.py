@@ -138,9 +138,9 @@ def write_state(m: Machine, value: object, *, state: str) -> None:
 
 
 @lowering("return")
-def returned(m: Machine, *given: object, has_tree: bool = False) -> None:
+def returned(m: Machine, *operands: object, has_tree: bool = False) -> None:
     """n-best results: paths of tokens."""
-    values = list(given)
+    values = list(operands)
     tree = values.pop() if has_tree else None
     assert isinstance(tree, TorchTree | None)
     for v in values:

@@ -38,7 +38,7 @@ def philox(c0, c1, c2, c3, k0, k1):
 def race_kernel(
     rows, temperature, c0, c1, c2, k0, k1, out, best, token, arrived, size, per, within, row_stride,
     heat_lane, heat_row, c0_lane, c0_row, c1_lane, c1_row, c2_lane, c2_row, k0_lane, k0_row, k1_lane, k1_row,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr, GIVEN: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr, IS_PROBS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """`per` blocks of four times BLOCK tokens of one row. within: rows of a lane. best, token: [rows, programs of a row],
     for the winners of the parts."""
@@ -52,7 +52,7 @@ def race_kernel(
     s0 = zero + tl.load(k0 + b * k0_lane + r * k0_row).to(tl.uint32)
     s1 = zero + tl.load(k1 + b * k1_lane + r * k1_row).to(tl.uint32)
     heat = tl.full((), 1.0, tl.float64)
-    if not GIVEN:
+    if not IS_PROBS:
         heat = tl.load(temperature + b * heat_lane + r * heat_row).to(tl.float64)
     kind: tl.constexpr = tl.float64 if WIDE else tl.float32
     cool = (1.0 / tl.where(heat > 0, heat, 1.0)).to(kind)
@@ -61,14 +61,14 @@ def race_kernel(
     for n in range(part * per, (part + 1) * per):
         block = n * BLOCK + place
         at = block[:, None] * 4 + lane[None, :]
-        x = tl.load(rows + row * row_stride + at, mask=at < size, other=0.0 if GIVEN else float("-inf")).to(kind)
+        x = tl.load(rows + row * row_stride + at, mask=at < size, other=0.0 if IS_PROBS else float("-inf")).to(kind)
         n0, n1, n2, n3 = philox(w0, w1, w2, block.to(tl.uint32), s0, s1)
         word = tl.reshape(tl.join(tl.join(n0, n2), tl.join(n1, n3)), (BLOCK, 4))
         u = (word.to(kind) + 0.5) * 2.3283064365386963e-10
         if not WIDE:
             u = tl.minimum(u, 0.99999994)
         time = -tl.log(u)
-        if GIVEN:  # the quotient of the reference, so that near ties go as there; one that overflows still runs
+        if IS_PROBS:  # the quotient of the reference, so that near ties go as there; one that overflows still runs
             quotient = tl.minimum(time / tl.where(x > 0, x, 1.0), LARGEST if WIDE else LARGEST32)
             key = tl.where(x > 0, -quotient, float("-inf"))
         else:
@@ -96,7 +96,7 @@ BLOCK = 256
 
 
 def launch(
-    rows: Tensor, temperature: Tensor | None, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tensor, given: bool,
+    rows: Tensor, temperature: Tensor | None, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tensor, is_probs: bool,
     wide: bool, *, block: int = BLOCK, programs: int | None = None,
 ) -> Tensor:  # fmt: skip
     """The kernel's launch; arguments and shapes are those of `draw`. block, programs: how the work is cut."""
@@ -117,23 +117,23 @@ def launch(
         race_kernel[(count, parts)](
             flat, heat, *words, out, best, token, counters("race", rows.device, count), size, per,
             words[0].shape[1], flat.stride(0), *(n for w in (heat, *words) for n in w.stride()),
-            BLOCK=block, PARTS=power(parts), GIVEN=given, WIDE=wide, num_warps=4,
+            BLOCK=block, PARTS=power(parts), IS_PROBS=is_probs, WIDE=wide, num_warps=4,
         )  # fmt: skip
     return out.reshape(shape)
 
 
 @torch.library.custom_op(
     "decgraph::draw", mutates_args=(), device_types="cpu",
-    schema="(Tensor rows, Tensor? temperature, Tensor c0, Tensor c1, Tensor c2, Tensor k0, Tensor k1, bool given=False,"
+    schema="(Tensor rows, Tensor? temperature, Tensor c0, Tensor c1, Tensor c2, Tensor k0, Tensor k1, bool is_probs=False,"
     " bool wide=True) -> Tensor",
 )  # fmt: skip
 def draw(
-    rows: Tensor, temperature: Tensor | None, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tensor, given: bool = False,
-    wide: bool = True,
+    rows: Tensor, temperature: Tensor | None, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tensor,
+    is_probs: bool = False, wide: bool = True,
 ) -> Tensor:  # fmt: skip
     """One token of each row, int64[...]: the winner of its race, of equals the lowest, and token 0 of a row without mass.
 
-    rows: [..., V], logits, or `given` probabilities, which need not sum to one. temperature: [...], of logits; where it is 0
+    rows: [..., V], logits, or weights (`is_probs`), which need not sum to one. temperature: [...], of logits; where it is 0
     the token is the likeliest; None: 1 everywhere. c0, c1, c2, k0, k1: the words of the rows' noise keys (noise.words), int64
     that expand to [...]. wide: the race is run in float64, as the language says; else in float32, whose tokens are others.
     """
@@ -142,7 +142,7 @@ def draw(
     kind = torch.float64 if wide else torch.float32
     u = u if wide else u.float().clamp(max=0.99999994)
     x = rows.to(kind)
-    if given:
+    if is_probs:
         quotient = (-torch.log(u) / x).clamp(max=torch.finfo(kind).max)
         return torch.where(x > 0, -quotient, -torch.inf).argmax(-1)
     if temperature is None:
@@ -153,12 +153,12 @@ def draw(
 
 
 @draw.register_fake
-def _(rows, temperature, c0, c1, c2, k0, k1, given=False, wide=True):
+def _(rows, temperature, c0, c1, c2, k0, k1, memory=False, wide=True):
     return rows.new_empty(rows.shape[:-1], dtype=torch.int64)
 
 
 @draw.register_kernel("cuda")
-def _(rows, temperature, c0, c1, c2, k0, k1, given=False, wide=True):
-    if temperature is None and not given:
+def _(rows, temperature, c0, c1, c2, k0, k1, memory=False, wide=True):
+    if temperature is None and not memory:
         temperature = torch.ones((), dtype=torch.float64, device=rows.device)
-    return launch(rows, temperature, c0, c1, c2, k0, k1, given, wide)
+    return launch(rows, temperature, c0, c1, c2, k0, k1, memory, wide)

@@ -230,9 +230,9 @@ def launch(
     return out.reshape(shape)
 
 
-def restricted(probs: Tensor, kept: Tensor, on: Tensor) -> Tensor:
+def restricted(probs: Tensor, mask: Tensor, on: Tensor) -> Tensor:
     """The rows [..., V] without what is not kept, over their sums; unchanged where not `on` [..., 1], and rows of zeros."""
-    some = torch.where(kept, probs, 0.0)
+    some = torch.where(mask, probs, 0.0)
     total = total_of(some)
     return torch.where(on & (total > 0), some / total, probs)
 

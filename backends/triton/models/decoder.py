@@ -171,7 +171,7 @@ class CausalModel(DeviceModel):
         if fresh:
             self._steps[0] = self.weights.stages[0].tapped(*self.taps)
 
-    def kept(self, layers: Sequence[int] | None, slots: Tensor, lanes: slice = slice(None)) -> Tensor:
+    def stored_states(self, layers: Sequence[int] | None, slots: Tensor, lanes: slice = slice(None)) -> Tensor:
         """The kept states [b, R, n width] of layers side by side at slots int64[b, R]; None: the last ones."""
         states = [self.last if n == self.layers else self.taps[n] for n in ((self.layers,) if layers is None else layers)]
         return torch.cat([at_slots(made[lanes], slots) for made in states if made is not None], -1)
@@ -314,13 +314,13 @@ def of_net(net: Net, name: str) -> Weights:
     """A net's decoder over slots; models that share a net share it. Raises NotSteppable for a module whose code reads values
     on the host."""
 
-    def made() -> Weights:
+    def build() -> Weights:
         if isinstance(net.decoder, ModuleDecoder):
             _silent(net.decoder.probed(), name)
             return Weights((net.decoder,), net.read)
         return Weights((SlotDecoder(net.decoder),), net.read)
 
-    return memo_of(net).once("slot decoder", made)
+    return memo_of(net).once("slot decoder", build)
 
 
 def layers_of(module: nn.Module, name: str) -> SlotDecoder:

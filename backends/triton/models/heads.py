@@ -100,7 +100,7 @@ class OnTarget(CausalModel, Generic[H]):
 
     def features(self, positions: Tensor, lanes: slice = slice(None)) -> Tensor:
         """What the head reads of the target's states of positions int64[b, T]: [b, T, hidden]."""
-        made: Tensor = self.target.kept(self.module.reads, positions, lanes)
+        made: Tensor = self.target.stored_states(self.module.reads, positions, lanes)
         return made.to(self.dtype)
 
     def entering(self, tokens: Tensor, features: Tensor) -> Tensor:
@@ -149,14 +149,14 @@ class FeaturesModel(OnTarget[ChainHead]):
         at = self.place(slots, shift)
         return self.run(self.entering(tokens, features), positions - shift[:, None], at, seen.shifted(shift))
 
-    def _own(self, own: Tensor, tokens: Tensor, features: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
+    def _own(self, mask: Tensor, tokens: Tensor, features: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens and features, those where bool[B, T] says so being the head's: its outputs at its slots of `parents`; of one
         that drafts in parallel, a mask and what stands for an unknown feature."""
         assert self.last is not None
         if self.module.mask is not None:
-            return torch.where(own, self.module.mask, tokens), torch.where(own[..., None], self.module.unknown(), features)
+            return torch.where(mask, self.module.mask, tokens), torch.where(mask[..., None], self.module.unknown(), features)
         back = self.module.back(at_slots(self.last, parents - self.shifts[:, None]))
-        return tokens, torch.where(own[..., None], back, features)
+        return tokens, torch.where(mask[..., None], back, features)
 
     def move(self, source: Tensor, dest: Tensor) -> None:
         super().move(self.place(source, self.shifts), self.place(dest, self.shifts))

@@ -72,10 +72,10 @@ class ModelPart(Shared):
                 made = derive(self.model, how, *(arg.model if isinstance(arg, ModelPart) else arg for arg in args))
             except DecError as error:
                 raise NotSteppable(str(error.diagnostics[0]).removeprefix("error: ")) from error
-            self._known[key] = args, self.made(made)  # with the arguments: their ids stay theirs
+            self._known[key] = args, self.build_derived(made)  # with the arguments: their ids stay theirs
         return self._known[key][1]
 
-    def made(self, model: Model) -> ModelPart:
+    def build_derived(self, model: Model) -> ModelPart:
         """What a derived runtime model is here."""
         return ModelPart(model)
 
@@ -182,15 +182,15 @@ class DeviceModel(ModelPart):
         without heads."""
         raise NotSteppable(f"{self.name!r} has no heads of its own")
 
-    def made(self, model: Model) -> ModelPart:
+    def build_derived(self, model: Model) -> ModelPart:
         if model.kind == "layers":
-            return super().made(model)
+            return super().build_derived(model)
         found = DeviceModel.of(model, self.batch, self.capacity, self.device, target=self)
         found.origin = self.origin or self
         return found
 
     def follow(self) -> None:
-        """From now on a derived model is called on the memory of the one that it is derived from (`given`): `fill` copies that
+        """From now on a derived model is called on the memory of the one that it is derived from: `fill` copies that
         one's keys and values, and so does `forward` below `known`. Call it before `fill`. Raises NotSteppable for a model that
         is not of the same family."""
         if self.origin is None or self.origin.model.family != self.model.family:
@@ -198,16 +198,16 @@ class DeviceModel(ModelPart):
         self.following = True
 
 
-def at_slots(made: Tensor, slots: Tensor) -> Tensor:
+def at_slots(buffer: Tensor, slots: Tensor) -> Tensor:
     """The rows [B, R, W] of [B, S, W] at slots int64[B or 1, R]; slots outside read the nearest one."""
-    index = slots.clamp(0, made.shape[1] - 1)[..., None].expand(len(made), -1, made.shape[2])
-    return made.gather(1, index)
+    index = slots.clamp(0, buffer.shape[1] - 1)[..., None].expand(len(buffer), -1, buffer.shape[2])
+    return buffer.gather(1, index)
 
 
-def put(made: Tensor, slots: Tensor, rows: Tensor) -> None:
+def put(buffer: Tensor, slots: Tensor, rows: Tensor) -> None:
     """Writes rows [B, T, ...] to the slots int64[B, T] of [B, S, ...]."""
-    index = slots.view(*slots.shape, *([1] * (made.dim() - 2))).expand(rows.shape)
-    made.scatter_(1, index, rows)
+    index = slots.view(*slots.shape, *([1] * (buffer.dim() - 2))).expand(rows.shape)
+    buffer.scatter_(1, index, rows)
 
 
 def _along(at: Tensor, like: Tensor, lanes: int, slots: int) -> Tensor:

@@ -38,7 +38,7 @@ class RootedModel(OnTarget[Rooted]):
         above = torch.where((depth > 0)[..., None], at_slots(self.rows, slots - 1 if parents is None else parents), 0)
         rows = self.module.row(tokens, above, depth)
         put(self.rows, slots, rows)
-        context = self.target.kept(None, root[:, None] - 1)  # the target's last state of the position before the root
+        context = self.target.stored_states(None, root[:, None] - 1)  # the target's last state of the position before the root
         if self.prefix is not None:
             shift = (root > 0).long()
             at = torch.where(depth > 0, self.capacity - 1, self.place(slots, shift))  # the states of drafts are not known
@@ -75,7 +75,7 @@ class DFlashModel(OnTarget[DFlash]):
 
     def features(self, positions: Tensor, lanes: slice = slice(None)) -> Tensor:
         """What keys and values of positions int64[b, T] are made of [b, T, hidden]."""
-        return self.module.context(self.target.kept(self.module.reads, positions, lanes))
+        return self.module.context(self.target.stored_states(self.module.reads, positions, lanes))
 
     def run(
         self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice = slice(None), room: int | None = None

@@ -147,11 +147,11 @@ class PathModel(DeviceModel):
             return function.heads(path)
         if self.kind == "features" and known >= 0:
             memory = function.target_or_self().memory(path[: min(known, len(path) - 1)])
-            return function.eval([path], given=memory)
+            return function.eval([path], memory=memory)
         if self.following and known >= 0:
             assert isinstance(self.origin, PathModel)
             memory = self.origin.function.memory(path[: min(known, len(path) - 1)])
-            return function.eval([path], given=memory)
+            return function.eval([path], memory=memory)
         return function.eval([path])
 
     def _cell(self, state: tuple[int, ...]) -> Scores:

@@ -16,7 +16,7 @@ from decgraph.backends.triton.ops.numbers import lined
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Operand, Path, Rows, Tree, Vec
-from decgraph.backends.triton.vectors import beside, both, count_of, flat, live_of, made
+from decgraph.backends.triton.vectors import beside, both, count_of, flat, live_of, vec_of
 from decgraph.ir.ops.common import numeric
 from decgraph.ir.values import Op
 
@@ -24,7 +24,7 @@ from decgraph.ir.values import Op
 def dist_of(s: Step, probs: Tensor, like: Operand = None) -> Dist:
     """Probabilities [B, *shape, V] as a dist, at the places of `like`, where it has them."""
     probs = s.lanes(probs)
-    rows, shape = Rows(in_rows(probs), given=True), tuple(probs.shape[1:-1])
+    rows, shape = Rows(in_rows(probs), is_probs=True), tuple(probs.shape[1:-1])
     if isinstance(like, Dist) and like.shape == shape:
         rows.positions = placed(s, like)
         return replace(like, rows=rows, index=every_row(rows, shape), face="shaped")
@@ -63,7 +63,7 @@ def own_rows(s: Step, q: Dist, seen: bool) -> Rows:
     """The rows of a dist as rows of their own, in order: as they were computed, or (seen) in its view."""
     index = flat(q.index)
     scores = s.take(s.lanes(s.view(q.rows, q.face) if seen else q.rows.scores), index)
-    rows = Rows(scores, positions=placed(s, q), numbers=numbered(s, q), given=seen)
+    rows = Rows(scores, positions=placed(s, q), numbers=numbered(s, q), is_probs=seen)
     if (path := q.rows.path) is not None:
         rows.path = lambda: s.take(s.lanes(path()), index)
     return rows
@@ -83,9 +83,9 @@ def join_dists(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Dist:
     if a.rows is b.rows and a.face == b.face and a.shape == b.shape:
         return Dist(a.rows, s.either(lanes, a.index, b.index), a.face, at, live)
     # What has yet to be shaped stays so: it has other views.
-    seen = a.face != b.face or any(q.rows.given or q.rows.allow is not None for q in (a, b))
+    seen = a.face != b.face or any(q.rows.is_probs or q.rows.allow is not None for q in (a, b))
     one, other = (own_rows(s, q, seen) for q in (a, b))
-    rows = Rows(s.either(lanes, one.scores, other.scores), given=seen)
+    rows = Rows(s.either(lanes, one.scores, other.scores), is_probs=seen)
     if one.positions is not None and other.positions is not None:
         rows.positions = s.either(lanes, one.positions, other.positions)
     elif (found := other.positions if one.positions is None else one.positions) is not None and found.shape[1] == rows.count:
@@ -116,7 +116,7 @@ def softmax(s: Step, op: Op, x: Operand) -> Operand:
     """Scores to a distribution."""
     a = s.tensor(x)
     out = shaping.softmax(a if a.dtype in (torch.float32, torch.float64) else a.float())
-    return dist_of(s, out, x) if op.result.type.elem == "dist" else made(out, live_of(x))
+    return dist_of(s, out, x) if op.result.type.elem == "dist" else vec_of(out, live_of(x))
 
 
 def normalized(w: Tensor) -> Tensor:
@@ -158,12 +158,12 @@ def lookup(s: Step, op: Op, p: Operand, x: Operand) -> Operand:
         if live is None:
             s.flag((index < 0) | (index >= size))
         entry = (at * size + index).expand(b, *at.shape[1:]).clamp(0, p.rows.count * size - 1)
-        return made(s.lanes(s.take(scores, entry)), live)
+        return vec_of(s.lanes(s.take(scores, entry)), live)
     a = s.tensor(p)
     size, places = int(a.shape[-1]), lined(a[..., 0], front, long).shape
     shape = torch.broadcast_shapes(places, index.shape)
     got = a.reshape(*places, size).expand(*shape, size).gather(-1, index.expand(shape)[..., None].clamp(0, size - 1))
-    return made(got[..., 0], live)
+    return vec_of(got[..., 0], live)
 
 
 @step("info")
@@ -177,7 +177,7 @@ def info(s: Step, op: Op, *ps: Operand) -> Operand:
         other = q[0].double()
         terms = torch.where(p > 0, p * (torch.log(torch.where(p > 0, p, 1)) - torch.log(other)), 0)
         out = terms.sum(-1)
-    return made(out, live_of(ps[0]))
+    return vec_of(out, live_of(ps[0]))
 
 
 @step("renorm")
@@ -234,4 +234,4 @@ def adjust(s: Step, op: Op, x: Operand, *at: Operand) -> Operand:
     scores = s.lanes(in_rows(a))
     positions, path = place_of(s, x, at, int(scores.shape[1]))
     out = shaping.shape(s.settings, scores, s.row_place(positions, path), "adjusted")
-    return made(out.reshape(s.frame.batch, *a.shape[1:]), live_of(x))
+    return vec_of(out.reshape(s.frame.batch, *a.shape[1:]), live_of(x))

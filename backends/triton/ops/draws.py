@@ -15,7 +15,7 @@ from decgraph.backends.triton.ops.nodes import reachable
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Array, Dist, Draws, Noise, Number, Operand, RowSource, Tree, is_static
-from decgraph.backends.triton.vectors import alike, count_of, flat, lifted, live_of, made
+from decgraph.backends.triton.vectors import alike, count_of, flat, lifted, live_of, vec_of
 from decgraph.ir.values import Op
 
 
@@ -202,7 +202,7 @@ def draw_get(s: Step, op: Op, x: Draws) -> Operand:
         out = (x.tokens >= 0) & x.point
     else:
         raise NotSteppable(f"the {field} of draws", op)
-    return made(out, x.live) if x.shape else out
+    return vec_of(out, x.live) if x.shape else out
 
 
 def rows_of_draws(s: Step, x: Draws) -> Tensor:
@@ -299,7 +299,7 @@ def topk(s: Step, op: Op, q: Operand, k: Operand) -> Draws:
     q = as_dist(s, q)
     most = min(counted(s, op, k, q.rows.size), q.rows.size)
     s.require_mass(q)
-    by = _flat(s, q) if q.face != "raw" or q.rows.given else s.take(s.lanes(s.view(q.rows, "logits")), flat(q.index))
+    by = _flat(s, q) if q.face != "raw" or q.rows.is_probs else s.take(s.lanes(s.view(q.rows, "logits")), flat(q.index))
     _, tokens = ordered(by, most)
     return some_of(s, k, most, drawn(q, tokens, most, point=True))
 
@@ -313,4 +313,4 @@ def bernoulli(s: Step, op: Op, p: Operand, key: Noise) -> Operand:
     chance = s.lanes(a.reshape(a.shape[0], -1)).double()
     s.flag(torch.isnan(chance))
     out = (u < chance.clamp(0, 1)).reshape(s.frame.batch, *a.shape[1:])
-    return made(out, live_of(p)) if a.ndim > 1 else out
+    return vec_of(out, live_of(p)) if a.ndim > 1 else out

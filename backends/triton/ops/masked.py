@@ -19,10 +19,10 @@ from decgraph.ir.values import Op
 
 def evaluate(s: Step, op: Op, cache: CanvasCache, canvas: Canvas, extra: dict[str, Operand]) -> Dist:
     """The distributions at the cells of a canvas, or at some of its positions."""
-    at, given = extra.get("at"), memory_of(s, op, extra)
+    at, memory = extra.get("at"), memory_of(s, op, extra)
     if extra.keys() - {"at", "given"}:
         raise NotSteppable(f"a call of a canvas with {', '.join(sorted(extra))}", op)
-    made = cache.call(canvas, at, given)
+    made = cache.call(canvas, at, memory)
     with s.within(made.every):
         cache.count(canvas, rows_read(s, cache, canvas, at))
     where = Vec(s.lanes(s.steps(canvas.most)[None]), within_size(s, canvas)) if at is None else s.packed(at)
@@ -53,18 +53,18 @@ def tokens_before(s: Step, canvas: Canvas, at: Tensor) -> Tensor:
 
 def memory_of(s: Step, op: Op, extra: dict[str, Operand]) -> CanvasMemory | None:
     """The memory that a call sees."""
-    given = extra.get("given")
-    if given is not None and not isinstance(given, CanvasMemory):
+    memory = extra.get("given")
+    if memory is not None and not isinstance(memory, CanvasMemory):
         raise NotSteppable("a memory of another model, or of something else than a canvas", op)
-    return given
+    return memory
 
 
 def memory(s: Step, op: Op, cache: CanvasCache, canvas: Canvas, extra: dict[str, Operand]) -> CanvasMemory:
     """A model's memory of a canvas: all of it, or of some positions on another memory; of no positions it is empty."""
-    at, given = extra.get("at"), memory_of(s, op, extra)
+    at, memory = extra.get("at"), memory_of(s, op, extra)
     if extra.keys() - {"at", "given"}:
         raise NotSteppable("a memory with the scores of its queries", op)
-    if at is not None and given is None:
+    if at is not None and memory is None:
         ids, live = s.places(at)
         there = live.any(1)
         if not ids.shape[1] or not s.recording and not s.reads((there & s.active()).any()):
@@ -77,7 +77,7 @@ def memory(s: Step, op: Op, cache: CanvasCache, canvas: Canvas, extra: dict[str,
         mine = cache.marked(canvas.base, at)
         some = mine.sum(1) < canvas.size
         return CanvasMemory(cache, canvas.base, made.live & torch.where(some[:, None], mine, there[:, None]), made.when)
-    made = cache.call(canvas, at, given)
+    made = cache.call(canvas, at, memory)
     with s.within(made.every):
         cache.count(canvas, None)
     return CanvasMemory(cache, canvas.base, made.live, made.when)

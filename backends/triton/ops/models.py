@@ -20,7 +20,7 @@ from decgraph.backends.triton.ops.nodes import node_tokens, positions_at
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import ROOT, Canvas, Context, Dist, OnDevice, Operand, Rows, Tree, is_static
-from decgraph.backends.triton.vectors import count_of, live_of, made
+from decgraph.backends.triton.vectors import count_of, live_of, vec_of
 from decgraph.ir.values import Op
 from decgraph.runtime.models.reading import ROUNDING
 
@@ -50,14 +50,14 @@ def evaluate(s: Step, op: Op, model: DeviceModel, place: Operand, *rest: Operand
     if op.attrs.get("part") == "heads":
         return heads(s, op, cache, model, place)
     s.counts.call(cache.name + (".drafting" if op.attrs.get("drafts") else ""))
-    given = extra.get("given")
-    if given is not None and not (isinstance(given, Memory) and given.family == str(op.operands[0].type.of[2])):
+    memory = extra.get("given")
+    if memory is not None and not (isinstance(memory, Memory) and memory.family == str(op.operands[0].type.of[2])):
         raise NotSteppable("a memory of another model, or of something else than the context", op)
-    if given is None and cache.features:
+    if memory is None and cache.features:
         raise NotSteppable("a call of a head without the target's memory", op)
-    if given is not None and given.model is not model:
-        read_other(s, op, cache, given)
-    out = at_place(s, op, cache, place, extra.get("tree"), None if given is None else given.length)
+    if memory is not None and memory.model is not model:
+        read_other(s, op, cache, memory)
+    out = at_place(s, op, cache, place, extra.get("tree"), None if memory is None else memory.length)
     if "allow" in extra:
         allow = extra["allow"]
         a = s.lanes(allow)
@@ -65,12 +65,12 @@ def evaluate(s: Step, op: Op, model: DeviceModel, place: Operand, *rest: Operand
     return out
 
 
-def read_other(s: Step, op: Op, cache: Cache, given: Memory) -> None:
+def read_other(s: Step, op: Op, cache: Cache, memory: Memory) -> None:
     """A call that reads what another model has of the text: a head its target's states, a derived model the keys and values of
     the whole one."""
-    source = tokens_of(s, given.model, op)
+    source = tokens_of(s, memory.model, op)
     if not cache.features:
-        if cache.model.origin is not given.model or not given.parent:
+        if cache.model.origin is not memory.model or not memory.parent:
             raise NotSteppable("a memory of a model that this one is not derived from", op)
         cache.model.follow()
     if source.behind > 1 and not source.asked:
@@ -91,7 +91,7 @@ def value(s: Step, op: Op, head: DeviceModel | ReadingHead, place: Operand, tree
     if gives == "prob":
         wrong, out = wrong | ((out - 0.5).abs() > 0.5 + ROUNDING), out.clamp(0, 1)
     s.flag(wrong if live is None else wrong & live)
-    return made(out.nan_to_num().long() if gives == "int" else out == 1 if gives == "bool" else out, live)
+    return vec_of(out.nan_to_num().long() if gives == "int" else out == 1 if gives == "bool" else out, live)
 
 
 @step("model.memory")

@@ -11,7 +11,7 @@ from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Draws, Operand, Vec, is_static
-from decgraph.backends.triton.vectors import alike, beside, both, filled, live_of, made
+from decgraph.backends.triton.vectors import alike, beside, both, filled, live_of, vec_of
 from decgraph.ir.ops.common import align, numeric
 from decgraph.ir.ops.vectors import _axis
 from decgraph.ir.types import Dim
@@ -50,7 +50,7 @@ def elementwise(s: Step, op: Op, *xs: Operand) -> Operand:
     if not want:
         s.bounds_of(op, fn)
     # a step on the device asks no numbers: what has no whole part is any number there (docs/language.md)
-    return made(torch.floor(values[0]).long() if fn == "floor" else _MAPS[fn](*values), live)
+    return vec_of(torch.floor(values[0]).long() if fn == "floor" else _MAPS[fn](*values), live)
 
 
 def lined(a: Tensor, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> Tensor:
@@ -76,7 +76,7 @@ def reduce(s: Step, op: Op, x: Operand) -> Operand:
     axis = 1 + _axis(op.attrs.get("over", ""), numeric(op.operands[0].type))
     a = a.double() if fn == "mean" and not a.is_floating_point() else a
     if live is None or axis != 1:
-        return made(_folded(fn, a, axis), live if axis != 1 else None)
+        return vec_of(_folded(fn, a, axis), live if axis != 1 else None)
     return folded(fn, Vec(a, live))
 
 
@@ -99,8 +99,8 @@ def scan(s: Step, op: Op, x: Operand) -> Operand:
     if fn == "leading":
         return (a if live is None else a & live).long().cumprod(-1).sum(-1)
     if fn == "cummax":
-        return made(torch.cummax(a, -1).values, live)
-    return made((torch.cumsum if fn == "cumsum" else torch.cumprod)(a, -1), live)
+        return vec_of(torch.cummax(a, -1).values, live)
+    return vec_of((torch.cumsum if fn == "cumsum" else torch.cumprod)(a, -1), live)
 
 
 @step("maxpool", folded=True)
@@ -112,7 +112,7 @@ def maxpool(s: Step, op: Op, x: Operand, width: Operand) -> Operand:
     a, live, half = s.tensor(x), live_of(x), (width - 1) // 2
     a = filled(a if a.is_floating_point() else a.double(), live)
     wide = torch.nn.functional.pad(a, (half, width - 1 - half), value=-torch.inf)
-    return made(wide.unfold(1, width, 1).amax(-1), live)
+    return vec_of(wide.unfold(1, width, 1).amax(-1), live)
 
 
 @step("as_int", folded=True)
@@ -121,7 +121,7 @@ def whole(s: Step, op: Op, x: Operand) -> Operand:
     if not op.result.type.dims:
         s.bounds_of(op, "floor")
     a = s.tensor(x)
-    return made((a.trunc() if a.is_floating_point() else a).long(), live_of(x))
+    return vec_of((a.trunc() if a.is_floating_point() else a).long(), live_of(x))
 
 
 @step("contains", folded=True)
@@ -134,7 +134,7 @@ def contains(s: Step, op: Op, x: Operand, xs: Operand) -> Operand:
         return t.reshape(len(t), *([1] * (a.ndim - 1)), -1)
 
     found = a[..., None] == across(s.tensor(xs))
-    return made((found if live is None else found & across(live)).any(-1), live_of(x))
+    return vec_of((found if live is None else found & across(live)).any(-1), live_of(x))
 
 
 @joins(Vec)

@@ -11,7 +11,7 @@ from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Operand, is_static
-from decgraph.backends.triton.vectors import beside, both, count_of, filled, flat, flat_draws, live_of, made
+from decgraph.backends.triton.vectors import beside, both, count_of, filled, flat, flat_draws, live_of, vec_of
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op
 
@@ -68,7 +68,7 @@ def arg(s: Step, op: Op, x: Operand, *by: Operand) -> Operand:
             s.flag(torch.ones_like(s.done))
             a = a.new_zeros((*a.shape[:-1], 1))
         out = a.argmax(-1) if down else a.argmin(-1)
-        return made(out, live_of(x)) if out.ndim > 1 else out
+        return vec_of(out, live_of(x)) if out.ndim > 1 else out
     x = flat_draws(x) if isinstance(x, Draws) else x
     if not count_of(x):
         return None
@@ -118,7 +118,7 @@ def sort(s: Step, op: Op, x: Operand, *by: Operand) -> Operand:
 def rank(s: Step, op: Op, x: Operand) -> Operand:
     """The place of each value from the largest along the last dimension."""
     order = torch.sort(_numbers(s, x), dim=-1, descending=True, stable=True).indices
-    return made(torch.empty_like(order).scatter(-1, order, s.steps(int(order.shape[-1])).expand_as(order)), live_of(x))
+    return vec_of(torch.empty_like(order).scatter(-1, order, s.steps(int(order.shape[-1])).expand_as(order)), live_of(x))
 
 
 @step("first_max", folded=True)
@@ -126,9 +126,9 @@ def first_max(s: Step, op: Op, x: Operand) -> Operand:
     """True at the first of the largest values along the last dimension."""
     a, live = _numbers(s, x), live_of(x)
     if not a.shape[-1]:
-        return made(a.bool(), live)
+        return vec_of(a.bool(), live)
     out = s.steps(int(a.shape[-1])) == a.argmax(-1, keepdim=True)
-    return made(out if live is None else out & beside(live, out), live)
+    return vec_of(out if live is None else out & beside(live, out), live)
 
 
 @step("compact", folded=True)
@@ -158,7 +158,7 @@ def compact(s: Step, op: Op, v: Operand, c: Operand) -> Operand:
 def take_first(s: Step, op: Op, x: Operand, k: Operand) -> Operand:
     """The first k of a vector; of a condition over positions, the first k where it holds."""
     if op.operands[0].type.elem == "bool" and op.results[0].type.elem == "position":
-        x = made(s.lanes(s.steps(count_of(x))[None]), both(s.lanes(x), live_of(x)))
+        x = vec_of(s.lanes(s.steps(count_of(x))[None]), both(s.lanes(x), live_of(x)))
     x = s.packed(x)
     if is_static(k):
         return s.first_of(x, min(count_of(x), max(0, int(k))))

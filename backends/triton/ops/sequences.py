@@ -15,7 +15,7 @@ from decgraph.backends.triton.ops.numbers import lined
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Array, Dist, Draws, Nodes, Operand, Path, Vec, is_static
-from decgraph.backends.triton.vectors import beside, both, count_of, flat, lifted, live_of, made, mapped, spare
+from decgraph.backends.triton.vectors import beside, both, count_of, flat, lifted, live_of, mapped, spare, vec_of
 from decgraph.ir.ops.common import numeric, spread
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op
@@ -60,7 +60,7 @@ def gather(s: Step, op: Op, v: Operand, *indexes: Operand) -> Operand:
     out = s.pick(v, place if place is not None else checked(s, v, chosen))
     live = live_of(chosen)
     if isinstance(out, Tensor):
-        return made(out, live)
+        return vec_of(out, live)
     if live is not None and isinstance(out, Nodes | Dist | Draws):
         out = replace(out, live=live)
     if named and isinstance(out, Dist | Draws) and types[0].dims:
@@ -178,7 +178,7 @@ def joined(s: Step, parts: Sequence[Operand]) -> Operand:
         return s.one_draws(draws)
     if len(dists) == len(parts):
         return one_dist(s, dists)
-    return made(s.cat([s.lanes(p) for p in parts]), s.lives_of(parts))
+    return vec_of(s.cat([s.lanes(p) for p in parts]), s.lives_of(parts))
 
 
 def one_dist(s: Step, parts: Sequence[Dist]) -> Dist:
@@ -277,4 +277,4 @@ def scatter(s: Step, op: Op, v: Operand, x: Operand, *ix: Operand) -> Operand:
         out = spare(base).scatter(1, where, s.take(values, torch.where(same, s.steps(n), -1).amax(2)))[:, :-1]
     if isinstance(v, Dist) and op.results[0].type.elem == "dist":
         return replace(dist_of(s, out), at=v.at)
-    return made(out, live_of(v))
+    return vec_of(out, live_of(v))

@@ -27,7 +27,7 @@ from decgraph.backends.triton.values import (
     Tree,
     is_static,
 )
-from decgraph.backends.triton.vectors import alike, both, count_of, fitted, flat, flat_draws, made, within_of
+from decgraph.backends.triton.vectors import alike, both, count_of, fitted, flat, flat_draws, vec_of, within_of
 from decgraph.ir.values import Op
 
 
@@ -219,7 +219,7 @@ def get(s: Step, op: Op, t: Tree) -> Operand:
             return dist_of(s, out)
     else:
         raise NotSteppable(f"the column {c}", op)
-    return made(s.lanes(out), None if t.live is None else s.lanes(t.live))
+    return vec_of(s.lanes(out), None if t.live is None else s.lanes(t.live))
 
 
 def counted(s: Step, t: Tree, first: int, live: Tensor | None) -> int | Tensor:
@@ -322,7 +322,7 @@ def down(s: Step, op: Op, t: Tree, x: Operand) -> Operand:
         a = torch.where(depth >= reach, FOLDS[fn](a.gather(1, up), a), a)
         up = up.gather(1, up)
         reach *= 2
-    return made(a, None if t.live is None else s.lanes(t.live))
+    return vec_of(a, None if t.live is None else s.lanes(t.live))
 
 
 # -- one of two

@@ -98,7 +98,7 @@ class Mixer(nn.Module):
                 leaf = work.drafted[path[-1] - len(work.known)]
                 leaf.state = {**(leaf.state or {}), m: _one(state, n)}
 
-    def run(self, given: Tensor, begun: Sequence[LinearAttentionLayer | None]) -> tuple[Tensor, LinearAttentionLayer]:
+    def run(self, inputs: Tensor, begun: Sequence[LinearAttentionLayer | None]) -> tuple[Tensor, LinearAttentionLayer]:
         """Outputs [n, T, width] of what enters [n, T, width], after states of one sequence each, or all None; and the state of
         all n after it."""
         from transformers.cache_utils import LinearAttentionLayer
@@ -106,8 +106,8 @@ class Mixer(nn.Module):
         known = [one for one in begun if one is not None]
         state = _joined(known) if known else LinearAttentionLayer(number_of_states=self.states)
         cache = Cache(layers=[state for _ in range(self.layer_idx + 1)])
-        whole = self.several or begun[0] is None or given.shape[1] == 1
-        parts = [given] if whole else list(given.split(1, dim=1))
+        whole = self.several or begun[0] is None or inputs.shape[1] == 1
+        parts = [inputs] if whole else list(inputs.split(1, dim=1))
         made = []
         for part in parts:
             got = self.inner(part, **{self.cache: cache})
@@ -222,15 +222,15 @@ class HybridDecoder(ModuleDecoder):
         window = seen.windows.get(layer)
         return (FULL, None) if window is None else (SLIDING, int(window))
 
-    def _compare(self, found: _Found, committed: int = 2) -> None:
+    def _compare(self, layout: _Found, committed: int = 2) -> None:
         """Finds out how the recurrent layers continue a state. Then compares a tree below a prompt, and what follows the end of
         its second branch, with the module's own forward of each path."""
         for mixer in self.mixers:
-            mixer.check(found.width, next(self.base.parameters()))
+            mixer.check(layout.width, next(self.base.parameters()))
         tokens = [1, 2, 3, 5, 7, 11, 13, 17, 19]
-        caches = [[torch.zeros(1, shape[0], 16, shape[side], dtype=found.dtype, device=self.device) for shape in found.caches]
+        caches = [[torch.zeros(1, shape[0], 16, shape[side], dtype=layout.dtype, device=self.device) for shape in layout.caches]
                   for side in (1, 2)]  # fmt: skip
-        window = next((w for w in found.windows if w is not None), 16)
+        window = next((w for w in layout.windows if w is not None), 16)
         work = Work(None, [], 3, [], [], [-1, 0, -1, 2])
         # By token its row, and the rows of its path.
         tree = {0: [0], 1: [0, 1], 2: [0, 1, 2], 3: [0, 1, 2, 3], 4: [0, 1, 2, 3, 4], 5: [0, 1, 2, 5], 6: [0, 1, 2, 5, 6]}

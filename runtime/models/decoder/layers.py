@@ -33,7 +33,7 @@ def step_of_layers(module: DraftLayers) -> TransformerDecoder | ModuleLayers:
     """A head's layers on the states [B, T, width] that enter the first one, as a step of engines: the decoder, or else the
     module's own layers. One for each module."""
 
-    def made() -> TransformerDecoder | ModuleLayers:
+    def build() -> TransformerDecoder | ModuleLayers:
         found = decoder_of_layers(module)
         if found is not None:
             return found
@@ -41,7 +41,7 @@ def step_of_layers(module: DraftLayers) -> TransformerDecoder | ModuleLayers:
 
         return ModuleLayers(module)
 
-    return memo_of(module).once("layers", made)
+    return memo_of(module).once("layers", build)
 
 
 @torch.no_grad()

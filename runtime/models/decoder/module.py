@@ -456,12 +456,12 @@ class ModuleDecoder(LayeredForward):
         mask = masks if len(masks) > 1 else next(iter(masks.values()))
         return {"attention_mask": mask, "past_key_values": cache, "use_cache": True, "position_ids": positions}
 
-    def _prepared(self, mask: Tensor | None, found: _Found, blank: tuple[int, ...]) -> Tensor:
+    def _prepared(self, mask: Tensor | None, layout: _Found, blank: tuple[int, ...]) -> Tensor:
         if mask is None:
-            mask = torch.zeros(blank, dtype=found.dtype, device=self.device)
-        made = additive(mask, found.dtype)
+            mask = torch.zeros(blank, dtype=layout.dtype, device=self.device)
+        made = additive(mask, layout.dtype)
         # Off the CPU, grouped heads with a mask are fast only folded into rows; the CPU's kernel takes them as such.
-        return made.repeat(1, 1, found.folds, 1) if found.folds > 1 else made
+        return made.repeat(1, 1, layout.folds, 1) if layout.folds > 1 else made
 
     @contextmanager
     def _noting(self, numbers: Iterable[int], into: dict[int, Tensor], *, first: bool = False) -> Iterator[None]:
@@ -572,13 +572,13 @@ class ModuleDecoder(LayeredForward):
             raise DecError(f"{self.name!r} is not supported: layer {layer} has no window but a {kind} mask")
         return kind, int(stated) if kind == SLIDING and stated is not None else None
 
-    def _compare(self, found: _Found, committed: int = 2) -> None:
+    def _compare(self, layout: _Found, committed: int = 2) -> None:
         """Compares some tokens, read in two parts, and two siblings below them with the module's own forward over each path."""
         dev, size, rows = self.device, int(self.config.vocab_size), committed + 4
-        window = next((w for w in found.windows if w is not None), None)
+        window = next((w for w in layout.windows if w is not None), None)
         tokens = [(7 * n + 1) % size for n in range(committed + 2)]
-        keys = [torch.zeros(1, h, rows, k, dtype=found.dtype, device=dev) for h, k, _ in found.caches]
-        values = [torch.zeros(1, h, rows, v, dtype=found.dtype, device=dev) for h, _, v in found.caches]
+        keys = [torch.zeros(1, h, rows, k, dtype=layout.dtype, device=dev) for h, k, _ in layout.caches]
+        values = [torch.zeros(1, h, rows, v, dtype=layout.dtype, device=dev) for h, _, v in layout.caches]
         got: list[Tensor] = []
         for places in (range(committed - 2), range(max(committed - 2, 0), committed), range(committed, committed + 2)):
             if not places:
@@ -601,7 +601,7 @@ class ModuleDecoder(LayeredForward):
                 raise DecError(f"{self.name!r} gave logits that are not numbers, for the tokens {path}",
                                hint="its weights hold NaN or infinity")  # fmt: skip
             off = gap(torch.stack([*got[:committed], got[last]]), theirs)
-            if not off <= TOLERANCE.get(found.dtype, 0.1):
+            if not off <= TOLERANCE.get(layout.dtype, 0.1):
                 capped = getattr(self.config, "attn_logit_softcapping", None)
                 raise DecError(
                     f"{self.name!r} is not supported: {type(self.base).__name__} with a cache differs from itself "

@@ -241,9 +241,9 @@ def start_at_zero(base: PreTrainedModel) -> None:
     base.config.max_position_embeddings = len(rows)
 
 
-def same_rows(mask: Tensor, given: Tensor) -> bool:
+def same_rows(mask: Tensor, other: Tensor) -> bool:
     """Whether a mask [B, 1, T, S] is the given one, or a view of all of it."""
-    return mask is given or (mask.data_ptr() == given.data_ptr() and mask.shape == given.shape)
+    return mask is other or (mask.data_ptr() == other.data_ptr() and mask.shape == other.shape)
 
 
 def gap(mine: Tensor, theirs: Tensor, among: Tensor | None = None) -> float:

@@ -216,9 +216,9 @@ def canonical(shape: Shape, names: Names, source: TensorSource[Taken]) -> tuple[
     return weights, products
 
 
-def _check_whole(i: int, shape: Shape, names: Names, found: Set[str]) -> None:
+def _check_whole(i: int, shape: Shape, names: Names, stored: Set[str]) -> None:
     """Raises UnknownToDecoder where layer i lacks a tensor that its family has: transformers would draw one."""
-    sparse = f"{i}.router" in found
+    sparse = f"{i}.router" in stored
     joined = {part: to for to, parts in JOINED.items() for part in parts}
     whole = {"norm", "embed_norm", "embed", "positions", "out"}
     mixture = {"router", "router_bias", "shared_gate", "experts_up", "experts_down", "shared_up", "shared_down"}
@@ -227,7 +227,7 @@ def _check_whole(i: int, shape: Shape, names: Names, found: Set[str]) -> None:
         if key in whole or not key.isidentifier() or not names[key] or f"{i}.{key}" in names:
             continue
         to = joined.get(key, key)
-        if to in (("up", "down") if sparse else mixture) or f"{i}.{to}" in found:
+        if to in (("up", "down") if sparse else mixture) or f"{i}.{to}" in stored:
             continue
         if shape.biased is not None or to in least:  # of a head, or a GGUF file, nothing says what else it has
             raise UnknownToDecoder(f"there is no {names[key].format(i=i)}")

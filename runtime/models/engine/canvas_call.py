@@ -57,7 +57,7 @@ class CanvasCall:
     sequence: which sequence; `MaskedEngine.close` forgets it. cells: int64[S] (or [C, S]: C candidate canvases, same
     everything else), the committed context and then the canvas, `MaskedEngine.mask` where a cell is masked.
     soft: cells that are mixtures: their positions, weights [n, V] of the tokens' embeddings, weights [n] of the
-    mask's. fresh: the positions to compute, which attend to each other and to `given`; without `given` or without
+    mask's. fresh: the positions to compute, which attend to each other and to `memory`; without `memory` or without
     `fresh` all positions are computed. rows: the positions whose scores are wanted, among those computed. keep:
     whether the call's memory is wanted. name: how messages call the request; the sequence, if left out. prompt: how many of
     the cells are the committed context; only ("prompt+block", n) models depend on it.
@@ -70,7 +70,7 @@ class CanvasCall:
     cells: Tensor
     soft: SoftCells | None = None
     fresh: Sequence[int] | None = None
-    given: KeptMemory | None = None  # of the engine that computes the call
+    memory: KeptMemory | None = None  # of the engine that computes the call
     rows: Sequence[int] = ()
     keep: bool = False
     name: str = ""
@@ -89,7 +89,7 @@ class CanvasCall:
 @dataclass(frozen=True)
 class CanvasOutput:
     """logits: [rows, V] or [C, rows, V], float32 (Hugging Face) or float64, on the model's device, not to be written
-    to. The mask's own logit is -inf. memory: `given` overwritten at the computed positions, if `keep` was set.
+    to. The mask's own logit is -inf. memory: `memory` overwritten at the computed positions, if `keep` was set.
     computed: how many positions were computed for it, of all canvases together; 0 where the output was remembered."""
 
     logits: Tensor
@@ -129,23 +129,23 @@ class MaskedEngine(Protocol):
 
 
 def fresh_of(
-    base: int, length: int, at: Sequence[int] | np.ndarray | None, given: KeptMemory | None
+    base: int, length: int, at: Sequence[int] | np.ndarray | None, memory: KeptMemory | None
 ) -> tuple[np.ndarray | None, KeptMemory | None]:
-    """(fresh int64[n], given) of a call, from the arguments in a program: `at` are cells of a canvas of `length` cells
-    after `base` tokens of context (None: all), `given` the memory it names.
+    """(fresh int64[n], memory) of a call, from the arguments in a program: `at` are cells of a canvas of `length` cells
+    after `base` tokens of context (None: all), `memory` the memory it names.
 
     Without a memory everything is computed. With one, a call computes its cells and those context positions that are
     not cached: also a call that computes the whole canvas reuses the context of its memory.
     """
-    if given is None:
+    if memory is None:
         if at is None or (len(at) and len(np.unique(at)) == length):
             return None, None
         return np.unique(np.asarray(at, dtype=np.int64)) + base, None
     wanted = (np.arange(length) if at is None else np.unique(np.asarray(at, dtype=np.int64))) + base
     cached = np.zeros(base, bool)
-    where = np.fromiter(given.positions, np.int64)
+    where = np.fromiter(memory.positions, np.int64)
     cached[where[where < base]] = True
     fresh = np.concatenate([np.flatnonzero(~cached), wanted])
     if len(fresh) == base + length:  # a call that computes all positions reads no cached one
         return None, None
-    return fresh, given
+    return fresh, memory

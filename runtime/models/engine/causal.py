@@ -91,13 +91,13 @@ class CausalEngine:
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Logits float32 [rows, V] per call; in its place the DecError of a call that fails: an over-long path, a token
         outside the vocabulary, NaN logits, out of memory. The others are computed. Raises DecError for the part "heads"."""
-        given = False
+        on_memory = False
         for call in calls:
             if call.part != "logits":
                 raise DecError(f"{self.name!r} has no heads; attach them with with_heads")
-            given = given or call.given is not None
+            on_memory = on_memory or call.memory is not None
         with torch.no_grad():
-            if given and self.memories is not None:
+            if on_memory and self.memories is not None:
                 return self.memories.compute(calls, self._compute, self.counted)
             return self._compute(calls)
 
@@ -485,14 +485,14 @@ class CausalEngine:
         """The forward itself: new last states [B, T, width]."""
         if self.below is None and any(p.soft for p in plans):
             return self._softly(batch, part, plans, takes)
-        given = batch.ids if self.below is None else self.inputs(batch, plans, takes)
-        return self._stepped(self.step, given, batch, part, plans, takes)
+        inputs = batch.ids if self.below is None else self.inputs(batch, plans, takes)
+        return self._stepped(self.step, inputs, batch, part, plans, takes)
 
     def _stepped(
-        self, step: ForwardStep, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
+        self, step: ForwardStep, inputs: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
     ) -> Tensor:
         """A step's last states [B, T, width] of tokens or entering states."""
-        made = step(given, batch.positions, batch.write, part.keys, part.values, batch.masks)
+        made = step(inputs, batch.positions, batch.write, part.keys, part.values, batch.masks)
         assert isinstance(made, Tensor), "taps are joined to the last states"
         return made
 
@@ -529,18 +529,18 @@ class CausalEngine:
                 row[:take] = store.states(p.below.slot.number, rows)
         return out
 
-    def _wanted(self, made: SlotPlan) -> Tensor:
+    def _wanted(self, plan: SlotPlan) -> Tensor:
         """A copy of the wanted rows [rows, width]: the cache may be moved before all calls have theirs."""
-        want = made.want
+        want = plan.want
         self.counted.rows += len(want)
         if not want or want[-1] - want[0] == len(want) - 1 and want == list(range(want[0], want[-1] + 1)):
-            if want and made.states is not None:  # those of the last forward, as it gave them
-                count = made.states.shape[0]
-                first = made.rows - count
+            if want and plan.states is not None:  # those of the last forward, as it gave them
+                count = plan.states.shape[0]
+                first = plan.rows - count
                 if want[0] >= first:
-                    return made.states if len(want) == count else made.states[want[0] - first : want[-1] + 1 - first]
-            return self.store.state(made.slot.number, want[0] if want else 0, len(want)).clone()
-        return self.store.states(made.slot.number, want)
+                    return plan.states if len(want) == count else plan.states[want[0] - first : want[-1] + 1 - first]
+            return self.store.state(plan.slot.number, want[0] if want else 0, len(want)).clone()
+        return self.store.states(plan.slot.number, want)
 
     def _not_numbers(self, call: ForwardCall, row: int) -> NotNumbers:
         slot = self._slots.get(call.sequence)

@@ -23,7 +23,7 @@ from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, Engine, ForwardCall, OnMemories, Output, OverCore
-from decgraph.runtime.models.engine.given import Memories, copying
+from decgraph.runtime.models.engine.memories import Memories, copying
 from decgraph.runtime.models.engine.nets import layout_of, net_engine
 from decgraph.runtime.models.engine.plain import uncached
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -52,7 +52,7 @@ class ReadEngine(OverCore[CausalEngine]):
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Logits float32 [rows, V] per call, or its DecError."""
-        if self.memories is not None and any(call.given is not None for call in calls):
+        if self.memories is not None and any(call.memory is not None for call in calls):
             return self.memories.compute(calls, self._compute, self.counted)
         return self._compute(calls)
 
@@ -74,24 +74,24 @@ class ReadEngine(OverCore[CausalEngine]):
             self.memories.close(sequence)
 
 
-def made(model: Model) -> Engine:
+def build_engine(model: Model) -> Engine:
     """The engine of a model that is derived from a target's layers."""
-    found: CausalEngine | ReadEngine
+    engine: CausalEngine | ReadEngine
     match model:
         case HFCausal():
             return _derived(model) or net_engine(model)
         case Headed(target=HFCausal() as target) if target.net.decoder.recurrent or target.origin is not None:
             return uncached(model)  # its lower layers' states are in no rows that a head could go on from, or are not its own
         case Headed(target=HFCausal() as target, inner=Upto() as inner) if inner.target is target and inner.layer:
-            found = exit_engine(target, net_engine(target), inner.layer, bare=model.bare)
+            engine = exit_engine(target, net_engine(target), inner.layer, bare=model.bare)
         case Headed(target=HFCausal() as target, inner=Applied(adapter=HFAdapter() as adapter, inner=Upto() as inner)) if (
             inner.target is target and not model.bare
         ):
-            found = adapted_engine(target, net_engine(target), inner.layer, adapter, model.name)
+            engine = adapted_engine(target, net_engine(target), inner.layer, adapter, model.name)
         case _:
             return uncached(model)
-    found.memories = Memories(model)
-    return found
+    engine.memories = Memories(model)
+    return engine
 
 
 def _derived(model: HFCausal) -> Engine | None:

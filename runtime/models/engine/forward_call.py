@@ -27,7 +27,7 @@ Output: TypeAlias = Tensor | DecError  # an error belongs to one call: the other
 
 @dataclass(frozen=True, eq=False)
 class Remembered:
-    """A causal model's memory by description: what `model` computes of the first `length` tokens, on top of `given` where
+    """A causal model's memory by description: what `model` computes of the first `length` tokens, on top of `memory` where
     that is set, with `edits` applied in order. The reader decides whether rows have to be computed at all: an engine's cache
     often has the same ones.
 
@@ -38,13 +38,13 @@ class Remembered:
     model: Model
     tokens: Sequence[int]
     length: int
-    given: Remembered | None = None
+    memory: Remembered | None = None
     edits: tuple[tuple[str, object], ...] = ()
 
     @property
     def plain(self) -> bool:
         """Whether it is all that the model computes of a path, without another memory and without edits."""
-        return self.given is None and not self.edits
+        return self.memory is None and not self.edits
 
     @property
     def path(self) -> tuple[int, ...]:
@@ -54,10 +54,10 @@ class Remembered:
     @cached_property
     def value(self) -> Memory:
         """The memory itself. Raises DecError for a model that does not expose one."""
-        made: Memory = self.model.memory(self.path, None, None if self.given is None else self.given.value)
+        memory: Memory = self.model.memory(self.path, None, None if self.memory is None else self.memory.value)
         for how, what in self.edits:
-            made = made.join(what.value) if isinstance(what, Remembered) else getattr(made, how)(what)
-        return made
+            memory = memory.join(what.value) if isinstance(what, Remembered) else getattr(memory, how)(what)
+        return memory
 
     def restrict(self, positions: ArrayLike, kind: str) -> Remembered:
         """With only these positions kept ("only"), or with them dropped ("without")."""
@@ -89,7 +89,7 @@ class ForwardCall:
     sequence and >= 0; a token with uid -1 is not cached.
     rows: which rows are wanted: -1 for the one after the context, i for the one after node i.
     part: "logits" for [rows, V]; "heads" for Medusa's [rows * heads, V], the heads of a row together.
-    given: the memory that the rows are computed on, as `Model.eval` reads it; None: the exact one (for features models:
+    memory: the memory that the rows are computed on, as `Model.eval` reads it; None: the exact one (for features models:
     the target's of everything but each row's last token).
     name: how messages call the request; the sequence, if left out.
     soft: the places in `tokens` that are mixtures of embeddings; what stands there as a token is not read.
@@ -103,7 +103,7 @@ class ForwardCall:
     uids: Sequence[int] = ()
     rows: Sequence[int] = (-1,)
     part: Part = "logits"
-    given: Remembered | None = None
+    memory: Remembered | None = None
     name: str = ""
     soft: Mapping[int, SoftCell] = field(default_factory=dict)
 
@@ -231,7 +231,7 @@ class Uncached:
 
 
 class OnMemories(Protocol):
-    """An object that computes a model's calls on a given memory (given.py)."""
+    """An object that computes a model's calls on a memory (memories.py)."""
 
     def compute(
         self, calls: Sequence[ForwardCall], exact: Callable[[list[ForwardCall]], list[Output]], counted: Counted

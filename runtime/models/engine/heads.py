@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def made(model: HFHeads | HFFeatures | HFCausal) -> Engine:
+def build_engine(model: HFHeads | HFFeatures | HFCausal) -> Engine:
     """The engine of a head, or of a target with Medusa heads. The engine of the target of one that reads features keeps the
     states that they are made of from now on."""
     match model:
@@ -65,7 +65,7 @@ class HeadsEngine(OverCore[CausalEngine]):
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Logits float32 [rows, V], or [rows * heads, V] of a call of heads."""
         for call in calls:  # not of heads: those are read off the target's own states
-            if call.given is not None:
+            if call.memory is not None:
                 assert self.core.memories is not None, "a target's engine reads memories"
                 return self.core.memories.compute(calls, self._compute, self.counted)
         return self._compute(calls)
@@ -125,7 +125,7 @@ class FeaturesEngine(ServedByTarget, CausalEngine):
 
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
-        """Logits float32 [rows, V] per call, or its DecError. The cached path needs a `given` of the context's length or one
+        """Logits float32 [rows, V] per call, or its DecError. The cached path needs a `memory` of the context's length or one
         less."""
         outputs, mine = self.served(calls)
         shifted: list[ForwardCall] = []

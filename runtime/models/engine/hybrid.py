@@ -43,12 +43,12 @@ class HybridSlot(Slot):
             self.state, self.pending = self.earlier[at], []
             del self.chain[at:]
 
-    def _keep(self, accepted: list[int], kept: dict[int, int], context: Sequence[int], move: Move) -> int:
+    def _keep(self, accepted: list[int], places_after: dict[int, int], context: Sequence[int], move: Move) -> int:
         state, pending, earlier, drafted = self.state, self.pending, self.earlier, self.drafted
         for n in accepted:
             state, pending = (drafted[n].state, []) if drafted[n].state else (state, [*pending, drafted[n]])
-        moved = super()._keep(accepted, kept, context, move)
-        self.state, self.pending, self.earlier, self.drafted = state, pending, earlier, [drafted[n] for n in kept]
+        moved = super()._keep(accepted, places_after, context, move)
+        self.state, self.pending, self.earlier, self.drafted = state, pending, earlier, [drafted[n] for n in places_after]
         return moved
 
 
@@ -58,7 +58,7 @@ class HybridEngine(CausalEngine):
     slot = HybridSlot
 
     def _stepped(
-        self, step: ForwardStep, given: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
+        self, step: ForwardStep, inputs: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
     ) -> Tensor:
         from decgraph.runtime.models.decoder.hybrid import HybridDecoder
         from decgraph.runtime.models.engine.step import Tapped
@@ -71,7 +71,7 @@ class HybridEngine(CausalEngine):
             begin = max(plan.done - split, 0)
             new = plan.parents[begin : begin + take - chain]
             works.append(Work(slot.state, slot.pending, chain, slot.drafted, slot.parents, new))
-        made = step(given, batch.positions, batch.write, part.keys, part.values, batch.masks, works)
+        made = step(inputs, batch.positions, batch.write, part.keys, part.values, batch.masks, works)
         assert isinstance(made, Tensor), "taps are joined to the last states"
         for plan, work in zip(plans, works, strict=True):
             slot = _slot(plan)

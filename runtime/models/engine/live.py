@@ -13,8 +13,8 @@ from decgraph.runtime.models.decoder.module_parts import base_of
 from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Engine
-from decgraph.runtime.models.engine.given import Memories
 from decgraph.runtime.models.engine.lengths import LengthsEngine
+from decgraph.runtime.models.engine.memories import Memories
 from decgraph.runtime.models.engine.nets import fresh_engine
 from decgraph.runtime.models.engine.recurrent import recurrent_engine
 from decgraph.runtime.models.engine.slots import SLIDING
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.decoder import Masks, Out
 
 
-def made(model: LiveModel) -> Engine:
+def build_engine(model: LiveModel) -> Engine:
     """The engine of a live module. Raises DecError, by name, for one that it cannot run."""
     if not isinstance(model, SoftPrompted):
         if is_recurrent(model.module):

@@ -25,7 +25,7 @@ from decgraph.runtime.models.interface import check_size
 _CPU_BUDGET = 2 << 30
 
 
-def made(model: HFMasked | CalledMasked) -> MaskedEngine:
+def build_engine(model: HFMasked | CalledMasked) -> MaskedEngine:
     """The engine of a masked model of Hugging Face or of another module: batched."""
     return HFMaskedEngine(model)
 
@@ -81,7 +81,7 @@ class HFMaskedEngine:
                     missing[key].keep |= unit.keep
                     continue
                 entry = self.memo.get(key)
-                if entry is None or (plan.call.keep and entry.kept is None):
+                if entry is None or (plan.call.keep and entry.memory is None):
                     missing[key] = unit
                 else:
                     known[key] = entry
@@ -148,33 +148,33 @@ class HFMaskedEngine:
         self._check_length(length)
         if canvases.min() < 0 or canvases.max() >= model.vocab.size:
             self._check_tokens(call, canvases)
-        given, fresh = call.given, None
-        if isinstance(model, CalledMasked) and (call.keep or (given is not None and call.fresh is not None)):
+        memory, fresh = call.memory, None
+        if isinstance(model, CalledMasked) and (call.keep or (memory is not None and call.fresh is not None)):
             raise model.no_memory()
-        if given is not None and not isinstance(given, CachedMemory):
-            raise DecError(f"{model.name!r} cannot read {given!r}: it is not a memory of its engine")
-        if given is not None and given.family != model.family:
-            raise DecError(f"{model.name!r} cannot read the memory of {given.family!r}: they do not share keys and values")
+        if memory is not None and not isinstance(memory, CachedMemory):
+            raise DecError(f"{model.name!r} cannot read {memory!r}: it is not a memory of its engine")
+        if memory is not None and memory.family != model.family:
+            raise DecError(f"{model.name!r} cannot read the memory of {memory.family!r}: they do not share keys and values")
         rows = _numbers(call.rows)
         if call.fresh is not None:
             fresh = _numbers(call.fresh)
             if not (fresh[1:] > fresh[:-1]).all():
                 fresh = np.unique(fresh)
         self._check_positions(rows, length)
-        if given is not None and fresh is not None:
+        if memory is not None and fresh is not None:
             self._check_positions(fresh, length)
             at = fresh.searchsorted(rows)
             if len(rows) and (at.max(initial=0) >= len(fresh) or (fresh[at] != rows).any()):
                 raise DecError(f"{model.name!r} was asked for the scores of a position that the call does not compute")
             if model.shift:
-                batch.check_sources(model.name, rows, fresh, given, f"position {{}} of {call.request}")
+                batch.check_sources(model.name, rows, fresh, memory, f"position {{}} of {call.request}")
             rows = at
         else:
-            given = None
+            memory = None
             if fresh is not None and not len(fresh) and not len(rows):
                 return _Plan(call, [], [], rows)  # nothing is computed and nothing seen
             fresh = None
-        if given is not None and fresh is not None and not len(fresh):
+        if memory is not None and fresh is not None and not len(fresh):
             return _Plan(call, [], [], rows)
         soft = None
         if call.soft is not None:
@@ -186,10 +186,10 @@ class HFMaskedEngine:
             call.prompt if self._by_prompt else 0,
             None if soft is None else (soft[0].tobytes(), *((id(t), t._version) for t in soft[1:])),
             None if fresh is None else fresh.tobytes(),
-            None if given is None or fresh is None else given.key(fresh),
+            None if memory is None or fresh is None else memory.key(fresh),
         )
         single = len(canvases) == 1
-        units = [batch.Unit(row, fresh, given, rows, soft, call.keep or single, model.family, call.prompt) for row in canvases]
+        units = [batch.Unit(row, fresh, memory, rows, soft, call.keep or single, model.family, call.prompt) for row in canvases]
         if call.keep and not single:
             raise DecError(f"{model.name!r} was asked for one memory of {len(canvases)} candidate canvases")
         return _Plan(call, [(row.tobytes(), *shared) for row in canvases], units, rows)
@@ -224,12 +224,12 @@ class HFMaskedEngine:
             yield part
 
     def _cost(self, unit: batch.Unit) -> int:
-        kept = unit.width + (0 if unit.given is None else len(unit.cells))
+        kept = unit.width + (0 if unit.memory is None else len(unit.cells))
         return unit.width * self._cell_bytes + kept * self.step.blank.nbytes + 8 * len(unit.rows) * self.model.vocab.size
 
     def _computed(self, units: list[batch.Unit]) -> list[CanvasEntry]:
         """One forward: the entries of its units."""
-        if units[0].given is None:
+        if units[0].memory is None:
             ids, part = batch.whole_part(units, self._tables, self.mask, self.model.visibility)
         else:
             ids, part = batch.given_part(units, self._tables, self.step.blank, self.model.visibility)
@@ -245,7 +245,7 @@ class HFMaskedEngine:
         self.counted.padding += len(hidden) - computed
         if part.record and part.store is not None:
             for slot, unit in enumerate(units):
-                unit.kept = CachedMemory(self.model.family, part.store, slot, np.ones(unit.width, bool))
+                unit.new_memory = CachedMemory(self.model.family, part.store, slot, np.ones(unit.width, bool))
         predicting = batch.moved(hidden, units) if self.model.shift else hidden
         block, good = self._logits(predicting, np.concatenate([unit.start + unit.rows for unit in units]))
         entries, first = [], 0
@@ -253,7 +253,7 @@ class HFMaskedEngine:
             mine = slice(unit.start, unit.start + unit.width)
             own = hidden[mine] if self.model.shift and not self.step.whole else None
             wrong = None if good is None else good[first : first + len(unit.rows)]
-            entries.append(CanvasEntry(predicting[mine], unit.rows, block, first, unit.kept, wrong, unit.soft, own))
+            entries.append(CanvasEntry(predicting[mine], unit.rows, block, first, unit.new_memory, wrong, unit.soft, own))
             first += len(unit.rows)
         return entries
 
@@ -273,7 +273,7 @@ class HFMaskedEngine:
             mix = weights[chosen].to(table) @ table[: weights.shape[1]]
             share = masked.to(weights.device)[chosen].to(table)
             rows[torch.from_numpy(at + unit.start).to(self.device)] = mix + share[:, None] * table[self.mask]
-            if unit.given is not None:  # padding repeats the last cell
+            if unit.memory is not None:  # padding repeats the last cell
                 last = unit.start + unit.width
                 rows[last : last + unit.padding] = rows[last - 1].clone()
         return rows
@@ -334,13 +334,13 @@ class HFMaskedEngine:
 
     def _memory(self, plan: _Plan, entries: list[CanvasEntry]) -> CachedMemory:
         if not entries:
-            given, nothing = plan.call.given, self.empty(plan.call.cells.shape[-1])
-            kept = given.join(nothing) if isinstance(given, CachedMemory) else nothing
+            memory, nothing = plan.call.memory, self.empty(plan.call.cells.shape[-1])
+            kept = memory.join(nothing) if isinstance(memory, CachedMemory) else nothing
         else:
-            assert entries[0].kept is not None
-            kept = entries[0].kept
-            if entries[0].own is not None:
-                batch.keep_states(kept, plan.units[0], entries[0].own)
+            assert entries[0].memory is not None
+            kept = entries[0].memory
+            if entries[0].states is not None:
+                batch.keep_states(kept, plan.units[0], entries[0].states)
         return kept
 
 

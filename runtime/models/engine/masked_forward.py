@@ -100,10 +100,10 @@ class CanvasStep:
     @torch.no_grad()
     def __call__(self, cells: Tensor, part: FreshPositions, units: Sequence[Unit]) -> Tensor:
         shape = (part.batch, part.width)
-        step, given = self.decoder, cells.view(*shape, *cells.shape[1:])
+        step, inputs = self.decoder, cells.view(*shape, *cells.shape[1:])
         if cells.is_floating_point():
-            step, given = self._above, self.decoder.placed(cells, part.positions).view(given.shape)
-        last = step(given, part.positions, part.positions, *self._rows(part), self._masks(part))
+            step, inputs = self._above, self.decoder.placed(cells, part.positions).view(inputs.shape)
+        last = step(inputs, part.positions, part.positions, *self._rows(part), self._masks(part))
         assert isinstance(last, Tensor), "nothing is tapped"
         return last.reshape(-1, last.shape[-1])
 
@@ -141,13 +141,13 @@ class CalledStep:
 
 @dataclass
 class Unit:
-    """One canvas to be computed: int64[S] cells; the fresh positions int64[n] in order, or None for all; `given`
+    """One canvas to be computed: int64[S] cells; the fresh positions int64[n] in order, or None for all; `memory`
     comes with `fresh`. rows: int64, indices into the fresh positions whose scores are wanted. prompt: where the
-    canvas begins. Filled in: `start`, its first position in the forward, `padding`, the padding after its own, and `kept`."""
+    canvas begins. Filled in: `start`, its first position in the forward, the `padding` after its own, and `new_memory`."""
 
     cells: np.ndarray
     fresh: np.ndarray | None
-    given: CachedMemory | None
+    memory: CachedMemory | None
     rows: np.ndarray
     soft: tuple[np.ndarray, Tensor, Tensor] | None
     keep: bool
@@ -155,7 +155,7 @@ class Unit:
     prompt: int = 0
     start: int = field(default=0, init=False)
     padding: int = field(default=0, init=False)
-    kept: CachedMemory | None = field(default=None, init=False)
+    new_memory: CachedMemory | None = field(default=None, init=False)
 
     @property
     def width(self) -> int:
@@ -173,7 +173,7 @@ def grouped(units: Sequence[Unit], alike: bool) -> list[list[Unit]]:
         return list(same.values())
     groups: list[list[Unit]] = []
     for whole in (True, False):
-        some = sorted((u for u in units if (u.given is None) == whole), key=lambda u: (u.width, len(u.cells)))
+        some = sorted((u for u in units if (u.memory is None) == whole), key=lambda u: (u.width, len(u.cells)))
         group: list[Unit] = []
         for unit in some:
             if group and not _alike(group, unit):
@@ -183,8 +183,8 @@ def grouped(units: Sequence[Unit], alike: bool) -> list[list[Unit]]:
         if group:
             groups.append(group)
     for group in groups:
-        if group[0].given is not None:
-            group.sort(key=lambda u: (id(u.given.store), u.given.slot))  # type: ignore[union-attr]
+        if group[0].memory is not None:
+            group.sort(key=lambda u: (id(u.memory.store), u.memory.slot))  # type: ignore[union-attr]
     return groups
 
 
@@ -270,7 +270,7 @@ def given_part(group: list[Unit], tables: Tables, blank: Tensor, visibility: Vis
         fresh[n, : len(own)], fresh[n, len(own) :] = own, own[-1]
         ids[n] = unit.cells[fresh[n]]
     seen = _seen(group, span, None)
-    special = {layer for u in group if u.given is not None for layer in u.given.parts}
+    special = {layer for u in group if u.memory is not None for layer in u.memory.parts}
     layers = {layer: torch.from_numpy(_seen(group, span, layer)).to(tables.device) for layer in special}
     positions, where = tables(fresh)
     part = FreshPositions(
@@ -288,8 +288,8 @@ def _seen(group: list[Unit], span: int, layer: int | None) -> np.ndarray:
     """bool[batch, span]: the positions cached or fresh, in a layer or (None) in the layers without a mask of their own."""
     seen = np.zeros((len(group), span), bool)
     for row, unit in zip(seen, group, strict=True):
-        assert unit.given is not None
-        cached = unit.given.cached if layer is None else unit.given.mask(layer)
+        assert unit.memory is not None
+        cached = unit.memory.cached if layer is None else unit.memory.mask(layer)
         cached = cached[: len(unit.cells)]
         row[: len(cached)] = cached
         row[_fresh(unit)] = True
@@ -299,22 +299,22 @@ def _seen(group: list[Unit], span: int, layer: int | None) -> np.ndarray:
 def _store(group: list[Unit], width: int, span: int, where: slice | Tensor, blank: Tensor) -> CanvasStore:
     """The store that a part writes: the memories' own if their slots are consecutive in it, else a copy. Sets the
     units' `kept`."""
-    given = [u.given for u in group if u.given is not None]
-    store, first = given[0].store, given[0].slot
-    in_row = all(k.store is store and k.slot == first + n and k.newest for n, k in enumerate(given))
+    memories = [u.memory for u in group if u.memory is not None]
+    store, first = memories[0].store, memories[0].slot
+    in_row = all(k.store is store and k.slot == first + n and k.newest for n, k in enumerate(memories))
     # Saving most of the rows costs as much as a copy, and a copy leaves the old value as it is.
     if not in_row or store.block is None or store.room < span or 2 * width > store.room:
-        made = gathered(given, max(span, *(k.length for k in given)), like=blank)
-        for slot, (unit, k) in enumerate(zip(group, given, strict=True)):
-            unit.kept = k.overwritten(_fresh(unit), len(unit.cells), made, slot)
+        made = gathered(memories, max(span, *(k.length for k in memories)), like=blank)
+        for slot, (unit, k) in enumerate(zip(group, memories, strict=True)):
+            unit.new_memory = k.overwritten(_fresh(unit), len(unit.cells), made, slot)
         return made
-    block = store.block[:, :, first : first + len(given)]
+    block = store.block[:, :, first : first + len(memories)]
     old = saved(block, where)
-    for n, (unit, k) in enumerate(zip(group, given, strict=True)):
+    for n, (unit, k) in enumerate(zip(group, memories, strict=True)):
         fresh = _fresh(unit)
         store.overwrite(k.slot, (fresh, old[:, :, n, :, : len(fresh)]))
-        unit.kept = k.overwritten(fresh, len(unit.cells), store, k.slot)
-    return store if len(given) == store.slots else CanvasStore(block)
+        unit.new_memory = k.overwritten(fresh, len(unit.cells), store, k.slot)
+    return store if len(memories) == store.slots else CanvasStore(block)
 
 
 def _fresh(unit: Unit) -> np.ndarray:
@@ -338,7 +338,7 @@ def moved(hidden: Tensor, units: Sequence[Unit]) -> Tensor:
         here = fresh[place] == before
         source[unit.start : unit.start + unit.width] = np.where(here, unit.start + place, unit.start + np.arange(unit.width))
         missing = np.flatnonzero(~here)
-        last = None if unit.given is None else unit.given.version.last
+        last = None if unit.memory is None else unit.memory.version.last
         if len(missing) and last is not None:
             known = missing[before[missing] < len(last)]
             extra.append(last.index_select(0, torch.from_numpy(before[known]).to(last.device)))
@@ -348,25 +348,25 @@ def moved(hidden: Tensor, units: Sequence[Unit]) -> Tensor:
     return states.index_select(0, torch.from_numpy(source).to(hidden.device))
 
 
-def check_sources(name: str, wanted: np.ndarray, fresh: np.ndarray, given: CachedMemory, where: str) -> None:
+def check_sources(name: str, wanted: np.ndarray, fresh: np.ndarray, memory: CachedMemory, where: str) -> None:
     """Raises DecError unless the call or its memory has the states that predict the positions `wanted` int64[n]. where: what
     messages call the first position that is not predicted, with {} for its number."""
     before = np.maximum(wanted - 1, 0)
-    kept = given.cached if given.version.last is not None else np.zeros(0, bool)
+    kept = memory.cached if memory.version.last is not None else np.zeros(0, bool)
     known = np.isin(before, fresh) | np.isin(before, np.flatnonzero(kept))
     if not known.all():
         raise no_state(name, where.format(int(wanted[~known][0])))
 
 
-def keep_states(kept: CachedMemory, unit: Unit, states: Tensor) -> None:
+def keep_states(memory: CachedMemory, unit: Unit, states: Tensor) -> None:
     """Gives a memory the last hidden states [n, width] of the call that made it, over those of the memory that it was made
     on."""
-    old = None if unit.given is None else unit.given.version.last
+    old = None if unit.memory is None else unit.memory.version.last
     if unit.fresh is None:
-        kept.version.last = states
+        memory.version.last = states
         return
-    made = states.new_zeros(kept.length, states.shape[1])
+    made = states.new_zeros(memory.length, states.shape[1])
     if old is not None:
         made[: len(old)] = old[: len(made)]
     made[torch.from_numpy(unit.fresh).to(made.device)] = states
-    kept.version.last = made
+    memory.version.last = made

@@ -228,28 +228,28 @@ def empty(family: str, length: int) -> CachedMemory:
     return CachedMemory(family, CanvasStore(None), 0, np.zeros(length, bool))
 
 
-def gathered(kept: Sequence[CachedMemory], room: int, like: Tensor | None = None) -> CanvasStore:
+def gathered(memories: Sequence[CachedMemory], room: int, like: Tensor | None = None) -> CanvasStore:
     """A new store with a slot for each memory, in order, and room for positions 0..room-1 (at least each one's cached ones).
 
     Rows that are not cached stay finite, so that a weight of zero hides them. `like`: a block
     [layers, 2, slots, heads, room, dim] whose shape memories without rows take.
     """
-    old = next((k.store.block for k in kept if k.store.block is not None), like)
+    old = next((k.store.block for k in memories if k.store.block is not None), like)
     if old is None:
         return CanvasStore(None)
-    store, slots = kept[0].store, [k.slot for k in kept]
-    if all(k.store is store for k in kept) and store.block is not None and store.room == room:
+    store, slots = memories[0].store, [k.slot for k in memories]
+    if all(k.store is store for k in memories) and store.block is not None and store.room == room:
         if slots == list(range(slots[0], slots[0] + len(slots))):
             made = store.block[:, :, slots[0] : slots[0] + len(slots)].clone()
         else:
             made = store.block.index_select(2, torch.tensor(slots, device=old.device))
     else:
-        made = old.new_zeros((*old.shape[:2], len(kept), old.shape[3], room, old.shape[5]))
-        for n, k in enumerate(kept):
+        made = old.new_zeros((*old.shape[:2], len(memories), old.shape[3], room, old.shape[5]))
+        for n, k in enumerate(memories):
             if k.store.block is not None:
                 width = min(room, k.store.room)
                 made[:, :, n, :, :width] = k.store.block[:, :, k.slot, :, :width]
-    for n, k in enumerate(kept):
+    for n, k in enumerate(memories):
         for version in reversed(list(k._overwritten())):
             assert version.undo is not None
             where, rows = version.undo
@@ -313,19 +313,19 @@ class CanvasEntry:
     """The result of one canvas's forward.
 
     hidden: [n, width], the states that its fresh positions are predicted from. rows: int64, the fresh positions whose scores
-    are rows `start`, `start` + 1, ... of `block` [m, vocabulary]. kept: its memory, if that was recorded. good: bool[rows],
+    are rows `start`, `start` + 1, ... of `block` [m, vocabulary]. memory: its memory, if that was recorded. good: bool[rows],
     which scores are not NaN, or None: all. holding: objects whose addresses are in the key, which must live as long as the
-    entry. own: [n, width], the states of the fresh positions, of a model with a shift.
+    entry. states: [n, width], the states of the fresh positions, of a model with a shift.
     """
 
     hidden: Tensor
     rows: np.ndarray
     block: Tensor
     start: int
-    kept: CachedMemory | None
+    memory: CachedMemory | None
     good: np.ndarray | None = None
     holding: tuple[np.ndarray, Tensor, Tensor] | None = None
-    own: Tensor | None = None
+    states: Tensor | None = None
 
     @property
     def logits(self) -> Tensor:
@@ -335,8 +335,8 @@ class CanvasEntry:
     @property
     def nbytes(self) -> int:
         """A lower bound of the bytes that it keeps alive."""
-        kept = 0 if self.kept is None else self.kept.store.nbytes
-        return self.hidden.nbytes + self.block[:1].nbytes * len(self.rows) + kept
+        memory = 0 if self.memory is None else self.memory.store.nbytes
+        return self.hidden.nbytes + self.block[:1].nbytes * len(self.rows) + memory
 
 
 class CanvasMemo:

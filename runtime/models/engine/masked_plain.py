@@ -18,10 +18,10 @@ from decgraph.runtime.models.interface import MASK, Cell, LayerMemory, Memory, M
 
 _CALLS = 2  # a sequence's last calls that are remembered, as by the reference and by `masked_memo`
 _Known = dict[tuple[Cell, ...], dict[int, np.ndarray]]  # a call's rows, by canvas and position
-_Made = tuple[tuple[Cell, ...], tuple[int, ...] | None, int]  # a call: its canvas, what it computed of it, on which memory
+_CallKey = tuple[tuple[Cell, ...], tuple[int, ...] | None, int]  # a call: its canvas, what it computed of it, on which memory
 
 
-def made(model: Model) -> PlainMaskedEngine:
+def build_engine(model: Model) -> PlainMaskedEngine:
     """The engine of a masked model that has no other: the model's own calls."""
     return PlainMaskedEngine(model)
 
@@ -33,7 +33,7 @@ class PlainMaskedEngine(Uncached):
         self.model, self.counted = model, Counted()
         self.mask: int = -1 if model.mask is None else model.mask
         self._last: dict[Hashable, list[_Known]] = {}
-        self._made: dict[Hashable, list[tuple[_Made, Memory | None]]] = {}
+        self._computed: dict[Hashable, list[tuple[_CallKey, Memory | None]]] = {}
 
     def empty(self, length: int) -> Memory:
         """A memory of `length` positions with no row cached."""
@@ -47,7 +47,7 @@ class PlainMaskedEngine(Uncached):
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence's last calls."""
         self._last.pop(sequence, None)
-        self._made.pop(sequence, None)
+        self._computed.pop(sequence, None)
 
     def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
         """See `MaskedEngine`."""
@@ -62,16 +62,16 @@ class PlainMaskedEngine(Uncached):
 
     def _compute(self, call: CanvasCall) -> CanvasOutput:
         canvases = call.cells.cpu().reshape(-1, call.cells.shape[-1]).tolist()
-        given = call.given if isinstance(call.given, Memory) and call.fresh is not None else None
+        past = call.memory if isinstance(call.memory, Memory) and call.fresh is not None else None
         fresh = None if call.fresh is None else sorted({int(i) for i in call.fresh})
         if call.keep and len(canvases) > 1:
             raise DecError(f"{self.model.name!r} was asked for one memory of {len(canvases)} candidate canvases")
         rows = [int(i) for i in call.rows]
-        if given is not None and fresh is not None and not set(rows) <= set(fresh):
+        if past is not None and fresh is not None and not set(rows) <= set(fresh):
             raise DecError(f"{self.model.name!r} was asked for the scores of a position that the call does not compute")
         soft = self._soft(call)
         known: dict[tuple[Cell, ...], np.ndarray] = {}
-        last = self._last.get(call.sequence, []) if given is None else []
+        last = self._last.get(call.sequence, []) if past is None else []
         memory, before = None, self.counted.computed
         read = [tuple(soft.get(i, MASK if t == self.mask else t) for i, t in enumerate(tokens)) for tokens in canvases]
         for cells in read:
@@ -81,34 +81,34 @@ class PlainMaskedEngine(Uncached):
                     known[cells] = np.stack([cached[i] for i in rows])
                     self.counted.requested += len(cells)
                 else:
-                    known[cells] = self._rows(call, cells, rows, fresh, given)
+                    known[cells] = self._rows(call, cells, rows, fresh, past)
                     if rows:
-                        self._count(call.sequence, cells, fresh, given)
+                        self._count(call.sequence, cells, fresh, past)
             if call.keep:
-                memory = self._memory(cells, fresh, given)
-                empty = given is None and fresh == []
-                if not empty and self._count(call.sequence, cells, fresh, given):  # usually the call before computed it
+                memory = self._memory(cells, fresh, past)
+                empty = past is None and fresh == []
+                if not empty and self._count(call.sequence, cells, fresh, past):  # usually the call before computed it
                     self.counted.calls += 1
-                    self.counted.computed += len(cells) if given is None or fresh is None else len(fresh)
+                    self.counted.computed += len(cells) if past is None or fresh is None else len(fresh)
         self.counted.rows += len(canvases) * len(rows)
-        if rows and given is None:
+        if rows and past is None:
             made = {c: dict(zip(rows, x, strict=True)) for c, x in known.items()}
             self._last[call.sequence] = [*last, made][-_CALLS:]
         out = torch.from_numpy(np.stack([known[cells] for cells in read]))
         return CanvasOutput(out if call.cells.dim() == 2 else out[0], memory, self.counted.computed - before)
 
     def _rows(
-        self, call: CanvasCall, cells: tuple[Cell, ...], rows: list[int], fresh: list[int] | None, given: Memory | None
+        self, call: CanvasCall, cells: tuple[Cell, ...], rows: list[int], fresh: list[int] | None, memory: Memory | None
     ) -> np.ndarray:
         """float64[rows, vocabulary]."""
-        self.counted.requested += len(cells) if given is None or fresh is None else len(fresh)
+        self.counted.requested += len(cells) if memory is None or fresh is None else len(fresh)
         out = np.empty((len(rows), self.model.vocab.size))
         if not rows:
             return out
         self.counted.calls += 1
-        self.counted.computed += len(cells) if given is None or fresh is None else len(fresh)
-        at = rows if given is None or fresh is None else fresh
-        scores = dict(zip(at, self.model.eval_canvas(cells, at, given), strict=True))
+        self.counted.computed += len(cells) if memory is None or fresh is None else len(fresh)
+        at = rows if memory is None or fresh is None else fresh
+        scores = dict(zip(at, self.model.eval_canvas(cells, at, memory), strict=True))
         for n, i in enumerate(rows):
             out[n] = scores[i].to_float().logits
             try:
@@ -117,17 +117,17 @@ class PlainMaskedEngine(Uncached):
                 raise DecError(f"{self.model.name!r} gave logits that are not numbers at {call.position(i)}") from None
         return out
 
-    def _count(self, sequence: Hashable, cells: tuple[Cell, ...], fresh: list[int] | None, given: Memory | None) -> bool:
+    def _count(self, sequence: Hashable, cells: tuple[Cell, ...], fresh: list[int] | None, memory: Memory | None) -> bool:
         """Whether none of the sequence's last calls computed this one, which becomes the last."""
-        key = (cells, None if given is None or fresh is None else tuple(fresh), id(given))
-        made = self._made.setdefault(sequence, [])
-        self._made[sequence] = [*made, (key, given)][-_CALLS:]  # with the memory, so that no other one gets its id
+        key = (cells, None if memory is None or fresh is None else tuple(fresh), id(memory))
+        made = self._computed.setdefault(sequence, [])
+        self._computed[sequence] = [*made, (key, memory)][-_CALLS:]  # with the memory, so that no other one gets its id
         return all(key != one for one, _ in made)
 
-    def _memory(self, cells: tuple[Cell, ...], fresh: list[int] | None, given: Memory | None) -> Memory:
-        if fresh is not None and not fresh and given is None:
+    def _memory(self, cells: tuple[Cell, ...], fresh: list[int] | None, memory: Memory | None) -> Memory:
+        if fresh is not None and not fresh and memory is None:
             return self.empty(len(cells))
-        return self.model.memory(cells, fresh, given)
+        return self.model.memory(cells, fresh, memory)
 
     def _soft(self, call: CanvasCall) -> dict[int, SoftCell]:
         if call.soft is None:

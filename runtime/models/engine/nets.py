@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.hf_live import LiveModel
 
 
-def made(model: HFCausal) -> CausalEngine:
+def build_engine(model: HFCausal) -> CausalEngine:
     """The engine of a model as it was loaded."""
     return net_engine(model)
 
@@ -26,19 +26,19 @@ def made(model: HFCausal) -> CausalEngine:
 def net_engine(model: HFCausal) -> CausalEngine:
     """The engine of a model's weights. Models that share their weights and layers (`with_heads`) share it."""
     memo = memo_of(model.net)
-    made: CausalEngine | None = memo.get("engine")
-    if made is None:
-        made = memo.once("engine", lambda: fresh_engine(model))
-        made.with_memories = lambda: _memories(model, made)
-    return made
+    engine: CausalEngine | None = memo.get("engine")
+    if engine is None:
+        engine = memo.once("engine", lambda: fresh_engine(model))
+        engine.with_memories = lambda: _memories(model, engine)
+    return engine
 
 
-def _memories(model: HFCausal, made: CausalEngine) -> OnMemories:
-    from decgraph.runtime.models.engine.given import Memories, copying
+def _memories(model: HFCausal, engine: CausalEngine) -> OnMemories:
+    from decgraph.runtime.models.engine.memories import Memories, copying
 
     root = model.root  # may be a model of the same net; states of recurrent layers are in no rows
     alone = root is model or model.net.decoder.recurrent
-    return Memories(model, None if alone else copying(model, net_engine(root), lambda: made))
+    return Memories(model, None if alone else copying(model, net_engine(root), lambda: engine))
 
 
 def fresh_engine(model: HFCausal | LiveModel) -> CausalEngine:

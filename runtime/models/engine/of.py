@@ -22,12 +22,12 @@ def engine_of(model: Model) -> Engine | MaskedEngine:
     """
     whole = original_of(model)
     memo = memo_of(whole)
-    made: Engine | MaskedEngine | None = memo.get("engine")
-    if made is None:
+    engine: Engine | MaskedEngine | None = memo.get("engine")
+    if engine is None:
         name = whole.engine_module or ("masked_plain" if whole.kind == "masked" else "plain")
         with uncollected():  # its imports and graphs stay
-            made = memo.once("engine", lambda: import_module(f"{__package__}.{name}").made(whole))
-    return made
+            engine = memo.once("engine", lambda: import_module(f"{__package__}.{name}").build_engine(whole))
+    return engine
 
 
 def causal_engine_of(model: Model) -> Engine:

@@ -8,7 +8,7 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Output
-from decgraph.runtime.models.engine.given import features_of, inside, strange
+from decgraph.runtime.models.engine.memories import features_of, inside, strange
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.hf_heads import HFFeatures
 
@@ -26,8 +26,8 @@ class ServedByTarget:
         mine: list[tuple[int, ForwardCall, ForwardCall]] = []
         missing: list[tuple[int, ForwardCall]] = []
         for n, call in enumerate(calls):
-            if call.given is not None and call.given.model.family != self.model.family:
-                outputs[n] = strange(self.model, call.given)
+            if call.memory is not None and call.memory.model.family != self.model.family:
+                outputs[n] = strange(self.model, call.memory)
             elif (known := self.known(call)) is not None:
                 wanting = ForwardCall(call.sequence, call.context[:known], call.marks, name=call.name)
                 mine.append((n, call, wanting))
@@ -45,9 +45,9 @@ class ServedByTarget:
     def known(self, call: ForwardCall) -> int | None:
         """How many of the context's tokens the head has the target's states of, all or all but the last; None for a call that
         they do not serve."""
-        length, given = len(call.context), call.given
-        if given is None:
+        length, memory = len(call.context), call.memory
+        if memory is None:
             return length - 1 if length and max(call.rows, default=-1) < 0 else None
-        if not length or given.length < length - 1 or not (features_of(given, self.model.target) and inside(call, given)):
+        if not length or memory.length < length - 1 or not (features_of(memory, self.model.target) and inside(call, memory)):
             return None
-        return min(given.length, length)
+        return min(memory.length, length)

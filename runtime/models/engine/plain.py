@@ -45,10 +45,10 @@ class PlainEngine(Uncached):
         paths = call.paths()
         if call.part == "heads":
             return [row for path in paths for row in self.model.heads(path)]
-        return self.model.eval(paths, given=None if call.given is None else call.given.value)
+        return self.model.eval(paths, memory=None if call.memory is None else call.memory.value)
 
 
-def made(model: Model) -> PlainEngine:
+def build_engine(model: Model) -> PlainEngine:
     """The engine of a model that has no other."""
     return PlainEngine(model)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.forward_call import Counted, Engine, ForwardCall, Output
-from decgraph.runtime.models.engine.given import Memories
+from decgraph.runtime.models.engine.memories import Memories
 from decgraph.runtime.models.engine.nets import fresh_engine
 from decgraph.runtime.models.engine.plain import PlainEngine, stacked
 from decgraph.runtime.models.forwards import ForwardChoice, note
@@ -71,8 +71,8 @@ class _State:
     """A module's state after a path, with the name of the argument that takes it, and the scores [V] of the next token."""
 
     def __init__(self, module: nn.Module, ids: Tensor, before: _State | None) -> None:
-        given: dict[str, object] = {} if before is None else {before.name: copy.deepcopy(before.value)}
-        out = module(input_ids=ids, use_cache=True, **given)
+        past: dict[str, object] = {} if before is None else {before.name: copy.deepcopy(before.value)}
+        out = module(input_ids=ids, use_cache=True, **past)
         name = next((n for n in _CACHES if getattr(out, n, None) is not None), None)
         if name is None:
             raise DecError(f"{type(module).__name__} returns no state")
@@ -98,7 +98,7 @@ class RecurrentEngine(PlainEngine):
         for call in calls:
             self.counted.sequence_calls += 1
             try:
-                if call.given is not None or call.part != "logits":
+                if call.memory is not None or call.part != "logits":
                     raise DecError(f"{self.model.name!r} has recurrent layers: it reads no memory and has no heads")
                 if call.soft:  # mixtures of embeddings are read in whole texts
                     outputs.append(stacked(self._scores(call), self.model.vocab.size, self.model.name))

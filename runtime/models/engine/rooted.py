@@ -23,7 +23,7 @@ from decgraph.runtime.models.hf_heads import HFFeatures
 
 
 @dataclass
-class _Kept:
+class _Features:
     """A head's summary of the first tokens of a context."""
 
     tokens: list[int]
@@ -36,7 +36,7 @@ class RootedEngine(ServedByTarget):
     def __init__(self, model: HFFeatures, module: Rooted, target: CausalEngine) -> None:
         self.model, self.module, self.target = model, module, target
         self.counted = Counted()
-        self._kept: dict[Hashable, _Kept] = {}
+        self._features: dict[Hashable, _Features] = {}
 
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
@@ -86,7 +86,7 @@ class RootedEngine(ServedByTarget):
     def _before(self, want: ForwardCall) -> Before:
         """The head's summary of the positions before the root, continued from that of a shorter context where there is one."""
         known = list(map(int, want.context))
-        kept, module = self._kept.get(want.sequence), self.module
+        kept, module = self._features.get(want.sequence), self.module
         if kept is not None and kept.tokens == known:
             return kept.before
         if not known:
@@ -97,7 +97,7 @@ class RootedEngine(ServedByTarget):
         states = columns(self.target, rows, module.reads, self.model.target.layers)
         positions = torch.arange(first, len(known), device=states.device)
         before = module.prepare(states, positions, kept.before if kept is not None and grown else None)
-        self._kept[want.sequence] = _Kept(known, before)
+        self._features[want.sequence] = _Features(known, before)
         return before
 
     def limit(self, budget: int) -> None:
@@ -110,10 +110,10 @@ class RootedEngine(ServedByTarget):
 
     def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
         """Forget the head's own states; the target keeps the rows of the longest common beginning with a new prompt."""
-        self._kept.pop(sequence, None)
+        self._features.pop(sequence, None)
         self.target.rewind(sequence, context)
 
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence, also in the target's cache."""
-        self._kept.pop(sequence, None)
+        self._features.pop(sequence, None)
         self.target.close(sequence)

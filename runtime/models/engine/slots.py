@@ -311,11 +311,11 @@ class Slot:
         kept = {place: n for n, place in enumerate(sorted(keep))}
         return self._keep([], kept, self.chain, move)
 
-    def _keep(self, accepted: list[int], kept: dict[int, int], context: Sequence[int], move: Move) -> int:
-        """Moves the rows of accepted places to the chain's end, and those of places that stay in the tail behind them; `kept`
-        maps the latter to their new places."""
+    def _keep(self, accepted: list[int], places_after: dict[int, int], context: Sequence[int], move: Move) -> int:
+        """Moves the rows of accepted places to the chain's end, and those of places that stay in the tail behind them;
+        `places_after` maps the latter to their new places."""
         start = len(self.chain)
-        places = [*accepted, *kept]
+        places = [*accepted, *places_after]
         in_order = places == list(range(len(places)))
         chain, uids, parents, positions = self.chain, self.uids, self.parents, self.positions
         self.forget()  # if moving fails half way, no row here is valid
@@ -323,8 +323,8 @@ class Slot:
             move(self.number, [start + place for place in places], start)
         chain.extend(map(int, context[start : start + len(accepted)]))
         self.chain = chain
-        above = [kept.get(parents[place], -1) for place in kept]
-        self.extend(list(map(uids.__getitem__, kept)), above, list(map(positions.__getitem__, kept)))
+        above = [places_after.get(parents[place], -1) for place in places_after]
+        self.extend(list(map(uids.__getitem__, places_after)), above, list(map(positions.__getitem__, places_after)))
         return 0 if in_order else len(places)
 
 

@@ -13,7 +13,7 @@ from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.speaking import Speaking
 
 
-def made(model: Speaking) -> Engine:
+def build_engine(model: Speaking) -> Engine:
     """The engine of a model that speaks, around its own; without one each of its calls computes whole paths."""
     own = causal_engine_of(model.base)
     return PlainEngine(model) if isinstance(own, PlainEngine) else SpeakingEngine(model, own)
@@ -57,7 +57,7 @@ class SpeakingEngine:
 
     def _translated(self, call: ForwardCall) -> list[tuple[ForwardCall, list[int]]]:
         """A call in the model's own tokens, and its rows: one for all paths that begin with the same token."""
-        if call.part != "logits" or call.given is not None:
+        if call.part != "logits" or call.memory is not None:
             return []
         groups: dict[int, list[int]] = {}
         paths = [self.model.translated(path) for path in call.paths()]

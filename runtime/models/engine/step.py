@@ -19,7 +19,7 @@ class ForwardStep(Protocol):
 
     def __call__(
         self,
-        given: Tensor,
+        inputs: Tensor,
         positions: Tensor,
         write: Tensor,
         keys: Sequence[Tensor],
@@ -65,7 +65,7 @@ class Tapped:
 
     def __call__(
         self,
-        given: Tensor,
+        inputs: Tensor,
         positions: Tensor,
         write: Tensor,
         keys: Sequence[Tensor],
@@ -74,5 +74,5 @@ class Tapped:
         *works: Sequence[Work],
     ) -> Tensor:
         """See `TransformerDecoder`: [B, T, width of all]."""
-        last, tapped = self._tapped(given, positions, write, keys, values, masks, *works)
+        last, tapped = self._tapped(inputs, positions, write, keys, values, masks, *works)
         return torch.cat([last, *tapped], dim=-1)

@@ -134,22 +134,22 @@ def _number(file: GgufFile, key: str, value: Value) -> int | float:
     raise DecError(f"{file.path} has {key} by layer or in words, which is not read from GGUF", hint=INSTEAD)
 
 
-def _rotary(file: GgufFile, config: dict[str, object], given: dict[str, Value]) -> None:
+def _rotary(file: GgufFile, config: dict[str, object], settings: dict[str, Value]) -> None:
     """Rotary settings in the config's words."""
     head = whole(config, "head_dim")
-    count = given.pop("rope.dimension_count", head)
+    count = settings.pop("rope.dimension_count", head)
     if type(count) is not int or not 0 < count <= head or count % 2:
         raise DecError(f"{file.path} has {count!r} for rope.dimension_count, of heads of {head}", hint=INSTEAD)
     if count != head:
         config["partial_rotary_factor"] = count / head
-    factor = given.pop("rope.scaling.factor", None)
-    kind = given.pop("rope.scaling.type", "linear" if factor else "none")  # as llama.cpp has it
-    original = given.pop("rope.scaling.original_context_length", None)
-    if given.get("rope.scaling.attn_factor") == 1.0:
-        del given["rope.scaling.attn_factor"]
-    own: dict[str, object] = {}
-    if kind == "yarn" and "rope.scaling.attn_factor" in given:  # of another kind it is refused, as what is not known
-        scale = _number(file, "rope.scaling.attn_factor", given.pop("rope.scaling.attn_factor"))
-        own["attention_factor"] = scale * (0.1 * log(max(1.0, _number(file, "rope.scaling.factor", factor or 1.0))) + 1.0)
+    factor = settings.pop("rope.scaling.factor", None)
+    kind = settings.pop("rope.scaling.type", "linear" if factor else "none")  # as llama.cpp has it
+    original = settings.pop("rope.scaling.original_context_length", None)
+    if settings.get("rope.scaling.attn_factor") == 1.0:
+        del settings["rope.scaling.attn_factor"]
+    scaling: dict[str, object] = {}
+    if kind == "yarn" and "rope.scaling.attn_factor" in settings:  # of another kind it is refused, as what is not known
+        scale = _number(file, "rope.scaling.attn_factor", settings.pop("rope.scaling.attn_factor"))
+        scaling["attention_factor"] = scale * (0.1 * log(max(1.0, _number(file, "rope.scaling.factor", factor or 1.0))) + 1.0)
     if kind != "none":
-        config["rope_scaling"] = {"rope_type": kind, "factor": factor, "original_max_position_embeddings": original} | own
+        config["rope_scaling"] = {"rope_type": kind, "factor": factor, "original_max_position_embeddings": original} | scaling

@@ -49,12 +49,12 @@ class LayerConfig:
         self.head_dim = sizes.get("head_dim") or self.hidden_size // self.num_attention_heads
         self.rms_norm_eps = number(given, "rms_norm_eps", 1e-6)
         self.hidden_act = str(given.get("hidden_act", "silu"))
-        self._given = given
+        self._settings = given
 
     def to_dict(self) -> dict[str, object]:
         """As a configuration of Llama."""
         own = {key: getattr(self, key) for key in self.SETTINGS if hasattr(self, key)}
-        return {"model_type": "llama", **self._given, **own}
+        return {"model_type": "llama", **self._settings, **own}
 
 
 class DraftLayers(Protocol):

@@ -169,12 +169,12 @@ def _more(names: list[str]) -> str:
     return f" (and {len(names) - 1} others)" if len(names) > 1 else ""
 
 
-def _rotary(made: nn.Module) -> None:
+def _rotary(head: nn.Module) -> None:
     """Computes the rotary frequencies, which no file holds; always in float32."""
-    for name, part in list(made.named_modules()):
+    for name, part in list(head.named_modules()):
         if any(buffer.endswith("inv_freq") for buffer in part._buffers):
             holder, _, last = name.rpartition(".")
-            setattr(made.get_submodule(holder), last, type(part)(part.config))
+            setattr(head.get_submodule(holder), last, type(part)(part.config))
 
 
 def _said(config: Config) -> str:

@@ -33,16 +33,16 @@ class Broken(TableModel):
         super().__init__(V, seed=1, name="broken", vocab="V", **more)
         self.after = after
 
-    def eval(self, paths: Sequence[tuple[int, ...]], given: Memory | None = None) -> list[Scores]:
+    def eval(self, paths: Sequence[tuple[int, ...]], memory: Memory | None = None) -> list[Scores]:
         for path in paths:
             if path[0] == BAD and len(path) >= self.after:
                 check_scores(self, len(path), np.full(V, np.nan))
-        return super().eval(paths, given)
+        return super().eval(paths, memory)
 
-    def eval_canvas(self, cells: Any, at: Any, given: Memory | None = None) -> list[Scores]:
+    def eval_canvas(self, cells: Any, at: Any, memory: Memory | None = None) -> list[Scores]:
         if cells[0] == BAD:
             check_scores(self, 0, np.full(V, np.nan))
-        return super().eval_canvas(cells, at, given)
+        return super().eval_canvas(cells, at, memory)
 
 
 def session(name: str, target: Any = None, **params: Any) -> Session:
@@ -149,10 +149,10 @@ class Exploding(TableModel):
 
     armed = True
 
-    def eval(self, paths: Any, given: Any = None) -> Any:
+    def eval(self, paths: Any, memory: Any = None) -> Any:
         if self.armed and any(len(p) > 6 for p in paths):
             raise MemoryError("none left")
-        return super().eval(paths, given)
+        return super().eval(paths, memory)
 
 
 def hf_model() -> Any:

@@ -153,7 +153,7 @@ class _Kept:
     def start(self: Any, operands: dict[str, Any]) -> Any:
         self.operands, self.outs = operands, {}
         self.run()
-        return {k: plain(v) for k, v in self.outs.items()}, self.tokens, self.results, self.own
+        return {k: plain(v) for k, v in self.outs.items()}, self.tokens, self.results, self.sequence_states
 
 
 class Reference(_Kept, ReferenceMachine):

@@ -51,7 +51,7 @@ def test_near_ties_are_found(temperature: int) -> None:
     """The second token is all but a tie where a table says so, the first is not."""
 
     class Tied(TableModel):
-        def eval(self, paths: Any, given: Any = None) -> list[Scores]:
+        def eval(self, paths: Any, memory: Any = None) -> list[Scores]:
             return [Scores(weights=tie if len(p) == 3 else sure) for p in paths]
 
     sure = tuple(Fraction(n, 10) for n in (7, 1, 1, 1))

@@ -258,7 +258,7 @@ def test_the_driver_is_seen_by_profiles_debuggers_and_tracebacks() -> None:
     assert any(line.startswith("p_target = yield") for line in stepped) and any("commit(" in line for line in stepped)
 
     class Broken(TableModel):
-        def eval(self, paths: Any, given: Any = None) -> Any:
+        def eval(self, paths: Any, memory: Any = None) -> Any:
             raise MemoryError("none left")
 
     broken = Session(load_algorithm("autoregressive").optimised(), {"target": Broken(4, 1)}, machine=machine("torch"))

@@ -18,7 +18,7 @@ from decgraph.api import load, parse
 from decgraph.backends.registry import machine
 from decgraph.backends.triton import capture, lanes, program
 from decgraph.backends.triton.graph import Replayed
-from decgraph.backends.triton.program import Program, kept
+from decgraph.backends.triton.program import Program, programs_of
 from decgraph.check.worlds import models_for
 from decgraph.passes.manager import optimise
 from decgraph.runtime.automaton import Automaton
@@ -107,8 +107,8 @@ def test_one_request_alone_and_a_program_kept_for_the_next() -> None:
     made, wanted = session("triton"), [session("reference").run(r).tokens for r in ASKED]
     assert [made.run(r, keep_events=False).tokens for r in ASKED] == wanted
     main = made.models["target"]
-    assert len(kept(main).programs) == 1
-    assert [g.tokens for g in made.generate(ASKED)] == wanted and len(kept(main).programs) == 2, "with more lanes"
+    assert len(programs_of(main).programs) == 1
+    assert [g.tokens for g in made.generate(ASKED)] == wanted and len(programs_of(main).programs) == 2, "with more lanes"
 
 
 def test_streams_tell_every_token_once() -> None:
@@ -273,7 +273,7 @@ def test_memory_is_bounded_and_lanes_give_way(monkeypatch: pytest.MonkeyPatch) -
     got = flown(both, asked)
     assert [g.mode for g in got] == ["graph mode"] * 2 and evicted
     assert [g.tokens for g in got] == [s.run(r).tokens for s, r in zip(both, asked, strict=True)], "the driver's"
-    assert sum(p.bytes for p in kept(target).programs.values()) <= budget
+    assert sum(p.bytes for p in programs_of(target).programs.values()) <= budget
     small = both[1].generate(asked[1:], budget=1)[0]
     assert "keys and values" in small.mode and small.tokens == got[1].tokens
 
@@ -286,7 +286,7 @@ def test_a_long_text_grows_out_of_its_lane(monkeypatch: pytest.MonkeyPatch) -> N
     assert [g.tokens for g in results] == [wanted.run(r).tokens for r in asked]
     assert {g.mode for g in results} == {"graph mode"}
     assert max(start for start, _ in seen) > 100 and sum(count for _, count in seen) < 150, "only what is new"
-    assert max(p.capacity for p in kept(made.models["target"]).programs.values()) == 256
+    assert max(p.capacity for p in programs_of(made.models["target"]).programs.values()) == 256
 
 
 def test_long_prompts_are_computed_in_chunks_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,10 @@ class Rows(TableModel):
         super().__init__(rows.vocab, seed=0, kind=kind, heads=heads, name=rows.name)
         self.of = rows
 
-    def eval(self, paths: Any, given: Any = None) -> list[Scores]:
+    def eval(self, paths: Any, memory: Any = None) -> list[Scores]:
         return [Scores(weights=self.of.row(tuple(p))) for p in paths]
 
-    def eval_canvas(self, cells: Any, at: Any, given: Any = None) -> list[Scores]:
+    def eval_canvas(self, cells: Any, at: Any, memory: Any = None) -> list[Scores]:
         seen = tuple("_" if c is MASK else c for c in cells)
         base = seen.index("_") if "_" in seen else len(seen)
         base = min(base, self.prompt)

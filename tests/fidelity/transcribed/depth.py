@@ -33,7 +33,7 @@ def unified_skip(case: Mapping[str, Any]) -> Columns:
     text.append(int(np.argmax(after(whole, text))))
     while len(text) < len(case["prompt"]) + case["limit"]:
         row = small.eval([tuple(text)], memory)[0]
-        memory = small.memory(tuple(text), given=memory)
+        memory = small.memory(tuple(text), memory=memory)
         text.append(int(np.argmax([float(w) for w in row.weights])))
     return {"tokens": tuple(text)}
 

@@ -30,7 +30,7 @@ def uneven(key: object, size: int) -> list[Fraction]:
 class Uneven(TableModel):
     """A table whose rows have no ties; of a text its last `window` tokens count."""
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
         return [
             Scores(weights=tuple(uneven((self.seed, tuple(p[-(self.window or len(p)) :])), self.vocab.size))) for p in paths
         ]
@@ -42,11 +42,11 @@ class Near(TableFeatures):
     below: int | None = None
     """How many drafted tokens it looks at; of those behind them it knows only how many they are."""
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        if self.below is not None and given is not None:
-            known = given.length + 1 + self.below
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
+        if self.below is not None and memory is not None:
+            known = memory.length + 1 + self.below
             paths = [(*p[:known], *(0 for _ in p[known:])) for p in paths]
-        rows = zip(self.target.eval(paths), super().eval(paths, given), strict=True)
+        rows = zip(self.target.eval(paths), super().eval(paths, memory), strict=True)
         return [
             Scores(weights=tuple((a + b) / 2 for a, b in zip(t.weights or (), o.weights or (), strict=True))) for t, o in rows
         ]
@@ -234,7 +234,7 @@ def falcon(case: Mapping[str, Any]) -> Columns:
 class Deep(Uneven):
     """A target whose last layers go on from a head's states; half of the mass is what it says itself."""
 
-    def forward_from(self, layer: int, states: Mapping[int, Any], given: Memory | None) -> Scores:
+    def forward_from(self, layer: int, states: Mapping[int, Any], memory: Memory | None) -> Scores:
         _, _, held, below = states[max(states)]
         text = (*held, *below)
         said, other = self.eval([text])[0].weights or (), uneven((self.seed, layer, text), self.vocab.size)
@@ -244,9 +244,9 @@ class Deep(Uneven):
 class Predicting(TableFeatures):
     """A head on features, of which the states are asked."""
 
-    def states(self, path: Path, given: Memory) -> dict[int, Any]:
-        known = min(given.length, len(path) - 1)
-        held = tuple(given.cells[i] for i in range(known))
+    def states(self, path: Path, memory: Memory) -> dict[int, Any]:
+        known = min(memory.length, len(path) - 1)
+        held = tuple(memory.cells[i] for i in range(known))
         return {i: ("predicted", self.name, held, path[known : i + 1]) for i in range(known, len(path))}
 
 

@@ -32,7 +32,7 @@ class Exit(TableModel):
         super().__init__(SIZE, 100 + layer, window=2, vocab="t", name=f"{whole.name}.exit({layer})", family=whole.family)
         self.whole, self.layer = whole, layer
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
         own, right = super().eval(paths), self.whole.eval(paths)
         chosen = [(3 * p[-1] + 5 * len(p)) % (self.whole.layers + 1) <= self.layer for p in map(tuple, paths)]
         return [r if c else o for r, o, c in zip(right, own, chosen, strict=True)]

@@ -18,7 +18,7 @@ from decgraph.runtime.models.interface import Memory, Path, Scores
 class Plain(Uneven):
     """A target that never says a prompt token, the last three ids."""
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
         rows = [(s.weights or ())[:-3] for s in super().eval(paths)]
         return [Scores(weights=(*(w / sum(r) for w in r), Fraction(0), Fraction(0), Fraction(0))) for r in rows]
 

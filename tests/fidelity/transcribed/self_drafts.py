@@ -87,12 +87,12 @@ def magicdec(case: Mapping[str, Any]) -> Columns:
         stop = min(start + chunk, known)
         if read is not None:
             read = read.only([i for i in range(start) if i < sinks or i >= stop - recent])
-        read = model.memory(tuple(case["prompt"][:stop]), given=read)
+        read = model.memory(tuple(case["prompt"][:stop]), memory=read)
         start = stop
 
     def draft(text: Text, n: int) -> list[int]:
         nonlocal read
-        read = model.memory(text[:-1], given=read)
+        read = model.memory(text[:-1], memory=read)
         out: list[int] = []
         while len(out) < n:
             out.append(likeliest(model, (*text, *out), read))

@@ -31,7 +31,7 @@ class Like(Uneven):
         super().__init__(other.vocab.size, seed, window=1, vocab=other.vocab.name, name="drafter")
         self.other, self.share = other, share
 
-    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+    def eval(self, paths: Sequence[Path], memory: Memory | None = None) -> list[Scores]:
         rows = zip(self.other.eval(paths), super().eval(paths), strict=True)
         n = self.share
         return [

@@ -20,7 +20,7 @@ class Counting(Upto):
     def __init__(self) -> None:
         super().__init__(FreeModel(3, V, 2, name="target"), 1)
 
-    def hidden_states(self, paths: Sequence[tuple[int, ...]], given: object = None) -> list[np.ndarray]:
+    def hidden_states(self, paths: Sequence[tuple[int, ...]], memory: object = None) -> list[np.ndarray]:
         return [np.array([len(p), p.count(0)], dtype=np.float64) for p in paths]
 
 

@@ -186,7 +186,7 @@ class Following:
             states = torch.cat(made, 1)
             for lane, (text, own) in enumerate(zip(texts, drafts, strict=True)):
                 paths = [(*text, *own[:n]) for n in range(4)]
-                want = stacked(model.eval(paths, given=root.memory(tuple(text[:-1]))), model.vocab.size)
+                want = stacked(model.eval(paths, memory=root.memory(tuple(text[:-1]))), model.vocab.size)
                 gives(self.made, lambda _, want=want: want, atol=3e-4, rtol=1e-4)(paths, states[lane, 2:], lane)
             for text in texts:
                 text += [self.rng.randrange(self.vocab) for _ in range(2)]

@@ -158,19 +158,19 @@ class Plain:
         rows.last = {i: self.norm(x[i], "norm") for i in at}
         return rows
 
-    def memory(self, path: Sequence[int], given: Rows | None = None, **how: Any) -> Rows:
+    def memory(self, path: Sequence[int], memory: Rows | None = None, **how: Any) -> Rows:
         """What a causal call of the path leaves, on top of a memory."""
-        made = self.run(path, fresh_of(path, given), given, **how)
-        return made if given is None else made.over(given)
+        made = self.run(path, fresh_of(path, memory), memory, **how)
+        return made if memory is None else made.over(memory)
 
-    def logits(self, path: Sequence[int], given: Rows | None = None, **how: Any) -> Vector:
+    def logits(self, path: Sequence[int], memory: Rows | None = None, **how: Any) -> Vector:
         """After a path: its positions are computed from where the memory ends on, the last one always."""
-        return self.read(self.run(path, fresh_of(path, given), given, **how).last[len(path) - 1])
+        return self.read(self.run(path, fresh_of(path, memory), memory, **how).last[len(path) - 1])
 
 
-def fresh_of(path: Sequence[int], given: Rows | None) -> range:
+def fresh_of(path: Sequence[int], memory: Rows | None) -> range:
     """The positions of a path that a causal call computes."""
-    return range(0 if given is None else min(given.length, len(path) - 1), len(path))
+    return range(0 if memory is None else min(memory.length, len(path) - 1), len(path))
 
 
 def skipping(layers: int, attention: Iterable[int] = (), mlp: Iterable[int] = ()) -> dict[int, Half]:

@@ -34,7 +34,7 @@ class Drawn(TableModel):
 
     drawn = 0
 
-    def eval(self, paths: Sequence[Text], given: Any = None) -> list[Scores]:
+    def eval(self, paths: Sequence[Text], memory: Any = None) -> list[Scores]:
         return [Scores(logits=np.random.default_rng([self.drawn, *path]).normal(scale=1.5, size=V)) for path in paths]
 
 

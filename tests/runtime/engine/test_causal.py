@@ -14,8 +14,8 @@ from lib.models.hf_modules import CONFIGS, logits, module
 from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.engine import causal
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Output
-from decgraph.runtime.models.engine.kept import copied, put_back
 from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.engine.saved_rows import copied, put_back
 from decgraph.runtime.models.hf_live import from_module
 from decgraph.runtime.models.interface import Vocab
 

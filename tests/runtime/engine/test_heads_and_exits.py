@@ -182,13 +182,13 @@ def test_eagle_reads_the_targets_features_and_then_its_own(form: str, eagle: HFF
                         parents,
                         uids,
                         rows,
-                        given=Remembered(target, context, len(context) - 1 + late),
+                        memory=Remembered(target, context, len(context) - 1 + late),
                     )
                 )
             for call, output in zip(calls, engine.compute(calls), strict=True):
-                assert call.given is not None
-                known = target.memory(call.given.path)
-                check(eagle, [call], [output], given=known)
+                assert call.memory is not None
+                known = target.memory(call.memory.path)
+                check(eagle, [call], [output], memory=known)
             for n, call in zip(state, calls, strict=True):
                 tokens, parents, uids = trees[n]
                 for row in call.rows[-2:]:
@@ -219,20 +219,20 @@ def test_eagle_asked_for_the_same_nodes_with_and_without_the_feature_of_the_end(
     engine, context = engine_of(eagle), [3, 4, 5, 6]
     for length in (3, 4, 4, 3):
         calls = [
-            ForwardCall(0, context, (), [7, 8], [-1, 0], [0, 1], [-1, 0, 1], given=Remembered(eagle.target, context, length))
+            ForwardCall(0, context, (), [7, 8], [-1, 0], [0, 1], [-1, 0, 1], memory=Remembered(eagle.target, context, length))
         ]
-        check(eagle, calls, engine.compute(calls), given=eagle.target.memory(tuple(context[:length])))
+        check(eagle, calls, engine.compute(calls), memory=eagle.target.memory(tuple(context[:length])))
 
 
 def test_eagle_asked_for_what_is_unusual(eagle: HFFeatures) -> None:
     engine = engine_of(eagle)
     check(eagle, calls := [ForwardCall(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1])], engine.compute(calls))
-    calls = [ForwardCall(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=Remembered(eagle.target, [3], 1))]
-    check(eagle, calls, engine.compute(calls), given=eagle.target.memory((3,)))
+    calls = [ForwardCall(0, [3, 4, 5, 6], (), [7, 8], [-1, 0], [0, 1], [-1, 1], memory=Remembered(eagle.target, [3], 1))]
+    check(eagle, calls, engine.compute(calls), memory=eagle.target.memory((3,)))
     for given in (0, 1):  # a prompt of one token: there is no feature before it
-        calls = [ForwardCall(given, [3], (), [7, 8], [-1, 0], [0, 1], [-1, 1], given=Remembered(eagle.target, [3], given))]
-        check(eagle, calls, engine.compute(calls), given=eagle.target.memory((3,)[:given]))
-    calls = [ForwardCall(0, [3, 9], (), [7, 8], [-1, 0], [2, 3], [-1, 1], given=Remembered(eagle.target, [3], 1))]
-    check(eagle, calls, engine.compute(calls), given=eagle.target.memory((3,)))
-    (error,) = engine.compute([ForwardCall(7, [1] * 120, given=Remembered(eagle.target, [1] * 120, 119))])
+        calls = [ForwardCall(given, [3], (), [7, 8], [-1, 0], [0, 1], [-1, 1], memory=Remembered(eagle.target, [3], given))]
+        check(eagle, calls, engine.compute(calls), memory=eagle.target.memory((3,)[:given]))
+    calls = [ForwardCall(0, [3, 9], (), [7, 8], [-1, 0], [2, 3], [-1, 1], memory=Remembered(eagle.target, [3], 1))]
+    check(eagle, calls, engine.compute(calls), memory=eagle.target.memory((3,)))
+    (error,) = engine.compute([ForwardCall(7, [1] * 120, memory=Remembered(eagle.target, [1] * 120, 119))])
     assert isinstance(error, DecError) and "request 7" in str(error)

@@ -96,9 +96,9 @@ def test_pure_models_are_asked_path_by_path(target: Model, features: Model) -> N
     assert all(isinstance(error, DecError) for error in errors)
     for given in (None, 1, 2):
         of = None if given is None else Remembered(target, [1, 2], given)
-        (rows,) = engine_of(features).compute([ForwardCall("a", [1, 2], (), *tree, [-1, 2, 0], given=of)])
+        (rows,) = engine_of(features).compute([ForwardCall("a", [1, 2], (), *tree, [-1, 2, 0], memory=of)])
         memory = None if given is None else target.memory((1, 2)[:given])
-        for row, want in zip(rows, features.eval(paths, given=memory), strict=True):
+        for row, want in zip(rows, features.eval(paths, memory=memory), strict=True):
             assert row.tolist() == want.to_float().logits.tolist()
     (several,) = engine.compute([ForwardCall("a", [1, 2], (), *tree, [0, 1], part="heads")])
     wanted = [row.to_float().logits.tolist() for path in ((1, 2, 2), (1, 2, 1)) for row in target.heads(path)]

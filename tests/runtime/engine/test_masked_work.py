@@ -228,7 +228,7 @@ def test_what_failed_half_way_can_be_computed_again(
     for n, call in enumerate(calls):
         assert same_rows(one(engine, first[n]).memory, others[n]), "remembered"
         engine.close(n)
-        got, want = one(engine, call), one(other, replace(call, given=others[n]))
+        got, want = one(engine, call), one(other, replace(call, memory=others[n]))
         assert torch.allclose(got.logits, want.logits, atol=1e-4) and same_rows(got.memory, want.memory)
 
 
@@ -328,13 +328,13 @@ def test_scores_that_are_no_numbers_are_one_sequences_fault(torn: None, engine: 
         ({"fresh": [3, 40]}, "outside 0..15"),
         ({"fresh": [3, 4], "rows": [5]}, "scores of a position that the call does not compute"),
         ({"cells": canvas(16).repeat(2, 1), "keep": True}, "one memory of 2 candidate canvases"),
-        ({"given": Memory("tiny", 0, ())}, "not a memory of its engine"),
+        ({"memory": Memory("tiny", 0, ())}, "not a memory of its engine"),
         ({"soft": ([20], torch.ones(1, V), torch.zeros(1))}, "outside 0..15"),
     ],
 )
 def test_an_ask_that_makes_no_sense_is_said_in_its_place(engine: HFMaskedEngine, change: Any, message: str) -> None:
     memory = one(engine, CanvasCall("s", canvas(16), keep=True)).memory
-    wrong = CanvasCall(**{"sequence": "s", "cells": canvas(16), "fresh": [3, 4], "given": memory, "rows": [3]} | change)
+    wrong = CanvasCall(**{"sequence": "s", "cells": canvas(16), "fresh": [3, 4], "memory": memory, "rows": [3]} | change)
     error, fine = engine.compute([wrong, CanvasCall("t", canvas(9), rows=[3])])
     assert isinstance(error, DecError) and isinstance(fine, CanvasOutput)
     with pytest.raises(DecError, match=message):

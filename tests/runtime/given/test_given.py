@@ -122,20 +122,20 @@ def test_the_targets_memory_while_decoding(form: str, target: HFCausal, plain: P
         covered = max(0, length - rng.choice([0, 1, 1, 1, 1, 2, 5]))
         given = Remembered(target, list(call.context), covered) if covered else None
         return ForwardCall(
-            call.sequence, call.context, call.marks, call.tokens, call.parents, call.uids, call.rows, given=given
+            call.sequence, call.context, call.marks, call.tokens, call.parents, call.uids, call.rows, memory=given
         )
 
     def want(call: ForwardCall, path: tuple[int, ...]) -> Any:
-        if call.given is None:
+        if call.memory is None:
             return weights.logits(path, halves=halves)
-        if call.given.path not in known:
-            known[call.given.path] = plain.memory(call.given.path)
-        return weights.logits(path, known[call.given.path], halves=halves)
+        if call.memory.path not in known:
+            known[call.memory.path] = plain.memory(call.memory.path)
+        return weights.logits(path, known[call.memory.path], halves=halves)
 
     def value(call: ForwardCall) -> Memory | None:
-        if call.given is None:
+        if call.memory is None:
             return None
-        return values.setdefault(call.given.path, target.memory(call.given.path))
+        return values.setdefault(call.memory.path, target.memory(call.memory.path))
 
     def output(calls: list[ForwardCall]) -> None:
         both(model, [remembered(call) for call in calls], value, want)
@@ -150,9 +150,9 @@ CONTEXT = [5, 9, 2, 44, 31, 7, 7]
 TREE = ([8, 3, 19], [-1, 0, -1], [1, 2, 3])
 
 
-def asked(given: Remembered, context: Sequence[int] = CONTEXT) -> ForwardCall:
+def asked(memory: Remembered, context: Sequence[int] = CONTEXT) -> ForwardCall:
     tokens, parents, uids = TREE
-    return ForwardCall("s", list(context), (), tokens, parents, uids, [-1, 0, 1, 2], given=given)
+    return ForwardCall("s", list(context), (), tokens, parents, uids, [-1, 0, 1, 2], memory=memory)
 
 
 @pytest.mark.parametrize("covered", [0, 1])
@@ -163,10 +163,10 @@ def test_drafts_are_computed_again_where_the_memory_has_grown_below_them(target:
     first = asked(Remembered(target, CONTEXT, len(CONTEXT) - 1))
     grown = [*CONTEXT, TREE[0][0]]
     then = Remembered(target, grown, len(grown) - covered)
-    second = ForwardCall("s", grown, (*(-1 for _ in CONTEXT), 1), [3], [-1], [2], [-1, 0], given=then)
+    second = ForwardCall("s", grown, (*(-1 for _ in CONTEXT), 1), [3], [-1], [2], [-1, 0], memory=then)
     for call in (first, second):
-        assert call.given is not None
-        memory, rows = target.memory(call.given.path), plain.memory(call.given.path)
+        assert call.memory is not None
+        memory, rows = target.memory(call.memory.path), plain.memory(call.memory.path)
         both(model, [call], lambda _, m=memory: m, lambda _, path, r=rows: weights.logits(path, r, halves=halves))
 
 
@@ -196,7 +196,7 @@ def test_memories_of_every_other_kind(form: str, target: HFCausal, plain: Plain,
         (Remembered(target, [5, 9, 1, 1, 1], 5), plain.memory([5, 9, 1, 1, 1])),
     ]
     for given, expected in cases:
-        both(model, [asked(given)], lambda call: call.given.value if call.given else None,
+        both(model, [asked(given)], lambda call: call.memory.value if call.memory else None,
              lambda call, path, r=expected: weights.logits(path, r, halves=halves))  # fmt: skip
 
 
@@ -236,10 +236,10 @@ def test_the_head_over_lower_layers(form: str, target: HFCausal, plain: Plain, l
     model = derive(target, "head", derive(HFAdapter(of, target, "exit"), "on", inner) if adapted else inner)
     lower = {k: Half() for k in range(layer + 1)}
 
-    def want(path: tuple[int, ...], given: Rows) -> Any:
-        fresh = fresh_of(path, given)
-        rows = plain.run(path, fresh, given, halves=lower)
-        held = {i: x for (of, i), x in given.states.items() if of == layer and i < fresh.start}
+    def want(path: tuple[int, ...], memory: Rows) -> Any:
+        fresh = fresh_of(path, memory)
+        rows = plain.run(path, fresh, memory, halves=lower)
+        held = {i: x for (of, i), x in memory.states.items() if of == layer and i < fresh.start}
         states = {**held, **{i: rows.states[layer, i] for i in fresh}}
         if adapted:
             states = adapter_states(layer_of(of), states)
@@ -255,7 +255,7 @@ def test_the_head_over_lower_layers(form: str, target: HFCausal, plain: Plain, l
         (third, plain.memory(CONTEXT[:6], halves=skipping(LAYERS, {0}, {0}))),
         (whole.restrict([0, 3, 4], "only"), rows.only([0, 3, 4])),
     ):
-        both(model, [asked(given)], lambda call: call.given.value if call.given else None,
+        both(model, [asked(given)], lambda call: call.memory.value if call.memory else None,
              lambda call, path, r=expected: want(path, r))  # fmt: skip
 
 
@@ -266,9 +266,9 @@ def test_a_features_head_reads_the_memory_that_it_is_given(form: str, target: HF
     head, layer = HFFeatures(of, target, "eagle"), layer_of(of)
     embed, fc = (w.detach().double().numpy() for w in (of.embed_tokens.weight, of.fc.weight))
 
-    def want(path: tuple[int, ...], given: Rows) -> Any:
-        known = min(given.length, len(path) - 1)
-        slots = {j - 1: (given.last[j - 1], path[j]) for j in range(1, known + 1) if j - 1 in given.last}
+    def want(path: tuple[int, ...], memory: Rows) -> Any:
+        known = min(memory.length, len(path) - 1)
+        slots = {j - 1: (memory.last[j - 1], path[j]) for j in range(1, known + 1) if j - 1 in memory.last}
         made: dict[int, Any] = {}
         inputs: dict[int, Any] = {}
         for position in sorted({*slots, *range(known - 1, len(path) - 1)}):
@@ -285,7 +285,7 @@ def test_a_features_head_reads_the_memory_that_it_is_given(form: str, target: HF
         (Remembered(derive(target, "skip", {1}), CONTEXT, 6), plain.memory(CONTEXT[:6], halves=skipping(LAYERS, {1}, {1}))),
         (whole.restrict([0, 3, 5], "only"), rows.only([0, 3, 5])),
     ):
-        both(head, [asked(given)], lambda call: call.given.value if call.given else None,
+        both(head, [asked(given)], lambda call: call.memory.value if call.memory else None,
              lambda call, path, r=expected: want(path, r))  # fmt: skip
     (output,) = engine_of(head).compute([asked(whole.restrict([0, 3], "only"))])
     assert isinstance(output, DecError) and "evicted" in str(output)

@@ -38,7 +38,7 @@ def test_a_call_reads_the_means(tmp_path: Path) -> None:
     want = plain.read(plain.run(PATH, [n], rows).last[n])
     (score,) = target.eval([PATH], target.memory(PATH[:-1]).merged(GROUPS))
     assert np.allclose(score.logits, want, atol=2e-3)
-    call = ForwardCall("s", PATH, given=Remembered(target, PATH, n).merged(GROUPS))
+    call = ForwardCall("s", PATH, memory=Remembered(target, PATH, n).merged(GROUPS))
     (output,) = engine_of(target).compute([call])
     assert isinstance(output, torch.Tensor) and np.allclose(output[0], want, atol=2e-3)
 

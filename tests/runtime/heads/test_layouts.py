@@ -86,11 +86,11 @@ def test_engines(name: str, target: HFCausal, tmp_path: Path) -> None:
         for count in (0, 2, 5, 7):
             rows = [row for row in range(-1, count) if depth[row] < deep]
             call = ForwardCall(
-                "a", list(context), (), tokens[:count], parents[:count], range(uid, uid + count), rows, given=given
+                "a", list(context), (), tokens[:count], parents[:count], range(uid, uid + count), rows, memory=given
             )
             (made,) = engine.compute([call])
             assert isinstance(made, Tensor), made
-            want = stacked(head.eval(call.paths(), given=given.value), V)
+            want = stacked(head.eval(call.paths(), memory=given.value), V)
             assert torch.equal(torch.isfinite(made), torch.isfinite(want))
             assert torch.allclose(made.double(), want, atol=3e-4, rtol=1e-4)
         uid += len(tokens)
@@ -106,13 +106,13 @@ def test_heads_of_one_target_share_its_engine(target: HFCausal, tmp_path: Path) 
     }
     small = derive(target, "exit", 2)
     given = Remembered(target, list(IDS), len(IDS) - 1)
-    calls = [ForwardCall("a", list(IDS), (), [4, 5], [-1, 0], [0, 1], [-1, 0, 1], given=given)]
+    calls = [ForwardCall("a", list(IDS), (), [4, 5], [-1, 0], [0, 1], [-1, 0, 1], memory=given)]
     for _ in range(2):
         for model in (target, made["eagle1"], small, made["eagle3"], target, made["dflash"], made["eagle1"], small):
             one = calls if model in made.values() else [ForwardCall("a", list(IDS), (), [4, 5], [-1, 0], [0, 1], [-1, 0, 1])]
             (got,) = engine_of(model).compute(one)
             assert isinstance(got, Tensor), got
-            how = {"given": given.value} if model in made.values() else {}
+            how = {"memory": given.value} if model in made.values() else {}
             want = stacked(model.eval(one[0].paths(), **how), V)
             assert torch.allclose(got.double(), want, atol=3e-4, rtol=1e-4)
 

@@ -182,10 +182,10 @@ def test_engine(name: str, built: Any) -> None:
     for step in range(3):
         tokens = [int(t) for t in random.integers(3, V, 5)]
         given = Remembered(target, context, len(context) - 1)
-        call = ForwardCall("a", list(context), (), tokens, [-1, -1, 0, 2, 1], range(uid, uid + 5), range(-1, 5), given=given)
+        call = ForwardCall("a", list(context), (), tokens, [-1, -1, 0, 2, 1], range(uid, uid + 5), range(-1, 5), memory=given)
         (made,) = engine.compute([call])
         assert isinstance(made, Tensor), made
-        assert torch.allclose(made.double(), stacked(head.eval(call.paths(), given=given.value), V), atol=3e-4, rtol=1e-4)
+        assert torch.allclose(made.double(), stacked(head.eval(call.paths(), memory=given.value), V), atol=3e-4, rtol=1e-4)
         uid += 5
         context = [*context, *(int(t) for t in random.integers(3, V, step + 1))]
 

@@ -85,9 +85,9 @@ def test_torchs_own_objects_are_words() -> None:
 
 def test_what_is_there_is_said_with_its_number() -> None:
     with one_gpu():
-        assert Placement().found().device == "cuda" and Placement("cuda:0").found().device == "cuda:0"
+        assert Placement().resolved().device == "cuda" and Placement("cuda:0").resolved().device == "cuda:0"
         with pytest.raises(DecError, match="what is there: cpu and cuda:0"):
-            Placement("cuda:1").found()
+            Placement("cuda:1").resolved()
 
 
 def test_modules_stay_where_they_are_and_folders_follow(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_medusa_heads(target: HFCausal) -> None:
 
 def of_memory(model: Any, made: Any) -> Any:
     def check(text: Path, paths: list[Path], states: Tensor) -> None:
-        want = stacked(model.eval(paths, given=model.target.memory(text[:-1])), model.vocab.size)
+        want = stacked(model.eval(paths, memory=model.target.memory(text[:-1])), model.vocab.size)
         got = made.read(states).double()
         assert torch.allclose(got, want, **CLOSE), (got - want).abs().max()
 

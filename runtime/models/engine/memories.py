@@ -1,8 +1,8 @@
-"""Calls of causal models on a given memory: `small(t.leaves, given = target.memory(ctx.parent))`.
+"""Calls of causal models on a memory: `small(t.leaves, given = target.memory(ctx.parent))`.
 
 There are three paths, chosen per call. A memory equal to what the model would compute itself changes nothing, so the engine
 ignores it: the target's own memory, its exits', those of a head over its lower layers. A memory that is all that the target
-computed of the context is copied from the target's cache into a separate cache (`GivenEngine`). Every other one (restricted,
+computed of the context is copied from the target's cache into a separate cache (`CopyingEngine`). Every other one (restricted,
 joined, of another derived model, of a path below the context) is computed as a value, and the model reads it path by path
 without a cache: slow but correct.
 
@@ -26,7 +26,7 @@ from decgraph.runtime.models.engine.slots import CacheTooLarge
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.interface import LayerMemory, Memory, Model
 
-Make = Callable[[], "GivenEngine"]
+Make = Callable[[], "CopyingEngine"]
 
 
 class Memories:
@@ -37,7 +37,7 @@ class Memories:
         self.model, self._make = model, make
         self._plain = PlainEngine(model)
         # Rows at the context's end, which they compute themselves, and rows below it where the memory covers that end too.
-        self._engines: dict[bool, GivenEngine] = {}
+        self._engines: dict[bool, CopyingEngine] = {}
 
     def compute(
         self, calls: Sequence[ForwardCall], exact: Callable[[list[ForwardCall]], list[Output]], counted: Counted
@@ -49,9 +49,9 @@ class Memories:
         copied: dict[bool, list[tuple[int, ForwardCall, list[int]]]] = {False: [], True: []}
         for n, call in enumerate(calls):
             try:
-                if call.given is None or self._same(call, call.given):
-                    easy.append((n, replace(call, given=None)))
-                elif not call.soft and self._copied(call, call.given):
+                if call.memory is None or self._same(call, call.memory):
+                    easy.append((n, replace(call, memory=None)))
+                elif not call.soft and self._copied(call, call.memory):
                     for late, one, at in _parts(call):
                         copied[late].append((n, one, at))
                 else:
@@ -93,26 +93,26 @@ class Memories:
 
     # Which path.
 
-    def _same(self, call: ForwardCall, given: Remembered) -> bool:
+    def _same(self, call: ForwardCall, memory: Remembered) -> bool:
         """Whether the memory's rows equal the model's own. Raises DecError for a memory of another family."""
-        if given.model.family != self.model.family:
-            raise strange(self.model, given)
-        return given.plain and _agrees(self.model, given.model) and _along(call, given)
+        if memory.model.family != self.model.family:
+            raise strange(self.model, memory)
+        return memory.plain and _agrees(self.model, memory.model) and _along(call, memory)
 
-    def _copied(self, call: ForwardCall, given: Remembered) -> bool:
+    def _copied(self, call: ForwardCall, memory: Remembered) -> bool:
         """Whether the memory is all that the target computed of the context's beginning, and the model one that copies."""
-        whole = given.plain and isinstance(given.model, HFCausal) and given.model.origin is None
-        return whole and self._make is not None and inside(call, given)
+        whole = memory.plain and isinstance(memory.model, HFCausal) and memory.model.origin is None
+        return whole and self._make is not None and inside(call, memory)
 
 
-def strange(model: Model, given: Remembered) -> DecError:
+def strange(model: Model, memory: Remembered) -> DecError:
     """The error for a memory of another family."""
-    return DecError(f"{model.name!r} cannot read the memory of {given.model.name!r}: they do not share keys and values")
+    return DecError(f"{model.name!r} cannot read the memory of {memory.model.name!r}: they do not share keys and values")
 
 
-def features_of(given: Remembered, target: HFCausal) -> bool:
+def features_of(memory: Remembered, target: HFCausal) -> bool:
     """Whether a memory's features are all that the target computes."""
-    return given.plain and isinstance(given.model, HFCausal) and given.model.net is target.net
+    return memory.plain and isinstance(memory.model, HFCausal) and memory.model.net is target.net
 
 
 def _agrees(reader: Model, writer: Model) -> bool:
@@ -138,45 +138,45 @@ def _starts(writer: Model, reader: HFCausal, count: int) -> bool:
     return len(mine) == len(theirs) and mine == theirs
 
 
-def _along(call: ForwardCall, given: Remembered) -> bool:
+def _along(call: ForwardCall, memory: Remembered) -> bool:
     """Whether the memory is of every wanted path's own beginning."""
-    if inside(call, given):
+    if inside(call, memory):
         return True
-    covered = given.path
+    covered = memory.path
     return all(path[: min(len(covered), len(path) - 1)] == covered[: len(path) - 1] for path in call.paths())
 
 
-def inside(call: ForwardCall, given: Remembered) -> bool:
+def inside(call: ForwardCall, memory: Remembered) -> bool:
     """Whether the memory is of the context's beginning."""
-    length, known = len(call.context), given.length
+    length, known = len(call.context), memory.length
     if known > length:
-        return all(row < 0 for row in call.rows) and list(given.tokens[:length]) == list(call.context)
-    return given.tokens is call.context or list(given.tokens[:known]) == list(call.context[:known])
+        return all(row < 0 for row in call.rows) and list(memory.tokens[:length]) == list(call.context)
+    return memory.tokens is call.context or list(memory.tokens[:known]) == list(call.context[:known])
 
 
 def _parts(call: ForwardCall) -> list[tuple[bool, ForwardCall, list[int]]]:
     """(whether the memory covers the context's end, the call, which of its rows): a row at the end computes its own last
     token, rows below it read that token's keys and values from the memory."""
-    assert call.given is not None
+    assert call.memory is not None
     length = len(call.context)
-    if call.given.length < length:
+    if call.memory.length < length:
         return [(False, call, list(range(len(call.rows))))]
-    short = replace(call.given, length=length - 1)
+    short = replace(call.memory, length=length - 1)
     below = [n for n, row in enumerate(call.rows) if row >= 0]
     end = [n for n, row in enumerate(call.rows) if row < 0]
     out = []
     if end:
-        alone = replace(call, tokens=(), parents=(), uids=(), rows=[-1] * len(end), given=short)
+        alone = replace(call, tokens=(), parents=(), uids=(), rows=[-1] * len(end), memory=short)
         out.append((False, alone, end))
     if below:
         out.append((True, replace(call, rows=[call.rows[n] for n in below]), below))
     return out
 
 
-class GivenEngine(CausalEngine):
-    """Some of a target's layers, perhaps quantised, on the target's own keys and values for the first `given` positions.
+class CopyingEngine(CausalEngine):
+    """Some of a target's layers, perhaps quantised, on the target's keys and values for as many positions as the memory has.
 
-    A slot's first `given` rows are copies of the target's rows; those after it were computed on them, and are dropped when
+    A slot's first rows are copies of the target's rows; those after it were computed on them, and are dropped when
     the memory covers more. source: the target's engine. layers: the target's numbers of this engine's layers, in order.
     """
 
@@ -188,7 +188,7 @@ class GivenEngine(CausalEngine):
 
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
-        """Logits float32 [rows, V] per call, or its DecError. `given` is set in all of them."""
+        """Logits float32 [rows, V] per call, or its DecError. `memory` is set in all of them."""
         return self._compute(calls)
 
     def _group(self, calls: list[tuple[int, ForwardCall]], out: list[Output | None]) -> None:
@@ -242,8 +242,8 @@ class GivenEngine(CausalEngine):
 
 def _context(call: ForwardCall) -> ForwardCall:
     """The target's call that computes the positions that the memory covers."""
-    assert call.given is not None
-    known = min(call.given.length, len(call.context))
+    assert call.memory is not None
+    known = min(call.memory.length, len(call.context))
     return ForwardCall(call.sequence, call.context[:known], call.marks, name=call.name)
 
 
@@ -280,4 +280,4 @@ def copying(model: HFCausal, target: CausalEngine, like: Callable[[], CausalEngi
     """A builder of the engine of `model` on its target's rows. like: an engine of its layers; since: how many of its layers
     the engine below that one has."""
     layers = [use.layer for use in model.net.decoder.uses[since:] if use.attention]
-    return lambda: GivenEngine(like(), target, layers)
+    return lambda: CopyingEngine(like(), target, layers)

@@ -18,7 +18,7 @@ from decgraph.runtime.models.interface import Model
 
 
 @dataclass(frozen=True, eq=False)
-class KeptRows:
+class SavedRows:
     """Keys, values and last states of a sequence's committed tokens, copied. They fit the engine's present layout alone."""
 
     tokens: tuple[int, ...]
@@ -46,19 +46,19 @@ def caching_engine(model: Model) -> CausalEngine | None:
     return core if isinstance(core, CausalEngine) else None
 
 
-def copied(engine: CausalEngine, sequence: Hashable) -> KeptRows | None:
+def copied(engine: CausalEngine, sequence: Hashable) -> SavedRows | None:
     """The rows of a sequence's committed tokens; None where the engine has none."""
     slot = engine._slots.get(sequence)
     if slot is None or not slot.chain:
         return None
     blocks, last = engine.store.copied(slot.number, len(slot.chain))
-    return KeptRows(tuple(slot.chain), blocks, last, engine.layout)
+    return SavedRows(tuple(slot.chain), blocks, last, engine.layout)
 
 
-def put_back(engine: CausalEngine, sequence: Hashable, kept: KeptRows, length: int) -> bool:
+def put_back(engine: CausalEngine, sequence: Hashable, rows: SavedRows, length: int) -> bool:
     """Begins a new sequence of the engine with the first `length` saved tokens. False where they do not fit: the engine's
     layers have changed, or there is no room."""
-    if kept.layout is not engine.layout or sequence in engine._slots:
+    if rows.layout is not engine.layout or sequence in engine._slots:
         return False
     slot = engine._slot(sequence)
     try:
@@ -66,8 +66,8 @@ def put_back(engine: CausalEngine, sequence: Hashable, kept: KeptRows, length: i
     except (CacheTooLarge, MemoryError, RuntimeError):
         engine.close(sequence)
         return False
-    engine.store.put(slot.number, kept.blocks, kept.last, length)
-    slot.chain = list(kept.tokens[:length])
+    engine.store.put(slot.number, rows.blocks, rows.last, length)
+    slot.chain = list(rows.tokens[:length])
     return True
 
 
