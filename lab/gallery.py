@@ -86,9 +86,15 @@ def page(name: str, verdicts: Found, figures: Found) -> str:
         *section("Published code", agreement(name)),
         *section("Measured", measured(name, figures)),
         *section("Beside its neighbour", neighbour(name)),
-        f"`decgraph run {name}`, `decgraph explain {name}`, `decgraph check {name}`; [all algorithms](README.md).\n",
+        f"`{tried(name, text)}`, `decgraph explain {name}`, `decgraph check {name}`; [all algorithms](README.md).\n",
     ]
     return "\n".join(parts)
+
+
+def tried(name: str, text: str) -> str:
+    """A command that runs a program on the shipped models, with stand-ins for the functions that it calls."""
+    externs = "".join(f" --extern demo:{function}" for function in re.findall(r"^extern[ \t]+(\w+)", text, re.M))
+    return f'decgraph run {name} --prompt "def "{externs}'
 
 
 def faithful(entry: stdlib.Entry) -> str:
