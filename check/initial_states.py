@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -68,8 +69,10 @@ class Start:
         if self.before is not None:
             words.append(f"after a request of the session with the same seed and id, and the prompt {list(self.before)}")
         if self.order is not None:
-            moves = " ".join(["this", "other"][n] for n in self.order)
-            words.append(f"beside another sequence of the same prompt; at {self.beside} moves in turn: {moves}")
+            move = "reads or writes of what they share" if self.beside == "lines" else "steps, and where they meet"
+            turns = [f"{('this one', 'the other')[who]} {len([*moves])}" for who, moves in groupby(self.order)]
+            turns[-1] = f"then {('this one', 'the other')[self.order[-1]]} goes on"
+            words.append(f"beside another sequence of the same prompt, by turns ({move}): {', '.join(turns)}")
         return ", ".join(words)
 
 
