@@ -68,7 +68,7 @@ class Start:
             words.append(f"in request {self.session + 1} of a session")
         if self.before is not None:
             words.append(f"after a request of the session with the same seed and id, and the prompt {list(self.before)}")
-        if self.order is not None:
+        if self.order:
             move = "reads or writes of what they share" if self.beside == "lines" else "steps, and where they meet"
             turns = [f"{('this one', 'the other')[who]} {len([*moves])}" for who, moves in groupby(self.order)]
             turns[-1] = f"then {('this one', 'the other')[self.order[-1]]} goes on"
