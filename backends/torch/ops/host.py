@@ -14,6 +14,7 @@ from decgraph.backends.torch.ops.selection import ranked, top
 from decgraph.backends.torch.pending import MeetingCall
 from decgraph.backends.torch.protocols import Machine
 from decgraph.backends.torch.transfer import fetched
+from decgraph.ir.data.numbers import Number
 from decgraph.ir.ops.common import plain
 from decgraph.ir.ops.host import folded, shares
 
@@ -24,7 +25,7 @@ on_host("extern", why="it is a Python function of the user's")
 def batch_top(m: Machine, x: object, k: int, by: Sequence[object], site: str) -> MeetingCall:
     """The meaning of `batch.top`: a call that waits for the other sequences' candidates."""
     _, _, order, keys = ranked(m, x, by)
-    best = [tuple(key[i] for key in keys) for i in order[: max(0, int(k))]]
+    best: list[tuple[Number, ...]] = [tuple(key[i].item() for key in keys) for i in order[: max(0, int(k))]]
     return MeetingCall((best, int(k)), shares, site, finish=lambda n: top(m, x, whole(n), *by))
 
 

@@ -323,7 +323,7 @@ def of_net(net: Net, name: str) -> Weights:
     return memo_of(net).once("slot decoder", build)
 
 
-def layers_of(module: nn.Module, name: str) -> SlotDecoder:
+def layers_of(module: object, name: str) -> SlotDecoder:
     """The layers of a head, on states [B, T, width]. Raises NotSteppable where the decoder does not know them."""
     made = step_of_layers(cast("DraftLayers", module))
     if not isinstance(made, TransformerDecoder):
