@@ -112,7 +112,7 @@ class Tail(Model):
         self.kind, self.vocab, self.context, self.exact = "layers", target.vocab, None, True
         self.name, self.family, self.layers, self.token = "tail", "tail", 1, token
         weights = [int(v == token) for v in range(target.vocab.size)]
-        target._table._given[("says", token)] = tuple(weights)
+        target._table._entries[("says", token)] = tuple(weights)
 
     def apply(self, states: dict[int, Any]) -> dict[int, Any]:
         return dict.fromkeys(states, ("says", self.token))

@@ -221,7 +221,7 @@ def functions_remember_nothing(patch: Patch) -> None:
 
 @mutant("carried_draw")
 def loops_keep_what_holds_before_them(patch: Patch) -> None:
-    patch.setattr(Kernel, "_kept", lambda self, op, inv, now: None)
+    patch.setattr(Kernel, "_check_invariant", lambda self, op, inv, now: None)
 
 
 @mutant("".join(NO_MASS))
