@@ -81,7 +81,7 @@ class HFAdapter(_Head):
         at = sorted(states)
         rows = torch.stack([states[i] for i in at])
         out, _ = over(cast(DraftLayers, self.module), rows, torch.tensor(at, device=rows.device))
-        norm: nn.Module | None = self.module.norm
+        norm = cast("nn.Module | None", self.module.norm)
         return dict(zip(at, out if norm is None else norm(out), strict=True))
 
 

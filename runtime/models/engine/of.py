@@ -23,11 +23,12 @@ def engine_of(model: Model) -> Engine | MaskedEngine:
     whole = original_of(model)
     memo = memo_of(whole)
     engine: Engine | MaskedEngine | None = memo.get("engine")
-    if engine is None:
-        name = whole.engine_module or ("masked_plain" if whole.kind == "masked" else "plain")
-        with uncollected():  # its imports and graphs stay
-            engine = memo.once("engine", lambda: import_module(f"{__package__}.{name}").build_engine(whole))
-    return engine
+    if engine is not None:
+        return engine
+    name = whole.engine_module or ("masked_plain" if whole.kind == "masked" else "plain")
+    with uncollected():  # its imports and graphs stay
+        built: Engine | MaskedEngine = memo.once("engine", lambda: import_module(f"{__package__}.{name}").build_engine(whole))
+    return built
 
 
 def causal_engine_of(model: Model) -> Engine:

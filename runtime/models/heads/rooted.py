@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,9 @@ from decgraph.runtime.models.heads.base import DraftHead, Head, LayerConfig, out
 from decgraph.runtime.models.heads.medusa import ResidualBlock
 from decgraph.runtime.models.heads.parts import HeadLayer, Norm, rotary_of
 from decgraph.runtime.native.products import NativeLinear
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 
 @dataclass
@@ -148,7 +152,7 @@ class _Prefix(nn.Module):
 
     def __init__(self, config: LayerConfig, options: Mapping[str, object]) -> None:
         super().__init__()
-        self.config = config
+        self.config: LayerConfig | PretrainedConfig = config
         self.layers = nn.ModuleList([HeadLayer(config, options)])
         self.norm = Norm(config.hidden_size, config.rms_norm_eps)
         self.rotary = rotary_of(config)

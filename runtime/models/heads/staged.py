@@ -8,6 +8,7 @@ DeepSeek-AI, DeepSeek-V3 Technical Report, 2024 (section 2.2).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -29,7 +30,7 @@ class Staged(DraftHead, nn.Module):
         stages = config["stages"]
         assert isinstance(stages, list), "a configuration for each stage"
         made = [KINDS[str(config["of_kind"])](stage) for stage in stages]
-        self.stages: Sequence[Chained] = nn.ModuleList(made)
+        self.stages = cast(Sequence[Chained], nn.ModuleList(made))
         self.config, self.vocab, self.depth = made[0].config, made[0].vocab, len(made)
 
     def attach(self, embedding: Tensor, output: Callable[[Tensor], Tensor], layers: int) -> None:
