@@ -15,7 +15,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "gallery"
 WITHOUT = {
     "self_contrast_moe": "no expert(3)",  # no shipped model is a mixture of experts
     "specdec_pp": "it belongs to another target",  # nor is a head of the drafter shipped
-    "iterative_elimination": "past the context length",  # its answers of up to 1,024 tokens end early for a model that was trained to answer
+    "iterative_elimination": "past the context length",  # a model that answers says its end before 1,024 tokens
 }
 
 
