@@ -68,7 +68,7 @@ def tail_of(
         return place.context.length, place, nodes[1:], (place.parent[1:] - 1).tolist(), (nodes - 1).tolist(), nodes.shape, nodes
     ids = np.asarray(place, dtype=np.int64)
     assert tree is not None
-    needed = tree.parent < 0  # none yet
+    needed = np.zeros(len(tree.parent), bool)
     needed[0] = True
     nodes = above = ids.reshape(-1)
     while not needed[above].all():  # the wanted nodes and their ancestors

@@ -67,3 +67,21 @@ def test_used_link_names_are_defined() -> None:
 )
 def test_the_check_sees_dead_links(link: str, word: str) -> None:
     assert word in fault_of(ROOT / "README.md", link)
+
+
+MAPS = sorted([ROOT / "CONTRIBUTING.md", ROOT / "docs/architecture.md", *ROOT.glob("docs/decisions/*.md")])
+"""Pages that say where in the repository something is."""
+
+
+def unknown_files(text: str, files: frozenset[str]) -> list[str]:
+    """Names of files in inline code that no path of the repository ends in."""
+    named = re.findall(r"`([\w/.-]+\.(?:py|dec|lark|tsv|csv|toml))`", text)
+    return [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in files)]
+
+
+@pytest.mark.parametrize("page", MAPS, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_files_that_maps_name_are_there(page: Path) -> None:
+    rooms = [place for place in ROOT.iterdir() if place.is_dir() and not place.name.startswith(".") and place.name != "build"]
+    files = frozenset(p.relative_to(ROOT).as_posix() for room in rooms for p in room.rglob("*.*")) | {"pyproject.toml"}
+    assert unknown_files(page.read_text(encoding="utf-8"), files) == []
+    assert unknown_files("`engine/nowhere.py` beside `pyproject.toml`", files) == ["engine/nowhere.py"]

@@ -49,11 +49,13 @@ def states(m: Machine, trunk: Model, place: Place, *rest: object, op: Op) -> np.
         return states_value([], shape)
     memory = extra.get("given")
     assert isinstance(memory, Remembered | None)
-    on = memory.value if trunk.kind == "features" and memory is not None else _given(m, trunk.target_or_self(), call, memory)
+    on = (
+        memory.value if trunk.kind == "features" and memory is not None else _memory_at(m, trunk.target_or_self(), call, memory)
+    )
     return states_value(states_at(trunk, call.paths(), on), shape)
 
 
-def _given(m: Machine, model: Model, call: ForwardCall, memory: Remembered | None) -> Memory | None:
+def _memory_at(m: Machine, model: Model, call: ForwardCall, memory: Remembered | None) -> Memory | None:
     """The memory that states are computed on. That of the target itself is what its engine has cached. Where nothing is given
     to the whole target, those rows are what it would compute."""
     target = model.root if isinstance(model, HFCausal) else model
