@@ -191,13 +191,6 @@ def index_value(lw: Lowering, v: Value, subs: tuple[S.Expr, ...], span: Span) ->
     return lw.one("gather", v, *ix, span=span)
 
 
-def as_number(lw: Lowering, v: Value, span: Span, what: str) -> Value:
-    """A value that must be one whole number."""
-    if not (v.type.is_number and not v.type.dims) and v.type.elem != "position":
-        lw.fail(span, f"{what} must be a number, got {show(v.type)}", code="E210")
-    return v
-
-
 def tree_value(lw: Lowering, node: Value, span: Span) -> Value:
     """The tree that a node belongs to, as it is now."""
     name = str(node.type.of[0])

@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from lib.models.tiny import TinyFeatures, TinyModel
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
 from decgraph.runtime.models.interface import MASK, Memory, Model, Scores, check_vocab
 from decgraph.runtime.models.table import TableAdapter, TableFeatures, TableModel
-from decgraph.runtime.models.tiny import TinyFeatures, TinyModel
 
 SEEDS = range(25)
 PATH = (0, 1, 2, 1)

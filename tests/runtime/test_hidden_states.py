@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from lib.models.hf_models import llama, noisy
+from lib.models.tiny import TinyModel
 
 from decgraph.errors import DecError
 from decgraph.ir.data.hidden import states_value
@@ -18,7 +19,6 @@ from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.hf_heads import reading_model
 from decgraph.runtime.models.parts import LayerUse
 from decgraph.runtime.models.table import TableModel
-from decgraph.runtime.models.tiny import TinyModel
 
 PATH = (1, 5, 9, 11, 5, 9, 3)
 LAYERS = 4

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from lib.models.hf_modules import module
+from lib.models.tiny import TinyModel
 
 import decgraph
 from decgraph.errors import DecError
@@ -16,7 +17,6 @@ from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.interface import LayerMemory
 from decgraph.runtime.models.rounding import rounded
-from decgraph.runtime.models.tiny import TinyModel
 
 BITS = (1, 2, 3, 4, 8)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lib.models.tiny import TinyModel
 
 import decgraph
 from decgraph.backends.registry import machine
 from decgraph.runtime.models.derive import derive
-from decgraph.runtime.models.tiny import TinyModel
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
 from decgraph.runtime.trace import Committed, Drafted, ModelCall

@@ -10,10 +10,10 @@ import numpy as np
 from decgraph.backends.registry import machine
 from decgraph.runtime.models.interface import MASK, Model, Scores
 from decgraph.runtime.models.table import TableModel
-from decgraph.runtime.models.tiny import TinyModel
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
 from decgraph.runtime.trace import ModelCall, Remasked, Unmasked
+from lib.models.tiny import TinyModel
 from lib.stdlib.table_models import module
 
 V = 8

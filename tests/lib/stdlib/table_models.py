@@ -14,9 +14,9 @@ from decgraph.ir.values import Claim, Module
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableAdapter, TableFeatures, TableModel
-from decgraph.runtime.models.tiny import TinyFeatures, TinyModel
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
+from lib.models.tiny import TinyFeatures, TinyModel
 
 V = 4
 CAUSAL: dict[str, Any] = {

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from lib.models.hf_modules import CONFIGS, logits, module
+from lib.models.tiny import TinyFeatures, TinyModel
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
@@ -20,7 +21,6 @@ from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_live import LiveModel, from_module
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableFeatures, TableModel
-from decgraph.runtime.models.tiny import TinyFeatures, TinyModel
 
 
 @pytest.mark.parametrize("kind", CONFIGS)

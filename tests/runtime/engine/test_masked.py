@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from lib.lazily import make, transformers
+from lib.models.tiny import TinyModel
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import TransformerDecoder
@@ -24,7 +25,6 @@ from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import MASK, Memory, Model, Scores, SoftCell, Visibility, Vocab
 from decgraph.runtime.models.masked_load import load_masked
 from decgraph.runtime.models.table import TableModel
-from decgraph.runtime.models.tiny import TinyModel
 
 V, MASK_ID, CONTEXT = 23, 22, 48
 SHIPPED = Path(__file__).parents[3] / "zoo" / "models" / "masked"

@@ -13,13 +13,13 @@ import pytest
 import torch
 from lib.models.hf_modules import module
 from lib.models.plain_transformer import Plain, Rows, Vector, of_module
+from lib.models.tiny import TinyModel
 
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.table import TableModel
-from decgraph.runtime.models.tiny import TinyModel
 
 PATH = (3, 17, 5, 44, 9, 60, 2, 31)
 LAYERS = 3

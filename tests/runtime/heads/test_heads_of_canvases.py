@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from lib.models.tiny import TinyModel
 from lib.repository import ROOT
 from torch import Tensor, nn
 
@@ -16,7 +17,6 @@ from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.interface import MASK
 from decgraph.runtime.models.reading import AnyScores
 from decgraph.runtime.models.table import TableModel
-from decgraph.runtime.models.tiny import TinyModel
 
 MODELS = ROOT / "tests" / "fidelity" / "golden" / "dllm" / "models"
 V = 5

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 from lib.models.masked_models import V, masked, module
+from lib.models.tiny import TinyModel
 
 import decgraph
 from decgraph.errors import DecError
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import MASK, Model
 from decgraph.runtime.models.table import TableModel
-from decgraph.runtime.models.tiny import TinyModel
 from decgraph.runtime.request import Request
 
 REQUEST = Request((5, 9, 2), max_tokens=6, eos=frozenset(), temperature=0)

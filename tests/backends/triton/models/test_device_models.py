@@ -10,6 +10,7 @@ from lib.engines.device_calls import Walk, gives
 from lib.lazily import make, modeling
 from lib.models.hf_modules import LAYER, large, logits, module
 from lib.models.masked_models import masked
+from lib.models.tiny import TinyModel
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -27,7 +28,6 @@ from decgraph.runtime.models.hf_heads import HFFeatures
 from decgraph.runtime.models.hf_live import from_module
 from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.models.table import TableModel
-from decgraph.runtime.models.tiny import TinyModel
 
 CLOSE = {"atol": 3e-4, "rtol": 1e-4}  # of logits of size about 10: sums are taken in another order
 
