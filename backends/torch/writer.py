@@ -194,11 +194,10 @@ class Writer:
         """An op as an expression, or as a call of its lowering."""
         low = self.kit.lower(self.origin.get(op, op))
         args = [self.use(v) for v in op.operands]
-        if op.opcode == "map" and (
-            known := folded(str(op.attrs["fn"]), args) if op.attrs["fn"] in ("not", "and", "or") else None
-        ):
-            self.values.texts[op.result] = known
-            return
+        if op.opcode == "map" and op.attrs["fn"] in ("not", "and", "or") and not op.result.type.dims:
+            if known := folded(str(op.attrs["fn"]), args):
+                self.values.texts[op.result] = known
+                return
         text = None if low.local else expression(op, args, self.values.producers)
         if text is not None:
             text = self.imports_of(text)

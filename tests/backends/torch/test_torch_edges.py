@@ -158,3 +158,17 @@ def test_all_cells_of_a_canvas_index_what_has_more_elements() -> None:
         assert done.error is None, done.error
         got.append(done.tokens)
     assert got == [(1, 1), (1, 1)]
+
+
+@pytest.mark.parametrize(("condition", "token"), [("(ns > 0) and no", 0), ("(ns > 9) or not no", 3)])
+def test_a_condition_that_is_known_decides_a_vector_element_by_element(condition: str, token: int) -> None:
+    """A parameter's value is written into the program: one that decides `and` or `or` is not the vector itself."""
+    text = f"""algorithm known(target: causal, no: bool = false):
+    while not done:
+        ns = [ctx.length, 2]
+        commit int(ratio({condition}) * 3)
+"""
+    for backend in ("reference", "torch"):
+        session = decgraph.parse(text).session(models={"target": TableModel(4, 1, name="target")}, backend=backend)
+        done = session.run(Request((0, 1), max_tokens=2, temperature=0))
+        assert done.error is None and done.tokens == (token, token), (backend, done)
