@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import TypeVar, cast, overload
 
 import numpy as np
@@ -161,6 +162,8 @@ class Vectors:
         """The lanes that are at their end, or without a request."""
         self.lost = torch.zeros_like(self.done)
         """The lanes with a case that only the driver handles."""
+        self.flags: list[Tensor] = []
+        """Lanes bool[B] that were flagged and are not in `lost` yet (`flush`)."""
         self.mask: Tensor | None = None
         self.leading: dict[int, Tensor] = {}
         """Masks of this iteration whose elements that are there are known to stand before the others, by id."""
@@ -225,7 +228,14 @@ class Vectors:
     def flag(self, wrong: Tensor) -> None:
         """Mark lanes (bool[B, ...]) with a case that only the driver handles: it runs them again."""
         wrong = wrong.flatten(1).any(-1) if wrong.ndim > 1 else wrong
-        self.lost.logical_or_(wrong & self.active())
+        self.flags.append(wrong & self.active())
+
+    def flush(self) -> None:
+        """Write what was flagged since the last time. Many flags are one launch so; until then a lane goes on with numbers that
+        nobody uses, so that this is called before a commit, at the end of what is recorded, and before the host reads."""
+        if self.flags:
+            self.lost.logical_or_(reduce(torch.logical_or, self.flags))
+            self.flags = []
 
     def lives(self, x: Operand) -> Tensor:
         """bool[B, n]: which elements of a vector are there."""

@@ -87,7 +87,7 @@ def race_kernel(
         tops = tl.load(best + row * parts + p, mask=p < parts, other=float("-inf"), cache_modifier=".cg")
         tokens = tl.load(token + row * parts + p, mask=p < parts, other=2147483647, cache_modifier=".cg")
         final = tl.min(tl.where(tops == tl.max(tops, 0), tokens, 2147483647), 0)
-        tl.store(out + row, tl.where(final == 2147483647, 0, final).to(tl.int64))
+        tl.store(out + row, tl.where(final == 2147483647, -1, final).to(tl.int64))
         tl.store(arrived + row, 0)
 
 
@@ -131,7 +131,7 @@ def draw(
     rows: Tensor, temperature: Tensor | None, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tensor,
     is_probs: bool = False, wide: bool = True,
 ) -> Tensor:  # fmt: skip
-    """One token of each row, int64[...]: the winner of its race, of equals the lowest, and token 0 of a row without mass.
+    """One token of each row, int64[...]: the winner of its race, of equals the lowest, and -1 of a row without mass.
 
     rows: [..., V], logits, or weights (`is_probs`), which need not sum to one. temperature: [...], of logits; where it is 0
     the token is the likeliest; None: 1 everywhere. c0, c1, c2, k0, k1: the words of the rows' noise keys (noise.words), int64
@@ -143,13 +143,12 @@ def draw(
     u = u if wide else u.float().clamp(max=0.99999994)
     x = rows.to(kind)
     if is_probs:
-        quotient = (-torch.log(u) / x).clamp(max=torch.finfo(kind).max)
-        return torch.where(x > 0, -quotient, -torch.inf).argmax(-1)
-    if temperature is None:
-        return (x - torch.log(-torch.log(u))).argmax(-1)
-    heat = temperature.expand(rows.shape[:-1])[..., None].double()
-    cool = (1 / torch.where(heat > 0, heat, 1.0)).to(kind)
-    return (x * cool - torch.where(heat > 0, torch.log(-torch.log(u)), 0.0)).argmax(-1)
+        key = torch.where(x > 0, -(-torch.log(u) / x).clamp(max=torch.finfo(kind).max), -torch.inf)
+    else:
+        heat = torch.ones((), device=x.device) if temperature is None else temperature.expand(rows.shape[:-1])[..., None]
+        cool = (1 / torch.where(heat > 0, heat, 1.0).double()).to(kind)
+        key = x * cool - torch.where(heat > 0, torch.log(-torch.log(u)), 0.0)
+    return torch.where((key > -torch.inf).any(-1), key.argmax(-1), -1)
 
 
 @draw.register_fake

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from lib.devices.emulated_cuda import Played, played_cuda
+from lib.devices.emulated_cuda import Capture, Played, Refused, played_cuda
 from lib.devices.without_sync import READS
 from lib.repository import ROOT
 from torch import Tensor
@@ -91,7 +91,7 @@ def replayable(body: Callable[[], Any], device: torch.device) -> Callable[[], No
             flattened(body(), held)
         return list(held)
 
-    with watching(False):  # what the graph becomes is no part of the step
+    with watching(False), Capture.begun():  # what the graph becomes is no part of the step
         made = traced(run)
     first = True
 
@@ -105,6 +105,12 @@ def replayable(body: Callable[[], Any], device: torch.device) -> Callable[[], No
     return replay
 
 
+def alone(run: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
+    """A recording that is replayed by running the function: begun alone, as on a device."""
+    with Capture.begun():
+        return run
+
+
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     """The played device, on which programs run as on a real one, and their steps are watched."""
@@ -112,7 +118,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (1 << 40, 1 << 40))
         monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=lambda: None, synchronize=lambda: None))
         monkeypatch.setattr(graph, "aside", lambda run, device: run())
-        monkeypatch.setattr(graph, "captured", lambda run, device: run)
+        monkeypatch.setattr(graph, "captured", alone)
         for where in (lanes, program):
             monkeypatch.setattr(where, "home", lambda models: made)
         monkeypatch.setattr(program, "captured", replayable)
@@ -207,3 +213,45 @@ def test_what_leaves_the_device_is_found(fault: str, device: torch.device, monke
     monkeypatch.setattr(Step, "over", over)
     _, got = ran("autoregressive")
     assert all(said in g.mode for g in got), [g.mode for g in got]
+
+
+REFUSALS: dict[str, tuple[Callable[[torch.device], object], str]] = {
+    "bools that are reduced": (lambda d: flags(d).scatter_reduce(0, flags(d).long(), flags(d), "amax"), "not implemented for"),
+    "the largest of bools": (lambda d: flags(d).topk(1), "not implemented for"),
+    "a product of integers": (lambda d: torch.mm(flags(d).long()[None], flags(d).long()[:, None]), "not implemented for"),
+    "a mask within a word": (lambda d: attended(flags(d).float()[1:]), "misaligned address"),
+}
+
+
+def flags(device: torch.device) -> Tensor:
+    return torch.ones(33, dtype=torch.bool, device=device)
+
+
+def attended(mask: Tensor) -> Tensor:
+    """Attention of one query over as many keys as a mask has."""
+    x = torch.ones((1, 1, len(mask), 16), device=mask.device)
+    return torch.ops.aten._scaled_dot_product_efficient_attention(x[:, :, :1], x, x, mask[None, None, None], False)[0]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_what_cuda_refuses_is_refused(refusal: str, device: torch.device) -> None:
+    call, said = REFUSALS[refusal]
+    with pytest.raises(Refused, match=said):
+        call(device)
+
+
+def test_a_capture_within_a_capture_is_refused(device: torch.device) -> None:
+    with Capture.begun(), pytest.raises(Refused, match="another capture"):
+        alone(lambda: None, device)
+
+
+def test_no_operator_writes_an_optional_argument() -> None:
+    """Which torch 2.11 cannot call (found on a device)."""
+    names = [n for n in dir(torch.ops.decgraph) if not n.startswith("_") and n not in ("name", "loaded_libraries")]
+    schemas = [op._schema for op in (getattr(torch.ops.decgraph, n) for n in names) for op in [op.default]]
+    assert {"attend", "draw"} <= set(names)
+    optional = [
+        (s.name, a.name) for s in schemas for a in s.arguments
+        if a.alias_info is not None and a.alias_info.is_write and isinstance(a.type, torch.OptionalType)
+    ]  # fmt: skip
+    assert not optional

@@ -87,7 +87,7 @@ def test_races_are_the_reference_s(size: int, device: torch.device) -> None:
     weights[2, 3] = 0
     with np.errstate(divide="ignore"):
         want = [
-            [noise.race(weights[b, r], noise.exponentials(keys[b][r], size)) if weights[b, r].any() else 0 for r in range(4)]
+            [noise.race(weights[b, r], noise.exponentials(keys[b][r], size)) if weights[b, r].any() else -1 for r in range(4)]
             for b in range(3)
         ]
         greedy = [logits[0].argmax(-1).tolist(), *want[1:]]
@@ -116,7 +116,8 @@ def test_ties_scales_and_types_of_races(device: torch.device) -> None:
     with np.errstate(over="ignore"):
         assert race.launch(alone, None, *at, True, True, block=4, programs=9).tolist() == [[66, 66]]
     assert race.draw(alone.cpu(), None, *words, True, True).tolist() == [[66, 66]]
-    assert race.launch(flat, None, *at, True, True, block=4, programs=2).tolist() == [[0, 0]]
+    assert race.launch(flat, None, *at, True, True, block=4, programs=2).tolist() == [[-1, -1]], "a row without mass"
+    assert race.draw(flat.cpu(), None, *words, True, True).tolist() == [[-1, -1]]
     logits = torch.randn(1, 2, 70, generator=torch.Generator().manual_seed(1)).bfloat16()
     for wide in (True, False):
         got = race.launch(logits.to(device), torch.ones((), device=device), *at, False, wide, block=4, programs=2)
