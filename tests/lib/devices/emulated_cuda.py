@@ -2,8 +2,8 @@
 
 What runs on it takes the ways that code takes on a device (`device.type == "cuda"`), reads real values where it reads any, and
 an operation over tensors of both devices is an error, as on a device. Kernels by hand run as their torch forms. What a device
-was found to refuse is refused here, too: dtypes that an operation lacks there, masks of attention that are not aligned, operators
-that write optional arguments, and a capture within a capture.
+was found to refuse is refused here, too: dtypes that an operation lacks there, masks of attention that are not aligned,
+operators that write optional arguments, and a capture within a capture.
 """
 
 from __future__ import annotations
