@@ -98,7 +98,6 @@ class Bodies:
 
     def _run(self, region: Region, arguments: Sequence[Operand]) -> tuple[Operand, ...]:
         s = self.s
-        s.flush()
         outside = {v: s.env[v] for v in free(region) if v in s.env}
         tensors: list[Tensor] = []
         inputs = (s.mask, list(arguments), list(outside.values()))
@@ -144,7 +143,6 @@ class Bodies:
             s.mask = mask
             s.odd = []
             made = s.region(region, arguments), s.odd
-            s.flush()
             if s.odd and effects:
                 raise NotSteppable("a body with effects that the host decides about", s.place)
             return made

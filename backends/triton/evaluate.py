@@ -163,7 +163,6 @@ class Evaluator(Vectors):
         """A number that the host reads, the one way in which it learns of data. Raises NotSteppable where it cannot."""
         if self.recording:
             raise NotSteppable("a loop whose number of iterations depends on data", self.place)
-        self.flush()
         return int(flag)
 
     def idle(self, lanes: Tensor) -> bool:

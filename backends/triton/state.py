@@ -149,7 +149,6 @@ class Step(Evaluator):
             here = torch.zeros_like(self.done)
             here[list(lanes)] = True
             self.states[state.name] = written(self, old, made, here, f"the state `{state.name}`")
-        self.flush()
 
     def level_field(self, level: Level | Topology, field: str) -> Operand:
         """A field of a level of a topology."""
@@ -193,7 +192,6 @@ class Step(Evaluator):
         with self.within(lanes):
             for op in self.before:
                 self.op(op)
-            self.flush()
             if self.loop is None:
                 self.done.logical_or_(lanes)
                 return
@@ -212,13 +210,7 @@ class Step(Evaluator):
             self.carry(live, after)
             if stops and stop is not False:
                 self.done.logical_or_(self.lanes(stop) & live)
-            self.flush()
         self.iteration.add_(live.long())
-
-    def flush(self) -> None:
-        """Write what was flagged and counted since the last time."""
-        super().flush()
-        self.counts.flush()
 
     def carry(self, live: Tensor, after: Sequence[Operand]) -> None:
         """Keep the values that one iteration hands to the next, in buffers. live: bool[B]."""
@@ -382,10 +374,6 @@ class Counts:
         self.calls: dict[str, int] = {}
         self.often: dict[str, Tensor] = {}
         self.whole: Tensor | None = None
-        self.more: dict[int, tuple[Tensor, Tensor]] = {}
-        """By id: buffers int64[B], and what was counted since the last `flush`."""
-        self.tests: dict[int, tuple[Tensor, Tensor]] = {}
-        """By depth: how many tests and acceptances, int64[B], since the last `flush`."""
 
     def start(self, lanes: Tensor | None) -> None:
         """A new iteration, in which these lanes are, bool[B] or None."""
@@ -398,36 +386,22 @@ class Counts:
             return
         if name not in self.often:
             self.often[name] = self.s.buffer((self.s.frame.batch,), torch.int64)
-        self._add(self.often[name], (self.s.active() if lanes is None else self.s.active() & lanes).long())
+        self.often[name].add_((self.s.active() if lanes is None else self.s.active() & lanes).long())
 
     def decide(self, cells: Tensor, again: bool) -> None:
         """Count cells bool[B, n] that are decided, or masked again, in the lanes that are here."""
-        self._add(self.remasked if again else self.unmasked, torch.where(self.s.active(), cells.sum(1), 0))
+        (self.remasked if again else self.unmasked).add_(torch.where(self.s.active(), cells.sum(1), 0))
 
     def draft(self, n: int | Tensor) -> None:
         """Count drafted tokens in the lanes that are here."""
-        self._add(self.drafted, torch.where(self.s.active(), n, 0))
+        self.drafted.add_(torch.where(self.s.active(), n, 0))
 
     def test(self, depth: int, tested: Tensor, accepted: Tensor) -> None:
         """Count a test of drafts at a depth (from 1 on) in the lanes of `tested` bool[B]."""
         at = min(depth, self.deepest)
-        here = tested & self.s.active()
-        before = self.tests.get(at, (0, 0))
-        self.tests[at] = before[0] + here.long(), before[1] + (here & accepted).long()
-
-    def _add(self, buffer: Tensor, n: Tensor) -> None:
-        known = self.more.get(id(buffer))
-        self.more[id(buffer)] = buffer, n if known is None else known[1] + n
-
-    def flush(self) -> None:
-        """Add what was counted since the last time to the buffers: one launch for many counts."""
-        for buffer, n in self.more.values():
-            buffer.add_(n)
-        if self.tests:
-            at = self.s.constant(np.array([*self.tests]))
-            for buffer, counts in zip((self.tested, self.accepted), zip(*self.tests.values(), strict=True), strict=True):
-                buffer.index_add_(1, at, torch.stack(counts, 1))
-        self.more, self.tests = {}, {}
+        here = self.s.active()
+        self.tested[:, at].add_((tested & here).long())
+        self.accepted[:, at].add_((tested & accepted & here).long())
 
     def clear(self, lane: int) -> None:
         """A lane begins anew."""

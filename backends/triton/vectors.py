@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import TypeVar, cast, overload
 
 import numpy as np
@@ -162,8 +161,6 @@ class Vectors:
         """The lanes that are at their end, or without a request."""
         self.lost = torch.zeros_like(self.done)
         """The lanes with a case that only the driver handles."""
-        self.flags: list[Tensor] = []
-        """Lanes bool[B] that were flagged and are not in `lost` yet (`flush`)."""
         self.mask: Tensor | None = None
         self.leading: dict[int, Tensor] = {}
         """Masks of this iteration whose elements that are there are known to stand before the others, by id."""
@@ -228,14 +225,7 @@ class Vectors:
     def flag(self, wrong: Tensor) -> None:
         """Mark lanes (bool[B, ...]) with a case that only the driver handles: it runs them again."""
         wrong = wrong.flatten(1).any(-1) if wrong.ndim > 1 else wrong
-        self.flags.append(wrong & self.active())
-
-    def flush(self) -> None:
-        """Write what was flagged since the last time. Many flags are one launch so; until then a lane goes on with numbers that
-        nobody uses, so that this is called before a commit, at the end of what is recorded, and before the host reads."""
-        if self.flags:
-            self.lost.logical_or_(reduce(torch.logical_or, self.flags))
-            self.flags = []
+        self.lost.logical_or_(wrong & self.active())
 
     def lives(self, x: Operand) -> Tensor:
         """bool[B, n]: which elements of a vector are there."""
@@ -405,8 +395,10 @@ class Vectors:
         """Nodes of any form as a vector: NumPy int64[n] where they are static."""
         return np.ravel(np.asarray(x, dtype=np.int64)) if is_static(x) else self.nodes_of(x, within)
 
-    def one_draws(self, parts: Sequence[Draws]) -> Draws:
-        """Draws one behind the other along axis 0, each with the row that it was drawn from."""
+    def one_draws(self, parts: Sequence[Draws], put: Callable[[Sequence[Array]], Array] | None = None) -> Draws:
+        """Draws one behind the other along axis 0 (or as `put` puts tensors and arrays together), each with the row that it was
+        drawn from."""
+        put = put or self.cat
         sources: list[RowSource] = []
         rows, ranks, points = [], [], [p.point for p in parts]
         for p in parts:
@@ -421,18 +413,18 @@ class Vectors:
             rows.append(row)
             ranks.append(np.zeros(p.shape, dtype=np.int64) if p.rank is None else p.rank)
         if any(isinstance(p, Tensor) for p in points) or len(set(points)) > 1:
-            points = [
-                self.cat([p if isinstance(p, Tensor) else np.full(x.shape, p) for p, x in zip(points, parts, strict=True)])
-            ]
+            points = [put([p if isinstance(p, Tensor) else np.full(x.shape, p) for p, x in zip(points, parts, strict=True)])]
         return Draws(
-            self.cat([p.tokens for p in parts]),
+            self.tensor(put([p.tokens for p in parts])),
             tuple(sources),
-            self.cat(rows),
-            self.cat(ranks) if any(p.rank is not None for p in parts) else None,
+            put(rows),
+            put(ranks) if any(p.rank is not None for p in parts) else None,
             points[0] if not isinstance(points[0], np.ndarray) else self.lanes(points[0]),
-            self.cat(races) if len(races := [p.race for p in parts if p.race is not None]) == len(parts) else None,
+            self.tensor(put(races)) if len(races := [p.race for p in parts if p.race is not None]) == len(parts) else None,
             live=self.lives_of(parts),
-            nodes=self.cat(nodes) if len(nodes := [p.nodes for p in parts if p.nodes is not None]) == len(parts) else None,
+            nodes=self.tensor(put(nodes))
+            if len(nodes := [p.nodes for p in parts if p.nodes is not None]) == len(parts)
+            else None,
         )
 
     @overload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from decgraph.backends.triton.ops.nodes import reachable
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Array, Dist, Draws, Noise, Number, Operand, RowSource, Tree, is_static
-from decgraph.backends.triton.vectors import alike, count_of, flat, lifted, live_of, vec_of
+from decgraph.backends.triton.vectors import alike, flat, live_of, vec_of
 from decgraph.ir.values import Op
 
 
@@ -282,15 +283,17 @@ def join_draws(s: Step, lanes: Tensor, a: Operand, b: Operand) -> Operand:
     """One of two draws in every lane, each with the row that it was drawn from. lanes: bool[B]."""
     if not (isinstance(a, Draws) and isinstance(b, Draws)):
         return s.join(lanes, s.tensor(a), s.tensor(b))
-    if not a.shape:
-        return s.pick(s.one_draws([lifted(a), lifted(b)]), torch.where(lanes, 0, 1))
     if a.shape[1:] != b.shape[1:]:
         raise NotSteppable("draws of different shapes in two branches", s.place)
-    n = max(count_of(a), count_of(b))
-    first, second = (s.steps(n).clamp(max=max(0, count_of(x) - 1)) for x in (a, b))
-    order = torch.where(lanes[:, None], first, count_of(a) + second)
-    both = s.one_draws([replace(x, live=None) for x in (a, b)])
-    return s.reordered(both, order, s.either_live(lanes, a, b))
+
+    def put(parts: Sequence[Array]) -> Array:
+        first, second = parts
+        if is_static(first) and is_static(second) and np.array_equal(first, second):
+            return first
+        return s.either(lanes, first, second, -1)  # no token and no row behind the shorter one
+
+    out = s.one_draws([replace(x, live=None) for x in (a, b)], put)
+    return replace(out, live=s.either_live(lanes, a, b) if a.shape else None)
 
 
 @step("topk")

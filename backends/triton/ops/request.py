@@ -91,7 +91,6 @@ def commit(s: Step, op: Op, x: Operand, tree: Tree | None = None) -> None:
     if tree is not None:
         raise NotSteppable("a commit of nodes that no rule accepted", op)
     tokens, count = offered(s, x, op)
-    s.flush()
     path = x if isinstance(x, Path) else None
     before = s.length.clone()
     kept = append(s, tokens, count)
