@@ -85,6 +85,8 @@ class Step(Evaluator):
         self.names: dict[int, str] = {}
         self.taken: set[int] = set()
         """The lanes that have a request."""
+        self.sized = False
+        """Whether something has the size of the longest text (`longest`)."""
         self.uids = self.epoch = 0
         self.committed_now = self.committed_most = 0
         """The most tokens that are committed: in this iteration so far, and in one."""
@@ -127,6 +129,12 @@ class Step(Evaluator):
     def keys(self) -> noise.Keys:
         """The requests' part of noise keys."""
         return self.settings.rng
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a lane, for what has that size: lanes are no longer than requests need then."""
+        self.sized = True
+        return self.frame.capacity
 
     # -- states
     def start_states(self, lanes: Sequence[int], shared: Mapping[tuple[str, str], object] | None = None) -> None:

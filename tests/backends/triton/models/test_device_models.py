@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from decgraph.backends.triton.models import interface
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import Seen
+from decgraph.backends.triton.pages import Pages
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.table_models import Style, StyledModel
 from decgraph.errors import DecError
@@ -47,7 +48,7 @@ def exactly(model: Any, made: Any) -> Any:
 
 @pytest.mark.parametrize("model", TABLES, ids=lambda m: f"{m.name}-{getattr(m, 'window', None)}")
 def test_tables_to_the_last_bit(model: Any) -> None:
-    made = step_model(model, 3, 40)
+    made = step_model(model, Pages(3, 40))
     assert made.exact and made.kind == "causal"
     walk = Walk(made, model.vocab.size, 3, exactly(model, made))
     walk.run([1, 2, 6], steps=4)
@@ -60,16 +61,16 @@ def small(kind: str, lanes: int) -> tuple[Any, int, Any]:
     """A device model of 30 slots, its vocabulary's size and what compares states with the model's own."""
     tables = {"window": TableModel(4, 11, window=2), "path": TableModel(4, 11)}
     if kind in tables:
-        made = step_model(tables[kind], lanes, 30)
+        made = step_model(tables[kind], Pages(lanes, 30))
         return made, 4, exactly(tables[kind], made)
     if kind == "masked":
-        return step_model(masked(3)[0], lanes, 30), 23, None
+        return step_model(masked(3)[0], Pages(lanes, 30)), 23, None
     of = module("llama" if kind == "eagle" else kind)
     if kind == "eagle":
         target = HFCausal(make.net_of_module(of), name="target", vocab=Vocab("ids", 61), context=96, family="t")
         head = HFFeatures(large(modeling.EagleHead(modeling.EagleConfig(**LAYER))), target, "eagle")
-        return step_model(head, lanes, 30, target=step_model(target, lanes, 30)), 61, None
-    made = step_model(from_module(of, name=kind), lanes, 30)
+        return step_model(head, Pages(lanes, 30), target=step_model(target, Pages(lanes, 30))), 61, None
+    made = step_model(from_module(of, name=kind), Pages(lanes, 30))
     return made, 61, closely(of, made)
 
 
@@ -90,7 +91,7 @@ KERNELS |= {"cohere": (True, False), "opt": (None, None)}
 def test_architectures_over_random_trees(kind: str, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("decgraph.backends.triton.models.decoder.uses_kernels", lambda made: kernels)
     of = module(kind)
-    made = step_model(from_module(of, name=kind), 3, 60)
+    made = step_model(from_module(of, name=kind), Pages(3, 60))
     Walk(made, 61, 3, closely(of, made)).run([1, 9, 4], steps=3)
     step = made.weights.last
     if kernels:
@@ -103,7 +104,7 @@ def test_a_lane_that_is_over_may_ask_for_any_position(kind: str) -> None:
     of = module(kind.split()[0])
     if kind == "gpt2 as it is":
         of.config.num_key_value_heads = 2  # a setting that the decoder does not know
-    made = step_model(from_module(of, name=kind), 1, 30)
+    made = step_model(from_module(of, name=kind), Pages(1, 30))
     assert (type(made.weights.last).__name__ == "SlotDecoder") is (kind not in ("opt", "gpt2 as it is"))
     last = torch.tensor([[29, 29]])
     made.forward(torch.tensor([[1, 1]]), torch.tensor([[-3, 5000]]), last, Seen(torch.ones_like(last)))
@@ -160,7 +161,7 @@ def test_a_module_that_reads_values_back_has_no_step() -> None:
     had = of.model.decoder.final_layer_norm.forward
     of.model.decoder.final_layer_norm.forward = lambda states: had(states) * (1.0 if float(states.sum()) < 1e30 else 2.0)
     with pytest.raises(NotSteppable, match="'reads'.*reads a tensor's values"):
-        step_model(from_module(of, name="reads"), 1, 40)
+        step_model(from_module(of, name="reads"), Pages(1, 40))
 
 
 def test_a_module_that_fails_without_values_has_no_step() -> None:
@@ -175,4 +176,4 @@ def test_a_module_that_fails_without_values_has_no_step() -> None:
 
     of.model.decoder.final_layer_norm.forward = only_real
     with pytest.raises(NotSteppable, match="'fails'.*cannot be tried without values: Expected inputs of BF16"):
-        step_model(from_module(of, name="fails"), 1, 40)
+        step_model(from_module(of, name="fails"), Pages(1, 40))
