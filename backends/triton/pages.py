@@ -127,8 +127,8 @@ class Pages:
         return found
 
     def share(self, lane: int, tokens: Sequence[int], most: int) -> int:
-        """Give a lane, of which nothing is computed, the pages that have what its text begins with, in place of its own; how many
-        slots they have."""
+        """Give a lane, of which nothing is computed, the pages that have what its text begins with, in place of its own; how
+        many slots they have."""
         found = self.begins(lane, tokens, most)
         if len(found) * PAGE > self.begun[lane]:
             self.ends[lane], self.begun[lane] = [self.names[page] for page in found], len(found) * PAGE

@@ -268,6 +268,8 @@ class Program:
         self.loops, self.each = settle(self.step)
         reads = any(c.model.hosted for c in self.step.caches.values())
         self.hosted = self.loops or reads  # tables of whole paths are read on the host: no graph has them
+        if self.hosted and not reads and device.type == "cuda":
+            self.step.bodies = Bodies(self.step, captured)
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.once: dict[str, int] = {}
         self.jobs: list[LaneJob | None] = [None] * batch
@@ -287,8 +289,6 @@ class Program:
         self.slack = 1 + max(self.behind.values(), default=0) + self.pages.behind
         """Tokens at the end of a text whose slots a step may write again."""
         self.first = batch * -(-(job.size + self.ahead) // PAGE)
-        self.bodies = self.hosted and not reads and device.type == "cuda"
-        self.moved()
 
     def __len__(self) -> int:
         """Lanes with a request."""
@@ -332,7 +332,7 @@ class Program:
         begins with pages for as many requests as there are lanes, and doubles."""
         missing, pages = self.pages.missing(lane, slots), self.pages
         if missing:
-            recorded = self.records or self.bodies
+            recorded = self.records or self.step.bodies is not None
             generous = max(missing, self.first, pages.count) if recorded else max(missing, pages.count // 8)
             for more in (generous, missing):
                 if self.store.fits(more * pages.page_bytes, (pages.count + more) * pages.page_bytes, self.step.device):
@@ -347,7 +347,8 @@ class Program:
     def moved(self) -> None:
         """Nothing that was recorded is right any more: the pools have other addresses."""
         self.replay = None
-        self.step.bodies = Bodies(self.step, captured) if self.bodies else None
+        if isinstance(self.step.bodies, Bodies):
+            self.step.bodies = Bodies(self.step, self.step.bodies.record)
 
     def settled(self, job: LaneJob) -> int:
         """Tokens at the beginning of a request's text whose slots no step writes."""

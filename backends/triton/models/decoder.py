@@ -137,11 +137,6 @@ class SlotDecoder(TransformerDecoder):
         return made.transpose(1, 2).reshape(q.shape[0] * q.shape[1], -1)
 
 
-def _pool(kept: Tensor) -> Tensor:
-    """Keys or values [B, H, S, D] of lanes as a pool of pages [H, B S, D], lane by lane."""
-    return kept.transpose(0, 1).view(kept.shape[1], -1, kept.shape[3])
-
-
 def uses_kernels(decoder: TransformerDecoder) -> bool:
     """Whether attention and rotation are the kernels', or on a CPU their torch forms, which read only what is seen; else they
     are torch's over masks of all slots."""

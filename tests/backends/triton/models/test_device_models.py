@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, cast
 
 import pytest
@@ -57,20 +58,21 @@ def test_tables_to_the_last_bit(model: Any) -> None:
             assert torch.equal(got, stacked(model.heads(path), model.vocab.size))
 
 
-def small(kind: str, lanes: int) -> tuple[Any, int, Any]:
-    """A device model of 30 slots, its vocabulary's size and what compares states with the model's own."""
+def small(kind: str, lanes: int, pages: Pages | None = None) -> tuple[Any, int, Any]:
+    """A device model of a page a lane, its vocabulary's size and what compares states with the model's own."""
+    pages = pages or Pages(lanes, 30)
     tables = {"window": TableModel(4, 11, window=2), "path": TableModel(4, 11)}
     if kind in tables:
-        made = step_model(tables[kind], Pages(lanes, 30))
+        made = step_model(tables[kind], pages)
         return made, 4, exactly(tables[kind], made)
     if kind == "masked":
-        return step_model(masked(3)[0], Pages(lanes, 30)), 23, None
+        return step_model(masked(3)[0], pages), 23, None
     of = module("llama" if kind == "eagle" else kind)
     if kind == "eagle":
         target = HFCausal(make.net_of_module(of), name="target", vocab=Vocab("ids", 61), context=96, family="t")
         head = HFFeatures(large(modeling.EagleHead(modeling.EagleConfig(**LAYER))), target, "eagle")
-        return step_model(head, Pages(lanes, 30), target=step_model(target, Pages(lanes, 30))), 61, None
-    made = step_model(from_module(of, name=kind), Pages(lanes, 30))
+        return step_model(head, pages, target=step_model(target, pages)), 61, None
+    made = step_model(from_module(of, name=kind), pages)
     return made, 61, closely(of, made)
 
 
@@ -112,22 +114,33 @@ def test_a_lane_that_is_over_may_ask_for_any_position(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "window", "path"])
 def test_prompts_in_chunks_on_prefixes_and_copies_of_them(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lane is filled in parts, another one takes over its beginning, and a third one is filled anew with less."""
-    monkeypatch.setattr(interface, "CHUNK", 3)
-    made, size, check = small(kind, 3)
-    texts = [[1, 2, 3, 0, 2, 1, 3, 1], [1, 2, 3, 0, 2, 0, 0, 2], [3, 2, 1]]
-    made.fill(0, texts[0], 0, 3)
-    made.fill(0, texts[0], 3, 4)
-    made.fill(2, [0, 1, 2, 3, 3, 3, 3, 3], 0, 8)
-    made.copy_prefix(made, 0, 1, 5)
-    made.fill(1, texts[1], 5, 2)
+    """A lane is filled in parts, another one shares its beginning, and a third one is filled anew with less, on pages that lie
+    anywhere and of which there are more in between."""
+    monkeypatch.setattr(interface, "CHUNK", 50)
+    pages = Pages(3, 90, pooled=True)
+    pages.grow(5)
+    pages.unused = OrderedDict.fromkeys([4, 1, 3, 5, 2])
+    made, size, check = small(kind, 3, pages)
+    same = [n * n % 4 for n in range(64)]
+    texts = [[*same, 1, 2, 3, 0, 2, 1], [*same, 3, 0, 2, 0, 0, 2, 1], [3, 2, 1]]
+    for lane in (0, 2):
+        pages.take(lane, 90)
+    pages.take(2, 64)
+    made.fill(0, texts[0], 0, 33)
+    made.fill(0, texts[0], 33, 36)
+    made.fill(2, [3, 3, 0, 1, 3, 3, 3, 3] * 9, 0, 72)
+    pages.note(0, texts[0], 64)
+    assert pages.share(1, texts[1], len(texts[1]) - 1) == 64 and pages.lanes == [[4, 1], [4], [3, 5]]
+    pages.grow(2)
+    pages.take(1, 90)
+    made.fill(1, texts[1], 64, 6)
     made.fill(2, texts[2], 0, 2)
     at = torch.tensor([[len(t) - 1] for t in texts])
     states = made.forward(torch.tensor([[t[-1]] for t in texts]), at, at, Seen(at + 1))
     for lane, text in enumerate(texts):
         check([tuple(text)], states[lane], lane)
-    with pytest.raises(DecError, match="more than the 29 slots"):
-        made.fill(0, [1] * 30, 0, 30)
+    with pytest.raises(DecError, match="more than the 128 slots"):
+        made.fill(0, [1] * 129, 0, 129)
     with pytest.raises(DecError, match=f"token {size} is not in the vocabulary"):
         made.fill(0, [size], 0, 1)
 
