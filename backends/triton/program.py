@@ -24,7 +24,7 @@ from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.capture import captured
 from decgraph.backends.triton.graph import Replayed, traced
 from decgraph.backends.triton.models.device import step_model
-from decgraph.backends.triton.models.interface import CHUNK, DeviceModel, ModelPart
+from decgraph.backends.triton.models.interface import CHUNK, Chunk, DeviceModel, ModelPart
 from decgraph.backends.triton.pages import PAGE, Pages
 from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.state import Frame, Step
@@ -282,12 +282,14 @@ class Program:
         self.unread = int(device.type == "cuda" and not lasts)
         """Looks that the host need not have read when the next step begins. None where an iteration past an end that the host
         finds would show: in states that outlive the request."""
-        self.replay: Callable[[], None] | None = None
+        self.replays: dict[bool, Callable[[], None]] = {}
+        """Recorded steps, without and with a chunk of a prompt."""
         self.records = self.step.device.type == "cuda" and not self.hosted
         """Whether the step is recorded as a graph."""
         self.models = sorted((c for c in self.step.caches.values() if c.model.kind != "masked"), key=lambda c: c.features)
         self.slack = 1 + max(self.behind.values(), default=0) + self.pages.behind
         """Tokens at the end of a text whose slots a step may write again."""
+        self.chunk: Chunk | None = None
         self.first = batch * -(-(job.size + self.ahead) // PAGE)
 
     def __len__(self) -> int:
@@ -346,7 +348,7 @@ class Program:
 
     def moved(self) -> None:
         """Nothing that was recorded is right any more: the pools have other addresses."""
-        self.replay = None
+        self.replays.clear()
         if isinstance(self.step.bodies, Bodies):
             self.step.bodies = Bodies(self.step, self.step.bodies.record)
 
@@ -382,17 +384,10 @@ class Program:
         they are returned."""
         left, ready = chunk if chunk is not None else 1 << 60, []
         for job in sorted((j for j in self.jobs if j is not None and not j.begun), key=lambda j: self.used[j.lane]):
-            tokens = job.tokens
-            if left > 0 and job.filled == self.pages.begun[job.lane]:
-                self.share(job)  # what those before it have computed since
-            while job.filled < len(tokens) - 1 and left > 0:
-                n = min(len(tokens) - 1 - job.filled, left, CHUNK)
-                for cache in self.models:
-                    cache.model.fill(job.lane, tokens, job.filled, n)
-                job.filled += n
+            while left > 0 and (n := min(self.left_of(job), left, CHUNK)) > 0:
+                self._computed(job, n, [cache.model for cache in self.models])
                 left -= n
-                self._note(job)
-            if job.filled >= len(tokens) - 1:
+            if job.filled >= len(job.tokens) - 1:
                 ready.append(job)
         if ready:
             self.begin(ready)
@@ -455,13 +450,17 @@ class Program:
     def advance(self, chunk: int | None) -> Iterator[tuple[LaneJob, Look]]:
         """One round: a chunk of prompts, a step, and a look at an earlier one (at the same, on a CPU). Yields each request with
         what the host was shown of its lane."""
-        begun = self.fill(chunk)
+        rider = self.rider() if chunk is not None else None
+        begun = self.fill(chunk if rider is None else 0)
         jobs = [job for job in self.jobs if job is not None and job.begun]
         if jobs:
             if self.step.loop is not None:
                 if begun and self.opens:  # what is committed before the loop is no iteration's
                     self.shown.append((begun, self.show()))
-                self.run()
+                if rider is None or chunk is None:
+                    self.run()
+                else:
+                    self.run_beside(rider, chunk)
             self.shown.append((jobs, self.show()))
         yield from self.looks(self.unread if jobs else 0)
 
@@ -474,18 +473,71 @@ class Program:
                 if job.program is self and self.jobs[job.lane] is job:  # it has not left since
                     yield job, Look.of(rows[job.lane], tuple(self.step.counts.often))
 
+    def rider(self) -> LaneJob | None:
+        """A request of whose prompt the next step can compute a part beside what it does for the others; None where there is no
+        step, or no model can."""
+        jobs = sorted((job for job in self.jobs if job is not None), key=lambda job: self.used[job.lane])
+        if (
+            self.hosted
+            or self.step.loop is None
+            or not any(j.begun for j in jobs)
+            or not any(c.model.rides for c in self.models)
+        ):
+            return None
+        return next((job for job in jobs if not job.begun and self.left_of(job) > 0), None)
+
+    def left_of(self, job: LaneJob) -> int:
+        """How many tokens of a prompt are to be computed. The last one is the first step's."""
+        if job.filled == self.pages.begun[job.lane]:
+            self.share(job)  # what those before it have computed since
+        return len(job.tokens) - 1 - job.filled
+
+    def run_beside(self, job: LaneJob, chunk: int) -> None:
+        """One step of all lanes, with the next tokens of a request's prompt, at most `chunk`. Heads, which read their target's
+        states of them, compute them after it."""
+        tokens, device = job.tokens, self.step.device
+        if self.chunk is None:
+            self.chunk = Chunk(
+                *(torch.zeros(shape, dtype=torch.int64, device=device) for shape in ((1, chunk), (1, chunk), (1,)))
+            )
+        size = self.chunk.tokens.shape[1]
+        n = min(self.left_of(job), size)
+        numbers = torch.zeros((2, 1, size), dtype=torch.int64, pin_memory=device.type == "cuda")
+        numbers[0, 0, :n] = torch.tensor(tokens[job.filled : job.filled + n])
+        numbers[1, 0] = torch.cat([torch.arange(job.filled, job.filled + n), torch.full((size - n,), self.pages.capacity - 1)])
+        self.chunk.tokens.copy_(numbers[0], non_blocking=True)
+        self.chunk.at.copy_(numbers[1], non_blocking=True)
+        self.chunk.lane.fill_(job.lane)
+        self.step.chunk = self.chunk
+        try:
+            self.run()
+        finally:
+            self.step.chunk = None
+        self._computed(job, n, [c.model for c in self.models if id(c.model) not in self.step.rode])
+
+    def _computed(self, job: LaneJob, n: int, models: Sequence[DeviceModel]) -> None:
+        """The next n tokens of a request's text are computed, now by these models too."""
+        tokens = job.tokens
+        for model in models:
+            model.fill(job.lane, tokens, job.filled, n)
+        job.filled += n
+        self._note(job)
+
     def run(self) -> None:
         """One step of all lanes."""
+        beside = self.step.chunk is not None
         if not self.records:
             self.body()
-        elif self.replay is None:  # the run that is recorded is this step
-            self.replay = Replayed(traced(self.body, self.step), self.step.device, self.compiles)
+        elif beside not in self.replays:  # the run that is recorded is this step
+            self.replays[beside] = Replayed(traced(self.body, self.step), self.step.device, self.compiles)
         else:
-            self.replay()
+            self.replays[beside]()
 
     def body(self) -> None:
         """One step of all lanes, by its operations."""
         self._behind()
+        if self.step.chunk is not None:
+            self.step.rode.clear()
         self.step.body()
 
     def show(self) -> Callable[[], np.ndarray]:
@@ -540,4 +592,3 @@ class Look:
         length, done, lost, iterations, drafted, unmasked, remasked = row[:7].tolist()
         tests, recent = row[first:last].reshape(2, -1), row[last:]
         return Look(length, done, lost, iterations, drafted, unmasked, remasked, calls, tests, recent)
-

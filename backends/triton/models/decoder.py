@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from decgraph.backends.triton.kernels.attend import attend
 from decgraph.backends.triton.kernels.rope_write import rope_write
-from decgraph.backends.triton.models.interface import DeviceModel, Seen, put, put_heads
+from decgraph.backends.triton.models.interface import Chunk, DeviceModel, Seen, put, put_heads
 from decgraph.backends.triton.pages import Pages, Pool
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.memo import memo_of
@@ -56,6 +56,8 @@ class Sight:
     memory: Callable[[Tensor], Tensor]
     """Keys or values [H, rows, D] as [B, H, S, D], where each lane has pages of its own."""
     both: bool = False
+    beside: Sight | None = None
+    """What the tokens of a chunk see, that come behind the others in one row of them all."""
     _masks: dict[int | tuple[int | None, int] | None, Tensor] = field(default_factory=dict)
 
     def prepared(self, window: int | None, groups: int, make: Callable[[Tensor, int], Tensor]) -> Tensor:
@@ -126,6 +128,11 @@ class SlotDecoder(TransformerDecoder):
 
     def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
         sight: Sight = mask
+        if sight.beside is not None:  # q: [1, B T + C, H, D]
+            b, t = sight.positions.shape
+            own, behind = q.split([b * t, q.shape[1] - b * t], 1)
+            parts = (own.reshape(b, t, *q.shape[2:]), replace(sight, beside=None)), (behind, sight.beside)
+            return torch.cat([self._attention(n, layer, part, keys, values, seen) for part, seen in parts])
         window = layer.window
         if not self.kernel or (sight.both and window is not None):
             mask = sight.prepared(window, self._groups, self._prepared)
@@ -212,6 +219,14 @@ class CausalModel(DeviceModel):
         return self.run(tokens, positions, self.followed(positions, slots, known), seen)
 
     @property
+    def rides(self) -> bool:  # type: ignore[override]
+        """Heads and what is derived read the states of other models, which have to be there."""
+        return type(self) is CausalModel and self.paged and not self.following
+
+    def compute_beside(self, chunk: Chunk, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen) -> Tensor:
+        return self._run(tokens, positions, slots, seen, chunk=chunk)
+
+    @property
     def followed_model(self) -> CausalModel:
         """The model whose keys and values are copied."""
         assert isinstance(self.origin, CausalModel)
@@ -252,20 +267,34 @@ class CausalModel(DeviceModel):
     ) -> Tensor:
         """The last states [b, T, W] of some lanes' tokens int64[b, T], or of states [b, T, ...] that enter the first layer.
         room: only as many slots are looked at."""
-        at, rows, used = self.slot_positions[lanes], self.pages.at(slots, lanes), 0
+        return self._run(x, positions, slots, seen, lanes, room)
+
+    def _run(
+        self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice = slice(None), room: int | None = None,
+        chunk: Chunk | None = None,
+    ) -> Tensor:  # fmt: skip
+        """`run`, and a chunk beside it."""
+        at, rows, used, size = self.slot_positions[lanes], self.pages.at(slots, lanes), 0, x.shape[:2]
         at.scatter_(1, slots, positions)
 
         def memory(kept: Tensor) -> Tensor:
             return self.pages.whole(kept)[lanes, :, :room]
 
         sight = Sight(seen, positions, rows, at[:, :room], self.pages.table[lanes], memory, self.both)
+        if chunk is not None:
+            sight.beside = self._beside(chunk, memory)
+            others = chunk.tokens, chunk.at, sight.beside.rows
+            x, positions, rows = (
+                torch.cat([a.reshape(1, -1), b], 1) for a, b in zip((x, positions, rows), others, strict=True)
+            )
         every = self.keys, self.values
         for step in self._steps:
             n = len(step.kinds)
             keys, values = (kept[used : used + n] for kept in every)
             used += n
             if isinstance(step, SlotDecoder):
-                out = step(x, positions, rows, keys, values, dict.fromkeys(step.kinds, sight))
+                every_kind: dict[Any, Any] = dict.fromkeys(step.kinds, sight)
+                out = step(x, positions, rows, keys, values, every_kind)
             else:  # a module's masks are by kind of layer; one kind has one window
                 masks = {kind: sight.mask(window) for kind, window in zip(step.kinds, step.windows, strict=True)}
                 if self.model.context is not None:  # lanes that are over may ask for positions that no table has
@@ -279,7 +308,13 @@ class CausalModel(DeviceModel):
                     put(made, rows, states)
         if self.last is not None:
             put(self.last, rows, x)
-        return x
+        return x if chunk is None else x[0, : size.numel()].view(*size, -1)
+
+    def _beside(self, chunk: Chunk, memory: Callable[[Tensor], Tensor]) -> Sight:
+        """What the tokens of a chunk see."""
+        below = torch.where(chunk.at < self.capacity - 1, chunk.at + 1, 0)
+        rows, places, table = (of[chunk.lane] for of in (self.pages.rows, self.slot_positions, self.pages.table))
+        return Sight(Seen(below), chunk.at, rows.gather(1, chunk.at), places, table, memory)
 
     @torch.no_grad()
     def read(self, states: Tensor) -> Tensor:

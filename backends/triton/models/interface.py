@@ -9,6 +9,7 @@ tensor's value on the host, but for `fill`, which runs outside of graphs.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -48,6 +49,17 @@ class Seen(NamedTuple):
     def shifted(self, by: Tensor) -> Seen:
         """The same slots under numbers that are less by int64[B]."""
         return Seen(self.below - by[:, None], self.tail, None if self.first is None else self.first - by)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A part of one lane's prompt that is computed beside a step, in the same forward, so that weights are read once.
+    tokens, at: int64[1, C], tokens and their slots, which are their positions; those that are none have the lane's last slot.
+    lane: int64[1]."""
+
+    tokens: Tensor
+    at: Tensor
+    lane: Tensor
 
 
 class ModelPart(Shared):
@@ -96,6 +108,8 @@ class DeviceModel(ModelPart):
     behind = reach = 0
     exact = False
     paged = True
+    rides = False
+    """Whether a forward can compute a chunk of a prompt beside its own tokens."""
     mask: int | None = None
     prompts: Tensor
     """int64[B]: the lengths of the lanes' prompts, of a masked model."""
@@ -125,22 +139,28 @@ class DeviceModel(ModelPart):
     @torch.no_grad()
     def forward(
         self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, *,
-        parents: Tensor | None = None, known: Tensor | None = None,
+        parents: Tensor | None = None, known: Tensor | None = None, chunk: Chunk | None = None,
     ) -> Tensor:  # fmt: skip
         """The last states [B, T, W] of new tokens, all int64[B or 1, T], whose keys and values go to `slots`. A slot that is
         written twice gets equal values, but for the last one, which nobody reads. For features models: `parents` int64[B or 1,
         T], the slot of the token before each one, and `known` int64[B or 1]: features of positions below it are the target's
         own states, the others are the head's at the slots `parents`. For models that follow another one: below `known` keys and
-        values are that one's."""
+        values are that one's. chunk: computed beside them by a model that `rides`."""
         tokens, positions, slots = (at.expand(self.batch, -1) for at in (tokens, positions, slots))
         parents = None if parents is None else parents.expand(self.batch, -1)
         known = None if known is None else known.expand(self.batch)
+        if chunk is not None:
+            return self.compute_beside(chunk, tokens, positions, slots, seen)
         return self.compute(tokens, positions, slots, seen, parents, known)
 
     def compute(
         self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Tensor | None, known: Tensor | None
     ) -> Tensor:
         """`forward`, with tensors of all lanes. tokens: int64[B, T]."""
+        raise NotImplementedError
+
+    def compute_beside(self, chunk: Chunk, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen) -> Tensor:
+        """`compute` of a model that `rides`, and of a chunk. tokens: int64[B, T]."""
         raise NotImplementedError
 
     @torch.no_grad()

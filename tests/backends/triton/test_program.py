@@ -24,6 +24,7 @@ from decgraph.backends.registry import machine
 from decgraph.backends.triton import capture, lanes, program
 from decgraph.backends.triton.graph import Replayed
 from decgraph.backends.triton.models import interface, table
+from decgraph.backends.triton.models.decoder import SlotDecoder
 from decgraph.backends.triton.pages import PAGE, Pages
 from decgraph.backends.triton.program import Program, programs_of
 from decgraph.check.worlds import models_for
@@ -384,15 +385,22 @@ def test_requests_that_share_a_beginning_share_pages_and_no_tokens(monkeypatch: 
     assert pages.behind == 1 and sum(shared) > 6 * PAGE and whole(pages)
 
 
-def test_requests_of_all_lengths_have_one_program_and_hardly_more_slots_than_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight that arrive one after the other: one step, which reads the weights once, a round."""
+@pytest.mark.budget(8)
+@pytest.mark.parametrize("recorded", [False, True])
+def test_requests_of_all_lengths_have_one_program_that_reads_the_weights_once_a_round(
+    monkeypatch: pytest.MonkeyPatch, recorded: bool
+) -> None:
+    """Eight that arrive one after the other, whose prompts are computed beside the steps of the others. There are hardly more
+    slots than tokens; where a graph has their address, so many that it is recorded a few times."""
     config = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 4096}
     ends = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     module = LlamaForCausalLM(LlamaConfig(vocab_size=16, hidden_size=16, intermediate_size=16, **config, **ends)).eval()
-    runs, made, rounds = Counter[int](), list[Program](), [0]
-    made_with(monkeypatch, made.append)
-    run = Program.run
+    runs, reads, made, rounds, graphs = Counter[int](), Counter[int](), list[Program](), [0], list[Replayed]()
+    made_with(monkeypatch, lambda program: setattr(program, "records", recorded) or made.append(program))
+    run, read = Program.run, SlotDecoder.__call__
     monkeypatch.setattr(Program, "run", lambda self: runs.update(rounds) or run(self))
+    monkeypatch.setattr(SlotDecoder, "__call__", lambda *args: reads.update(rounds) or read(*args))
+    monkeypatch.setattr(program, "Replayed", lambda *args: graphs.append(Replayed(*args)) or graphs[-1])
     steps, driven = (load("autoregressive").session({"target": module}, backend=b) for b in ("triton", "torch"))
     rng, results = random.Random(0), dict[int, Any]()
     lengths = [20, 50, 150, 300, 350, 750, 1250, 1500]
@@ -409,7 +417,11 @@ def test_requests_of_all_lengths_have_one_program_and_hardly_more_slots_than_tok
         if not flight.advance():
             break
     assert len(made) == 1 and set(runs.values()) == {1}
-    assert made[0].pages.count * PAGE <= 1.2 * sum(len(r.prompt) + 32 for r in asked)
+    slots, tokens = made[0].pages.count * PAGE, sum(len(r.prompt) + 32 for r in asked)
+    if recorded:  # a step with a chunk, and one without, for each size of the pool
+        assert 2 <= len(graphs) <= 8 and slots < 2.4 * tokens
+    else:
+        assert {reads[n] for n in runs if n} == {1} and slots <= 1.2 * tokens
     assert [results[n].committed_tokens() for n in range(8)] == [driven.run(r).tokens for r in asked]
 
 
@@ -465,8 +477,7 @@ def test_a_graph_that_recorded_nothing_is_an_error(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(capture, "_side", lambda _: (None, SimpleNamespace(id=None)))
 
     def run(self: Program) -> None:
-        self.replay = self.replay or capture.captured(self.body, torch.device("cpu"))
-        self.replay()
+        self.replays.setdefault(False, capture.captured(self.body, torch.device("cpu")))()
 
     monkeypatch.setattr(Program, "run", run)
     got = session("triton").run(ASKED[1], keep_events=False)
