@@ -185,11 +185,14 @@ class Cache(Slots):
                 place = length[:, None] + self.slot_of(tree).expand(b, -1).gather(1, up)
                 parents.append(torch.where(up == 0, length[:, None] - 1, place))
         tokens, positions, slots, below = (torch.cat(parts, 1) for parts in zip(*rows, strict=True))
-        seen = Seen(below, tail, None if tail is None else length)
+        seen, chunk = Seen(below, tail, None if tail is None else length), None
+        if s.chunk is not None and self.model.rides and id(self.model) not in s.rode:
+            s.rode.add(id(self.model))
+            chunk = s.chunk
         return self.model.forward(
             tokens, positions, slots.clamp(max=self.model.capacity - 2), seen,
             parents=torch.cat(parents, 1) if self.features else None,
-            known=known if self.features or self.model.following else None,
+            known=known if self.features or self.model.following else None, chunk=chunk,
         )  # fmt: skip
 
     def _at(self, column: Array, nodes: Array) -> Tensor:

@@ -1,24 +1,24 @@
 """Requests in flight on the device: which program and lane each gets, and what the host makes of what it is shown.
 
 The host feeds every token to the request's stop machine: stop strings, conditions of the caller's, listeners. What a lane
-computes past the end that the host finds is dropped. Keys and values of all programs of a model are bounded by a budget; where
-a request waits for too long, lanes of other programs are evicted, and computed again when their turn comes.
+computes past the end that the host finds is dropped. Keys and values of all programs of a model are bounded by a budget: where
+a program has no page left, the requests that came last are evicted, and where a request waits for too long, those of other
+programs. They are computed again when their turn comes.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from decgraph.backends.torch.schedule import Ended
 from decgraph.backends.triton import shaping
 from decgraph.backends.triton.capture import NothingRecorded
+from decgraph.backends.triton.pages import PAGE
 from decgraph.backends.triton.program import LaneJob, Look, Needs, Program, Programs, home, key_of, needs_of, note, programs_of
 from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.support import NotSteppable
@@ -31,6 +31,9 @@ KEPT = 2
 """Programs without a request that are kept with a model, each with its lanes' keys and values."""
 PATIENCE = 64
 """Rounds for which a request waits for the memory of another program before that program's lanes are evicted."""
+WIDE = 8192
+"""Tokens that a lane's table has a place for though its requests are shorter, where the models' context is as long: the table
+costs little, and a request that is longer needs another program."""
 LOST = "a case came up that only the driver handles"
 Left = Callable[[int, DeviceRun, str], None]
 
@@ -91,6 +94,7 @@ class Steps:
         self._place()
         for program in list(self.running):
             try:
+                self._grow(program)
                 for job, look in program.advance(self.chunk):
                     self._hear(program, job, look)
             except NothingRecorded:  # the driver would do as little, for ever
@@ -127,16 +131,16 @@ class Steps:
         for job in list(self.waiting):
             if job.sharing in busy:
                 continue
-            known = list(programs_of(job.machine.target).programs.values())  # before one makes room
             try:
                 program = self._program(job)
-                if program is None:
-                    job.waited += 1
-                    continue
-                program.admit(job, [p for p in (*known, *self.running) if p is not program])
+                while program is not None and not program.admit(job):
+                    program = program if self._gives_way(job, program) else None
             except Exception as error:  # NotSteppable, or no memory
                 self.waiting.remove(job)
                 self.left(job.number, job.machine, self._why(job, error))
+                continue
+            if program is None:
+                job.waited += 1
                 continue
             self.waiting.remove(job)
             job.waited = 0
@@ -149,7 +153,7 @@ class Steps:
         store, key = programs_of(job.machine.target), key_of(job.machine)
         mine = [p for p in store.programs.values() if p.key == key and p.step.frame.batch >= self._places(job)]
         for program in mine:
-            if shaping.covers(program.features, job.features) and program.capacity >= job.room:
+            if shaping.covers(program.features, job.features) and program.capacity >= job.size:
                 if len(program) < program.step.frame.batch:
                     store.programs.move_to_end(id(program))
                     return program
@@ -157,28 +161,48 @@ class Steps:
                     return None
         idle = [p for p in mine if not len(p)]
         features = frozenset().union(job.features, *(p.features for p in idle))
-        batch, capacity = self._places(job), self._capacity(job)
+        batch, capacity, device = self._places(job), self._capacity(job), home(job.machine.models)
         for program in idle:  # the new one serves what they did
             self._free(store, program)
-        while not self._fits(store, job, batch, capacity):
-            old = next((p for p in store.programs.values() if not len(p)), None)
-            if old is not None:
-                self._free(store, old)
-            elif any(map(len, store.programs.values())):
-                others = [j for p in store.programs.values() if p.evictable for j in p.jobs if j is not None]
-                if job.waited < PATIENCE or not others:
-                    return None
-                self._evict(others)
-            elif batch > 1:
+        while True:
+            slots = job.size + PAGE if job.needs.paged else batch * (capacity + PAGE)
+            wanted = job.needs.bytes * (slots + job.needs.ahead)
+            if store.fits(wanted, wanted, device):
+                break
+            if batch > 1 and not store.programs and not job.needs.paged:
                 batch //= 2
-            else:
-                size = job.needs.bytes * (capacity + job.needs.ahead)
-                raise TooLarge(f"a text of {job.size} tokens needs {size / 2**20:,.0f} MiB of keys and values")
+            elif not self._gives_way(job):
+                return None
         made = Program(job, features, batch, capacity)
-        if not made.evictable and capacity < job.size:
-            made = Program(job, features, batch, job.size)
         store.programs[id(made)] = made
         return made
+
+    def _gives_way(self, job: LaneJob, mine: Program | None = None) -> bool:
+        """Whether memory was freed for a request, in its own program or for a new one: other programs without requests go, and
+        when it has waited for long those of others are evicted. Raises TooLarge where there is nothing to wait for."""
+        store = programs_of(job.machine.target)
+        others = [p for p in store.programs.values() if p is not mine]
+        idle = next((p for p in others if not len(p)), None)
+        if idle is not None:
+            self._free(store, idle)
+            return True
+        if not any(map(len, store.programs.values())):
+            size = job.needs.bytes * (job.size + job.needs.ahead)
+            raise TooLarge(f"a text of {job.size} tokens needs {size / 2**20:,.0f} MiB of keys and values")
+        evicted = [j for p in others if p.evictable for j in p.jobs if j is not None] if job.waited >= PATIENCE else []
+        self._evict(evicted)
+        return bool(evicted)
+
+    def _grow(self, program: Program) -> None:
+        """Pages for what the lanes of a program may write in the next round. Where there are none, the requests that came last
+        give theirs up. Raises TooLarge where the only one has none to wait for."""
+        for job in sorted((j for j in program.jobs if j is not None), key=lambda j: program.used[j.lane]):
+            while job.program is program and not program.grow(job):
+                last = max((j for j in program.jobs if j is not None), key=lambda j: program.used[j.lane])
+                if last is not job or len(program) > 1:
+                    self._evict([last])
+                elif not self._gives_way(job, program):
+                    raise TooLarge(f"a text of {job.size} tokens needs more memory for keys and values than there is")
 
     def _evict(self, jobs: Sequence[LaneJob]) -> None:
         """Requests leave their lanes, once the host has heard all that those have computed, and wait for others."""
@@ -200,19 +224,17 @@ class Steps:
         return min(self.width, 1 << max(0, alike - 1).bit_length())
 
     def _capacity(self, job: LaneJob) -> int:
-        most = max(j.room for j in self.waiting if j.machine.main is job.machine.target)
-        masked = job.machine.target.kind == "masked"  # whose every call computes all slots
-        size = -(-most // 8) * 8 if masked else 1 << max(6, (most - 1).bit_length())
-        return size if job.machine.window is None else max(job.room, min(size, int(job.machine.window) + 1))
-
-    def _fits(self, store: Programs, job: LaneJob, batch: int, capacity: int) -> bool:
-        wanted = job.needs.bytes * batch * (capacity + job.needs.ahead)
-        if store.budget is not None:
-            return wanted + sum(p.bytes for p in store.programs.values()) <= store.budget
-        device = home(job.machine.models)
-        on_cuda = device.type == "cuda"
-        free = torch.cuda.mem_get_info(device)[0] if on_cuda else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return wanted <= (0.8 if on_cuda else 0.25) * free
+        """Tokens of a lane of a new program. Of a canvas as few as there are: every call computes all slots."""
+        most = max(j.size for j in self.waiting if j.machine.main is job.machine.target)
+        if job.machine.target.kind == "masked":
+            size = -(-most // 8) * 8
+        else:
+            size = 1 << max(6, (most - 1).bit_length())
+        if job.machine.window is None:
+            return size
+        if job.needs.paged and job.needs.wide:
+            size = max(size, WIDE)
+        return max(job.size, min(size, int(job.machine.window) + 1))
 
     def _free(self, store: Programs, program: Program) -> None:
         store.programs.pop(id(program), None)
@@ -248,8 +270,6 @@ class Steps:
         tests = counted(job, look, len(new) - cut if cut or done else None)
         if done or m.done():
             self._finish(program, job, look, tests)
-        elif program.outgrown(job):
-            self._evict([job])
 
     def _feed(self, m: DeviceRun, new: Sequence[int]) -> int:
         """Feed tokens to a request's stop machine; how many came after its end."""

@@ -39,7 +39,8 @@ def _opened(jobs: Sequence[LaneJob], capacity: int) -> Program:
     features = frozenset[str]().union(*(job.features for job in jobs))
     program = Program(jobs[0], features, len(jobs), capacity)
     for job in jobs:
-        program.admit(job)
+        if not program.admit(job):
+            raise NotSteppable("there is no memory for its keys and values")
     return program
 
 

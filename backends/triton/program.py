@@ -1,13 +1,15 @@
 """Programs of steps in flight: lanes that requests join and leave between two steps.
 
-A program is one algorithm with its models, parameters and sizes, for B lanes. A request gets a free lane, its prompt is
-computed in chunks while the other lanes go on, and then it takes part in every step until it ends. After each step the host is
-shown the lanes: on a CUDA device by a copy into pinned memory that nothing waits for until the next step has been launched, so
-that the host reads one step while the device computes another. Which requests get which lanes is decided in lanes.py.
+A program is one algorithm with its models and parameters, for B lanes. A request gets a free lane, its prompt is computed in
+chunks while the other lanes go on, and then it takes part in every step until it ends. Its keys and values are in pages, which
+the lane gets as its text grows (pages.py). After each step the host is shown the lanes: on a CUDA device by a copy into pinned
+memory that nothing waits for until the next step has been launched, so that the host reads one step while the device computes
+another. Which requests get which lanes is decided in lanes.py.
 """
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,9 +24,10 @@ from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.capture import captured
 from decgraph.backends.triton.graph import Replayed, traced
 from decgraph.backends.triton.models.device import step_model
-from decgraph.backends.triton.models.interface import CHUNK, DeviceModel, ModelPart
+from decgraph.backends.triton.models.interface import CHUNK, Chunk, DeviceModel, ModelPart
+from decgraph.backends.triton.pages import PAGE, Pages
 from decgraph.backends.triton.run import DeviceRun
-from decgraph.backends.triton.state import Frame, Slots, Step
+from decgraph.backends.triton.state import Frame, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import is_static
 from decgraph.ir.memo import memo_of
@@ -33,12 +36,8 @@ from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.sharing import original_of
 from decgraph.runtime.placement import placement_of
 
-LEAST = 16
-"""Tokens below which two texts that begin alike are not worth a copy."""
 MOST_CELLS = 2**15
 """Tokens that a text and its canvas, which every call computes whole, may come to."""
-GROWTH = 512
-"""Tokens behind a text for which a lane has room at first; a request whose text comes to more goes on in a larger lane."""
 RECENT = 64
 """Tokens of a lane that the host is shown after each step; where more are new, it reads the lane."""
 SETTLED = 16
@@ -48,11 +47,14 @@ SETTLED = 16
 @dataclass(frozen=True)
 class Needs:
     """What a program needs behind a text: slots for the nodes of a step, of which `drafts` have positions behind it; and the
-    bytes of keys and values of one slot."""
+    bytes of keys and values of one slot. paged: whether lanes share a pool of pages; wide: whether nothing has the size of the
+    longest text, so that a lane may be far longer than a request."""
 
     ahead: int
     bytes: int
     drafts: int
+    paged: bool
+    wide: bool
 
 
 @dataclass
@@ -62,6 +64,14 @@ class Programs:
     programs: OrderedDict[int, Program] = field(default_factory=OrderedDict)
     needs: OrderedDict[Hashable, tuple[object, Needs | NotSteppable]] = field(default_factory=OrderedDict)
     budget: int | None = None
+
+    def fits(self, more: int, new: int, device: torch.device) -> bool:
+        """Whether programs may come to so many more bytes, for which `new` bytes are allocated."""
+        if self.budget is not None:
+            return more + sum(p.bytes for p in self.programs.values()) <= self.budget
+        on_cuda = device.type == "cuda"
+        free = torch.cuda.mem_get_info(device)[0] if on_cuda else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return new <= (0.8 if on_cuda else 0.25) * free
 
     def limit(self, budget: int) -> None:
         """Bound the bytes of all programs; those that no request uses are freed until they fit."""
@@ -124,13 +134,15 @@ def note(m: DeviceRun, features: frozenset[str], needs: Needs | NotSteppable) ->
 def _measured(m: DeviceRun, features: frozenset[str], room: int) -> Needs:
     if room > MOST_CELLS:
         raise NotSteppable(f"a canvas that may come to {room} cells")
-    slots = max(64, room + 2)
-    step = built(m, Frame(1, slots - 2, home(m.models), features), slots)
+    slots, device = max(64, room + 2), home(m.models)
+    pages = Pages(1, slots, device)
+    step = built(m, Frame(1, slots - 2, device, features), pages)
     settle(step)
-    size = sum(t.nbytes for cache in step.caches.values() for t, *_ in cache.model.buffers)
-    size += slots * 2 * step.tokens.element_size()  # the text, and what else there is a number of for each token
-    behind = [c.peak + c.behind for c in chains(step)]
-    return Needs(max(behind, default=0) + 2, -(-size // slots), max(behind, default=-2) + 2)
+    models = [c.model for c in step.caches.values()]
+    size = -(-pages.page_bytes // PAGE)
+    behind = [max(c.peak + c.behind, c.model.reach) for c in chains(step)]
+    paged = all(model.paged and model.kind != "masked" for model in models)
+    return Needs(max(behind, default=0) + 2, size, max(behind, default=-2) + 2, paged, not step.sized)
 
 
 def chains(step: Step) -> list[Cache]:
@@ -139,8 +151,8 @@ def chains(step: Step) -> list[Cache]:
 
 
 @torch.no_grad()
-def built(m: DeviceRun, frame: Frame, slots: int) -> Step:
-    """The step of a machine's program, with models of so many slots a lane. Raises NotSteppable."""
+def built(m: DeviceRun, frame: Frame, pages: Pages) -> Step:
+    """The step of a machine's program, with models over pages. Raises NotSteppable."""
     made: dict[str, ModelPart] = {}
     order = sorted(m.models.items(), key=lambda item: (item[1] is not m.main, item[1].kind in ("features", "head")))
     for name, model in order:
@@ -153,7 +165,7 @@ def built(m: DeviceRun, frame: Frame, slots: int) -> Step:
         target = next(
             (d for d in causal if of is not whole and original_of(d.model) is original_of(of)), next(iter(causal), None)
         )
-        made[name] = step_model(model, frame.batch, slots, frame.device, target=target)
+        made[name] = step_model(model, pages, target=target)
     return Step(m.module, m.function.name, {name: cast(DeviceModel, made[name]) for name in m.models}, m.params, frame)
 
 
@@ -228,11 +240,9 @@ class LaneJob:
         return len(self.machine.request.prompt) + int(self.machine.request.max_tokens)
 
     @property
-    def room(self) -> int:
-        """Tokens that a lane for it has room for: of a long text as many more as there are, and `GROWTH` at least. A canvas is
-        computed whole."""
-        now = len(self.machine.request.prompt) + self.machine.committed()
-        return self.size if self.machine.target.kind == "masked" else min(self.size, now + max(GROWTH, now))
+    def tokens(self) -> list[int]:
+        """Its prompt and what is committed behind it."""
+        return [*self.machine.request.prompt, *self.machine.committed_tokens()]
 
     @property
     def sharing(self) -> int | None:
@@ -252,7 +262,9 @@ class Program:
         m = job.machine
         self.key, self.features, self.capacity, self.about = key_of(m), features, capacity, (m.module, m.models)
         device = home(m.models)
-        self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
+        self.ahead, self.store = job.needs.ahead, programs_of(m.target)
+        self.pages = Pages(batch, capacity + self.ahead, device, pooled=job.needs.paged)
+        self.step = built(m, Frame(batch, capacity, device, features), self.pages)
         self.loops, self.each = settle(self.step)
         reads = any(c.model.hosted for c in self.step.caches.values())
         self.hosted = self.loops or reads  # tables of whole paths are read on the host: no graph has them
@@ -261,8 +273,6 @@ class Program:
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.once: dict[str, int] = {}
         self.jobs: list[LaneJob | None] = [None] * batch
-        self.texts: list[list[int]] = [[] for _ in range(batch)]
-        """What the slots of lanes hold, as far as they are computed."""
         self.used = [0] * batch
         self.admitted = 0
         self.commits = not any(op.opcode.startswith("canvas.") for op in m.function.body.walk())
@@ -272,61 +282,101 @@ class Program:
         self.unread = int(device.type == "cuda" and not lasts)
         """Looks that the host need not have read when the next step begins. None where an iteration past an end that the host
         finds would show: in states that outlive the request."""
-        self.replay: Callable[[], None] | None = None
+        self.replays: dict[bool, Callable[[], None]] = {}
+        """Recorded steps, without and with a chunk of a prompt."""
         self.records = self.step.device.type == "cuda" and not self.hosted
         """Whether the step is recorded as a graph."""
-        self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
         self.models = sorted((c for c in self.step.caches.values() if c.model.kind != "masked"), key=lambda c: c.features)
-        self.slack = 1 + max(self.behind.values(), default=0)
+        self.slack = 1 + max(self.behind.values(), default=0) + self.pages.behind
+        """Tokens at the end of a text whose slots a step may write again."""
+        self.chunk: Chunk | None = None
+        self.first = batch * -(-(job.size + self.ahead) // PAGE)
 
     def __len__(self) -> int:
         """Lanes with a request."""
         return sum(job is not None for job in self.jobs)
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of keys and values."""
+        return self.pages.page_bytes * self.pages.count
+
     # -- requests
     @torch.no_grad()
-    def admit(self, job: LaneJob, others: Sequence[Program] = ()) -> None:
-        """Give a free lane to a request: the one whose slots begin as its text does, if there is one. others: programs whose
-        lanes are copied from where they know more of it."""
-        m, step = job.machine, self.step
-        tokens = [*m.request.prompt, *m.committed_tokens()]
+    def admit(self, job: LaneJob) -> bool:
+        """Give a free lane to a request, and the pages that its text needs, of which it shares those that others have; whether
+        there are as many."""
+        m, step, tokens, pages = job.machine, self.step, job.tokens, self.pages
         free = [lane for lane, there in enumerate(self.jobs) if there is None]
-        lane = max(free, key=lambda n: (self.known(n, tokens), -self.used[n]))
-        known = self.known(lane, tokens)
-        sources = [(p.known(n, tokens), p, n) for p in (self, *others) if p.serves(self) for n in range(len(p.texts))]
-        most, source, best = max(sources, key=lambda found: found[0], default=(0, self, 0))
-        if most >= known + LEAST:
-            lane, known = min(free, key=lambda n: self.used[n]), most
-            for mine, theirs in zip(self.models, source.counterparts(self), strict=True):
-                mine.model.copy_prefix(theirs.model, best, lane, known)
-        job.program, job.lane, job.seen, job.tests = self, lane, len(tokens), None
-        job.filled, job.begun, job.iterations = known, False, 0
-        m.reused = job.filled if job.rows is None else m.reused
-        self.jobs[lane], self.texts[lane] = job, tokens[: job.filled]
+        lane = max(free, key=lambda n: (0 if pages.pooled else len(pages.begins(n, tokens, self.settled(job))), -self.used[n]))
+        job.lane, job.seen, job.begun, job.iterations, job.tests = lane, len(tokens), False, 0, None
+        self.share(job)
+        if not self.extend(lane, self.needed(job) if self.evictable else job.size + self.ahead):
+            pages.release(lane)
+            return False
+        job.program = self
+        self.jobs[lane] = job
         self.admitted += 1
         self.used[lane] = self.admitted
+        for cache in self.step.caches.values():
+            cache.model.begin(lane)
         step.admit(lane, m.request, m.noise_id)
         new = tokens[len(m.request.prompt) :]
         if new:
             step.tokens[lane, len(m.request.prompt) : len(tokens)] = torch.tensor(new, device=step.device)
             step.length[lane] = len(tokens)
         step.done[lane] = True  # until its text is computed
+        return True
 
-    def known(self, lane: int, tokens: Sequence[int]) -> int:
-        """How many of a text's first tokens a lane has keys and values of; the last one is computed in any case."""
-        return min(alike(self.texts[lane], tokens), len(tokens) - 1) if self.models else 0
+    def extend(self, lane: int, slots: int) -> bool:
+        """Give a lane pages for so many slots; whether there are as many. The pool grows by what is missing, or by an eighth,
+        so that there are hardly more slots than tokens. Where graphs have its address, which are recorded again then, it
+        begins with pages for as many requests as there are lanes, and doubles."""
+        missing, pages = self.pages.missing(lane, slots), self.pages
+        if missing:
+            recorded = self.records or self.step.bodies is not None
+            generous = max(missing, self.first, pages.count) if recorded else max(missing, pages.count // 8)
+            for more in (generous, missing):
+                if self.store.fits(more * pages.page_bytes, (pages.count + more) * pages.page_bytes, self.step.device):
+                    pages.grow(more)
+                    self.moved()
+                    break
+            else:
+                return False
+        pages.take(lane, slots)
+        return True
 
-    def counterparts(self, other: Program) -> list[Slots]:
-        """This program's slots of the models that another one has, as far as there are any."""
-        mine = {id(c.model.model): c for c in self.models}
-        return [mine[id(c.model.model)] for c in other.models if id(c.model.model) in mine]
+    def moved(self) -> None:
+        """Nothing that was recorded is right any more: the pools have other addresses."""
+        self.replays.clear()
+        if isinstance(self.step.bodies, Bodies):
+            self.step.bodies = Bodies(self.step, self.step.bodies.record)
 
-    def serves(self, other: Program) -> bool:
-        """Whether lanes of this program can be copied into lanes of another."""
-        there = self.counterparts(other)
-        return len(there) == len(other.models) and all(
-            len(a.model.buffers) == len(b.model.buffers) for a, b in zip(there, other.models, strict=True)
-        )
+    def settled(self, job: LaneJob) -> int:
+        """Tokens at the beginning of a request's text whose slots no step writes."""
+        return len(job.tokens) - self.slack if self.models else 0
+
+    def share(self, job: LaneJob) -> None:
+        """Let a request that has computed nothing begin behind what is known of its text."""
+        job.filled = self.pages.share(job.lane, job.tokens, self.settled(job))
+        if job.rows is None:
+            job.machine.reused = job.filled
+
+    def needed(self, job: LaneJob) -> int:
+        """Slots that a request's lane may use by the end of the next round: the ops before the loop may commit tokens, and a
+        step, and those whose looks the host has not read."""
+        most = (len(self.shown) + 2) * self.step.committed_most
+        return min(job.seen + most, job.size) + self.ahead
+
+    def grow(self, job: LaneJob) -> bool:
+        """Give a request's lane pages for the next round; whether there are as many."""
+        self._note(job)
+        return self.extend(job.lane, self.needed(job))
+
+    def _note(self, job: LaneJob) -> None:
+        """Others may share what is computed of a request's text."""
+        tokens = job.tokens
+        self.pages.note(job.lane, tokens, (min(job.seen, len(tokens)) if job.begun else job.filled) - self.slack)
 
     @torch.no_grad()
     def fill(self, chunk: int | None) -> list[LaneJob]:
@@ -334,15 +384,10 @@ class Program:
         they are returned."""
         left, ready = chunk if chunk is not None else 1 << 60, []
         for job in sorted((j for j in self.jobs if j is not None and not j.begun), key=lambda j: self.used[j.lane]):
-            tokens = [*job.machine.request.prompt, *job.machine.committed_tokens()]
-            while job.filled < len(tokens) - 1 and left > 0:
-                n = min(len(tokens) - 1 - job.filled, left, CHUNK)
-                for cache in self.models:
-                    cache.model.fill(job.lane, tokens, job.filled, n)
-                job.filled += n
+            while left > 0 and (n := min(self.left_of(job), left, CHUNK)) > 0:
+                self._computed(job, n, [cache.model for cache in self.models])
                 left -= n
-                self.texts[job.lane] = tokens[: job.filled]
-            if job.filled >= len(tokens) - 1:
+            if job.filled >= len(job.tokens) - 1:
                 ready.append(job)
         if ready:
             self.begin(ready)
@@ -387,22 +432,16 @@ class Program:
         """Whether all that a lane hands on is in tensors by lane."""
         return all(isinstance(v, Tensor) or is_static(v) for v in (*self.step.states.values(), *self.step.carried))
 
-    def outgrown(self, job: LaneJob) -> bool:
-        """Whether the next steps of a request might not fit into its lane. One more may be under way."""
-        return self.capacity < min(job.size, job.seen + 3 * self.step.committed_most + 1)
-
     def evict(self, job: LaneJob) -> None:
-        """Take a request out of its lane, to go on in another one, of another program perhaps."""
+        """Take a request out of its lane, to go on later, in another program perhaps."""
         if job.begun:
             job.rows = [buffer[job.lane].clone() for buffer in self.lasting()]
         self.leave(job)
 
     def leave(self, job: LaneJob) -> None:
-        """Free a request's lane; its slots stay for texts that begin alike."""
-        m = job.machine
-        if job.begun:
-            text = [*m.request.prompt, *m.committed_tokens()]
-            self.texts[job.lane] = text[: max(0, min(job.seen, len(text)) - self.slack)]
+        """Free a request's lane; its pages stay for texts that begin alike, until they are needed."""
+        self._note(job)
+        self.pages.release(job.lane)
         self.step.done[job.lane] = True
         self.jobs[job.lane] = job.program = None
 
@@ -411,13 +450,17 @@ class Program:
     def advance(self, chunk: int | None) -> Iterator[tuple[LaneJob, Look]]:
         """One round: a chunk of prompts, a step, and a look at an earlier one (at the same, on a CPU). Yields each request with
         what the host was shown of its lane."""
-        begun = self.fill(chunk)
+        rider = self.rider() if chunk is not None else None
+        begun = self.fill(chunk if rider is None else 0)
         jobs = [job for job in self.jobs if job is not None and job.begun]
         if jobs:
             if self.step.loop is not None:
                 if begun and self.opens:  # what is committed before the loop is no iteration's
                     self.shown.append((begun, self.show()))
-                self.run()
+                if rider is None or chunk is None:
+                    self.run()
+                else:
+                    self.run_beside(rider, chunk)
             self.shown.append((jobs, self.show()))
         yield from self.looks(self.unread if jobs else 0)
 
@@ -430,18 +473,71 @@ class Program:
                 if job.program is self and self.jobs[job.lane] is job:  # it has not left since
                     yield job, Look.of(rows[job.lane], tuple(self.step.counts.often))
 
+    def rider(self) -> LaneJob | None:
+        """A request of whose prompt the next step can compute a part beside what it does for the others; None where there is no
+        step, or no model can."""
+        jobs = sorted((job for job in self.jobs if job is not None), key=lambda job: self.used[job.lane])
+        if (
+            self.hosted
+            or self.step.loop is None
+            or not any(j.begun for j in jobs)
+            or not any(c.model.rides for c in self.models)
+        ):
+            return None
+        return next((job for job in jobs if not job.begun and self.left_of(job) > 0), None)
+
+    def left_of(self, job: LaneJob) -> int:
+        """How many tokens of a prompt are to be computed. The last one is the first step's."""
+        if job.filled == self.pages.begun[job.lane]:
+            self.share(job)  # what those before it have computed since
+        return len(job.tokens) - 1 - job.filled
+
+    def run_beside(self, job: LaneJob, chunk: int) -> None:
+        """One step of all lanes, with the next tokens of a request's prompt, at most `chunk`. Heads, which read their target's
+        states of them, compute them after it."""
+        tokens, device = job.tokens, self.step.device
+        if self.chunk is None:
+            self.chunk = Chunk(
+                *(torch.zeros(shape, dtype=torch.int64, device=device) for shape in ((1, chunk), (1, chunk), (1,)))
+            )
+        size = self.chunk.tokens.shape[1]
+        n = min(self.left_of(job), size)
+        numbers = torch.zeros((2, 1, size), dtype=torch.int64, pin_memory=device.type == "cuda")
+        numbers[0, 0, :n] = torch.tensor(tokens[job.filled : job.filled + n])
+        numbers[1, 0] = torch.cat([torch.arange(job.filled, job.filled + n), torch.full((size - n,), self.pages.capacity - 1)])
+        self.chunk.tokens.copy_(numbers[0], non_blocking=True)
+        self.chunk.at.copy_(numbers[1], non_blocking=True)
+        self.chunk.lane.fill_(job.lane)
+        self.step.chunk = self.chunk
+        try:
+            self.run()
+        finally:
+            self.step.chunk = None
+        self._computed(job, n, [c.model for c in self.models if id(c.model) not in self.step.rode])
+
+    def _computed(self, job: LaneJob, n: int, models: Sequence[DeviceModel]) -> None:
+        """The next n tokens of a request's text are computed, now by these models too."""
+        tokens = job.tokens
+        for model in models:
+            model.fill(job.lane, tokens, job.filled, n)
+        job.filled += n
+        self._note(job)
+
     def run(self) -> None:
         """One step of all lanes."""
+        beside = self.step.chunk is not None
         if not self.records:
             self.body()
-        elif self.replay is None:  # the run that is recorded is this step
-            self.replay = Replayed(traced(self.body, self.step), self.step.device, self.compiles)
+        elif beside not in self.replays:  # the run that is recorded is this step
+            self.replays[beside] = Replayed(traced(self.body, self.step), self.step.device, self.compiles)
         else:
-            self.replay()
+            self.replays[beside]()
 
     def body(self) -> None:
         """One step of all lanes, by its operations."""
         self._behind()
+        if self.step.chunk is not None:
+            self.step.rode.clear()
         self.step.body()
 
     def show(self) -> Callable[[], np.ndarray]:
@@ -496,11 +592,3 @@ class Look:
         length, done, lost, iterations, drafted, unmasked, remasked = row[:7].tolist()
         tests, recent = row[first:last].reshape(2, -1), row[last:]
         return Look(length, done, lost, iterations, drafted, unmasked, remasked, calls, tests, recent)
-
-
-def alike(mine: Sequence[int], theirs: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
-    most = min(len(mine), len(theirs))
-    a, b = np.array(mine[:most]), np.array(theirs[:most])
-    different = np.flatnonzero(a != b)
-    return int(different[0]) if len(different) else most

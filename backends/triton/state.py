@@ -20,7 +20,7 @@ from decgraph.backends.triton import noise, shaping
 from decgraph.backends.triton.evaluate import Evaluator, number
 from decgraph.backends.triton.kernels import race
 from decgraph.backends.triton.looks import unforked
-from decgraph.backends.triton.models.interface import DeviceModel, ModelPart
+from decgraph.backends.triton.models.interface import Chunk, DeviceModel, ModelPart
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Noise, Operand, Path, Rows, Static, is_static
 from decgraph.backends.triton.vectors import alike, beside, live_of
@@ -85,6 +85,12 @@ class Step(Evaluator):
         self.names: dict[int, str] = {}
         self.taken: set[int] = set()
         """The lanes that have a request."""
+        self.chunk: Chunk | None = None
+        """A part of a prompt that models compute beside a step, in their first forward."""
+        self.rode: set[int] = set()
+        """The models that have done so, in the last step that was computed or recorded with one."""
+        self.sized = False
+        """Whether something has the size of the longest text (`longest`)."""
         self.uids = self.epoch = 0
         self.committed_now = self.committed_most = 0
         """The most tokens that are committed: in this iteration so far, and in one."""
@@ -127,6 +133,12 @@ class Step(Evaluator):
     def keys(self) -> noise.Keys:
         """The requests' part of noise keys."""
         return self.settings.rng
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a lane, for what has that size: lanes are no longer than requests need then."""
+        self.sized = True
+        return self.frame.capacity
 
     # -- states
     def start_states(self, lanes: Sequence[int], shared: Mapping[tuple[str, str], object] | None = None) -> None:

@@ -1,7 +1,8 @@
 """Loaded causal models: the decoder (runtime/models/decoder) over keys and values by slot.
 
-Keys and values of layers of one size are one buffer [n, H, B, S, D], the pages of one lane behind those of another. A module of
-transformers that the decoder has no entry for runs as it is, over masks of all slots.
+Keys and values of layers of one size are one pool [n, H, rows, D]. What attention's kernel has no form of (sinks, windows to
+both sides, a module of transformers that the decoder has no entry for and that runs as it is) runs over masks of all slots,
+where the pages of each lane are its own.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from decgraph.backends.triton.kernels.attend import attend
 from decgraph.backends.triton.kernels.rope_write import rope_write
-from decgraph.backends.triton.kernels.shared import PAGE, rows_of
-from decgraph.backends.triton.models.interface import DeviceModel, Seen, at_slots, put
+from decgraph.backends.triton.models.interface import Chunk, DeviceModel, Seen, put, put_heads
+from decgraph.backends.triton.pages import Pages, Pool
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.decoder import Cache, DecoderPart, Out, Rotation, TransformerDecoder
@@ -43,16 +44,20 @@ Stage = TransformerDecoder | ModuleDecoder
 
 @dataclass
 class Sight:
-    """What new tokens see in one forward. positions, rows: int64[B, T], rows being those of a pool of pages that they are
-    written to; slot_positions: int64[B, S], of what the slots hold; pages: int32[B, N], see `attend`. both: whether windows
-    reach to both sides."""
+    """What new tokens see in one forward. positions, rows: int64[B, T], the rows of pools that they are written to;
+    slot_positions: int64[B, S], of what the slots hold; table: int32[B, N], see `attend`. both: whether windows reach to both
+    sides."""
 
     seen: Seen
     positions: Tensor
     rows: Tensor
     slot_positions: Tensor
-    pages: Tensor
+    table: Tensor
+    memory: Callable[[Tensor], Tensor]
+    """Keys or values [H, rows, D] as [B, H, S, D], where each lane has pages of its own."""
     both: bool = False
+    beside: Sight | None = None
+    """What the tokens of a chunk see, that come behind the others in one row of them all."""
     _masks: dict[int | tuple[int | None, int] | None, Tensor] = field(default_factory=dict)
 
     def prepared(self, window: int | None, groups: int, make: Callable[[Tensor, int], Tensor]) -> Tensor:
@@ -76,8 +81,8 @@ class Sight:
 
 
 class SlotDecoder(TransformerDecoder):
-    """A decoder whose attention is over slots: `masks` maps every kind of layer to the same `Sight`. Unlike a decoder's,
-    results are ordinary tensors, and nothing is read on the host. Without gradients only."""
+    """A decoder whose attention is over slots: `masks` maps every kind of layer to the same `Sight`; keys and values are
+    [H, rows, D]. Unlike a decoder's, results are ordinary tensors, and nothing is read on the host. Without gradients only."""
 
     def __init__(self, whole: TransformerDecoder, part: DecoderPart | None = None) -> None:
         # A graph records torch's operations, so products are torch's.
@@ -98,43 +103,51 @@ class SlotDecoder(TransformerDecoder):
         # Lanes that are over may have positions for which nothing was learned.
         within = positions if table is None else positions.clamp(0, len(table) - self.shape.position_offset - 1)
         x = ids.reshape(size[0] * size[1], -1) if self.part.embedded else self.embedded(ids, within)
-        return self._layers(x, size, self.rotations(positions), write[:, None, :, None], keys, values, masks)
+        return self._layers(x, size, self.rotations(positions), write, keys, values, masks)
 
     def _like(self, part: DecoderPart) -> Self:
         return type(self)(self, part)
 
+    def paged(self, both: bool) -> bool:
+        """Whether no layer needs a mask over all slots of a lane. both: whether windows reach to both sides."""
+        return self.kernel and not (both and any(self.windows))
+
     def _attended(
         self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], rotation: Rotation | None, cache: Cache
     ) -> Tensor:
-        _, keys, values, sight = cache
-        if not self.fused or not isinstance(sight, Sight):
-            return super()._attended(n, layer, x, size, rotation, cache)
+        rows, keys, values, sight = cache
+        if not self.fused:
+            q, k, v = self._heads(f"{n}.", x, size, rotation)
+            put_heads(keys, rows, k.transpose(1, 2))
+            put_heads(values, rows, v.transpose(1, 2))
+            return self._attention(n, layer, q, keys, values, sight)
         cos, sin = (None, None) if rotation is None else (t.squeeze(2) for t in rotation)
         heads = (part.transpose(1, 2) for part in self._heads(f"{n}.", x, size, None))
-        q: Tensor = rope_write(*heads, cos, sin, sight.rows, _pool(keys), _pool(values))
+        q = rope_write(*heads, cos, sin, rows, keys, values)
         return self._attention(n, layer, q.transpose(1, 2), keys, values, sight)
 
     def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
         sight: Sight = mask
+        if sight.beside is not None:  # q: [1, B T + C, H, D]
+            b, t = sight.positions.shape
+            own, behind = q.split([b * t, q.shape[1] - b * t], 1)
+            parts = (own.reshape(b, t, *q.shape[2:]), replace(sight, beside=None)), (behind, sight.beside)
+            return torch.cat([self._attention(n, layer, part, keys, values, seen) for part, seen in parts])
         window = layer.window
         if not self.kernel or (sight.both and window is not None):
             mask = sight.prepared(window, self._groups, self._prepared)
-            return super()._attention(n, layer, q, keys, values, mask)
+            return super()._attention(n, layer, q, sight.memory(keys), sight.memory(values), mask)
         places = (None, None) if window is None else (sight.positions, sight.slot_positions)
         scale = layer.scale or self._scale
-        memory = _pool(keys), _pool(values), sight.pages
+        memory = keys, values, sight.table
         made: Tensor = attend(q.transpose(1, 2), *memory, *sight.seen, scale, window, *places, self.shape.cap)
         return made.transpose(1, 2).reshape(q.shape[0] * q.shape[1], -1)
 
 
-def _pool(kept: Tensor) -> Tensor:
-    """Keys or values [B, H, S, D] of lanes as a pool of pages [H, B S, D], lane by lane."""
-    return kept.transpose(0, 1).view(kept.shape[1], -1, kept.shape[3])
-
-
 def uses_kernels(decoder: TransformerDecoder) -> bool:
-    """Whether attention is the kernels', which read only what is seen; else it is torch's over masks of all slots."""
-    return decoder.device.type == "cuda" and decoder.dtype.itemsize <= 4
+    """Whether attention and rotation are the kernels', or on a CPU their torch forms, which read only what is seen; else they
+    are torch's over masks of all slots."""
+    return decoder.device.type == "cpu" or decoder.dtype.itemsize <= 4
 
 
 @dataclass(frozen=True)
@@ -157,34 +170,42 @@ class CausalModel(DeviceModel):
 
     both = False
 
-    def __init__(self, model: Model, weights: Weights, batch: int, capacity: int) -> None:
-        super().__init__(model, batch, capacity, weights.last.device)
-        self.last: Tensor | None = None
+    def __init__(self, model: Model, weights: Weights, pages: Pages) -> None:
+        super().__init__(model, pages)
+        self.last: Pool | None = None
         self.weights, self.width, self.dtype = weights, int(weights.last.width), weights.last.dtype
         sizes = [(heads, size) for of in (1, 2) for stage in weights.stages for heads, size in _sizes(stage, of)]
-        slots = -(-capacity // PAGE) * PAGE
-        blocks = {
-            size: self.buffer((sizes.count(size), size[0], batch, slots, size[1]), self.dtype, 2, 3)
-            for size in dict.fromkeys(sizes)
+        pools = {
+            size: self.pool(size[1], dtype=self.dtype, before=(sizes.count(size), size[0])) for size in dict.fromkeys(sizes)
         }
-        every = [blocks[size][sizes[:n].count(size)].transpose(0, 1) for n, size in enumerate(sizes)]
-        self.keys, self.values = every[: len(every) // 2], every[len(every) // 2 :]
-        self.taps: dict[int, Tensor] = {}
+        self._kept = [(pools[size], sizes[:n].count(size)) for n, size in enumerate(sizes)]
+        self.taps: dict[int, Pool] = {}
         self._steps: list[Stage] = list(weights.stages)
+        self.paged = all(isinstance(stage, SlotDecoder) and stage.paged(self.both) for stage in weights.stages)
+
+    @property
+    def keys(self) -> list[Tensor]:
+        """By layer, [H, rows, D]."""
+        return [pool.layers[n] for pool, n in self._kept[: len(self._kept) // 2]]
+
+    @property
+    def values(self) -> list[Tensor]:
+        """By layer, [H, rows, D]."""
+        return [pool.layers[n] for pool, n in self._kept[len(self._kept) // 2 :]]
 
     def keep_states(self, layers: Sequence[int] = ()) -> None:
         """See `DeviceModel`. layers: whose entering states are kept too, in `taps`."""
         if self.last is None:
-            self.last = self.buffer((self.batch, self.capacity, self.width), self.dtype)
+            self.last = self.pool(self.width, dtype=self.dtype)
         fresh = [n for n in layers if n not in self.taps and n != self.layers]
-        self.taps |= {n: self.buffer((self.batch, self.capacity, self.width), self.dtype) for n in fresh}
+        self.taps |= {n: self.pool(self.width, dtype=self.dtype) for n in fresh}
         if fresh:
             self._steps[0] = self.weights.stages[0].tapped(*self.taps)
 
     def stored_states(self, layers: Sequence[int] | None, slots: Tensor, lanes: slice = slice(None)) -> Tensor:
         """The kept states [b, R, n width] of layers side by side at slots int64[b, R]; None: the last ones."""
         states = [self.last if n == self.layers else self.taps[n] for n in ((self.layers,) if layers is None else layers)]
-        return torch.cat([at_slots(made[lanes], slots) for made in states if made is not None], -1)
+        return torch.cat([self.stored(made, slots, lanes) for made in states if made is not None], -1)
 
     def fill_part(self, tokens: Tensor, at: Tensor, first: int, lanes: slice) -> None:
         if self.following:
@@ -196,6 +217,14 @@ class CausalModel(DeviceModel):
         self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Tensor | None, known: Tensor | None
     ) -> Tensor:
         return self.run(tokens, positions, self.followed(positions, slots, known), seen)
+
+    @property
+    def rides(self) -> bool:  # type: ignore[override]
+        """Heads and what is derived read the states of other models, which have to be there."""
+        return type(self) is CausalModel and self.paged and not self.following
+
+    def compute_beside(self, chunk: Chunk, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen) -> Tensor:
+        return self._run(tokens, positions, slots, seen, chunk=chunk)
 
     @property
     def followed_model(self) -> CausalModel:
@@ -227,43 +256,65 @@ class CausalModel(DeviceModel):
     def adopt(self, source: Tensor, dest: Tensor, lanes: slice = slice(None)) -> None:
         """Copies keys and values of the model that this one follows, from slots int64[b, K] to slots."""
         origin = self.followed_model
-        put(self.slot_positions[lanes], dest, origin.slot_positions[lanes].gather(1, source))
+        self.slot_positions[lanes].scatter_(1, dest, origin.slot_positions[lanes].gather(1, source))
+        here, there = (self.pages.at(at, lanes).flatten() for at in (source, dest))
         for mine, theirs in ((self.keys, origin.keys), (self.values, origin.values)):
             for made, place in zip(mine, self._places, strict=True):
-                here, there = (at[:, None, :, None].expand(-1, made.shape[1], -1, made.shape[3]) for at in (source, dest))
-                made[lanes].scatter_(2, there, theirs[place][lanes].gather(2, here))
+                made.index_copy_(1, there, theirs[place].index_select(1, here))
 
     def run(
         self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice = slice(None), room: int | None = None
     ) -> Tensor:
         """The last states [b, T, W] of some lanes' tokens int64[b, T], or of states [b, T, ...] that enter the first layer.
         room: only as many slots are looked at."""
-        at, used = self.slot_positions[lanes], 0
-        put(at, slots, positions)
-        pages = torch.arange(len(at) * -(-self.capacity // PAGE), device=self.device, dtype=torch.int32).view(len(at), -1)
-        sight = Sight(seen, positions, rows_of(pages, slots), at[:, :room], pages, self.both)
+        return self._run(x, positions, slots, seen, lanes, room)
+
+    def _run(
+        self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice = slice(None), room: int | None = None,
+        chunk: Chunk | None = None,
+    ) -> Tensor:  # fmt: skip
+        """`run`, and a chunk beside it."""
+        at, rows, used, size = self.slot_positions[lanes], self.pages.at(slots, lanes), 0, x.shape[:2]
+        at.scatter_(1, slots, positions)
+
+        def memory(kept: Tensor) -> Tensor:
+            return self.pages.whole(kept)[lanes, :, :room]
+
+        sight = Sight(seen, positions, rows, at[:, :room], self.pages.table[lanes], memory, self.both)
+        if chunk is not None:
+            sight.beside = self._beside(chunk, memory)
+            others = chunk.tokens, chunk.at, sight.beside.rows
+            x, positions, rows = (
+                torch.cat([a.reshape(1, -1), b], 1) for a, b in zip((x, positions, rows), others, strict=True)
+            )
+        every = self.keys, self.values
         for step in self._steps:
             n = len(step.kinds)
-            # All pages for kernels, which read what is seen; a mask is as wide as its slots.
-            most = None if isinstance(step, SlotDecoder) and step.kernel else room or self.capacity
-            keys, values = ([c[lanes, :, :most] for c in kept[used : used + n]] for kept in (self.keys, self.values))
+            keys, values = (kept[used : used + n] for kept in every)
             used += n
             if isinstance(step, SlotDecoder):
-                masks: dict[Any, Any] = dict.fromkeys(step.kinds, sight)
+                every_kind: dict[Any, Any] = dict.fromkeys(step.kinds, sight)
+                out = step(x, positions, rows, keys, values, every_kind)
             else:  # a module's masks are by kind of layer; one kind has one window
                 masks = {kind: sight.mask(window) for kind, window in zip(step.kinds, step.windows, strict=True)}
                 if self.model.context is not None:  # lanes that are over may ask for positions that no table has
                     positions = positions.clamp(0, self.model.context - 1)
-            out = step(x, positions, slots, keys, values, masks)
+                out = step(x, positions, slots, [*map(memory, keys)], [*map(memory, values)], masks)
             if not isinstance(out, tuple):
                 x = out
             else:
                 x, tapped = out
                 for made, states in zip(self.taps.values(), tapped, strict=True):
-                    put(made[lanes], slots, states)
+                    put(made, rows, states)
         if self.last is not None:
-            put(self.last[lanes], slots, x)
-        return x
+            put(self.last, rows, x)
+        return x if chunk is None else x[0, : size.numel()].view(*size, -1)
+
+    def _beside(self, chunk: Chunk, memory: Callable[[Tensor], Tensor]) -> Sight:
+        """What the tokens of a chunk see."""
+        below = torch.where(chunk.at < self.capacity - 1, chunk.at + 1, 0)
+        rows, places, table = (of[chunk.lane] for of in (self.pages.rows, self.slot_positions, self.pages.table))
+        return Sight(Seen(below), chunk.at, rows.gather(1, chunk.at), places, table, memory)
 
     @torch.no_grad()
     def read(self, states: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from decgraph.backends.triton.models.decoder import CausalModel, Stage, Weights, layers_of
-from decgraph.backends.triton.models.interface import ModelPart, Seen, at_slots
+from decgraph.backends.triton.models.interface import ModelPart, Seen
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Since
 from decgraph.runtime.models.heads.chained import ChainHead
@@ -54,9 +54,9 @@ class SinceModel(CausalModel):
     def __init__(self, model: Model, whole: Since, target: CausalModel, inner: CausalModel) -> None:
         uses = [use for use in target.weights.last.uses if use.layer >= whole.layer]
         upper = target.weights.last.using(uses).above()
-        super().__init__(model, Weights((upper,), target.weights.head), target.batch, target.capacity)
+        super().__init__(model, Weights((upper,), target.weights.head), target.pages)
         self.kind, self.inner, self.origin = inner.kind, inner, target
-        self.buffers += inner.buffers
+        self.pools += inner.pools
         if self.kind == "features":
             self.follow()
 
@@ -67,6 +67,14 @@ class SinceModel(CausalModel):
         else:
             seen, room = Seen(at + 1), first + at.shape[1]
             self.run(self.inner.run(tokens, at, at, seen, lanes, room), at, at, seen, lanes, room)
+
+    def begin(self, lane: int) -> None:
+        super().begin(lane)
+        self.inner.begin(lane)
+
+    def _move_positions(self, source: Tensor, dest: Tensor) -> None:
+        super()._move_positions(source, dest)
+        self.inner._move_positions(source, dest)
 
     def compute(
         self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Tensor | None, known: Tensor | None
@@ -85,7 +93,7 @@ class OnTarget(CausalModel, Generic[H]):
         own = next((p for p in cast("nn.Module", module).parameters()), None)
         if own is not None and (own.device != target.device or own.dtype != target.dtype):
             raise NotSteppable(f"{model.name!r} is no {target.dtype} on {target.device}, as its target {target.name!r} is")
-        super().__init__(model, Weights(stages or (target.weights.last.using(()),), self.head), target.batch, target.capacity)
+        super().__init__(model, Weights(stages or (target.weights.last.using(()),), self.head), target.pages)
         self.module, self.target = module, target
         target.keep_states(module.reads or ())
         if stages:
@@ -108,7 +116,7 @@ class OnTarget(CausalModel, Generic[H]):
         return features
 
     def fill_part(self, tokens: Tensor, at: Tensor, first: int, lanes: slice) -> None:
-        if first == 0:  # the first token of a text has no feature before it
+        if first in (0, self.pages.begun[lanes.start]):  # the first token of a text, or what it gives is in a shared page
             tokens, at = tokens[:, 1:], at[:, 1:]
         if self.keys and at.shape[1]:
             before = at - 1
@@ -155,7 +163,7 @@ class FeaturesModel(OnTarget[ChainHead]):
         assert self.last is not None
         if self.module.mask is not None:
             return torch.where(mask, self.module.mask, tokens), torch.where(mask[..., None], self.module.unknown(), features)
-        back = self.module.back(at_slots(self.last, parents - self.shifts[:, None]))
+        back = self.module.back(self.stored(self.last, parents - self.shifts[:, None]))
         return tokens, torch.where(mask[..., None], back, features)
 
     def move(self, source: Tensor, dest: Tensor) -> None:

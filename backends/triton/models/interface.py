@@ -1,18 +1,21 @@
-"""What a step knows of a model: B lanes, each with a row of slots for keys and values, and what a new token may attend to.
+"""What a step knows of a model: B lanes, each with slots for keys and values, and what a new token may attend to.
 
 A committed token's slot is its position. The tokens of a step (of a tree, of a canvas) get slots from the number of committed
-tokens upwards, in the order in which they are computed. Lanes are axis 0 of every tensor; what is the same for all lanes may
-have one row. Nothing here reads a tensor's value on the host, but for `fill` and `copy_prefix`, which run outside of graphs.
+tokens upwards, in the order in which they are computed. What is kept by slot is in pools, which are cut into pages of the lanes
+(pages.py). Lanes are axis 0 of every other tensor; what is the same for all lanes may have one row. Nothing here reads a
+tensor's value on the host, but for `fill`, which runs outside of graphs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.pages import PAGE, Pages, Pool
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Shared
 from decgraph.errors import DecError
@@ -48,6 +51,17 @@ class Seen(NamedTuple):
         return Seen(self.below - by[:, None], self.tail, None if self.first is None else self.first - by)
 
 
+@dataclass(frozen=True)
+class Chunk:
+    """A part of one lane's prompt that is computed beside a step, in the same forward, so that weights are read once.
+    tokens, at: int64[1, C], tokens and their slots, which are their positions; those that are none have the lane's last slot.
+    lane: int64[1]."""
+
+    tokens: Tensor
+    at: Tensor
+    lane: Tensor
+
+
 class ModelPart(Shared):
     """A model, or a part of one without a forward of its own (`upto`, an adapter over it): what `derive` takes and gives. What
     is derived is made once for the same arguments."""
@@ -60,7 +74,6 @@ class ModelPart(Shared):
 
     def __init__(self, model: Model) -> None:
         self.model, self.name, self.layers = model, model.name, model.layers
-        self.buffers: list[tuple[Tensor, int, int]] = []  # with the axes of lanes and slots
         self._known: dict[Hashable, tuple[tuple[object, ...], ModelPart]] = {}
 
     def derive(self, how: str, *args: object) -> ModelPart:
@@ -81,51 +94,63 @@ class ModelPart(Shared):
 
 
 class DeviceModel(ModelPart):
-    """A model of a step: buffers by slot, which are moved, copied and cleared alike. Tensors are on `device`.
+    """A model of a step: pools by slot, whose rows are moved alike. Tensors are on `device`.
 
     exact: whether logits are float64, those of a table model to the last bit; else they have the model's own type. dtype: of
-    states. kind: "causal", "features" or "masked". behind: how many slots below its own a token's keys and values are. mask:
-    the token that stands for an undecided cell of a masked model.
+    states. kind: "causal", "features" or "masked". behind: how many slots below its own a token's keys and values are. reach:
+    slots from a root on that a call writes whatever it is asked. paged: whether its lanes may share a pool; else the pages of
+    each lane are its own, one behind the other. mask: the token that stands for an undecided cell of a masked model.
     """
 
     of: ClassVar[Callable[..., DeviceModel]]
     """What makes one of a runtime model: `step_model` (device.py), which sets it."""
     kind = "causal"
-    behind = 0
+    behind = reach = 0
     exact = False
+    paged = True
+    rides = False
+    """Whether a forward can compute a chunk of a prompt beside its own tokens."""
     mask: int | None = None
     prompts: Tensor
     """int64[B]: the lengths of the lanes' prompts, of a masked model."""
     dtype: torch.dtype
     trunk: DeviceModel
 
-    def __init__(self, model: Model, batch: int, capacity: int, device: torch.device) -> None:
+    def __init__(self, model: Model, pages: Pages) -> None:
         super().__init__(model)
         self.vocab_size = model.vocab.size
-        self.batch, self.capacity, self.device = batch, capacity, device
+        self.pages, self.batch, self.capacity, self.device = pages, pages.batch, pages.capacity, pages.device
+        pages.behind = max(pages.behind, self.behind)
         self.origin: DeviceModel | None = None  # the device model that this one is derived from
         self.following = False
-        self.slot_positions = self.buffer((batch, capacity), torch.int64)
+        self.pools: list[Pool] = []
+        self.slot_positions = torch.arange(self.capacity, device=self.device).repeat(self.batch, 1)
+        """int64[B, S]: the positions of the tokens that slots have, those of committed ones being their numbers."""
 
-    def buffer(self, shape: tuple[int, ...], dtype: torch.dtype, lanes: int = 0, slots: int = 1) -> Tensor:
-        """Zeros of a shape, with lanes and slots on these axes."""
-        made = torch.zeros(shape, dtype=dtype, device=self.device)
-        self.buffers.append((made, lanes, slots))
-        return made
+    def pool(self, *after: int, dtype: torch.dtype, before: Sequence[int] = ()) -> Pool:
+        """A pool of zeros [*before, rows, *after]."""
+        self.pools.append(self.pages.pool(before, after, dtype))
+        return self.pools[-1]
+
+    def stored(self, pool: Pool, slots: Tensor, lanes: slice = slice(None)) -> Tensor:
+        """What a pool [rows, W] has [b, R, W] at slots int64[b or 1, R] of some lanes; slots outside read the nearest one."""
+        return pool.data[self.pages.at(slots.clamp(0, self.capacity - 1), lanes)]
 
     @torch.no_grad()
     def forward(
         self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, *,
-        parents: Tensor | None = None, known: Tensor | None = None,
+        parents: Tensor | None = None, known: Tensor | None = None, chunk: Chunk | None = None,
     ) -> Tensor:  # fmt: skip
         """The last states [B, T, W] of new tokens, all int64[B or 1, T], whose keys and values go to `slots`. A slot that is
         written twice gets equal values, but for the last one, which nobody reads. For features models: `parents` int64[B or 1,
         T], the slot of the token before each one, and `known` int64[B or 1]: features of positions below it are the target's
         own states, the others are the head's at the slots `parents`. For models that follow another one: below `known` keys and
-        values are that one's."""
+        values are that one's. chunk: computed beside them by a model that `rides`."""
         tokens, positions, slots = (at.expand(self.batch, -1) for at in (tokens, positions, slots))
         parents = None if parents is None else parents.expand(self.batch, -1)
         known = None if known is None else known.expand(self.batch)
+        if chunk is not None:
+            return self.compute_beside(chunk, tokens, positions, slots, seen)
         return self.compute(tokens, positions, slots, seen, parents, known)
 
     def compute(
@@ -134,19 +159,20 @@ class DeviceModel(ModelPart):
         """`forward`, with tensors of all lanes. tokens: int64[B, T]."""
         raise NotImplementedError
 
+    def compute_beside(self, chunk: Chunk, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen) -> Tensor:
+        """`compute` of a model that `rides`, and of a chunk. tokens: int64[B, T]."""
+        raise NotImplementedError
+
     @torch.no_grad()
     def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
         """Computes tokens[start : start + count] of one lane, whose slots below `start` are computed already, and in heads on
-        a target's states those of the target too. What the lane has at later slots is lost. Raises DecError for tokens that do
-        not fit."""
-        end = start + count
-        if end > self.capacity - 1:
-            raise DecError(f"{end} tokens are more than the {self.capacity - 1} slots of a lane of {self.name!r}",
-                           hint="more capacity")  # fmt: skip
+        a target's states those of the target too. Raises DecError for tokens that do not fit."""
+        end, most = start + count, self.pages.width * PAGE
+        if end > most:
+            raise DecError(f"{end} tokens are more than the {most} slots of a lane of {self.name!r}", hint="more capacity")
         bad = next((t for t in tokens[:end] if not 0 <= t < self.vocab_size), None)
         if bad is not None:
             raise DecError(f"token {bad} is not in the vocabulary of {self.name!r}, which has {self.vocab_size} tokens")
-        self.clear(lane, max(start - self.behind, 0))
         for first in range(start, end, CHUNK):
             ids = torch.tensor([tokens[first : min(first + CHUNK, end)]], dtype=torch.int64, device=self.device)
             at = torch.arange(first, first + ids.shape[1], device=self.device)[None]
@@ -163,19 +189,17 @@ class DeviceModel(ModelPart):
     def move(self, source: Tensor, dest: Tensor) -> None:
         """Keys, values and what else is kept go from slots to slots, both int64[B or 1, K]: all are read before one is
         written."""
-        for made, lanes, slots in self.buffers:
-            there, here = (_along(at, made, lanes, slots) for at in (dest, source))
-            made.scatter_(slots, there, made.gather(slots, here))
+        there, here = self.pages.at(dest).flatten(), self.pages.at(source).flatten()
+        for pool in self.pools:
+            pool.data.index_copy_(pool.axis, there, pool.data.index_select(pool.axis, here))
+        self._move_positions(*(at.expand(self.batch, -1) for at in (source, dest)))
 
-    def copy_prefix(self, source: DeviceModel, there: int, lane: int, count: int) -> None:
-        """Copies the slots 0 .. count - 1 of a lane of a model with the same buffers to a lane of this one."""
-        for (theirs, lanes, slots), (mine, *_) in zip(source.buffers, self.buffers, strict=True):
-            mine.narrow(lanes, lane, 1).narrow(slots, 0, count).copy_(theirs.narrow(lanes, there, 1).narrow(slots, 0, count))
+    def _move_positions(self, source: Tensor, dest: Tensor) -> None:
+        self.slot_positions.scatter_(1, dest, self.slot_positions.gather(1, source))
 
-    def clear(self, lane: int, start: int) -> None:
-        """Zeros in the slots of a lane from `start` on: numbers that are none would go through a mask."""
-        for made, lanes, slots in self.buffers:
-            made.narrow(lanes, lane, 1).narrow(slots, start, self.capacity - start).zero_()
+    def begin(self, lane: int) -> None:
+        """Another text begins in a lane. Runs outside of graphs."""
+        self.slot_positions[lane] = torch.arange(self.capacity, device=self.device)
 
     def heads(self, states: Tensor) -> Tensor:
         """Logits [B, R, n, vocab_size] of the model's own n heads at last states [B, R, W]. Raises NotSteppable for a model
@@ -185,7 +209,7 @@ class DeviceModel(ModelPart):
     def build_derived(self, model: Model) -> ModelPart:
         if model.kind == "layers":
             return super().build_derived(model)
-        found = DeviceModel.of(model, self.batch, self.capacity, self.device, target=self)
+        found = DeviceModel.of(model, self.pages, target=self)
         found.origin = self.origin or self
         return found
 
@@ -204,16 +228,11 @@ def at_slots(buffer: Tensor, slots: Tensor) -> Tensor:
     return buffer.gather(1, index)
 
 
-def put(buffer: Tensor, slots: Tensor, rows: Tensor) -> None:
-    """Writes rows [B, T, ...] to the slots int64[B, T] of [B, S, ...]."""
-    index = slots.view(*slots.shape, *([1] * (buffer.dim() - 2))).expand(rows.shape)
-    buffer.scatter_(1, index, rows)
+def put(pool: Pool, rows: Tensor, values: Tensor) -> None:
+    """Writes values [B, T, W] to the rows int64[B, T] of a pool [rows, W]."""
+    pool.data.index_copy_(0, rows.flatten(), values.flatten(0, 1))
 
 
-def _along(at: Tensor, like: Tensor, lanes: int, slots: int) -> Tensor:
-    """Slots int64[B or 1, K] as an index along the axis of slots."""
-    shape = [1] * like.dim()
-    shape[lanes], shape[slots] = at.shape
-    whole = list(like.shape)
-    whole[slots] = at.shape[1]
-    return at.reshape(shape).expand(whole)
+def put_heads(pool: Tensor, rows: Tensor, values: Tensor) -> None:
+    """Writes keys or values [B, H, T, D] to the rows int64[B, T] of a layer's part of a pool [H, rows, D]."""
+    pool.index_copy_(1, rows.flatten(), values.transpose(0, 1).flatten(1, 2))

@@ -9,6 +9,7 @@ from decgraph.backends.triton.models.heads import FeaturesModel, ReadingHead, Si
 from decgraph.backends.triton.models.interface import DeviceModel
 from decgraph.backends.triton.models.masked import MaskedModel
 from decgraph.backends.triton.models.rooted import DFlashModel, RootedModel
+from decgraph.backends.triton.pages import Pages
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Applied, Since
 from decgraph.runtime.models.heads.chained import ChainHead
@@ -22,17 +23,17 @@ from decgraph.runtime.models.reading import Confidence
 from decgraph.runtime.models.sharing import original_of
 
 
-def loaded_model(model: Model, whole: Model, batch: int, capacity: int, target: DeviceModel | None) -> DeviceModel:
+def loaded_model(model: Model, whole: Model, pages: Pages, target: DeviceModel | None) -> DeviceModel:
     """The device model of `whole`, given its target's. Raises NotSteppable where there is none."""
     if isinstance(whole, HFMasked):
-        return MaskedModel(model, of_net(whole.net, model.name), batch, capacity)
+        return MaskedModel(model, of_net(whole.net, model.name), pages)
     if whole.kind == "masked":
         why = whole.why if isinstance(whole, CalledMasked) else ""
         raise NotSteppable(f"{model.name!r} is called as it is, and keeps no keys and values: {why}")
     if isinstance(whole, Since):
         return _since_model(model, whole, target)
     if whole.kind not in ("features", "head"):
-        return CausalModel(model, weights_of(whole), batch, capacity)
+        return CausalModel(model, weights_of(whole), pages)
     if not isinstance(target, CausalModel) or target.kind != "causal":
         raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
     match whole:
@@ -59,12 +60,11 @@ def _since_model(model: Model, whole: Since, target: DeviceModel | None) -> Sinc
         or len(target.weights.stages) > 1
     ):
         raise NotSteppable(f"{model.name!r} continues layers of its target, which has no step")
-    batch, capacity = target.batch, target.capacity
     if inner.kind == "features":
-        below = DeviceModel.of(inner, batch, capacity, target.device, target=target)
+        below = DeviceModel.of(inner, target.pages, target=target)
         assert isinstance(below, CausalModel)
         return SinceModel(model, whole, target, below)
     if isinstance(inner, Applied) and inner.adapter.own_norm:
         raise NotSteppable(f"{model.name!r} reads states that have been through a norm of their own")
     lowered = Weights(lower(model.name, whole.target, inner), target.weights.head)
-    return SinceModel(model, whole, target, CausalModel(model, lowered, batch, capacity))
+    return SinceModel(model, whole, target, CausalModel(model, lowered, target.pages))

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.models.decoder import CausalModel, Weights
-from decgraph.backends.triton.models.interface import Seen, at_slots
+from decgraph.backends.triton.models.interface import Seen
+from decgraph.backends.triton.pages import Pages
 from decgraph.runtime.models.interface import Model
 
 
@@ -21,12 +22,12 @@ class MaskedModel(CausalModel):
     kind = "masked"
     both = True
 
-    def __init__(self, model: Model, weights: Weights, batch: int, capacity: int) -> None:
-        super().__init__(model, weights, batch, capacity)
+    def __init__(self, model: Model, weights: Weights, pages: Pages) -> None:
+        super().__init__(model, weights, pages)
         assert model.mask is not None
         self.mask: int | None = model.mask
         self.shift, self.visibility = model.shift, model.visibility
-        self.prompts = torch.zeros(batch, dtype=torch.int64, device=self.device)
+        self.prompts = torch.zeros(self.batch, dtype=torch.int64, device=self.device)
         self._plain = torch.arange(self.vocab_size, device=self.device) != self.mask
         if self.shift:
             self.keep_states()
@@ -37,7 +38,7 @@ class MaskedModel(CausalModel):
         states = self.run(tokens, positions, slots, self._limited(seen, positions, self.prompts))
         if not self.shift or self.last is None:
             return states
-        return at_slots(self.last, positions - 1)
+        return self.stored(self.last, positions - 1)
 
     def _limited(self, seen: Seen, positions: Tensor, prompts: Tensor) -> Seen:
         """What cells at positions int64[B, T] see of what is there."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.models.decoder import CausalModel, SlotDecoder, layers_of
 from decgraph.backends.triton.models.heads import OnTarget
-from decgraph.backends.triton.models.interface import Seen, at_slots, put
+from decgraph.backends.triton.models.interface import Seen, at_slots, put, put_heads
 from decgraph.runtime.models.heads.dflash import DFlash
 from decgraph.runtime.models.heads.rooted import Hydra, Rooted
 from decgraph.runtime.models.interface import Model
@@ -27,7 +27,7 @@ class RootedModel(OnTarget[Rooted]):
     def __init__(self, model: Model, module: Rooted, target: CausalModel) -> None:
         self.prefix = module.prefix if isinstance(module, Hydra) else None
         super().__init__(model, module, target, () if self.prefix is None else (layers_of(self.prefix, model.name),))
-        self.rows = self.buffer((self.batch, self.capacity, module.width), self.dtype)
+        self.rows = self.pool(module.width, dtype=self.dtype)
 
     def compute(
         self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Tensor | None, known: Tensor | None
@@ -35,16 +35,16 @@ class RootedModel(OnTarget[Rooted]):
         """See `DeviceModel`. States are what `read` reads, of another width than the target's. tokens: int64[B, T]."""
         root = positions[:, -1] if known is None else known
         depth = positions - root[:, None]
-        above = torch.where((depth > 0)[..., None], at_slots(self.rows, slots - 1 if parents is None else parents), 0)
+        above = torch.where((depth > 0)[..., None], self.stored(self.rows, slots - 1 if parents is None else parents), 0)
         rows = self.module.row(tokens, above, depth)
-        put(self.rows, slots, rows)
+        put(self.rows, self.pages.at(slots), rows)
         context = self.target.stored_states(None, root[:, None] - 1)  # the target's last state of the position before the root
         if self.prefix is not None:
             shift = (root > 0).long()
             at = torch.where(depth > 0, self.capacity - 1, self.place(slots, shift))  # the states of drafts are not known
             self.run(self.features(positions - 1), positions - shift[:, None], at, seen.shifted(shift))
             assert self.last is not None
-            context = self.prefix.norm(at_slots(self.last, root[:, None] - 1))
+            context = self.prefix.norm(self.stored(self.last, root[:, None] - 1))
         context = torch.where((root > 0)[:, None, None], context, 0).to(self.dtype)
         return torch.cat([context.expand(*depth.shape, -1), rows, depth[..., None].to(self.dtype)], -1)
 
@@ -71,6 +71,7 @@ class DFlashModel(OnTarget[DFlash]):
         windows = [None if w is None else w + 1 for w in module.windows]
         layers = tuple(replace(one, window=w) for one, w in zip(made.shape.layers, windows, strict=True))
         super().__init__(model, module, target, (SlotDecoder(made.copied(shape=replace(made.shape, layers=layers))),))
+        self.reach = module.block
         self.roots = torch.zeros(self.batch, dtype=torch.int64, device=self.device)
 
     def features(self, positions: Tensor, lanes: slice = slice(None)) -> Tensor:
@@ -83,10 +84,11 @@ class DFlashModel(OnTarget[DFlash]):
         """Writes the keys and values of states [b, T, hidden]: nothing else is computed of them."""
         step = self.weights.last
         assert isinstance(step, SlotDecoder)
-        put(self.slot_positions[lanes], slots, positions)
-        for n, made in enumerate(step.keys_and_values(x, positions)):
-            for kept, rows in zip((self.keys[n], self.values[n]), made, strict=True):
-                kept[lanes].scatter_(2, slots[:, None, :, None].expand(-1, rows.shape[1], -1, rows.shape[3]), rows)
+        self.slot_positions[lanes].scatter_(1, slots, positions)
+        rows = self.pages.at(slots, lanes)
+        for kept, made in zip(zip(self.keys, self.values, strict=True), step.keys_and_values(x, positions), strict=True):
+            put_heads(kept[0], rows, made[0])
+            put_heads(kept[1], rows, made[1])
         return x
 
     def compute(

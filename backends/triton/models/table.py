@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.models.interface import DeviceModel, Seen, put
+from decgraph.backends.triton.pages import Pages
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.plain import stacked
@@ -43,8 +44,8 @@ class PathModel(DeviceModel):
     exact = True
     dtype = torch.int64
 
-    def __init__(self, model: Model, whole: Model, batch: int, capacity: int, device: torch.device | str) -> None:
-        super().__init__(model, batch, capacity, torch.device(device))
+    def __init__(self, model: Model, whole: Model, pages: Pages) -> None:
+        super().__init__(model, pages)
         self.kind, self.function = str(model.kind), whole.apart() if isinstance(whole, Tabled) else whole
         size, window = self.vocab_size, whole.window if isinstance(whole, TableModel) and whole.kind == "causal" else None
         self.count = int(whole.heads_count)
@@ -53,7 +54,7 @@ class PathModel(DeviceModel):
         self.rows = self.head_rows = None
         if self.kind == "masked":
             self.mask: int | None = size
-            self.prompts = torch.zeros(batch, dtype=torch.int64, device=self.device)
+            self.prompts = torch.zeros(self.batch, dtype=torch.int64, device=self.device)
             if not isinstance(whole, TableModel):
                 raise NotSteppable(f"{model.name!r} is a masked model that is called as a whole")
         elif self.kind not in ("causal", "features", "head"):
@@ -69,22 +70,22 @@ class PathModel(DeviceModel):
         self.number = next(_numbers)
         _models[self.number] = self
         self.known: dict[tuple[int, ...], Tensor] = {}
-        self.slot_tokens = self.buffer((batch, capacity), torch.int64)
+        self.slot_tokens = self.pool(dtype=torch.int64)
 
     def fill_part(self, tokens: Tensor, at: Tensor, first: int, lanes: slice) -> None:
-        put(self.slot_tokens[lanes], at, tokens)
-        put(self.slot_positions[lanes], at, at)
+        put(self.slot_tokens, self.pages.at(at, lanes), tokens)
 
     def compute(
         self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Tensor | None, known: Tensor | None
     ) -> Tensor:
         """int64[B, T, 1], numbers of rows, or int64[B, T, capacity + 2], paths."""
-        put(self.slot_tokens, slots, tokens)
-        put(self.slot_positions, slots, positions)
+        put(self.slot_tokens, self.pages.at(slots), tokens)
+        self.slot_positions.scatter_(1, slots, positions)
         capacity, at = self.capacity, self.slot_positions
         inside = seen.dense(capacity) & ((at >= 0) & (at < capacity))[:, None]
         path = tokens.new_full((self.batch, positions.shape[1], capacity + 2), -1)
-        path.scatter_(2, torch.where(inside, at[:, None], capacity), self.slot_tokens[:, None].expand(inside.shape))
+        there = self.slot_tokens.data[self.pages.rows]
+        path.scatter_(2, torch.where(inside, at[:, None], capacity), there[:, None].expand(inside.shape))
         if self.window is not None:
             return self._number(path, positions)[..., None]
         path[..., capacity], path[..., capacity + 1] = positions, -1 if known is None else known[:, None]

@@ -18,6 +18,7 @@ from torch import Tensor
 
 import decgraph
 from decgraph.backends.triton.models.device import step_model
+from decgraph.backends.triton.pages import Pages
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
@@ -197,10 +198,10 @@ def test_steps_on_the_device(name: str, built: Any) -> None:
     head: Any = hf.load_features(built(name).at, target)
     if name.startswith("qwen3"):
         with pytest.raises(NotSteppable, match="has recurrent layers, whose states are no slots"):
-            step_model(target, 3, 60)
+            step_model(target, Pages(3, 60))
         return
-    whole = step_model(target, 3, 60)
-    made = step_model(head, 3, 60, target=whole)
+    whole = step_model(target, Pages(3, 60))
+    made = step_model(head, whole.pages, target=whole)
 
     def check(text: tuple[int, ...], paths: list[tuple[int, ...]], states: Tensor) -> None:
         want = stacked(head.eval(paths, target.memory(text[:-1])), V)
@@ -325,7 +326,7 @@ def test_a_layer_for_each_depth(name: str, built: Any, tmp_path: Path) -> None:
         with pytest.raises(DecError, match="drafts at most 2 tokens"):
             head.eval([(*IDS, 3)], memory)
         with pytest.raises(NotSteppable):
-            step_model(head, 1, 32, target=step_model(target, 1, 32))
+            step_model(head, Pages(1, 32), target=step_model(target, Pages(1, 32)))
 
 
 def test_refused(built: Any, tmp_path: Path) -> None:

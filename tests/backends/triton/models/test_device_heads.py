@@ -16,6 +16,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import ModelPart
+from decgraph.backends.triton.pages import Pages
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.table_models import Style, StyledModel, styled_features
 from decgraph.runtime.models import hf
@@ -48,18 +49,18 @@ DERIVED: list[Any] = [(), ("exit", 1), ("skip", {1}), ("skip", {0}, {2}), ("para
 
 @pytest.mark.parametrize("how", DERIVED, ids=str)
 def test_derived_models_share_weights(target: HFCausal, how: Any) -> None:
-    whole = step_model(target, 2, 60)
+    whole = step_model(target, Pages(2, 60))
     made = whole.derive(*how) if how else whole
     Walk(made, V, 2, near(derive(target, *how) if how else target, made)).run([5, 1], steps=3)
 
 
 def test_early_exits_with_and_without_an_adapter(target: HFCausal) -> None:
-    whole, upto = step_model(target, 2, 60), derive(target, "upto", 2)
+    whole, upto = step_model(target, Pages(2, 60)), derive(target, "upto", 2)
     adapter = HFAdapter(large(modeling.ExitAdapter(modeling.ExitConfig(exit_layer=2, **LAYER))), target, "exit")
     part = whole.derive("upto", 2)
     assert part.kind == "layers"
     plain, bare = whole.derive("head", part), whole.derive("bare", part)
-    adapted = step_model(derive(target, "head", derive(adapter, "on", upto)), 2, 60)
+    adapted = step_model(derive(target, "head", derive(adapter, "on", upto)), Pages(2, 60))
     for made, how in ((plain, "head"), (bare, "bare")):
         Walk(made, V, 2, near(derive(target, how, upto), made)).run([5, 1], steps=2)
     Walk(adapted, V, 2, near(adapted.model, adapted)).run([5, 1], steps=2)
@@ -68,23 +69,23 @@ def test_early_exits_with_and_without_an_adapter(target: HFCausal) -> None:
 @pytest.mark.parametrize("how", [("exit", 2), ("skip", {0}), ("quantized", 3)], ids=str)
 def test_tables_derived_from_tables(how: Any) -> None:
     model = StyledModel(4, 5, Style(sort="mixed"))
-    made, want = step_model(model, 2, 30).derive(*how), derive(model, *how)
+    made, want = step_model(model, Pages(2, 30)).derive(*how), derive(model, *how)
     Walk(made, 4, 2, near(want, made)).run([3, 1], steps=2)
     part = derive(TableAdapter(model, 9), "on", derive(model, "upto", 2))
-    made = step_model(derive(model, "head", part), 2, 30)
+    made = step_model(derive(model, "head", part), Pages(2, 30))
     Walk(made, 4, 2, near(made.model, made)).run([3, 1], steps=2)
 
 
 def test_medusa_heads(target: HFCausal) -> None:
     medusa = HFHeads(large(modeling.MedusaHeads(modeling.MedusaConfig(hidden_size=WIDTH, inner_size=48, heads=3))), target, "m")
     both = target.with_heads(medusa)
-    made = step_model(both, 2, 60)
+    made = step_model(both, Pages(2, 60))
     walk = Walk(made, V, 4, near(target, made))
     walk.run([6, 2], steps=3)
     for got, path in walk.heads():
         assert torch.allclose(got.double(), stacked(both.heads(path), V), **CLOSE)
     with pytest.raises(NotSteppable, match="no heads"):
-        step_model(target, 1, 40).heads(torch.zeros(1, 1, WIDTH))
+        step_model(target, Pages(1, 40)).heads(torch.zeros(1, 1, WIDTH))
 
 
 def of_memory(model: Any, made: Any) -> Any:
@@ -98,11 +99,11 @@ def of_memory(model: Any, made: Any) -> Any:
 
 def test_features_are_the_targets_where_it_has_them_and_the_heads_own_below(target: HFCausal) -> None:
     model = HFFeatures(large(modeling.EagleHead(modeling.EagleConfig(**LAYER))), target, "eagle")
-    whole = step_model(target, 3, 60)
-    made = step_model(model, 3, 60, target=whole)
+    whole = step_model(target, Pages(3, 60))
+    made = step_model(model, whole.pages, target=whole)
     Drafts(whole, made, V, 5, of_memory(model, made)).run([7, 2, 1], steps=3)
     with pytest.raises(NotSteppable, match="reads states of its target"):
-        step_model(model, 3, 60)
+        step_model(model, Pages(3, 60))
 
 
 def anchored(config: dict[str, Any], weights: heads.Weights) -> tuple[dict[str, Any], heads.Weights]:
@@ -128,8 +129,8 @@ PUBLISHED: dict[str, Any] = {
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_heads(target: HFCausal, name: str, tmp_path: File) -> None:
     model = hf.load_features(written(tmp_path / "head", *PUBLISHED[name]()), target)
-    whole = step_model(target, 3, 60)
-    made = step_model(model, 3, 60, target=whole)
+    whole = step_model(target, Pages(3, 60))
+    made = step_model(model, whole.pages, target=whole)
     Drafts(whole, made, V, 5, of_memory(model, made)).run([7, 2, 1], steps=3)
 
 
@@ -137,15 +138,15 @@ def test_published_heads(target: HFCausal, name: str, tmp_path: File) -> None:
 def test_features_of_tables(of: Any) -> None:
     base, make = of
     model = FreeFeatures(base, 7) if make is None else make(base, 7, Style(sort="mixed"))
-    whole = step_model(base, 3, 40)
-    made = step_model(model, 3, 40, target=whole)
+    whole = step_model(base, Pages(3, 40))
+    made = step_model(model, whole.pages, target=whole)
     Drafts(whole, made, 4, 5, of_memory(model, made)).run([5, 2, 1], steps=2)
 
 
 @pytest.mark.parametrize("how", [("skip", {1}), ("parallel", 2), ("exit", 2)], ids=str)
 def test_derived_models_on_the_memory_of_the_whole_one(target: HFCausal, how: Any) -> None:
     for root in (target, FreeModel(3, 5, layers=3)):
-        whole = step_model(root, 2, 40)
+        whole = step_model(root, Pages(2, 40))
         made = whole.derive(*how)
         made.follow()
         Following(whole, made, root.vocab.size).run(derive(root, *how), root, [6, 3])
@@ -154,9 +155,9 @@ def test_derived_models_on_the_memory_of_the_whole_one(target: HFCausal, how: An
 @pytest.mark.parametrize("layer", [1, 3])
 def test_the_layers_from_one_on(target: HFCausal, layer: int) -> None:
     """Over a head's predictions of their states, and over an adapter's."""
-    whole = step_model(target, 2, 60)
+    whole = step_model(target, Pages(2, 60))
     head = HFFeatures(large(modeling.EagleHead(modeling.EagleConfig(**LAYER))), target, "eagle")
-    made = whole.derive("since", layer, step_model(head, 2, 60, target=whole))
+    made = whole.derive("since", layer, step_model(head, whole.pages, target=whole))
     assert made.kind == "features"
     Following(whole, made, V).run(derive(target, "since", layer, head), target, [6, 3])
     adapter = HFAdapter(
@@ -164,7 +165,7 @@ def test_the_layers_from_one_on(target: HFCausal, layer: int) -> None:
     )
     inner = derive(adapter, "on", derive(target, "upto", 1))
     since = derive(target, "since", layer, inner)
-    made = step_model(since, 2, 60, target=whole)
+    made = step_model(since, whole.pages, target=whole)
     Walk(made, V, 2, near(since, made)).run([5, 1], steps=2)
     made = whole.derive("since", layer, ModelPart(inner))
     made.follow()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import Seen
+from decgraph.backends.triton.pages import Pages
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.table_models import Style, StyledModel
 from decgraph.runtime.models.engine.plain import stacked
@@ -87,7 +88,7 @@ def test_loaded_models(visibility: Any, shift: bool) -> None:
     model, _ = masked(3, visibility)
     model.shift = shift
     rows = canvases(V, MASK_ID, 5)
-    made = filled(step_model(model, 3, 20), rows)
+    made = filled(step_model(model, Pages(3, 20)), rows)
     assert made.kind == "masked" and made.mask == MASK_ID and not made.exact
     compare(made, model, rows)
     assert bool((made.read(whole(made, rows))[..., MASK_ID] == float("-inf")).all())
@@ -103,7 +104,7 @@ TABLES = [
 @pytest.mark.parametrize("model", TABLES, ids=lambda m: f"{m.name}-{m.visibility}")
 def test_tables(model: Any) -> None:
     rows = canvases(model.vocab.size, model.vocab.size, 5)
-    made = filled(step_model(model, 3, 20), rows)
+    made = filled(step_model(model, Pages(3, 20)), rows)
     assert made.kind == "masked" and made.mask == model.vocab.size
     compare(made, model, rows)
 
@@ -112,7 +113,7 @@ def test_a_prompt_may_be_computed_alone() -> None:
     """Its keys and values are then those of the prompt, which sees nothing of the canvas."""
     model, _ = masked(3)
     rows = canvases(V, MASK_ID, 6)
-    made = filled(step_model(model, 3, 20), rows)
+    made = filled(step_model(model, Pages(3, 20)), rows)
     at, ends = torch.arange(max(LANES)), torch.tensor(LANES)[:, None]
     tokens = torch.tensor([row[: len(at)] for row in rows])
     made.forward(tokens, at[None], torch.where(at < ends, at, 19), Seen(ends.expand(tokens.shape)))
@@ -125,4 +126,4 @@ def test_a_prompt_may_be_computed_alone() -> None:
 
 def test_refusals() -> None:
     with pytest.raises(NotSteppable, match="is called as a whole"):
-        step_model(FreeModel(3, visibility="full"), 1, 20)
+        step_model(FreeModel(3, visibility="full"), Pages(1, 20))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, cast
 
 import pytest
@@ -18,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from decgraph.backends.triton.models import interface
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import Seen
+from decgraph.backends.triton.pages import Pages
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.table_models import Style, StyledModel
 from decgraph.errors import DecError
@@ -47,7 +49,7 @@ def exactly(model: Any, made: Any) -> Any:
 
 @pytest.mark.parametrize("model", TABLES, ids=lambda m: f"{m.name}-{getattr(m, 'window', None)}")
 def test_tables_to_the_last_bit(model: Any) -> None:
-    made = step_model(model, 3, 40)
+    made = step_model(model, Pages(3, 40))
     assert made.exact and made.kind == "causal"
     walk = Walk(made, model.vocab.size, 3, exactly(model, made))
     walk.run([1, 2, 6], steps=4)
@@ -56,20 +58,21 @@ def test_tables_to_the_last_bit(model: Any) -> None:
             assert torch.equal(got, stacked(model.heads(path), model.vocab.size))
 
 
-def small(kind: str, lanes: int) -> tuple[Any, int, Any]:
-    """A device model of 30 slots, its vocabulary's size and what compares states with the model's own."""
+def small(kind: str, lanes: int, pages: Pages | None = None) -> tuple[Any, int, Any]:
+    """A device model of a page a lane, its vocabulary's size and what compares states with the model's own."""
+    pages = pages or Pages(lanes, 30)
     tables = {"window": TableModel(4, 11, window=2), "path": TableModel(4, 11)}
     if kind in tables:
-        made = step_model(tables[kind], lanes, 30)
+        made = step_model(tables[kind], pages)
         return made, 4, exactly(tables[kind], made)
     if kind == "masked":
-        return step_model(masked(3)[0], lanes, 30), 23, None
+        return step_model(masked(3)[0], pages), 23, None
     of = module("llama" if kind == "eagle" else kind)
     if kind == "eagle":
         target = HFCausal(make.net_of_module(of), name="target", vocab=Vocab("ids", 61), context=96, family="t")
         head = HFFeatures(large(modeling.EagleHead(modeling.EagleConfig(**LAYER))), target, "eagle")
-        return step_model(head, lanes, 30, target=step_model(target, lanes, 30)), 61, None
-    made = step_model(from_module(of, name=kind), lanes, 30)
+        return step_model(head, pages, target=step_model(target, pages)), 61, None
+    made = step_model(from_module(of, name=kind), pages)
     return made, 61, closely(of, made)
 
 
@@ -90,7 +93,7 @@ KERNELS |= {"cohere": (True, False), "opt": (None, None)}
 def test_architectures_over_random_trees(kind: str, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("decgraph.backends.triton.models.decoder.uses_kernels", lambda made: kernels)
     of = module(kind)
-    made = step_model(from_module(of, name=kind), 3, 60)
+    made = step_model(from_module(of, name=kind), Pages(3, 60))
     Walk(made, 61, 3, closely(of, made)).run([1, 9, 4], steps=3)
     step = made.weights.last
     if kernels:
@@ -103,7 +106,7 @@ def test_a_lane_that_is_over_may_ask_for_any_position(kind: str) -> None:
     of = module(kind.split()[0])
     if kind == "gpt2 as it is":
         of.config.num_key_value_heads = 2  # a setting that the decoder does not know
-    made = step_model(from_module(of, name=kind), 1, 30)
+    made = step_model(from_module(of, name=kind), Pages(1, 30))
     assert (type(made.weights.last).__name__ == "SlotDecoder") is (kind not in ("opt", "gpt2 as it is"))
     last = torch.tensor([[29, 29]])
     made.forward(torch.tensor([[1, 1]]), torch.tensor([[-3, 5000]]), last, Seen(torch.ones_like(last)))
@@ -111,22 +114,33 @@ def test_a_lane_that_is_over_may_ask_for_any_position(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "window", "path"])
 def test_prompts_in_chunks_on_prefixes_and_copies_of_them(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lane is filled in parts, another one takes over its beginning, and a third one is filled anew with less."""
-    monkeypatch.setattr(interface, "CHUNK", 3)
-    made, size, check = small(kind, 3)
-    texts = [[1, 2, 3, 0, 2, 1, 3, 1], [1, 2, 3, 0, 2, 0, 0, 2], [3, 2, 1]]
-    made.fill(0, texts[0], 0, 3)
-    made.fill(0, texts[0], 3, 4)
-    made.fill(2, [0, 1, 2, 3, 3, 3, 3, 3], 0, 8)
-    made.copy_prefix(made, 0, 1, 5)
-    made.fill(1, texts[1], 5, 2)
+    """A lane is filled in parts, another one shares its beginning, and a third one is filled anew with less, on pages that lie
+    anywhere and of which there are more in between."""
+    monkeypatch.setattr(interface, "CHUNK", 50)
+    pages = Pages(3, 90, pooled=True)
+    pages.grow(5)
+    pages.unused = OrderedDict.fromkeys([4, 1, 3, 5, 2])
+    made, size, check = small(kind, 3, pages)
+    same = [n * n % 4 for n in range(64)]
+    texts = [[*same, 1, 2, 3, 0, 2, 1], [*same, 3, 0, 2, 0, 0, 2, 1], [3, 2, 1]]
+    for lane in (0, 2):
+        pages.take(lane, 90)
+    pages.take(2, 64)
+    made.fill(0, texts[0], 0, 33)
+    made.fill(0, texts[0], 33, 36)
+    made.fill(2, [3, 3, 0, 1, 3, 3, 3, 3] * 9, 0, 72)
+    pages.note(0, texts[0], 64)
+    assert pages.share(1, texts[1], len(texts[1]) - 1) == 64 and pages.lanes == [[4, 1], [4], [3, 5]]
+    pages.grow(2)
+    pages.take(1, 90)
+    made.fill(1, texts[1], 64, 6)
     made.fill(2, texts[2], 0, 2)
     at = torch.tensor([[len(t) - 1] for t in texts])
     states = made.forward(torch.tensor([[t[-1]] for t in texts]), at, at, Seen(at + 1))
     for lane, text in enumerate(texts):
         check([tuple(text)], states[lane], lane)
-    with pytest.raises(DecError, match="more than the 29 slots"):
-        made.fill(0, [1] * 30, 0, 30)
+    with pytest.raises(DecError, match="more than the 128 slots"):
+        made.fill(0, [1] * 129, 0, 129)
     with pytest.raises(DecError, match=f"token {size} is not in the vocabulary"):
         made.fill(0, [size], 0, 1)
 
@@ -160,7 +174,7 @@ def test_a_module_that_reads_values_back_has_no_step() -> None:
     had = of.model.decoder.final_layer_norm.forward
     of.model.decoder.final_layer_norm.forward = lambda states: had(states) * (1.0 if float(states.sum()) < 1e30 else 2.0)
     with pytest.raises(NotSteppable, match="'reads'.*reads a tensor's values"):
-        step_model(from_module(of, name="reads"), 1, 40)
+        step_model(from_module(of, name="reads"), Pages(1, 40))
 
 
 def test_a_module_that_fails_without_values_has_no_step() -> None:
@@ -175,4 +189,4 @@ def test_a_module_that_fails_without_values_has_no_step() -> None:
 
     of.model.decoder.final_layer_norm.forward = only_real
     with pytest.raises(NotSteppable, match="'fails'.*cannot be tried without values: Expected inputs of BF16"):
-        step_model(from_module(of, name="fails"), 1, 40)
+        step_model(from_module(of, name="fails"), Pages(1, 40))
