@@ -181,4 +181,6 @@ def _native_product(product: Product, activations: Activations) -> Product:
         return NativeProduct(*product.matrices, biases=product.biases, activations=activations)
     if len(product.weights) > 3 or not all(t.is_contiguous() and t.dtype == torch.float32 for t in tensors):
         return Product(*product.weights, biases=product.biases)
-    return NativeProduct(*product.weights, biases=product.biases)
+    made = NativeProduct(*product.weights, biases=product.biases)
+    made.owners = product.owners
+    return made

@@ -77,8 +77,9 @@ class SlotDecoder(TransformerDecoder):
     results are ordinary tensors, and nothing is read on the host. Without gradients only."""
 
     def __init__(self, whole: TransformerDecoder, part: DecoderPart | None = None) -> None:
-        # A graph records torch's operations, so products are torch's.
-        products = {name: Product(*p.dequantised(), biases=p.biases) for name, p in whole.products.items()}
+        # A graph records torch's operations, so products are torch's, each one launch.
+        made = {name: p.side_by_side() if uses_kernels(whole) else p for name, p in whole.products.items()}
+        products = {name: Product(*p.dequantised(), biases=p.biases) for name, p in made.items()}
         super().__init__(whole.shape, whole.weights, products, whole.ropes, part or whole.part)
         self.gathers = True
         shape, named = self.shape, self.weights
