@@ -122,7 +122,7 @@ def test_a_session_and_the_module_go_on_with_changed_weights() -> None:
     session = decgraph.load("autoregressive").session({"target": model}, backend="triton")
     request = request_for(session, prompt=[1, 2, 3], max_tokens=6)
 
-    def plain() -> list[int]:
+    def plain() -> tuple[int, ...]:
         other = decgraph.load("autoregressive").session({"target": copy.deepcopy(model)}, backend="reference")
         return other.run(request, keep_events=False).tokens
 
