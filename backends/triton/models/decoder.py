@@ -23,7 +23,6 @@ from decgraph.runtime.models.decoder.decoder import Cache, DecoderPart, Out, Rot
 from decgraph.runtime.models.decoder.layers import step_of_layers
 from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.decoder.net import Net
-from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer
 from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.derive import Applied, Headed, Upto
@@ -78,8 +77,8 @@ class SlotDecoder(TransformerDecoder):
 
     def __init__(self, whole: TransformerDecoder, part: DecoderPart | None = None) -> None:
         # A graph records torch's operations, so products are torch's, each one launch.
-        made = {name: p.side_by_side() if uses_kernels(whole) else p for name, p in whole.products.items()}
-        products = {name: Product(*p.dequantised(), biases=p.biases) for name, p in made.items()}
+        each = {name: p.side_by_side() if uses_kernels(whole) else p for name, p in whole.products.items()}
+        products = {name: p.by_torch() for name, p in each.items()}
         super().__init__(whole.shape, whole.weights, products, whole.ropes, part or whole.part)
         self.gathers = True
         shape, named = self.shape, self.weights

@@ -97,8 +97,12 @@ def net_of_folder(
     if (folder / "adapter_config.json").is_file():
         raise UnknownToDecoder("an adapter of PEFT lies beside its weights")
     if config.get("quantization_config"):
-        raise UnknownToDecoder("its weights are quantised")
-    shape, names = shape_of({key: value for key, value in config.items() if key != "auto_map"})
+        from decgraph.runtime.models.decoder.scaled_folder import ScaledSource
+
+        if source is not None:
+            raise UnknownToDecoder("its weights are quantised")
+        source = ScaledSource(folder, config, dtype, device)
+    shape, names = shape_of({key: value for key, value in config.items() if key not in ("auto_map", "quantization_config")})
     source = source or FolderSource(folder, dtype, device)
     source.begin(names["embed"])
     names = dict(names)
@@ -119,7 +123,7 @@ def net_of_folder(
 def _same(source: FolderSource, *names: str) -> bool:
     """Whether two tensors are the same numbers."""
     one, other = map(source.take, names)
-    return one is not None and other is not None and torch.equal(one, other)
+    return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other)
 
 
 def check_shapes(

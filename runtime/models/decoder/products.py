@@ -45,6 +45,10 @@ class Product:
         """The matrices [out, in] in full precision that the product is with."""
         return list(self.weights)
 
+    def by_torch(self) -> Product:
+        """The same product by torch's operations, which graphs record."""
+        return Product(*self.dequantised(), biases=self.biases)
+
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """[n, out]; with `added` [n, out], the sum of both."""
         count = len(self.weights)

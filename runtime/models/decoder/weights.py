@@ -127,13 +127,12 @@ def canonical(shape: Shape, names: Names, source: TensorSource[Taken]) -> tuple[
         some = [b for b in biases if isinstance(b, Tensor)]
         if some and len(some) < len(biases):
             some = [b if isinstance(b, Tensor) else some[0].new_zeros(len(parts[n])) for n, b in enumerate(biases)]
-        if len(whole) < len(parts):
-            assert isinstance(whole[0], Tensor), "blocks are not joined"
-            products[to] = Product(whole[0].detach(), biases=(torch.cat(some) if some else None,))
-        else:
-            given = tuple(b.detach() for b in some) if some else ()
-            products[to] = product(*(w if isinstance(w, QuantizedBlocks) else w.detach() for w in whole), biases=given)
-            products[to].owners = tuple(w for w in whole if type(w) is torch.nn.Parameter)
+        if len(whole) < len(parts) and some:
+            some = [torch.cat(some)]
+        given = tuple(b.detach() for b in some)
+        made = product(*(w if isinstance(w, QuantizedBlocks) else w.detach() for w in whole), biases=given)
+        made.owners = tuple(w for w in whole if type(w) is torch.nn.Parameter)
+        products[to] = made
         return True
 
     for key in ("embed", "positions"):
