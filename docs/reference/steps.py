@@ -83,7 +83,7 @@ def reasons(anew: list[str]) -> dict[str, str | None]:
 
 
 def launches(name: str, because: str) -> bool:
-    """Whether an algorithm's forwards are not captured: it has a masked model, or makes memories of a model's keys and values."""
+    """Whether forwards of an algorithm are not captured: it has a masked model, or makes memories of keys and values."""
     models = (p.value.type for p in api.load(name).function.params if p.value.type.elem == "model")
     return any(str(model.of[0]) == "masked" for model in models) or bool(re.search(r"memory|model\.attention", because))
 
@@ -93,7 +93,7 @@ def page(why: dict[str, str | None]) -> str:
     steps = [name for name in why if why[name] is None]
     lines = [HEAD, f"## {len(steps)} of {len(why)} have a step\n", ", ".join(f"`{name}`" for name in steps) + "\n"]
     lines += ["## The driver runs"]
-    for apart, title in ((False, "Forwards as CUDA graphs"), (True, "Forwards launched one by one")):
+    for apart, title in ((False, "Forwards as CUDA graphs"), (True, "Some forwards, or all, launched one by one")):
         of = [name for name, because in why.items() if because is not None and launches(name, because) is apart]
         lines += [f"\n### {len(of)}: {title}\n", "| algorithm | because of |", "|---|---|"]
         lines += [f"| `{name}` | {why[name]} |" for name in of]

@@ -23,6 +23,7 @@ from decgraph.runtime.models.decoder.decoder import Cache, DecoderPart, Out, Rot
 from decgraph.runtime.models.decoder.layers import step_of_layers
 from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.decoder.net import Net
+from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer
 from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.derive import Applied, Headed, Upto
@@ -81,6 +82,7 @@ class SlotDecoder(TransformerDecoder):
         products = {name: p.by_torch() for name, p in each.items()}
         super().__init__(whole.shape, whole.weights, products, whole.ropes, part or whole.part)
         self.gathers = True
+        self._last = None if self.part.norm else products.get(f"{self._end - 1}.down")
         shape, named = self.shape, self.weights
         self.kernel = uses_kernels(self) and not self._two and not any(name.endswith(".sinks") for name in named)
         halves = shape.latent is None and not shape.pairs and not shape.rotary_at and shape.stretch is None
@@ -99,6 +101,12 @@ class SlotDecoder(TransformerDecoder):
 
     def _like(self, part: DecoderPart) -> Self:
         return type(self)(self, part)
+
+    def _branch(self, norm: str, x: Tensor, product: Product, y: Tensor) -> Tensor:
+        # `addmm` copies x on a device before it adds to it; a sum is fused with the norm that follows, where one does.
+        if product is self._last:
+            return super()._branch(norm, x, product, y)
+        return self._added(x, self._norm(norm, product(y)))
 
     def _attended(
         self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], rotation: Rotation | None, cache: Cache
