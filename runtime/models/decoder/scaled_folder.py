@@ -15,18 +15,14 @@ from decgraph.runtime.models.decoder.folder import FolderSource
 from decgraph.runtime.models.decoder.scaled import FP8, ScaledRows
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 
-LEAST = (8, 9)
-"""The compute capability from which devices multiply FP8."""
-
 
 class ScaledSource(FolderSource):
     """The tensors of a folder in FP8. Raises UnknownToDecoder for a folder whose numbers are quantised in another way."""
 
     def __init__(self, folder: Path, config: Mapping[str, object], dtype: torch.dtype, device: str) -> None:
         self._bound = bound_of(mapping(config, "quantization_config"))
-        where = torch.device(device)
-        if where.type == "cuda" and torch.cuda.get_device_capability(where) < LEAST:
-            raise UnknownToDecoder(f"its weights are in FP8, which {torch.cuda.get_device_name(where)} does not multiply")
+        if why := unmultiplied(device):
+            raise UnknownToDecoder(f"its weights are in FP8, which torch does not multiply on {device}: {why}")
         super().__init__(folder, dtype, device)
 
     def _read(self, name: str) -> Tensor:
@@ -50,6 +46,16 @@ class ScaledSource(FolderSource):
             return parts if rows else super().joined(parts)
         data, scale = torch.cat([r.data for r in rows]), torch.cat([r.scale for r in rows])
         return [cast(Tensor, ScaledRows(data, "F8_E4M3", (data.shape[0], data.shape[1]), scale, self._bound))]
+
+
+def unmultiplied(device: str) -> str:
+    """Why torch does not multiply FP8 on a device, where it does not: one product is tried."""
+    try:
+        one, ones = torch.ones(16, 16, device=device).to(FP8), torch.ones(16, 1, device=device)
+        torch._scaled_mm(one, one.t(), ones, ones.t(), out_dtype=torch.bfloat16)
+    except (RuntimeError, NotImplementedError) as error:
+        return str(error).partition("\n")[0]
+    return ""
 
 
 def bound_of(quantised: Mapping[str, object]) -> float:

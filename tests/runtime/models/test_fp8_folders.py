@@ -135,6 +135,16 @@ def test_another_kind_is_no_folder_of_the_decoder(quantised: dict[str, Any], tmp
     assert isinstance(net, Exception) and str(quantised["quant_method"]) in str(net)
 
 
+def test_a_device_that_does_not_multiply_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> Tensor:
+        raise RuntimeError("torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9")
+
+    path, _ = folder(tmp_path, FBGEMM)
+    monkeypatch.setattr(torch, "_scaled_mm", fails)
+    net = hf.decoder_net(read(path, "causal"), Placement("cpu"))
+    assert isinstance(net, Exception) and "does not multiply on cpu: torch._scaled_mm is only supported" in str(net)
+
+
 def test_what_transformers_made_numbers_of_is_refused_on_a_device(tmp_path: Path) -> None:
     """It has no kernels for blocks of FP8 without a GPU, and makes bfloat16 of them."""
     made = model_folders.folder(tmp_path, tie_word_embeddings=False, hidden_size=128, intermediate_size=256)

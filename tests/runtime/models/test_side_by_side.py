@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from lib.lazily import make
+from lib.lazily import make, peft
 from lib.models.decoder_states import IDS, own
 from lib.models.family_configs import random_model
 
@@ -115,6 +116,44 @@ def test_shared_matrices_stay_shared() -> None:
     products(model)
     assert first.self_attn.k_proj.weight is second.self_attn.k_proj.weight
     assert torch.equal(own(model, IDS), logits)
+
+
+def hooked(model: Any) -> Any:
+    model.model.layers[0].self_attn.q_proj.register_forward_hook(lambda module, args, out: out)
+    return model
+
+
+def parametrized(model: Any) -> Any:
+    torch.nn.utils.parametrizations.weight_norm(model.model.layers[0].mlp.up_proj)
+    return model
+
+
+def adapted(model: Any) -> Any:
+    made = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
+    return made.get_base_model()
+
+
+@pytest.mark.parametrize("change", [hooked, parametrized, adapted])
+def test_a_module_with_more_than_transformers_code_is_left_alone(change: Callable[[Any], Any]) -> None:
+    model = change(random_model("llama", torch.float32))
+    places = {name: p.data_ptr() for name, p in model.named_parameters()}
+    session = decgraph.load("autoregressive").session({"target": model}, backend="triton")
+    session.run(request_for(session, prompt=[1, 2, 3], max_tokens=4), keep_events=False)
+    assert {name: p.data_ptr() for name, p in model.named_parameters()} == places
+
+
+def test_training_goes_on_after_it() -> None:
+    model = random_model("llama", torch.float32).requires_grad_(True)
+    other = copy.deepcopy(model)
+    optimizers = [torch.optim.AdamW(one.parameters(), lr=0.01) for one in (model, other)]
+    assert not apart(model)
+    for optimizer, one in zip(optimizers, (model, other), strict=True):
+        for _ in range(3):
+            optimizer.zero_grad()
+            one(input_ids=IDS[None], labels=IDS[None]).loss.backward()
+            optimizer.step()
+    assert torch.equal(own(model, IDS), own(other, IDS))
+    assert not apart(model), "they lie side by side still"
 
 
 def test_a_session_and_the_module_go_on_with_changed_weights() -> None:
