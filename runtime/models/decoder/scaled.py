@@ -1,12 +1,16 @@
-"""Matrices in FP8 with a scale a row, and products with them: `torch._scaled_mm`, of states that get a scale a token."""
+"""Matrices in FP8 with a scale a row, and products with them: `torch._scaled_mm`, of states that get a scale a token. Such have
+folders of fbgemm ("fbgemm_fp8"), and of compressed-tensors with dynamic activations."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from decgraph.runtime.models.config import mapping
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 from decgraph.runtime.native.formats import QuantizedBlocks
@@ -62,3 +66,32 @@ class ScaledProduct(Product):
             parts.append(y if bias is None else y + bias)
         y = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
         return y if added is None else y + added
+
+
+def unmultiplied(device: str) -> str:
+    """Why torch does not multiply FP8 on a device, where it does not: one product is tried."""
+    try:
+        one, ones = torch.ones(16, 16, device=device).to(FP8), torch.ones(16, 1, device=device)
+        torch._scaled_mm(one, one.t(), ones, ones.t(), out_dtype=torch.bfloat16)
+    except (RuntimeError, NotImplementedError) as error:
+        return str(error).partition("\n")[0]
+    return ""
+
+
+def bound_of(quantised: Mapping[str, object]) -> float:
+    """How large states count at most (0: as large as they are), by a folder's `quantization_config`. Raises UnknownToDecoder
+    where that is not FP8 with a scale a row and a token."""
+    method = str(quantised.get("quant_method"))
+    if method == "fbgemm_fp8":
+        return float(cast(float, quantised.get("activation_scale_ub") or 0.0))
+    groups = mapping(quantised, "config_groups")
+    for name in groups:
+        weights, states = (mapping(mapping(groups, name), part) for part in ("weights", "input_activations"))
+        eights = all((part.get("type"), part.get("num_bits")) == ("float", 8) for part in (weights, states))
+        fits = weights.get("strategy") in ("channel", "tensor") and states.get("strategy") == "token" and states.get("dynamic")
+        if not (eights and fits):
+            break
+    else:
+        if groups and method == "compressed-tensors" and not quantised.get("kv_cache_scheme"):
+            return 0.0
+    raise UnknownToDecoder(f"its weights are quantised ({method}) in a way that the decoder does not multiply")
