@@ -38,7 +38,8 @@ class Backend(ABC):
     reason: str
     """Why the run stopped (runtime/stop.py: "limit", "eos", "stop", "context", "end"); set when it has ended."""
     mode: str = ""
-    """How it decoded, in words, of a backend that has several ways: "graph mode", or "eager mode: " and the reason."""
+    """How it decoded, in words, of a backend that has several ways: "graph mode", or "eager mode" and the reason, with
+    whether forwards were CUDA graphs in between."""
     results: list[tuple[int, ...]]
     """The token ids of what the program returned, the n best of a search."""
     second_call: tuple[float, int] | None = None

@@ -81,7 +81,8 @@ class Result:
     pieces: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """What each token added to the text, where the session has a tokenizer: what colours a text by token."""
     mode: str = field(default="", compare=False)
-    """How backend triton decoded: "graph mode", or "eager mode: " and the reason."""
+    """How backend triton decoded: "graph mode", or "eager mode" and the reason, and in between whether its
+    forwards were CUDA graphs."""
 
     @property
     def device(self) -> str:

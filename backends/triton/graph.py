@@ -31,7 +31,7 @@ from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.values import Op
 
-OPAQUE = ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution", "sort", "topk", "_scaled_dot_product", "decgraph::")
+OPAQUE = ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution", "sort", "topk", "_scaled", "decgraph::")
 """Beginnings of the names of operations that are launched as they are: products, sorts and the kernels by hand."""
 
 

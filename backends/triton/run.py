@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+
+import torch
 
 from decgraph.backends.torch.machine import TorchMachine
+from decgraph.backends.triton.capture import aside, captured
+from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.engine import forward_graphs
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.sharing import original_of
 from decgraph.runtime.trace import Commits
 
 _LOG = logging.getLogger("decgraph")
+EAGER, FORWARDS = "eager mode: ", "eager mode, forwards as CUDA graphs: "
+"""Modes of a run by the driver, before the reason."""
+
+
+def forward(run: Callable[[], object], device: torch.device) -> Callable[[], None]:
+    """Capture a forward."""
+    aside(run, device)
+    return captured(run, device)
+
+
+forward_graphs.recorder = forward
 
 
 class DeviceRun(TorchMachine):
@@ -28,7 +45,7 @@ class DeviceRun(TorchMachine):
 
     def driven(self, why: str) -> None:
         """The driver runs it, from its beginning."""
-        self.mode = f"eager mode: {why}"
+        self.mode = EAGER + why
         _LOG.debug("%s: %s", self.title, self.mode)
         if self.committed():
             self.start_run()
@@ -36,3 +53,10 @@ class DeviceRun(TorchMachine):
             self.listener.begin()
         if self._key is not None:
             super().reuse(self._key)
+
+    def release(self) -> None:
+        engines = (*self.engines.values(), *(memo_of(original_of(model)).get("engine") for model in self.models.values()))
+        graphs = (getattr(engine, "graphs", None) for engine in engines)
+        if self.mode.startswith(EAGER) and any(made is not None and made.used for made in graphs):
+            self.mode = FORWARDS + self.mode.removeprefix(EAGER)
+        super().release()

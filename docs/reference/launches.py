@@ -31,6 +31,7 @@ from decgraph.runtime.models.decoder.make import net_of_module
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import Vocab
+from decgraph.runtime.models.watch import shadow
 from decgraph.zoo.modeling import EagleConfig, EagleHead, ExitAdapter, ExitConfig, MedusaConfig, MedusaHeads
 
 PAGE = Path(__file__).with_suffix(".md")
@@ -46,10 +47,11 @@ HEAD = f"""# Launches of a step
 are read) as they are on CUDA. `tests/backends/triton/test_launches.py` fails where a step has more launches than here.*
 
 A launch is a product, a sort, a kernel by hand, or an estimate of what Inductor fuses between them (`backends/triton/emit.py`).
-Parameters are the defaults. The unit is a whole decoding step, or one iteration of the innermost loop where the host runs
-loops. Layers are those that are run in a unit, of all models together (each is one call of the kernel `attend`); launches a
-layer are those from one layer's attention to that of the next (0 where no model runs two layers), and those outside are all
-others: embeddings and output matrices are among them.
+Models are handed over from Python, with q, k, v and gate, up apart; a folder's take as many launches. Parameters are the
+defaults. The unit is a whole decoding step, or one iteration of the innermost loop where the host runs loops. Layers are
+those that are run in a unit, of all models together (each is one call of the kernel `attend`); launches a layer are those
+from one layer's attention to that of the next (0 where no model runs two layers), and those outside are all others:
+embeddings and output matrices are among them.
 """
 TABLE = """| algorithm | unit | launches | outside layers | layers | a layer | sorts | kernels by hand |
 |---|---|--:|--:|--:|--:|--:|--:|"""
@@ -88,7 +90,8 @@ def models_of(function: Any, layers: int) -> dict[str, Any]:
         torch.manual_seed(n)
         module: Any = None
         if kind in ("causal", "masked"):
-            net = net_of_module(LlamaForCausalLM(LlamaConfig(**SHAPE, num_hidden_layers=layers)).eval(), p.name)
+            module = LlamaForCausalLM(LlamaConfig(**SHAPE, num_hidden_layers=layers)).eval()
+            net, module = net_of_module(shadow(module), p.name), None
             named: dict[str, Any] = {"name": p.name, "vocab": Vocab("ids" if vocab == "V" else vocab, SIZE), "context": REACH}
             masked = {"family": "llada", "mask": SIZE - 1}
             given[p.name] = HFCausal(net, **named, family="llama") if kind == "causal" else HFMasked(net, **named, **masked)

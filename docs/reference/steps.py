@@ -29,7 +29,10 @@ HEAD = """# Whole steps on the device
 tables; change `backends/triton/`, not this page.*
 
 With `--backend triton` an algorithm of the first list runs as whole steps (graph mode): a step is recorded once and replayed,
-and nothing is read back in between. One of the second runs as on torch (eager mode), with the same tokens.
+and nothing is read back in between. One of the second runs as on torch (eager mode), with the same tokens: on CUDA its causal
+models' forwards are captured, a graph for each shape that comes again (`runtime/models/engine/forward_graphs.py`). Those of
+masked models, and over memories that a program makes, are launched one by one: their keys and values are at other addresses in
+every call.
 """
 
 
@@ -79,12 +82,21 @@ def reasons(anew: list[str]) -> dict[str, str | None]:
     return {name: reason(name) if name in anew or name not in before else before[name] for name in stdlib.names()}
 
 
+def launches(name: str, because: str) -> bool:
+    """Whether forwards of an algorithm are not captured: it has a masked model, or makes memories of keys and values."""
+    models = (p.value.type for p in api.load(name).function.params if p.value.type.elem == "model")
+    return any(str(model.of[0]) == "masked" for model in models) or bool(re.search(r"memory|model\.attention", because))
+
+
 def page(why: dict[str, str | None]) -> str:
     """The whole page."""
     steps = [name for name in why if why[name] is None]
     lines = [HEAD, f"## {len(steps)} of {len(why)} have a step\n", ", ".join(f"`{name}`" for name in steps) + "\n"]
-    lines += ["## The driver runs\n", "| algorithm | because of |", "|---|---|"]
-    lines += [f"| `{name}` | {because} |" for name, because in why.items() if because is not None]
+    lines += ["## The driver runs"]
+    for apart, title in ((False, "Forwards as CUDA graphs"), (True, "Some forwards, or all, launched one by one")):
+        of = [name for name, because in why.items() if because is not None and launches(name, because) is apart]
+        lines += [f"\n### {len(of)}: {title}\n", "| algorithm | because of |", "|---|---|"]
+        lines += [f"| `{name}` | {why[name]} |" for name in of]
     return "\n".join(lines) + "\n"
 
 

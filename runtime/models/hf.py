@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
     from decgraph.runtime.models.decoder.net import Net
+    from decgraph.runtime.models.gguf.file import GgufFile
     from decgraph.runtime.models.heads.layout import Part
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads, HFReading
@@ -137,12 +139,26 @@ def _of_file(path: Path, placed: Placement) -> HFCausal:
     from decgraph.runtime.native.products import Activations
 
     file = gguf.read(path)
+    refuse_blocks(file, placed)
     config = config_of(file)
     vocab = vocabulary(path, whole(config, "vocab_size", 0))
     activations: Activations = "int16" if placed.dtype == AUTO else "float32"
     net = net_of_file(file, config, placed.precision(own_dtype(file)), placed.device, activations)
     net = placed_net(net, path, placed)
     return HFCausal(net, name=path.stem, vocab=vocab, context=context_of(config), family=str(path))
+
+
+def refuse_blocks(file: GgufFile, placed: Placement) -> None:
+    """Raises DecError for a file of blocks on a device, where nobody asked for numbers by a dtype: only a CPU multiplies
+    blocks."""
+    if placed.device == "cpu" or placed.dtype != AUTO or file.form in ("", "F32", "F16", "BF16"):
+        return
+    stored, numbers = (sum(sizes) / 1e9 for sizes in zip(*((t.size, 2 * prod(t.shape)) for t in file.tensors.values())))
+    raise DecError(
+        f"{file.path} holds blocks of {file.form} ({stored:.3g} GB), which decgraph multiplies on a CPU; on {placed.device} "
+        f"they would be numbers ({numbers:.3g} GB in 16 bits)",
+        hint="dtype bfloat16 if that is what you want; device cpu; or a folder in FP8",
+    )
 
 
 def decoder_net(folder: Folder, placed: Placement) -> Net | UnknownToDecoder:
@@ -244,6 +260,7 @@ def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str |
     and for tensors that are missing: the library leaves them random."""
     from decgraph.runtime.models.quiet import quiet
 
+    quantised = bool(folder.config.get("quantization_config"))
     try:
         with quiet():
             made, loading = _class(auto, folder).from_pretrained(
@@ -254,8 +271,12 @@ def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str |
                 trust_remote_code=False,  # left out, a terminal is asked
                 ignore_mismatched_sizes=True,  # refused below, by name
                 output_loading_info=True,
+                **({"device_map": placed.device} if quantised and placed.device != "cpu" else {}),  # many load nowhere else
             )
         _check_loaded(folder.path, type(made).__name__, loading)
+        if quantised:
+            check_quantised(folder, made, placed)
+            return made
         return made if placed.device == "cpu" else made.to(placed.device)
     except DecError:
         raise
@@ -266,6 +287,29 @@ def pretrained(auto: type[_BaseAutoModelClass], folder: Folder, attention: str |
         if "trust_remote_code" in said:
             said = "its class is code in the folder (auto_map in config.json), which is never run"
         raise DecError(f"{folder.path} could not be loaded: {said}", hint=_instead(folder, error)) from error
+
+
+def check_quantised(folder: Folder, module: PreTrainedModel, placed: Placement) -> None:
+    """Raises DecError where a folder's weights are quantised, transformers made numbers of them for a device, and nobody asked
+    for these by a dtype: it does so where a library or a device is missing, and says that in a log."""
+    import torch
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    def size(t: torch.Tensor) -> int:
+        if not is_traceable_wrapper_subclass(t):
+            return t.nbytes
+        return sum(size(part) for name in t.__tensor_flatten__()[0] if isinstance(part := getattr(t, name), torch.Tensor))
+
+    stored = sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
+    taken = sum(size(t) for t in {id(t): t for t in (*module.parameters(), *module.buffers())}.values())
+    if placed.device == "cpu" or placed.dtype != AUTO or taken <= 1.25 * stored:
+        return
+    method = mapping(folder.config, "quantization_config").get("quant_method")
+    raise DecError(
+        f"{folder.path} has quantised weights ({method}, {stored / 1e9:.3g} GB), of which transformers made numbers for "
+        f"{placed.device} ({taken / 1e9:.3g} GB)",
+        hint=f"dtype {folder.dtype} if that is what you want; or what {method} needs of transformers to stay as it is",
+    )
 
 
 def _class(auto: type[_BaseAutoModelClass], folder: Folder) -> type[_BaseAutoModelClass | PreTrainedModel]:

@@ -1,7 +1,8 @@
 """The model of a live transformers module.
 
-Weights are shared, and the module is not changed: its attention implementation, hooks, gradients and mode. The decgraph model
-of a module is stored on the module and created again when the module has changed (watch.py). Importing this loads no torch.
+Weights are shared, and the module is not changed: its attention implementation, hooks, gradients and mode; for steps on CUDA
+matrices of one input are laid side by side in memory (`Product.side_by_side`). The decgraph model of a module is stored on the
+module and created again when the module has changed (watch.py). Importing this loads no torch.
 """
 
 from __future__ import annotations

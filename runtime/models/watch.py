@@ -33,6 +33,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.decoder.products import MOVED
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -241,11 +242,18 @@ def _same_sums(tensors: list[Tensor], known: list[Tensor]) -> bool:
 
 def _stamp(tensors: Iterable[Tensor]) -> list[object]:
     return [
-        (t.data_ptr(), -1 if t.is_inference() else t._version, t.dtype, t.shape, t.stride())
+        (_place(t), -1 if t.is_inference() else t._version, t.dtype, t.shape, t.stride())
         if type(t) in (Tensor, nn.Parameter) and t.layout == torch.strided
         else (t.dtype, t.shape)
         for t in tensors
     ]
+
+
+def _place(t: Tensor) -> int:
+    """The address of a tensor; that of before where decgraph has laid it beside others."""
+    now = t.data_ptr()
+    moved, before = MOVED.get(t, (0, 0))
+    return before if moved == now else now
 
 
 _MARK = "_decgraph_borrows"

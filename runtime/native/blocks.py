@@ -21,7 +21,12 @@ FORMATS = {"int8": "Q8_0", "int4": "Q4_1"}
 def in_blocks(decoder: TransformerDecoder, precision: str) -> TransformerDecoder:
     """The decoder with matrices in blocks; those whose rows are no whole number of blocks, mixtures of experts, embeddings and
     norms stay as they are. precision: "int8" or "int4". Raises DecError where runtime/native's library is not there."""
-    if library() is None or decoder.device.type != "cpu":
+    if decoder.device.type != "cpu":
+        raise DecError(
+            f"weights in {precision} are multiplied on a CPU, and {decoder.device} is none",
+            hint="device cpu; or dtype bfloat16; or a folder in FP8",
+        )
+    if library() is None:
         raise DecError(
             f"weights in {precision} are multiplied on a CPU by a library of decgraph's own, and there is none here",
             hint="a C++ compiler (g++) on an x86-64 processor with AVX2; or dtype float32",

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from decgraph.runtime.models.decoder.decoder import DecoderPart, Masks, Rotation, TransformerDecoder
 from decgraph.runtime.models.decoder.products import Product
+from decgraph.runtime.models.decoder.scaled import ScaledProduct
 from decgraph.runtime.models.decoder.shape import Layer, Shape
 from decgraph.runtime.native.library import library
 from decgraph.runtime.native.products import Activations, BlockProduct, NativeProduct, Parts
@@ -71,7 +72,7 @@ class NativeDecoder(TransformerDecoder):
 
     def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> TransformerDecoder:
         """See `TransformerDecoder`: torch's products are compiled."""
-        products = {name: Product(*p.dequantised(), biases=p.biases) for name, p in self.products.items()}
+        products = {name: p.by_torch() for name, p in self.products.items()}
         return TransformerDecoder(self.shape, self.weights, products, self.ropes, self.part).compiled(notice, backend)
 
     def _structure(self, n: int, layer: Layer) -> _Layer:
@@ -175,10 +176,12 @@ def native(decoder: TransformerDecoder, activations: Activations = "int16") -> T
 
 def _native_product(product: Product, activations: Activations) -> Product:
     tensors = (*product.weights, *(b for b in product.biases if b is not None))
-    if isinstance(product, NativeProduct):
+    if isinstance(product, NativeProduct | ScaledProduct):
         return product
     if isinstance(product, BlockProduct):
         return NativeProduct(*product.matrices, biases=product.biases, activations=activations)
     if len(product.weights) > 3 or not all(t.is_contiguous() and t.dtype == torch.float32 for t in tensors):
         return Product(*product.weights, biases=product.biases)
-    return NativeProduct(*product.weights, biases=product.biases)
+    made = NativeProduct(*product.weights, biases=product.biases)
+    made.owners = product.owners
+    return made

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.products import Product
+from decgraph.runtime.models.decoder.scaled import ScaledProduct, ScaledRows
 from decgraph.runtime.native import FORMATS
 from decgraph.runtime.native.formats import PART, QuantizedBlocks
 from decgraph.runtime.native.library import library
@@ -73,6 +74,8 @@ class BlockProduct(Product):
 
 def product(*matrices: Tensor | QuantizedBlocks, biases: tuple[Tensor | None, ...] = ()) -> Product:
     """The product with matrices [out, in] by torch."""
+    if any(isinstance(m, ScaledRows) for m in matrices):
+        return ScaledProduct(*matrices, biases=biases)
     if any(isinstance(m, QuantizedBlocks) for m in matrices):
         return BlockProduct(*matrices, biases=biases)
     return Product(*(m for m in matrices if isinstance(m, Tensor)), biases=biases)

@@ -85,10 +85,12 @@ class SlotDecoder(TransformerDecoder):
     [H, rows, D]. Unlike a decoder's, results are ordinary tensors, and nothing is read on the host. Without gradients only."""
 
     def __init__(self, whole: TransformerDecoder, part: DecoderPart | None = None) -> None:
-        # A graph records torch's operations, so products are torch's.
-        products = {name: Product(*p.dequantised(), biases=p.biases) for name, p in whole.products.items()}
+        # A graph records torch's operations, so products are torch's, each one launch.
+        each = {name: p.side_by_side() if uses_kernels(whole) else p for name, p in whole.products.items()}
+        products = {name: p.by_torch() for name, p in each.items()}
         super().__init__(whole.shape, whole.weights, products, whole.ropes, part or whole.part)
         self.gathers = True
+        self._last = None if self.part.norm else products.get(f"{self._end - 1}.down")
         shape, named = self.shape, self.weights
         self.kernel = uses_kernels(self) and not self._two and not any(name.endswith(".sinks") for name in named)
         halves = shape.latent is None and not shape.pairs and not shape.rotary_at and shape.stretch is None
@@ -111,6 +113,12 @@ class SlotDecoder(TransformerDecoder):
     def paged(self, both: bool) -> bool:
         """Whether no layer needs a mask over all slots of a lane. both: whether windows reach to both sides."""
         return self.kernel and not (both and any(self.windows))
+
+    def _branch(self, norm: str, x: Tensor, product: Product, y: Tensor) -> Tensor:
+        # `addmm` copies x on a device before it adds to it; a sum is fused with the norm that follows, where one does.
+        if product is self._last:
+            return super()._branch(norm, x, product, y)
+        return self._added(x, self._norm(norm, product(y)))
 
     def _attended(
         self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], rotation: Rotation | None, cache: Cache

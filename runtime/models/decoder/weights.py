@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.decoder.products import Product
+from decgraph.runtime.models.decoder.products import Product, adjacent, laid_together
 from decgraph.runtime.models.decoder.shape import Shape, UnknownToDecoder
 from decgraph.runtime.native.formats import QuantizedBlocks
 from decgraph.runtime.native.products import BlockProduct, product
@@ -74,27 +74,11 @@ class ModuleSource:
         """See `TensorSource`. The parameters become views of the joined matrix [sum n_i, in]; a shared one stays."""
         if len(parts) == 1 or any(p.is_inference() or type(p) is not torch.nn.Parameter for p in parts):
             return parts
-        if (whole := _side_by_side(parts)) is not None:  # an earlier decoder's
+        if (whole := adjacent(parts)) is not None:  # an earlier decoder's
             return [whole]
         if not self._owned or any(self._places[p.data_ptr()] > 1 for p in parts):
             return parts
-        made = torch.cat([p.detach() for p in parts])
-        first = 0
-        for p in parts:
-            p.data = made[first : first + len(p)]
-            first += len(p)
-        return [made]
-
-
-def _side_by_side(parts: list[Tensor]) -> Tensor | None:
-    """The matrix [sum n_i, in] that matrices [n_i, in] are parts of, where they follow each other in memory."""
-    first = parts[0]
-    storage, at = first.untyped_storage().data_ptr(), first.storage_offset()
-    for part in parts:
-        if part.untyped_storage().data_ptr() != storage or part.storage_offset() != at or not part.is_contiguous():
-            return None
-        at += part.numel()
-    return first.detach().as_strided((sum(map(len, parts)), first.shape[1]), first.stride(), first.storage_offset())
+        return [laid_together(parts)]
 
 
 NORMS = ("attn_in", "feature_in", "attn_out", "attn_sub", "mlp_in", "mlp_out", "mlp_sub", "q", "k", "q_latent", "kv_latent")
@@ -143,12 +127,12 @@ def canonical(shape: Shape, names: Names, source: TensorSource[Taken]) -> tuple[
         some = [b for b in biases if isinstance(b, Tensor)]
         if some and len(some) < len(biases):
             some = [b if isinstance(b, Tensor) else some[0].new_zeros(len(parts[n])) for n, b in enumerate(biases)]
-        if len(whole) < len(parts):
-            assert isinstance(whole[0], Tensor), "blocks are not joined"
-            products[to] = Product(whole[0].detach(), biases=(torch.cat(some) if some else None,))
-        else:
-            given = tuple(b.detach() for b in some) if some else ()
-            products[to] = product(*(w if isinstance(w, QuantizedBlocks) else w.detach() for w in whole), biases=given)
+        if len(whole) < len(parts) and some:
+            some = [torch.cat(some)]
+        given = tuple(b.detach() for b in some)
+        made = product(*(w if isinstance(w, QuantizedBlocks) else w.detach() for w in whole), biases=given)
+        made.owners = tuple(w for w in whole if type(w) is torch.nn.Parameter)
+        products[to] = made
         return True
 
     for key in ("embed", "positions"):

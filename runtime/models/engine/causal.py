@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.engine import forward_graphs
 from decgraph.runtime.models.engine.batch import MOST, Batch, StraightMasks, batch_of, rows_of
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, OnMemories, Output
 from decgraph.runtime.models.engine.slots import (
@@ -78,6 +79,7 @@ class CausalEngine:
         self._clock = 0
         self._waste = _WASTE.get(layout.device.type, _FREE)
         self._of_tokens = type(self) is CausalEngine  # a forward takes tokens and nothing else
+        self.graphs = forward_graphs.graphs_of(step, layout)
 
     slot = Slot  # what is known of a sequence's rows
 
@@ -149,7 +151,7 @@ class CausalEngine:
         slot = self._slots.get(call.sequence)
         if slot is None or not slot.linear or slot.number >= self.store.slots:
             return None
-        if not self._of_tokens or self.below is not None or hasattr(self.step, "bucket"):
+        if not self._of_tokens or self.below is not None or self.graphs is not None:
             return None
         row = slot.used
         depth, node = 0, int(call.rows[0])
@@ -260,6 +262,7 @@ class CausalEngine:
         if compiled is None:
             return below
         self.step = compiled(notice)
+        self.graphs = forward_graphs.graphs_of(self.step, self.layout)
         return True
 
     def close(self, sequence: Hashable) -> None:
@@ -291,6 +294,7 @@ class CausalEngine:
         self.below, self.step, self.layout = below, step, layout
         self.store = SlotStore(layout, self.store.budget)
         self._straight = StraightMasks(layout)
+        self.graphs = forward_graphs.graphs_of(step, layout)
 
     # Slots and memory.
 
@@ -449,12 +453,12 @@ class CausalEngine:
         count, widest, last = len(plans), max(takes), plans[-1]
         if length > self.store.rows or last.slot.number >= self.store.slots:
             self._room([p.slot for p in together], length)
-        bucket = getattr(self.step, "bucket", None)
-        if count == 1 and self._of_tokens and self.below is None and last.straight and bucket is None:
+        if count == 1 and self._of_tokens and self.below is None and last.straight and self.graphs is None:
             at = last.done
             last.states = self._straight_step(last.slot.number, last.positions[at], last.ids[at : at + widest], length)
         else:
-            widest = widest if bucket is None else bucket(widest)
+            if self.graphs is not None:
+                widest, length = self.graphs.rounded(widest, length, self.store.rows)
             self._batched_step(plans, takes, widest, length)
             for p in plans:
                 p.states = None
@@ -492,7 +496,8 @@ class CausalEngine:
         self, step: ForwardStep, inputs: Tensor, batch: Batch, part: SlotStates, plans: Sequence[SlotPlan], takes: Sequence[int]
     ) -> Tensor:
         """A step's last states [B, T, width] of tokens or entering states."""
-        made = step(inputs, batch.positions, batch.write, part.keys, part.values, batch.masks)
+        run = self.graphs if self.graphs is not None and step is self.graphs.step else step
+        made = run(inputs, batch.positions, batch.write, part.keys, part.values, batch.masks)
         assert isinstance(made, Tensor), "taps are joined to the last states"
         return made
 

@@ -39,7 +39,7 @@ def build_engine(model: LiveModel) -> Engine:
             return _lengths_engine(model, model.boundary)
     engine = fresh_engine(model)
     if isinstance(model, SoftPrompted):
-        engine.step = PrefixedStep(engine.step, model.prefix, engine.layout.window)
+        engine.onto(None, PrefixedStep(engine.step, model.prefix, engine.layout.window), engine.layout)
     engine.memories = Memories(model)
     return engine
 

@@ -6,13 +6,16 @@ from __future__ import annotations
 import re
 import runpy
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from lib.repository import ROOT
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from decgraph.backends.triton.state import Step
+from decgraph.runtime.models.decoder.folder import FolderSource
 
 SCRIPT = ROOT / "docs" / "reference" / "launches.py"
 NAMES = sorted(re.findall(r"^\| `(\w+)` \|", SCRIPT.with_suffix(".md").read_text(encoding="utf-8"), re.MULTILINE))
@@ -59,6 +62,15 @@ def test_every_step_stands_on_the_page() -> None:
     assert sorted(committed()) == NAMES
     assert set(committed()) <= set(launches()["names"]()) and len(committed()) >= COUNTED
     assert all(r.each <= 9 for r in committed().values()), "a layer: norms, products, attention"
+
+
+def test_a_folder_s_step_has_as_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its matrices are joined when they are read for a device."""
+    made = launches()
+    LlamaForCausalLM(LlamaConfig(**made["SHAPE"], num_hidden_layers=2)).save_pretrained(tmp_path)
+    monkeypatch.setattr(FolderSource, "joined", lambda _, parts: [torch.cat(parts)] if len(parts) > 1 else parts)
+    monkeypatch.setitem(made["recorded"].__globals__, "models_of", lambda *_: {"target": str(tmp_path)})
+    assert made["row"]("autoregressive") == committed()["autoregressive"]
 
 
 @pytest.mark.budget(10)

@@ -11,6 +11,8 @@ import decgraph
 import decgraph.runtime.native.formats
 from decgraph.cli.main import main
 from decgraph.errors import DecError
+from decgraph.runtime.models import hf
+from decgraph.runtime.models.gguf import file as gguf_file
 from decgraph.runtime.models.hf import load_causal
 from decgraph.runtime.native.products import BlockProduct
 from decgraph.runtime.placement import Placement
@@ -184,3 +186,14 @@ def test_what_is_not_done_is_refused_by_name(key: str, value: object, tmp_path: 
     path = written.write(tmp_path / "a.gguf", "llama", written.module_of("llama"), **{key: value})
     with pytest.raises(DecError, match=key):
         load_causal(path)
+
+
+def test_blocks_are_refused_on_a_device_unless_numbers_are_asked_for(tmp_path: Path) -> None:
+    module = written.module_of("llama", hidden_size=256, intermediate_size=512)
+    found = {form: gguf_file.read(written.write(tmp_path / f"{form}.gguf", "llama", module, form)) for form in ("Q8_0", "F16")}
+    for placed in (Placement("cpu"), Placement("cuda", "bfloat16")):
+        hf.refuse_blocks(found["Q8_0"], placed)
+    hf.refuse_blocks(found["F16"], Placement("cuda"))
+    with pytest.raises(DecError, match="blocks of Q8_0 .*on cuda they would be numbers") as refused:
+        hf.refuse_blocks(found["Q8_0"], Placement("cuda"))
+    assert "dtype bfloat16" in str(refused.value)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lib.lazily import masked_modules, transformers
+from lib.lazily import make, masked_modules, transformers
 from lib.models.hf_modules import module
 from safetensors.torch import save_file
 
@@ -20,7 +20,7 @@ from decgraph.runtime.models.hf import load_causal
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import MASK
 from decgraph.runtime.models.masked_load import load_masked
-from decgraph.runtime.native.blocks import FORMATS, rounded
+from decgraph.runtime.native.blocks import FORMATS, in_blocks, rounded
 from decgraph.runtime.native.formats import QuantizedBlocks
 from decgraph.runtime.native.library import library
 from decgraph.runtime.native.products import NativeProduct
@@ -85,6 +85,13 @@ def test_what_has_no_blocks_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(blocks, "library", lambda: None)
     with pytest.raises(DecError, match="there is none here"):
         decgraph.load("autoregressive").session(target=str(tmp_path), dtype="int8")
+
+
+def test_blocks_are_for_a_cpu() -> None:
+    decoder = make.of_module(module("llama").base_model).copied()
+    decoder.device = torch.device("cuda")
+    with pytest.raises(DecError, match="multiplied on a CPU, and cuda is none"):
+        in_blocks(decoder, "int8")
 
 
 def test_a_published_masked_class_has_blocks_too(tmp_path: Path) -> None:
