@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from decgraph.backends.triton.kernels.attend import attend
-from decgraph.backends.triton.kernels.rope_write import rope_write
-from decgraph.backends.triton.kernels.shared import PAGE, rows_of
+from decgraph.backends.triton.kernels.shared import PAGE
 from decgraph.backends.triton.models.interface import DeviceModel, Seen, at_slots, put
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.memo import memo_of
@@ -43,13 +42,12 @@ Stage = TransformerDecoder | ModuleDecoder
 
 @dataclass
 class Sight:
-    """What new tokens see in one forward. positions, rows: int64[B, T], rows being those of a pool of pages that they are
-    written to; slot_positions: int64[B, S], of what the slots hold; pages: int32[B, N], see `attend`. both: whether windows
-    reach to both sides."""
+    """What new tokens see in one forward. positions, slots: int64[B, T]; slot_positions: int64[B, S], of what the slots hold;
+    pages: int32[B, N], see `attend`. both: whether windows reach to both sides."""
 
     seen: Seen
     positions: Tensor
-    rows: Tensor
+    slots: Tensor
     slot_positions: Tensor
     pages: Tensor
     both: bool = False
@@ -107,24 +105,24 @@ class SlotDecoder(TransformerDecoder):
         self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], rotation: Rotation | None, cache: Cache
     ) -> Tensor:
         _, keys, values, sight = cache
-        if not self.fused or not isinstance(sight, Sight):
+        if not self.fused or not isinstance(sight, Sight) or (sight.both and layer.window is not None):
             return super()._attended(n, layer, x, size, rotation, cache)
         cos, sin = (None, None) if rotation is None else (t.squeeze(2) for t in rotation)
-        heads = (part.transpose(1, 2) for part in self._heads(f"{n}.", x, size, None))
-        q: Tensor = rope_write(*heads, cos, sin, sight.rows, _pool(keys), _pool(values))
-        return self._attention(n, layer, q.transpose(1, 2), keys, values, sight)
+        q, k, v = (part.transpose(1, 2) for part in self._heads(f"{n}.", x, size, None))
+        return self._kernel(layer, q, keys, values, sight, k, v, sight.slots, cos, sin)
 
     def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
         sight: Sight = mask
-        window = layer.window
-        if not self.kernel or (sight.both and window is not None):
-            mask = sight.prepared(window, self._groups, self._prepared)
-            return super()._attention(n, layer, q, keys, values, mask)
-        places = (None, None) if window is None else (sight.positions, sight.slot_positions)
-        scale = layer.scale or self._scale
-        memory = _pool(keys), _pool(values), sight.pages
-        made: Tensor = attend(q.transpose(1, 2), *memory, *sight.seen, scale, window, *places, self.shape.cap)
-        return made.transpose(1, 2).reshape(q.shape[0] * q.shape[1], -1)
+        if self.kernel and not (sight.both and layer.window is not None):
+            return self._kernel(layer, q.transpose(1, 2), keys, values, sight)
+        return super()._attention(n, layer, q, keys, values, sight.prepared(layer.window, self._groups, self._prepared))
+
+    def _kernel(self, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, sight: Sight, *new: Tensor | None) -> Tensor:
+        """The attention's output [B T, heads D] of queries [B, heads, T, D]. new: what has no slots yet, see `attend`."""
+        places = (None, None) if layer.window is None else (sight.positions, sight.slot_positions)
+        how = layer.scale or self._scale, layer.window, *places, self.shape.cap
+        made: Tensor = attend(q, _pool(keys), _pool(values), sight.pages, *sight.seen, *how, *new)
+        return made.transpose(1, 2).reshape(q.shape[0] * q.shape[2], -1)
 
 
 def _pool(kept: Tensor) -> Tensor:
@@ -241,7 +239,7 @@ class CausalModel(DeviceModel):
         at, used = self.slot_positions[lanes], 0
         put(at, slots, positions)
         pages = torch.arange(len(at) * -(-self.capacity // PAGE), device=self.device, dtype=torch.int32).view(len(at), -1)
-        sight = Sight(seen, positions, rows_of(pages, slots), at[:, :room], pages, self.both)
+        sight = Sight(seen, positions, slots, at[:, :room], pages, self.both)
         for step in self._steps:
             n = len(step.kinds)
             # All pages for kernels, which read what is seen; a mask is as wide as its slots.

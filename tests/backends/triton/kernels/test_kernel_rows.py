@@ -1,4 +1,4 @@
-"""Rotation with the write of keys and values, races, and truncation: the kernels against float64 in NumPy, or the reference."""
+"""Races and truncation: the kernels against float64 in NumPy, or the reference."""
 
 from __future__ import annotations
 
@@ -13,56 +13,10 @@ from hypothesis import strategies as st
 from quick import examples
 from torch import Tensor
 
-from decgraph.backends.triton.kernels import race, rope_write, truncate
+from decgraph.backends.triton.kernels import race, truncate
 from decgraph.backends.triton.ops.draws import ordered
 from decgraph.runtime import noise, shaping
 from decgraph.runtime.request import Request
-
-
-@pytest.mark.parametrize("rotary", [0, 8, 16])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rope_write(rotary: int, dtype: torch.dtype, device: torch.device) -> None:
-    """Rows of one product, a part of each head rotated; what is in no slot stays as it was, and so do the neighbours."""
-    rng = np.random.default_rng(rotary)
-    batch, cells, queries, heads, size, value_size, slots = 2, 3, 4, 2, 16, 12, 9
-    width = (queries + heads) * size + heads * value_size
-    line = torch.from_numpy(rng.standard_normal((batch, cells, width))).to(dtype)
-    q, k, v = line.split([queries * size, heads * size, heads * value_size], -1)
-    q, k, v = (t.view(batch, cells, n, -1).transpose(1, 2) for t, n in ((q, queries), (k, heads), (v, heads)))
-    angle = torch.from_numpy(rng.standard_normal((1, cells, max(rotary // 2, 1)))).repeat(1, 1, 2).float()
-    cos, sin = (angle.cos(), angle.sin()) if rotary else (None, None)
-    where = torch.tensor([[1, 2, 3], [5, 8, 8]])
-    v[1, :, 2], k[1, :, 2] = v[1, :, 1], k[1, :, 1]  # slot 8 is written twice, with equal values
-    if rotary:
-        angle[0, 2] = angle[0, 1]
-        cos, sin = angle.cos(), angle.sin()
-    before = [torch.from_numpy(rng.standard_normal((heads, slots, n))).to(dtype) for n in (size, value_size)]
-
-    def ran(function: Any, on: torch.device) -> list[Tensor]:
-        caches = [b.clone().to(on) for b in before]
-        sent = [t if t is None else t.to(on) for t in (q, k, v, cos, sin, where)]
-        return [t.cpu() for t in (function(*sent, *caches), *caches)]
-
-    got, form = ran(rope_write.launch, device), ran(rope_write.rope_write, torch.device("cpu"))
-    assert got[0].stride() == form[0].stride()
-
-    def turned(x: Tensor) -> np.ndarray:
-        a, out = x.double().numpy(), x.double().numpy().copy()
-        half = rotary // 2
-        for d in range(half):
-            c, s = (t.double().numpy()[0, :, d] for t in (cos, sin))
-            out[..., d] = a[..., d] * c - a[..., d + half] * s
-            out[..., d + half] = a[..., d + half] * c + a[..., d] * s
-        return out
-
-    want = [turned(q), *(b.double().numpy().copy() for b in before)]
-    for b, t in np.ndindex(batch, cells):
-        want[1][:, where[b, t]], want[2][:, where[b, t]] = turned(k)[b, :, t], v[b, :, t].double().numpy()
-    for a, f, w in zip(got, form, want, strict=True):
-        near = 1e-6 if dtype == torch.float32 else 2e-2
-        assert np.abs(a.double().numpy() - w).max() < near and np.abs(f.double().numpy() - w).max() < near
-    if rotary < size:
-        assert torch.equal(got[0][..., rotary:], q[..., rotary:])
 
 
 def keys_of(lanes: int, rows: int) -> tuple[list[list[noise.Key]], list[Tensor]]:
