@@ -35,7 +35,7 @@ def checks(lab: Lab) -> Row:
     kinds, turns, flags = ("chain", "tree", "canvas", "window", "capped"), (0.5, 0.0), (False, True)
     cases: list[Any] = [(attending, (kind, *shape, 1.0, dtype)) for kind in kinds for shape in shapes for dtype in types]
     cases += [(attending, ("chain", *shape, part, dtype)) for shape in shapes[:2] for part in turns for dtype in types]
-    cases += [(drawing, (size, given, wide)) for size in sizes for given in flags for wide in flags]
+    cases += [(drawing, (size,)) for size in sizes]
     cases += [(truncating, (size, ties)) for size in sizes for ties in flags]
     wrong = []
     for (kernel, given), found in zip(cases, lab.spread(checked, cases, 80), strict=True):
@@ -98,17 +98,12 @@ def attending(made: torch.Generator, kind: str, lanes: int, cells: int, part: fl
     return max(apart(got, want), *gaps), NEAR[dtype]
 
 
-def drawing(made: torch.Generator, size: int, given: bool, wide: bool) -> tuple[float, float]:
+def drawing(made: torch.Generator, size: int) -> tuple[float, float]:
     """The token of a race is as good as the best one by float64."""
-    logits, words = 3 * normal(made, 3, 5, size), [below(made, 2**32, 3, 5) for _ in range(5)]
-    probs = torch.where(below(made, 3, 3, 5, size) > 0, logits.softmax(-1), 0.0)
-    heat = torch.tensor([0.0, 0.7, 1.0], device=made.device, dtype=torch.float64)[:, None].repeat(1, 5)
-    mine = race.launch(probs if given else logits, None if given else heat, *words, given, wide)
-    late, hot = -(-noise.uniforms(words, size).log()).log(), heat[..., None]
-    merits = (
-        probs.double().log() + late if given else torch.where(hot > 0, logits / hot.clamp(min=1e-9) + late, logits.double())
-    )
-    return apart(merits.gather(-1, mine[..., None])[..., 0], merits.amax(-1)), 1e-12 if wide else 1e-4
+    words = [below(made, 2**32, 3, 5) for _ in range(5)]
+    probs = torch.where(below(made, 3, 3, 5, size) > 0, (3 * normal(made, 3, 5, size)).softmax(-1), 0.0)
+    merits = probs.double().log() - (-noise.uniforms(words, size).log()).log()
+    return apart(merits.gather(-1, race.launch(probs, *words)[..., None])[..., 0], merits.amax(-1)), 1e-12
 
 
 def truncating(made: torch.Generator, size: int, ties: bool) -> tuple[float, float]:
@@ -143,9 +138,8 @@ def times(lab: Lab, context: int) -> Row:
         timed(f"attend {cells}", each, [partial(attend.launch, q, *kept, *more) for kept in caches])
     for rows in (1, 64) if lab.cuda else (1,):
         read = 4 * rows * config["vocab_size"]
-        logits = [normal(made, rows, 1, config["vocab_size"]) for _ in lab.copies(read)]
+        probs = [normal(made, rows, 1, config["vocab_size"]).softmax(-1) for _ in lab.copies(read)]
         k, words = torch.full((rows, 1), 40, device=lab.device), [below(made, 2**32, rows, 1) for _ in range(5)]
-        timed(f"race {rows}", read, [partial(race.launch, row, k.double(), *words, False, True) for row in logits])
-        probs = [row.softmax(-1) for row in logits]
+        timed(f"race {rows}", read, [partial(race.launch, row, *words) for row in probs])
         timed(f"truncate {rows}", 2 * read, [partial(truncate.launch, row, k, k * 0.01 + 0.5, k * 0.0) for row in probs])
     return {**found, "says": ", ".join(f"{name} {at['us']:.1f} us ({at['of_copy']:.0%})" for name, at in found.items())}
