@@ -30,9 +30,9 @@ SYMBOLS = {
 }  # fmt: skip
 INLINE = 64
 """Elements of a constant that stands in the text, at most."""
-KERNELS = {"attend": "attend", "rope_write": "rope_write", "draw": "race", "truncate": "truncate"}
+KERNELS = {"attend": "attend", "draw": "race", "truncate": "truncate"}
 """The files of the operations `torch.ops.decgraph` in kernels/."""
-SEVERAL = {"truncate": 3}
+SEVERAL = {"attend": 2, "truncate": 3}
 """Launches of those that are more than one."""
 REDUCED = (
     "sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "any", "all", "prod", "_softmax", "cumsum", "cumprod",

@@ -279,7 +279,7 @@ class Step(Evaluator):
     def draw(self, probs: Tensor, words: tuple[Tensor, ...], live: Tensor | None = None) -> Tensor:
         """int64[B, n]: one draw from each row [B, n, V] with its noise. live: bool[B, m], whose rows are drawn from: n / m
         each. One without mass, or with numbers that are none, is an error, which is the driver's."""
-        tokens: Tensor = race.draw(probs, None, *words, True)
+        tokens: Tensor = race.draw(probs, *words)
         wrong = tokens < 0
         if live is not None:
             wrong = by_row(wrong, live) & live[..., None]

@@ -15,8 +15,8 @@ from decgraph.backends.triton.kernels.shared import PAGE, rows_of
 from lab.gpu.first import Items, Row
 from lab.gpu.lab import Lab
 
-NAMES = ("attend", "race", "rope_write", "truncate")
-attend, race, rope_write, truncate = (import_module(f"decgraph.backends.triton.kernels.{name}") for name in NAMES)
+NAMES = ("attend", "race", "truncate")
+attend, race, truncate = (import_module(f"decgraph.backends.triton.kernels.{name}") for name in NAMES)
 NEAR = {torch.bfloat16: 3e-2, torch.float32: 2e-5}  # how far numbers of about one may be off
 
 
@@ -32,10 +32,10 @@ def checks(lab: Lab) -> Row:
     types, shapes, sizes = [torch.float32], [(2, 5)], [7, 300]
     if lab.cuda:
         types, shapes, sizes = [*NEAR], [(1, 1), (3, 7), (2, 33), (1, 128)], [7, 512, 128256]
-    kinds, turns, flags = ("chain", "tree", "canvas", "window", "capped"), (1.0, 0.5, 0.0), (False, True)
-    cases: list[Any] = [(attending, (kind, *shape, dtype)) for kind in kinds for shape in shapes for dtype in types]
-    cases += [(writing, (*shape, part, dtype)) for shape in shapes[:2] for part in turns for dtype in types]
-    cases += [(drawing, (size, given, wide)) for size in sizes for given in flags for wide in flags]
+    kinds, turns, flags = ("chain", "tree", "canvas", "window", "capped"), (0.5, 0.0), (False, True)
+    cases: list[Any] = [(attending, (kind, *shape, 1.0, dtype)) for kind in kinds for shape in shapes for dtype in types]
+    cases += [(attending, ("chain", *shape, part, dtype)) for shape in shapes[:2] for part in turns for dtype in types]
+    cases += [(drawing, (size,)) for size in sizes]
     cases += [(truncating, (size, ties)) for size in sizes for ties in flags]
     wrong = []
     for (kernel, given), found in zip(cases, lab.spread(checked, cases, 80), strict=True):
@@ -72,10 +72,11 @@ def apart(mine: Tensor, wanted: Tensor) -> float:
     return float((mine.double() - wanted.double()).abs().nan_to_num(torch.inf).max())
 
 
-def attending(made: torch.Generator, kind: str, lanes: int, cells: int, dtype: torch.dtype) -> tuple[float, float]:
-    """Attention of lanes of different lengths, in pages in any order; slots that nobody sees are NaN."""
+def attending(made: torch.Generator, kind: str, lanes: int, cells: int, part: float, dtype: torch.dtype) -> tuple[float, float]:
+    """Attention of lanes of different lengths, in pages in any order; slots that nobody sees are NaN, and so are those of the
+    cells, whose keys and values are written. part: how much of a head is rotated."""
     heads, group, size, slots, at = 2, 4, 64, 7 * PAGE, torch.arange(cells, device=made.device)
-    q = normal(made, lanes, heads * group, cells, size, dtype=dtype)
+    q, k, v = (normal(made, lanes, n, cells, size, dtype=dtype) for n in (heads * group, heads, heads))
     keys, values = (normal(made, heads, lanes * slots, size, dtype=dtype) for _ in range(2))
     pages = torch.randperm(lanes * slots // PAGE, generator=made, device=made.device).int().view(lanes, -1)
     length, tail, first = below(made, slots - cells - 1, lanes) + 1, None, None
@@ -84,42 +85,25 @@ def attending(made: torch.Generator, kind: str, lanes: int, cells: int, dtype: t
         under, first = length[:, None].repeat(1, cells), length
         tail = (below(made, 2, lanes, cells, cells) > 0).tril() | torch.eye(cells, dtype=torch.bool, device=made.device)
     positions = torch.arange(slots, device=made.device).repeat(lanes, 1)
-    unseen = rows_of(pages, positions)[positions >= length[:, None] + cells]
-    for part in (keys, values):
-        part[:, unseen] = torch.nan
-    window, cap = 50 if kind == "window" else None, 20.0 if kind == "capped" else None
-    more = (under, tail, first, size**-0.5, window, length[:, None] + at, positions, cap)
-    want = attend.form(*(t.nan_to_num().double() for t in (q, keys, values)), pages, *more)
-    return apart(attend.launch(q, keys, values, pages, *more), want), NEAR[dtype]
-
-
-def writing(made: torch.Generator, lanes: int, cells: int, part: float, dtype: torch.dtype) -> tuple[float, float]:
-    """Rotated queries, keys and values at random slots, and nothing elsewhere."""
-    heads, group, size, slots = 2, 3, 64, 150
-    q, k, v = (normal(made, lanes, n, cells, size, dtype=dtype) for n in (heads * group, heads, heads))
-    kept = [normal(made, heads, lanes * slots, size, dtype=dtype) for _ in range(2)]
+    for pool in (keys, values):
+        pool[:, rows_of(pages, positions)[positions >= length[:, None]]] = torch.nan
     angles = normal(made, lanes, cells, int(size * part) // 2).repeat(1, 1, 2)
-    turn: Any = (angles.cos(), angles.sin()) if part else (None, None)
-    where = normal(made, lanes * slots).argsort()[: lanes * cells].view(lanes, cells)
-    wide = [None if t is None else t.double() for t in turn]
-    new = [part.transpose(0, 1).flatten(1, 2) for part in (rope_write.rotated(k.double(), *wide), v.double())]
-    wanted = [old.double().index_copy(1, where.flatten(), part) for old, part in zip(kept, new, strict=True)]
-    wanted.append(rope_write.rotated(q.double(), *wide))
-    mine = rope_write.launch(q, k, v, *turn, where, *kept)
-    return max(apart(a, b) for a, b in zip((*kept, mine), wanted, strict=True)), NEAR[dtype]
+    new = (k, v, length[:, None] + at, *((angles.cos(), angles.sin()) if part else (None, None)))
+    window, cap = 50 if kind == "window" else None, 20.0 if kind == "capped" else None
+    more = (pages, under, tail, first, size**-0.5, window, length[:, None] + at, positions, cap)
+    wide = [None if t is None else t if t.dtype == torch.int64 else t.double() for t in new]
+    pools = [pool.nan_to_num().double() for pool in (keys, values)]
+    want, got = attend.form(q.double(), *pools, *more, *wide), attend.launch(q, keys, values, *more, *new)
+    gaps = [apart(mine.nan_to_num(), right) for mine, right in zip((keys, values), pools, strict=True)]
+    return max(apart(got, want), *gaps), NEAR[dtype]
 
 
-def drawing(made: torch.Generator, size: int, given: bool, wide: bool) -> tuple[float, float]:
+def drawing(made: torch.Generator, size: int) -> tuple[float, float]:
     """The token of a race is as good as the best one by float64."""
-    logits, words = 3 * normal(made, 3, 5, size), [below(made, 2**32, 3, 5) for _ in range(5)]
-    probs = torch.where(below(made, 3, 3, 5, size) > 0, logits.softmax(-1), 0.0)
-    heat = torch.tensor([0.0, 0.7, 1.0], device=made.device, dtype=torch.float64)[:, None].repeat(1, 5)
-    mine = race.launch(probs if given else logits, None if given else heat, *words, given, wide)
-    late, hot = -(-noise.uniforms(words, size).log()).log(), heat[..., None]
-    merits = (
-        probs.double().log() + late if given else torch.where(hot > 0, logits / hot.clamp(min=1e-9) + late, logits.double())
-    )
-    return apart(merits.gather(-1, mine[..., None])[..., 0], merits.amax(-1)), 1e-12 if wide else 1e-4
+    words = [below(made, 2**32, 3, 5) for _ in range(5)]
+    probs = torch.where(below(made, 3, 3, 5, size) > 0, (3 * normal(made, 3, 5, size)).softmax(-1), 0.0)
+    merits = probs.double().log() - (-noise.uniforms(words, size).log()).log()
+    return apart(merits.gather(-1, race.launch(probs, *words)[..., None])[..., 0], merits.amax(-1)), 1e-12
 
 
 def truncating(made: torch.Generator, size: int, ties: bool) -> tuple[float, float]:
@@ -148,17 +132,14 @@ def times(lab: Lab, context: int) -> Row:
     pages = torch.arange(context // PAGE + 2, device=lab.device, dtype=torch.int32)[None]
     for cells in (1, 8, 64) if lab.cuda else (1,):
         q, k, v = (normal(made, 1, n, cells, size, dtype=dtype) for n in (queries, heads, heads))
-        at, turn = torch.arange(cells, device=lab.device)[None], normal(made, 1, cells, size)
-        first, tail = at[:, 0] + context, torch.ones(1, cells, cells, dtype=torch.bool, device=lab.device).tril()
-        more = (first[:, None].expand(1, cells), tail, first, size**-0.5, None, None, None, None)
-        timed(f"attend {cells}", each, [partial(attend.launch, q, *kept, pages, *more) for kept in caches])
-        moved, write = 2 * dtype.itemsize * (q.numel() + k.numel() + v.numel()), partial(rope_write.launch, q, k, v, turn, turn)
-        timed(f"rope_write {cells}", moved, [partial(write, at + context, *kept) for kept in caches])
+        at, turn = torch.arange(cells, device=lab.device)[None] + context, normal(made, 1, cells, size)
+        tail = torch.ones(1, cells, cells, dtype=torch.bool, device=lab.device).tril()
+        more = (pages, at[:, :1].expand(1, cells), tail, at[:, 0], size**-0.5, None, None, None, None, k, v, at, turn, turn)
+        timed(f"attend {cells}", each, [partial(attend.launch, q, *kept, *more) for kept in caches])
     for rows in (1, 64) if lab.cuda else (1,):
         read = 4 * rows * config["vocab_size"]
-        logits = [normal(made, rows, 1, config["vocab_size"]) for _ in lab.copies(read)]
+        probs = [normal(made, rows, 1, config["vocab_size"]).softmax(-1) for _ in lab.copies(read)]
         k, words = torch.full((rows, 1), 40, device=lab.device), [below(made, 2**32, rows, 1) for _ in range(5)]
-        timed(f"race {rows}", read, [partial(race.launch, row, k.double(), *words, False, True) for row in logits])
-        probs = [row.softmax(-1) for row in logits]
+        timed(f"race {rows}", read, [partial(race.launch, row, *words) for row in probs])
         timed(f"truncate {rows}", 2 * read, [partial(truncate.launch, row, k, k * 0.01 + 0.5, k * 0.0) for row in probs])
     return {**found, "says": ", ".join(f"{name} {at['us']:.1f} us ({at['of_copy']:.0%})" for name, at in found.items())}

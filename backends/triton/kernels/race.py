@@ -1,10 +1,10 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
-"""Draws of one token from each of many rows of logits or probabilities, by keyed noise (runtime/noise.py), in one launch.
+"""Draws of one token from each of many rows of probabilities, by keyed noise (runtime/noise.py), in one launch.
 
-A row is raced by several programs, each over a part of the vocabulary; the last of a row to arrive compares their winners. From
-logits no maximum and no sum is needed: the winner of the race has the highest l / t - log(E), and the noise that is hashed for
-a token is used at once.
+A row is raced by several programs, each over a part of the vocabulary; the last of a row to arrive compares their winners. The
+noise that is hashed for a token is used at once. A race of logits, l / t - log(E), would need no sum, but it draws other tokens
+where two are as near as the probabilities are rounded: once in some millions of draws.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from decgraph.backends.triton import noise
 from decgraph.backends.triton.kernels.shared import about, by_lane, counters, power
 
-LARGEST, LARGEST32 = tl.constexpr(1.7976931348623157e308), tl.constexpr(3.4028234663852886e38)
+LARGEST = tl.constexpr(1.7976931348623157e308)
 
 
 @triton.jit
@@ -36,9 +36,9 @@ def philox(c0, c1, c2, c3, k0, k1):
 
 @triton.jit(do_not_specialize=["size", "per", "within"])
 def race_kernel(
-    rows, temperature, c0, c1, c2, k0, k1, out, best, token, arrived, size, per, within, row_stride,
-    heat_lane, heat_row, c0_lane, c0_row, c1_lane, c1_row, c2_lane, c2_row, k0_lane, k0_row, k1_lane, k1_row,
-    BLOCK: tl.constexpr, PARTS: tl.constexpr, IS_PROBS: tl.constexpr, WIDE: tl.constexpr,
+    rows, c0, c1, c2, k0, k1, out, best, token, arrived, size, per, within, row_stride,
+    c0_lane, c0_row, c1_lane, c1_row, c2_lane, c2_row, k0_lane, k0_row, k1_lane, k1_row,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """`per` blocks of four times BLOCK tokens of one row. within: rows of a lane. best, token: [rows, programs of a row],
     for the winners of the parts."""
@@ -51,29 +51,17 @@ def race_kernel(
     w2 = zero + tl.load(c2 + b * c2_lane + r * c2_row).to(tl.uint32)
     s0 = zero + tl.load(k0 + b * k0_lane + r * k0_row).to(tl.uint32)
     s1 = zero + tl.load(k1 + b * k1_lane + r * k1_row).to(tl.uint32)
-    heat = tl.full((), 1.0, tl.float64)
-    if not IS_PROBS:
-        heat = tl.load(temperature + b * heat_lane + r * heat_row).to(tl.float64)
-    kind: tl.constexpr = tl.float64 if WIDE else tl.float32
-    cool = (1.0 / tl.where(heat > 0, heat, 1.0)).to(kind)
-    top = tl.full((BLOCK, 4), float("-inf"), kind)
+    top = tl.full((BLOCK, 4), float("-inf"), tl.float64)
     which = tl.full((BLOCK, 4), 2147483647, tl.int32)
     for n in range(part * per, (part + 1) * per):
         block = n * BLOCK + place
         at = block[:, None] * 4 + lane[None, :]
-        x = tl.load(rows + row * row_stride + at, mask=at < size, other=0.0 if IS_PROBS else float("-inf")).to(kind)
+        x = tl.load(rows + row * row_stride + at, mask=at < size, other=0.0).to(tl.float64)
         n0, n1, n2, n3 = philox(w0, w1, w2, block.to(tl.uint32), s0, s1)
         word = tl.reshape(tl.join(tl.join(n0, n2), tl.join(n1, n3)), (BLOCK, 4))
-        u = (word.to(kind) + 0.5) * 2.3283064365386963e-10
-        if not WIDE:
-            u = tl.minimum(u, 0.99999994)
-        time = -tl.log(u)
-        if IS_PROBS:  # the quotient of the reference, so that near ties go as there; one that overflows still runs
-            quotient = tl.minimum(time / tl.where(x > 0, x, 1.0), LARGEST if WIDE else LARGEST32)
-            key = tl.where(x > 0, -quotient, float("-inf"))
-        else:
-            # A temperature of zero is the best score: the noise counts for nothing.
-            key = x * cool - tl.where(heat > 0, tl.log(time), 0.0)
+        time = -tl.log((word.to(tl.float64) + 0.5) * 2.3283064365386963e-10)
+        # The quotient of the reference, so that near ties go as there; one that overflows still runs.
+        key = tl.where(x > 0, -tl.minimum(time / tl.where(x > 0, x, 1.0), LARGEST), float("-inf"))
         better = key > top
         top = tl.where(better, key, top)
         which = tl.where(better, at, which)
@@ -96,68 +84,46 @@ BLOCK = 256
 
 
 def launch(
-    rows: Tensor, temperature: Tensor | None, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tensor, is_probs: bool,
-    wide: bool, *, block: int = BLOCK, programs: int | None = None,
-) -> Tensor:  # fmt: skip
+    rows: Tensor, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tensor, *, block: int = BLOCK, programs: int | None = None
+) -> Tensor:
     """The kernel's launch; arguments and shapes are those of `draw`. block, programs: how the work is cut."""
     shape, size = rows.shape[:-1], rows.shape[-1]
     flat = rows.reshape(-1, size)
     flat = flat if flat.stride(1) == 1 else flat.contiguous()
     count = len(flat)
     words = [by_lane(w, shape) for w in (c0, c1, c2, k0, k1)]
-    heat = words[0] if temperature is None else by_lane(temperature, shape)
     blocks = -(-size // (4 * block))
     parts = max(min(programs or -(-4 * about(rows.device)[0] // max(count, 1)), blocks), 1)
     per = -(-blocks // parts)
     parts = -(-blocks // per)
     out = torch.empty(count, dtype=torch.int64, device=rows.device)
-    best = torch.empty((count, parts), dtype=torch.float64 if wide else torch.float32, device=rows.device)
+    best = torch.empty((count, parts), dtype=torch.float64, device=rows.device)
     token = torch.empty((count, parts), dtype=torch.int32, device=rows.device)
     if count:
         race_kernel[(count, parts)](
-            flat, heat, *words, out, best, token, counters("race", rows.device, count), size, per,
-            words[0].shape[1], flat.stride(0), *(n for w in (heat, *words) for n in w.stride()),
-            BLOCK=block, PARTS=power(parts), IS_PROBS=is_probs, WIDE=wide, num_warps=4,
+            flat, *words, out, best, token, counters("race", rows.device, count), size, per,
+            words[0].shape[1], flat.stride(0), *(n for w in words for n in w.stride()),
+            BLOCK=block, PARTS=power(parts), num_warps=4,
         )  # fmt: skip
     return out.reshape(shape)
 
 
-@torch.library.custom_op(
-    "decgraph::draw", mutates_args=(), device_types="cpu",
-    schema="(Tensor rows, Tensor? temperature, Tensor c0, Tensor c1, Tensor c2, Tensor k0, Tensor k1, bool is_probs=False,"
-    " bool wide=True) -> Tensor",
-)  # fmt: skip
-def draw(
-    rows: Tensor, temperature: Tensor | None, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tensor,
-    is_probs: bool = False, wide: bool = True,
-) -> Tensor:  # fmt: skip
+@torch.library.custom_op("decgraph::draw", mutates_args=(), device_types="cpu")
+def draw(rows: Tensor, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tensor) -> Tensor:
     """One token of each row, int64[...]: the winner of its race, of equals the lowest, and -1 of a row without mass.
 
-    rows: [..., V], logits, or weights (`is_probs`), which need not sum to one. temperature: [...], of logits; where it is 0
-    the token is the likeliest; None: 1 everywhere. c0, c1, c2, k0, k1: the words of the rows' noise keys (noise.words), int64
-    that expand to [...]. wide: the race is run in float64, as the language says; else in float32, whose tokens are others.
+    rows: weights [..., V], which need not sum to one. c0, c1, c2, k0, k1: the words of the rows' noise keys (noise.words),
+    int64 that expand to [...]. The race is run in float64, as the language says.
     """
-    size = rows.shape[-1]
-    u = noise.uniforms([w.expand(rows.shape[:-1]) for w in (c0, c1, c2, k0, k1)], size)
-    kind = torch.float64 if wide else torch.float32
-    u = u if wide else u.float().clamp(max=0.99999994)
-    x = rows.to(kind)
-    if is_probs:
-        key = torch.where(x > 0, -(-torch.log(u) / x).clamp(max=torch.finfo(kind).max), -torch.inf)
-    else:
-        heat = torch.ones((), device=x.device) if temperature is None else temperature.expand(rows.shape[:-1])[..., None]
-        cool = (1 / torch.where(heat > 0, heat, 1.0).double()).to(kind)
-        key = x * cool - torch.where(heat > 0, torch.log(-torch.log(u)), 0.0)
-    return torch.where((key > -torch.inf).any(-1), key.argmax(-1), -1)
+    u = noise.uniforms([w.expand(rows.shape[:-1]) for w in (c0, c1, c2, k0, k1)], rows.shape[-1])
+    quotient = (-torch.log(u) / rows).clamp(max=torch.finfo(torch.float64).max)
+    token = torch.where(rows > 0, -quotient, -torch.inf).argmax(-1)
+    return torch.where((rows > 0).any(-1), token, -1)
 
 
 @draw.register_fake
-def _(rows, temperature, c0, c1, c2, k0, k1, memory=False, wide=True):
+def _(rows, *words):
     return rows.new_empty(rows.shape[:-1], dtype=torch.int64)
 
 
-@draw.register_kernel("cuda")
-def _(rows, temperature, c0, c1, c2, k0, k1, memory=False, wide=True):
-    if temperature is None and not memory:
-        temperature = torch.ones((), dtype=torch.float64, device=rows.device)
-    return launch(rows, temperature, c0, c1, c2, k0, k1, memory, wide)
+draw.register_kernel("cuda")(launch)

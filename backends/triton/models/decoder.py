@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from decgraph.backends.triton.kernels.attend import attend
-from decgraph.backends.triton.kernels.rope_write import rope_write
 from decgraph.backends.triton.models.interface import Chunk, DeviceModel, Seen, put, put_heads
 from decgraph.backends.triton.pages import Pages, Pool
 from decgraph.backends.triton.support import NotSteppable
@@ -44,13 +43,12 @@ Stage = TransformerDecoder | ModuleDecoder
 
 @dataclass
 class Sight:
-    """What new tokens see in one forward. positions, rows: int64[B, T], the rows of pools that they are written to;
-    slot_positions: int64[B, S], of what the slots hold; table: int32[B, N], see `attend`. both: whether windows reach to both
-    sides."""
+    """What new tokens see in one forward. positions, slots: int64[B, T]; slot_positions: int64[B, S], of what the slots hold;
+    table: int32[B, N], see `attend`. both: whether windows reach to both sides."""
 
     seen: Seen
     positions: Tensor
-    rows: Tensor
+    slots: Tensor
     slot_positions: Tensor
     table: Tensor
     memory: Callable[[Tensor], Tensor]
@@ -59,6 +57,16 @@ class Sight:
     beside: Sight | None = None
     """What the tokens of a chunk see, that come behind the others in one row of them all."""
     _masks: dict[int | tuple[int | None, int] | None, Tensor] = field(default_factory=dict)
+
+    def each(self, attended: Callable[..., Tensor], *parts: Tensor | None) -> Tensor:
+        """What `attended` makes of a sight and of parts [B, T, ...] of its tokens; of a chunk's, which stand behind them in one row
+        [1, B T + C, ...], by itself."""
+        if self.beside is None:
+            return attended(self, *parts)
+        b, t = self.positions.shape
+        own = (None if a is None else a[:, : b * t].reshape(b, t, *a.shape[2:]) for a in parts)
+        behind = (None if a is None else a[:, b * t :] for a in parts)
+        return torch.cat([attended(replace(self, beside=None), *own), attended(self.beside, *behind)])
 
     def prepared(self, window: int | None, groups: int, make: Callable[[Tensor, int], Tensor]) -> Tensor:
         """The mask as a decoder adds it to the scores of so many queries a head of keys, made once a forward.
@@ -124,32 +132,34 @@ class SlotDecoder(TransformerDecoder):
         self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], rotation: Rotation | None, cache: Cache
     ) -> Tensor:
         rows, keys, values, sight = cache
-        if not self.fused:
+        if not self.fused or (sight.both and layer.window is not None):
             q, k, v = self._heads(f"{n}.", x, size, rotation)
             put_heads(keys, rows, k.transpose(1, 2))
             put_heads(values, rows, v.transpose(1, 2))
             return self._attention(n, layer, q, keys, values, sight)
-        cos, sin = (None, None) if rotation is None else (t.squeeze(2) for t in rotation)
-        heads = (part.transpose(1, 2) for part in self._heads(f"{n}.", x, size, None))
-        q = rope_write(*heads, cos, sin, rows, keys, values)
-        return self._attention(n, layer, q.transpose(1, 2), keys, values, sight)
+        turn = (None, None) if rotation is None else [part.squeeze(2) for part in rotation]
+
+        def attended(sight: Sight, q: Tensor, k: Tensor, v: Tensor, *turn: Tensor | None) -> Tensor:
+            heads = (part.transpose(1, 2) for part in (q, k, v))
+            return self._kernel(layer, keys, values, sight, *heads, sight.slots, *turn)
+
+        return sight.each(attended, *self._heads(f"{n}.", x, size, None), *turn)
 
     def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
-        sight: Sight = mask
-        if sight.beside is not None:  # q: [1, B T + C, H, D]
-            b, t = sight.positions.shape
-            own, behind = q.split([b * t, q.shape[1] - b * t], 1)
-            parts = (own.reshape(b, t, *q.shape[2:]), replace(sight, beside=None)), (behind, sight.beside)
-            return torch.cat([self._attention(n, layer, part, keys, values, seen) for part, seen in parts])
-        window = layer.window
-        if not self.kernel or (sight.both and window is not None):
-            mask = sight.prepared(window, self._groups, self._prepared)
-            return super()._attention(n, layer, q, sight.memory(keys), sight.memory(values), mask)
-        places = (None, None) if window is None else (sight.positions, sight.slot_positions)
-        scale = layer.scale or self._scale
-        memory = keys, values, sight.table
-        made: Tensor = attend(q.transpose(1, 2), *memory, *sight.seen, scale, window, *places, self.shape.cap)
-        return made.transpose(1, 2).reshape(q.shape[0] * q.shape[1], -1)
+        def attended(sight: Sight, q: Tensor) -> Tensor:
+            if self.kernel and not (sight.both and layer.window is not None):
+                return self._kernel(layer, keys, values, sight, q.transpose(1, 2))
+            seen = sight.prepared(layer.window, self._groups, self._prepared)
+            return super(SlotDecoder, self)._attention(n, layer, q, sight.memory(keys), sight.memory(values), seen)
+
+        return cast(Sight, mask).each(attended, q)
+
+    def _kernel(self, layer: Layer, keys: Tensor, values: Tensor, sight: Sight, q: Tensor, *new: Tensor | None) -> Tensor:
+        """The attention's output [B T, heads D] of queries [B, heads, T, D]. new: what has no slots yet, see `attend`."""
+        places = (None, None) if layer.window is None else (sight.positions, sight.slot_positions)
+        how = layer.scale or self._scale, layer.window, *places, self.shape.cap
+        made: Tensor = attend(q, keys, values, sight.table, *sight.seen, *how, *new)
+        return made.transpose(1, 2).reshape(q.shape[0] * q.shape[2], -1)
 
 
 def uses_kernels(decoder: TransformerDecoder) -> bool:
@@ -288,10 +298,10 @@ class CausalModel(DeviceModel):
         def memory(kept: Tensor) -> Tensor:
             return self.pages.whole(kept)[lanes, :, :room]
 
-        sight = Sight(seen, positions, rows, at[:, :room], self.pages.table[lanes], memory, self.both)
+        sight = Sight(seen, positions, slots, at[:, :room], self.pages.table[lanes], memory, self.both)
         if chunk is not None:
             sight.beside = self._beside(chunk, memory)
-            others = chunk.tokens, chunk.at, sight.beside.rows
+            others = chunk.tokens, chunk.at, self.pages.rows[chunk.lane].gather(1, chunk.at)
             x, positions, rows = (
                 torch.cat([a.reshape(1, -1), b], 1) for a, b in zip((x, positions, rows), others, strict=True)
             )
@@ -321,8 +331,8 @@ class CausalModel(DeviceModel):
     def _beside(self, chunk: Chunk, memory: Callable[[Tensor], Tensor]) -> Sight:
         """What the tokens of a chunk see."""
         below = torch.where(chunk.at < self.capacity - 1, chunk.at + 1, 0)
-        rows, places, table = (of[chunk.lane] for of in (self.pages.rows, self.slot_positions, self.pages.table))
-        return Sight(Seen(below), chunk.at, rows.gather(1, chunk.at), places, table, memory)
+        places, table = self.slot_positions[chunk.lane], self.pages.table[chunk.lane]
+        return Sight(Seen(below), chunk.at, chunk.at, places, table, memory)
 
     @torch.no_grad()
     def read(self, states: Tensor) -> Tensor:

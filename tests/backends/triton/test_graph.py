@@ -296,7 +296,7 @@ def test_kernels_by_hand_in_a_recorded_step(monkeypatch: pytest.MonkeyPatch) -> 
     assert tuple(step.tokens[0, len(request.prompt) : int(step.length[0])].tolist()) == plain.run(request).tokens
     count, layers = emit.totals(emit.launches(made))[0], session.models["target"].layers
     assert count["kernel"] == 2 * layers + 1
-    assert count["fused"] <= 4 * layers + 10, emit.table(made)  # norms, a gate, and what goes to `rope_write`
+    assert count["fused"] <= 4 * layers + 10, emit.table(made)  # norms, a gate, and what goes to `attend`
 
 
 @pytest.mark.slow

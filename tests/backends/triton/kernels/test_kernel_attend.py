@@ -194,6 +194,60 @@ def test_views(device: torch.device) -> None:
     assert c.gap(device, count=4) < 3e-6
 
 
+def turned(x: Tensor, cos: Tensor | None, sin: Tensor | None) -> Tensor:
+    """Heads [B, H, T, D], rotated one number after the other."""
+    out = x.double().clone()
+    if cos is not None and sin is not None:
+        half = cos.shape[2] // 2
+        for d in range(half):
+            low, high, c, s = x[..., d].double(), x[..., d + half].double(), cos[:, None, :, d], sin[:, None, :, d]
+            out[..., d], out[..., d + half] = low * c - high * s, high * c + low * s
+    return out
+
+
+WRITTEN = {
+    "tree": (lambda **how: made([[60] * 20, [3] * 20], tree(20)[None], [60, 3], group=4, value_size=32, **how),
+             [list(range(60, 80)), list(range(3, 23))]),
+    "window": (lambda **how: made([chain(130, 4), chain(65, 4)], window=9, **how), [[126, 127, 128, 129], [61, 62, 63, 64]]),
+    "left out": (lambda **how: made([[70] * 3, [1] * 3], **how), [[67, 68, 127], [0, 0, 5]]),
+}  # fmt: skip
+"""Cells of two lanes, and their slots: more than are written at a time, and of several tiles; slots behind all that is seen."""
+
+
+@pytest.mark.parametrize(("rotary", "dtype"), [(0, torch.float32), (8, torch.bfloat16), (16, torch.float32)])
+@pytest.mark.parametrize("case", WRITTEN)
+def test_new_keys_and_values_are_written_first(case: str, rotary: int, dtype: torch.dtype, device: torch.device) -> None:
+    """Rows of one product; a slot that occurs twice gets equal values; all other slots stay as they were."""
+    make, where = WRITTEN[case]
+    c, slots, rng = make(dtype=dtype), torch.tensor(where), np.random.default_rng(rotary)
+    pools, table = [c.args["keys"], c.args["values"]], c.args["pages"]
+    sizes = [pools[0].shape[0] * pool.shape[2] for pool in pools]
+    line = torch.from_numpy(rng.standard_normal((*slots.shape, sum(sizes)))).to(dtype)
+    angle = torch.from_numpy(rng.standard_normal((1, slots.shape[1], max(rotary // 2, 1)))).repeat(1, 1, 2)
+    if case == "left out":
+        line[1, 1], angle[:, 1] = line[1, 0], angle[:, 0]
+    k, v = (part.unflatten(-1, (len(pools[0]), -1)).transpose(1, 2) for part in line.split(sizes, -1))
+    turn = (angle.cos(), angle.sin()) if rotary else (None, None)
+    seen = [bool(c.seen[b, :, at].any()) for b, each in enumerate(where) for at in each]
+    rows = (table.gather(1, slots // PAGE) * PAGE + slots % PAGE).flatten()[seen].long()
+    wanted = []
+    for pool, new in zip(pools, (turned(k, *turn), v), strict=True):
+        pool[:, rows] = torch.nan
+        wanted.append(pool.double())
+        wanted[-1][:, rows] = new.double().transpose(0, 1).flatten(1, 2)[:, seen]
+    want = dense({**c.args, "keys": wanted[0], "values": wanted[1], "q": turned(c.args["q"], *turn)}, c.seen)
+    more = (k, v, slots, *(None if t is None else t.float() for t in turn))
+    for count in (1, 4):
+        on = {name: t.clone().to(device) if isinstance(t, Tensor) else t for name, t in c.args.items()}
+        got = kernel.launch(*on.values(), *(t if t is None else t.to(device) for t in more), count=count)
+        assert np.abs(got.double().cpu().numpy() - want).max() < NEAR[dtype]
+        for name, pool in zip(("keys", "values"), wanted, strict=True):
+            near = {"rtol": 0, "atol": 1e-6 if dtype == torch.float32 else 2e-2, "equal_nan": True}
+            torch.testing.assert_close(on[name].double().cpu(), pool, **near)
+    finite = {name: t.nan_to_num(3.0) if name in ("keys", "values") else t for name, t in c.args.items()}
+    assert np.abs(kernel.attend(*finite.values(), *more).double().numpy() - want).max() < NEAR[dtype]
+
+
 @settings(max_examples=examples(12), deadline=None)
 @given(data=st.data())
 def test_anything_small(data: Any) -> None:

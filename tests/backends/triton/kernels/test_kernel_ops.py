@@ -16,7 +16,7 @@ from lib.devices.cubins import Report, Spec, reports
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from decgraph.backends.triton.kernels import attend, race, rope_write, truncate
+from decgraph.backends.triton.kernels import attend, race, truncate
 
 I64 = torch.int64
 SHARED = {80: 163 * 1024, 90: 227 * 1024}
@@ -38,9 +38,8 @@ def operands(device: str = "cpu", fresh: Callable[..., Tensor] = torch.zeros) ->
     words = [made(2, 1, dtype=I64) for _ in range(5)]
     tail, first = made(2, 3, 4, dtype=torch.bool), made(2, dtype=I64)
     return {
-        "attend": (q, *pools, pages, cells, tail, first, 0.25, 8, cells, noted, 30.0),
-        "rope_write": (q, k, k, cos, cos, cells, *pools),
-        "draw": (made(2, 3, 20), made(2, 1), *words, False, True),
+        "attend": (q, *pools, pages, cells, tail, first, 0.25, 8, cells, noted, 30.0, k, k, cells, cos, cos),
+        "draw": (made(2, 3, 20), *words),
         "truncate": (made(2, 3, 20), made(2, 1, dtype=I64), made(2, 1), made(2, 1)),
     }
 
@@ -102,7 +101,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[Spec]]:
 
     def begin(arch: int) -> list[Spec]:
         into: list[Spec] = []
-        for module in (attend, rope_write, race, truncate):
+        for module in (attend, race, truncate):
             monkeypatch.setattr(module, "about", lambda _: (132, arch), raising=False)
             for name, kernel in list(vars(module).items()):
                 if name.endswith("_kernel"):
@@ -115,26 +114,25 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[Spec]]:
 
 def attended(
     cells: int, group: int, size: int, lanes: int, tail: int, window: int | None, softcap: float | None,
-    dtype: torch.dtype = torch.bfloat16,
+    dtype: torch.dtype = torch.bfloat16, fused: bool = True,
 ) -> None:  # fmt: skip
-    """Launches for heads of real models."""
+    """Launches for heads of real models. fused: whether keys and values of the cells are written, too."""
     pool, at = torch.zeros(2, 64, size, dtype=dtype), torch.zeros(lanes, cells, dtype=I64)
     mask = torch.zeros(1, cells, tail, dtype=torch.bool) if tail else None
     first = torch.zeros(lanes, dtype=I64) if tail else None
+    q, angle = torch.zeros(lanes, cells, 2 * group + 4, size, dtype=dtype).transpose(1, 2), torch.zeros(1, cells, size)
+    q, k, v = q.split([2 * group, 2, 2], 1)
     attend.launch(
-        torch.zeros(lanes, 2 * group, cells, size, dtype=dtype), pool, pool, torch.zeros(lanes, 64, dtype=torch.int32), at,
-        mask, first, 0.1, window, at, torch.zeros(lanes, 4096, dtype=I64), softcap,
+        q, pool, pool, torch.zeros(lanes, 64, dtype=torch.int32), at, mask, first, 0.1, window, at,
+        torch.zeros(lanes, 4096, dtype=I64), softcap, *((k, v, at, angle, angle) if fused else ()),
     )  # fmt: skip
 
 
 def rows(size: int = 128256) -> None:
-    """Launches of the other kernels for a row of a real vocabulary and heads of 128."""
+    """Launches of the other kernels for a row of a real vocabulary."""
     word, p = torch.zeros(1, 1, dtype=I64), torch.zeros(1, 1, size)
-    for given in (True, False):
-        race.launch(p if given else p.bfloat16(), torch.zeros(1, 1), *[word] * 5, given, True)
+    race.launch(p, *[word] * 5)
     truncate.launch(p, word, torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64))
-    q, k, cos = torch.zeros(1, 8, 1, 128).bfloat16(), torch.zeros(2, 64, 128).bfloat16(), torch.zeros(1, 1, 128)
-    rope_write.launch(q, q[:, :2], q[:, :2], cos, cos, word, k, k)
 
 
 def check(made: list[Report]) -> None:
@@ -152,8 +150,9 @@ def test_attention_of_llamas_compiles_for_devices_without_spills(recorded: Any, 
         into = recorded(arch)
         for cells, tail in ((1, 0), (5, 5), (60, 60), (64, 0)):
             attended(cells, 4, 128, 1, tail, None, None, dtype)
+        attended(1, 4, 128, 1, 0, None, None, dtype, fused=False)
         specs += into
-    assert len(specs) == 16
+    assert len(specs) == 20
     check(reports(specs))
 
 
@@ -164,7 +163,7 @@ def test_kernels_of_rows_compile_for_devices_without_spills(recorded: Any) -> No
         into = recorded(arch)
         rows()
         specs += into
-    assert len(specs) == 12
+    assert len(specs) == 8
     check(reports(specs))
 
 
