@@ -59,8 +59,8 @@ class Sight:
     _masks: dict[int | tuple[int | None, int] | None, Tensor] = field(default_factory=dict)
 
     def each(self, attended: Callable[..., Tensor], *parts: Tensor | None) -> Tensor:
-        """What `attended` makes of a sight and of parts [B, T, ...] of its tokens; of a chunk's, which stand behind them in one row
-        [1, B T + C, ...], by itself."""
+        """What `attended` makes of a sight and of parts [B, T, ...] of its tokens; of a chunk's, which stand behind them in one
+        row [1, B T + C, ...], by itself."""
         if self.beside is None:
             return attended(self, *parts)
         b, t = self.positions.shape
