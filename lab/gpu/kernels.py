@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton import noise
+from decgraph.backends.triton.kernels.shared import PAGE, rows_of
 from lab.gpu.first import Items, Row
 from lab.gpu.lab import Lab
 
@@ -72,37 +73,37 @@ def apart(mine: Tensor, wanted: Tensor) -> float:
 
 
 def attending(made: torch.Generator, kind: str, lanes: int, cells: int, dtype: torch.dtype) -> tuple[float, float]:
-    """Attention of lanes of different lengths; slots that nobody sees are NaN."""
-    heads, group, size, slots, at = 2, 4, 64, 400, torch.arange(cells, device=made.device)
-    q, keys, values = (
-        normal(made, lanes, *shape, size, dtype=dtype) for shape in ((heads * group, cells), *[(heads, slots)] * 2)
-    )
+    """Attention of lanes of different lengths, in pages in any order; slots that nobody sees are NaN."""
+    heads, group, size, slots, at = 2, 4, 64, 7 * PAGE, torch.arange(cells, device=made.device)
+    q = normal(made, lanes, heads * group, cells, size, dtype=dtype)
+    keys, values = (normal(made, heads, lanes * slots, size, dtype=dtype) for _ in range(2))
+    pages = torch.randperm(lanes * slots // PAGE, generator=made, device=made.device).int().view(lanes, -1)
     length, tail, first = below(made, slots - cells - 1, lanes) + 1, None, None
     under = length[:, None] + (at + 1 if kind != "canvas" else at * 0 + cells)
     if kind == "tree":
         under, first = length[:, None].repeat(1, cells), length
         tail = (below(made, 2, lanes, cells, cells) > 0).tril() | torch.eye(cells, dtype=torch.bool, device=made.device)
     positions = torch.arange(slots, device=made.device).repeat(lanes, 1)
+    unseen = rows_of(pages, positions)[positions >= length[:, None] + cells]
     for part in (keys, values):
-        part.masked_fill_((positions >= length[:, None] + cells)[:, None, :, None], torch.nan)
+        part[:, unseen] = torch.nan
     window, cap = 50 if kind == "window" else None, 20.0 if kind == "capped" else None
     more = (under, tail, first, size**-0.5, window, length[:, None] + at, positions, cap)
-    want = attend.form(*(t.nan_to_num().double() for t in (q, keys, values)), *more)
-    return apart(attend.launch(q, keys, values, *more), want), NEAR[dtype]
+    want = attend.form(*(t.nan_to_num().double() for t in (q, keys, values)), pages, *more)
+    return apart(attend.launch(q, keys, values, pages, *more), want), NEAR[dtype]
 
 
 def writing(made: torch.Generator, lanes: int, cells: int, part: float, dtype: torch.dtype) -> tuple[float, float]:
     """Rotated queries, keys and values at random slots, and nothing elsewhere."""
     heads, group, size, slots = 2, 3, 64, 150
-    q, k, v, *kept = (
-        normal(made, lanes, *shape, size, dtype=dtype)
-        for shape in ((heads * group, cells), (heads, cells), (heads, cells), (heads, slots), (heads, slots))
-    )
+    q, k, v = (normal(made, lanes, n, cells, size, dtype=dtype) for n in (heads * group, heads, heads))
+    kept = [normal(made, heads, lanes * slots, size, dtype=dtype) for _ in range(2)]
     angles = normal(made, lanes, cells, int(size * part) // 2).repeat(1, 1, 2)
     turn: Any = (angles.cos(), angles.sin()) if part else (None, None)
-    where = normal(made, lanes, slots).argsort(-1)[:, :cells].contiguous()
-    at, wide = where[:, None, :, None].expand(-1, heads, -1, size), [None if t is None else t.double() for t in turn]
-    wanted = [kept[0].double().scatter(2, at, rope_write.rotated(k.double(), *wide)), kept[1].scatter(2, at, v)]
+    where = normal(made, lanes * slots).argsort()[: lanes * cells].view(lanes, cells)
+    wide = [None if t is None else t.double() for t in turn]
+    new = [part.transpose(0, 1).flatten(1, 2) for part in (rope_write.rotated(k.double(), *wide), v.double())]
+    wanted = [old.double().index_copy(1, where.flatten(), part) for old, part in zip(kept, new, strict=True)]
     wanted.append(rope_write.rotated(q.double(), *wide))
     mine = rope_write.launch(q, k, v, *turn, where, *kept)
     return max(apart(a, b) for a, b in zip((*kept, mine), wanted, strict=True)), NEAR[dtype]
@@ -143,13 +144,14 @@ def times(lab: Lab, context: int) -> Row:
         found[name] = {"us": us, "of_copy": moved / (us / 1e6) / lab.bandwidth}
 
     each = 2 * heads * context * size * dtype.itemsize
-    caches = [[normal(made, 1, heads, context + 128, size, dtype=dtype) for _ in range(2)] for _ in lab.copies(each)]
+    caches = [[normal(made, heads, context + 128, size, dtype=dtype) for _ in range(2)] for _ in lab.copies(each)]
+    pages = torch.arange(context // PAGE + 2, device=lab.device, dtype=torch.int32)[None]
     for cells in (1, 8, 64) if lab.cuda else (1,):
         q, k, v = (normal(made, 1, n, cells, size, dtype=dtype) for n in (queries, heads, heads))
         at, turn = torch.arange(cells, device=lab.device)[None], normal(made, 1, cells, size)
         first, tail = at[:, 0] + context, torch.ones(1, cells, cells, dtype=torch.bool, device=lab.device).tril()
         more = (first[:, None].expand(1, cells), tail, first, size**-0.5, None, None, None, None)
-        timed(f"attend {cells}", each, [partial(attend.launch, q, *kept, *more) for kept in caches])
+        timed(f"attend {cells}", each, [partial(attend.launch, q, *kept, pages, *more) for kept in caches])
         moved, write = 2 * dtype.itemsize * (q.numel() + k.numel() + v.numel()), partial(rope_write.launch, q, k, v, turn, turn)
         timed(f"rope_write {cells}", moved, [partial(write, at + context, *kept) for kept in caches])
     for rows in (1, 64) if lab.cuda else (1,):

@@ -1,6 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
-"""Queries and keys rotated by their positions, and the new keys and values written to their slots: one launch.
+"""Queries and keys rotated by their positions, and the new keys and values written to their slots in pages: one launch.
 
 As torch this is eight to ten launches a layer, and Inductor copies the whole cache for the scatter.
 """
@@ -20,7 +20,7 @@ from decgraph.errors import DecError
 def rope_write_kernel(
     q, k, v, cos, sin, slots, keys, values, out, cells, queries, heads,
     q_lane, q_head, q_cell, k_lane, k_head, k_cell, v_lane, v_head, v_cell, cos_lane, cos_cell, slots_lane, slots_cell,
-    keys_lane, keys_head, keys_slot, values_lane, values_head, values_slot,
+    keys_head, keys_slot, values_head, values_slot,
     DK: tl.constexpr, DV: tl.constexpr, PAD: tl.constexpr, ROTARY: tl.constexpr,
 ):  # fmt: skip
     """One head of one cell: first the heads of queries, then those of keys, then those of values."""
@@ -33,7 +33,7 @@ def rope_write_kernel(
     if head >= queries + heads:
         mine = (head - queries - heads).to(tl.int64)
         x = tl.load(v + lane * v_lane + mine * v_head + cell * v_cell + d, mask=d < DV)
-        tl.store(values + lane * values_lane + mine * values_head + slot * values_slot + d, x, mask=d < DV)
+        tl.store(values + mine * values_head + slot * values_slot + d, x, mask=d < DV)
     else:
         mine = tl.where(head < queries, head, head - queries).to(tl.int64)
         own = mine * tl.where(head < queries, q_head, k_head) + lane * tl.where(head < queries, q_lane, k_lane)
@@ -50,7 +50,7 @@ def rope_write_kernel(
             wide = y.to(tl.float32)
             x = (x.to(tl.float32) * c + tl.where(d < ROTARY // 2, -wide, wide) * s).to(x.dtype)
         tl.store(out + ((lane * cells + cell) * queries + mine) * DK + d, x, mask=d < of_query)
-        tl.store(keys + lane * keys_lane + mine * keys_head + slot * keys_slot + d, x, mask=d < of_key)
+        tl.store(keys + mine * keys_head + slot * keys_slot + d, x, mask=d < of_key)
 
 
 def launch(
@@ -73,7 +73,7 @@ def launch(
     rope_write_kernel[(batch * cells, queries + 2 * heads)](
         q, k, v, cosines, sines, slots, keys, values, out, cells, queries, heads,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *cosines.stride()[:2], *slots.stride(),
-        *keys.stride()[:3], *values.stride()[:3],
+        *keys.stride()[:2], *values.stride()[:2],
         DK=size, DV=v.shape[3], PAD=power(max(size, v.shape[3])), ROTARY=0 if cos is None else cos.shape[2],
         num_warps=1,
     )  # fmt: skip
@@ -104,11 +104,12 @@ def rope_write(
     """The rotated queries [B, Hq, T, D], laid out as [B, T, Hq, D]; the rotated keys and the values are written to their slots.
 
     q: [B, Hq, T, D], k: [B, H, T, D], v: [B, H, T, Dv], any strides but the last. cos, sin: [B or 1, T, R], R <= D, or None: no
-    rotation. slots: int64[B or 1, T]; one that occurs twice gets equal values. keys, values: [B, H, S, D], [B, H, S, Dv].
+    rotation. keys, values: [H, S, D], [H, S, Dv], pages of all lanes. slots: int64[B or 1, T], of these; one that occurs twice
+    gets equal values.
     """
-    at = slots.expand(q.shape[0], -1)[:, None, :, None]
-    keys.scatter_(2, at.expand(-1, *k.shape[1:]), rotated(k, cos, sin))
-    values.scatter_(2, at.expand(-1, *v.shape[1:]), v)
+    at = slots.expand(q.shape[0], -1).flatten()
+    keys.index_copy_(1, at, rotated(k, cos, sin).transpose(0, 1).flatten(1, 2))
+    values.index_copy_(1, at, v.transpose(0, 1).flatten(1, 2))
     return by_cell(rotated(q, cos, sin))
 
 

@@ -1,4 +1,4 @@
-"""What the kernels share: sizes, devices and counters."""
+"""What the kernels share: sizes, devices, counters and pages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from torch import Tensor
 
 INTERPRETED = 3
 """Programs where there is no device: few, since the interpreter runs them one after the other."""
+PAGE = 64
+"""Slots of a page of keys and values."""
 
 
 def power(n: int) -> int:
@@ -35,6 +37,11 @@ def counters(name: str, device: torch.device, n: int) -> Tensor:
     if made is None or len(made) < n:
         made = _COUNTERS[key] = torch.zeros(max(power(n), 1024), dtype=torch.int32, device=device)
     return made
+
+
+def rows_of(pages: Tensor, slots: Tensor) -> Tensor:
+    """The rows int64[B, T] of a pool of pages where the slots int64[B, T] of lanes are. pages: int32[B, N]."""
+    return pages.gather(1, slots // PAGE).long() * PAGE + slots % PAGE
 
 
 def by_cell(x: Tensor) -> Tensor:

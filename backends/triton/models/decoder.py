@@ -1,7 +1,7 @@
 """Loaded causal models: the decoder (runtime/models/decoder) over keys and values by slot.
 
-Keys and values of layers of one size are one buffer [n, B, H, S, D]. A module of transformers that the decoder has no entry
-for runs as it is, over masks of all slots.
+Keys and values of layers of one size are one buffer [n, H, B, S, D], the pages of one lane behind those of another. A module of
+transformers that the decoder has no entry for runs as it is, over masks of all slots.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from decgraph.backends.triton.kernels.attend import attend
 from decgraph.backends.triton.kernels.rope_write import rope_write
+from decgraph.backends.triton.kernels.shared import PAGE, rows_of
 from decgraph.backends.triton.models.interface import DeviceModel, Seen, at_slots, put
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.memo import memo_of
@@ -42,13 +43,15 @@ Stage = TransformerDecoder | ModuleDecoder
 
 @dataclass
 class Sight:
-    """What new tokens see in one forward. positions, slots: int64[B, T]; slot_positions: int64[B, S], of what the slots hold.
-    both: whether windows reach to both sides."""
+    """What new tokens see in one forward. positions, rows: int64[B, T], rows being those of a pool of pages that they are
+    written to; slot_positions: int64[B, S], of what the slots hold; pages: int32[B, N], see `attend`. both: whether windows
+    reach to both sides."""
 
     seen: Seen
     positions: Tensor
-    slots: Tensor
+    rows: Tensor
     slot_positions: Tensor
+    pages: Tensor
     both: bool = False
     _masks: dict[int | tuple[int | None, int] | None, Tensor] = field(default_factory=dict)
 
@@ -116,7 +119,7 @@ class SlotDecoder(TransformerDecoder):
             return super()._attended(n, layer, x, size, rotation, cache)
         cos, sin = (None, None) if rotation is None else (t.squeeze(2) for t in rotation)
         heads = (part.transpose(1, 2) for part in self._heads(f"{n}.", x, size, None))
-        q: Tensor = rope_write(*heads, cos, sin, sight.slots, keys, values)
+        q: Tensor = rope_write(*heads, cos, sin, sight.rows, _pool(keys), _pool(values))
         return self._attention(n, layer, q.transpose(1, 2), keys, values, sight)
 
     def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
@@ -127,8 +130,14 @@ class SlotDecoder(TransformerDecoder):
             return super()._attention(n, layer, q, keys, values, mask)
         places = (None, None) if window is None else (sight.positions, sight.slot_positions)
         scale = layer.scale or self._scale
-        made: Tensor = attend(q.transpose(1, 2), keys, values, *sight.seen, scale, window, *places, self.shape.cap)
+        memory = _pool(keys), _pool(values), sight.pages
+        made: Tensor = attend(q.transpose(1, 2), *memory, *sight.seen, scale, window, *places, self.shape.cap)
         return made.transpose(1, 2).reshape(q.shape[0] * q.shape[1], -1)
+
+
+def _pool(kept: Tensor) -> Tensor:
+    """Keys or values [B, H, S, D] of lanes as a pool of pages [H, B S, D], lane by lane."""
+    return kept.transpose(0, 1).view(kept.shape[1], -1, kept.shape[3])
 
 
 def uses_kernels(decoder: TransformerDecoder) -> bool:
@@ -161,11 +170,12 @@ class CausalModel(DeviceModel):
         self.last: Tensor | None = None
         self.weights, self.width, self.dtype = weights, int(weights.last.width), weights.last.dtype
         sizes = [(heads, size) for of in (1, 2) for stage in weights.stages for heads, size in _sizes(stage, of)]
+        slots = -(-capacity // PAGE) * PAGE
         blocks = {
-            size: self.buffer((sizes.count(size), batch, size[0], capacity, size[1]), self.dtype, 1, 3)
+            size: self.buffer((sizes.count(size), size[0], batch, slots, size[1]), self.dtype, 2, 3)
             for size in dict.fromkeys(sizes)
         }
-        every = [blocks[size][sizes[:n].count(size)] for n, size in enumerate(sizes)]
+        every = [blocks[size][sizes[:n].count(size)].transpose(0, 1) for n, size in enumerate(sizes)]
         self.keys, self.values = every[: len(every) // 2], every[len(every) // 2 :]
         self.taps: dict[int, Tensor] = {}
         self._steps: list[Stage] = list(weights.stages)
@@ -238,10 +248,13 @@ class CausalModel(DeviceModel):
         room: only as many slots are looked at."""
         at, used = self.slot_positions[lanes], 0
         put(at, slots, positions)
-        sight = Sight(seen, positions, slots, at[:, :room], self.both)
+        pages = torch.arange(len(at) * -(-self.capacity // PAGE), device=self.device, dtype=torch.int32).view(len(at), -1)
+        sight = Sight(seen, positions, rows_of(pages, slots), at[:, :room], pages, self.both)
         for step in self._steps:
             n = len(step.kinds)
-            keys, values = ([c[lanes, :, :room] for c in kept[used : used + n]] for kept in (self.keys, self.values))
+            # All pages for kernels, which read what is seen; a mask is as wide as its slots.
+            most = None if isinstance(step, SlotDecoder) and step.kernel else room or self.capacity
+            keys, values = ([c[lanes, :, :most] for c in kept[used : used + n]] for kept in (self.keys, self.values))
             used += n
             if isinstance(step, SlotDecoder):
                 masks: dict[Any, Any] = dict.fromkeys(step.kinds, sight)

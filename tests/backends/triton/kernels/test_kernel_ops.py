@@ -21,7 +21,8 @@ from decgraph.backends.triton.kernels import attend, race, rope_write, truncate
 I64 = torch.int64
 SHARED = {80: 163 * 1024, 90: 227 * 1024}
 TYPES = {
-    torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", I64: "i64", torch.int32: "i32", torch.uint8: "u8",
+    torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", torch.float16: "fp16", I64: "i64",
+    torch.int32: "i32", torch.uint8: "u8",
 }  # fmt: skip
 HEADS = [(4, 128, None, None), (4, 64, None, None), (2, 256, 4096, 30.0), (1, 80, None, None)]
 
@@ -33,12 +34,12 @@ def operands(device: str = "cpu", fresh: Callable[..., Tensor] = torch.zeros) ->
         return fresh(shape, dtype=dtype, device=device)
 
     q, k, cos, cells = made(2, 4, 3, 16), made(2, 2, 3, 16), made(1, 3, 16), made(2, 3, dtype=I64)
-    caches, noted = [made(2, 2, 9, 16) for _ in range(2)], made(2, 9, dtype=I64)
+    pools, pages, noted = [made(2, 128, 16) for _ in range(2)], made(2, 1, dtype=torch.int32), made(2, 64, dtype=I64)
     words = [made(2, 1, dtype=I64) for _ in range(5)]
     tail, first = made(2, 3, 4, dtype=torch.bool), made(2, dtype=I64)
     return {
-        "attend": (q, *caches, cells, tail, first, 0.25, 8, cells, noted, 30.0),
-        "rope_write": (q, k, k, cos, cos, cells, *caches),
+        "attend": (q, *pools, pages, cells, tail, first, 0.25, 8, cells, noted, 30.0),
+        "rope_write": (q, k, k, cos, cos, cells, *pools),
         "draw": (made(2, 3, 20), made(2, 1), *words, False, True),
         "truncate": (made(2, 3, 20), made(2, 1, dtype=I64), made(2, 1), made(2, 1)),
     }
@@ -112,18 +113,17 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[Spec]]:
     return begin
 
 
-def bf16(*shape: int) -> Tensor:
-    return torch.zeros(shape, dtype=torch.bfloat16)
-
-
-def attended(cells: int, group: int, size: int, lanes: int, tail: int, window: int | None, softcap: float | None) -> None:
-    """A launch for heads of real models."""
-    cache, at = bf16(lanes, 2, 64, size), torch.zeros(lanes, cells, dtype=I64)
+def attended(
+    cells: int, group: int, size: int, lanes: int, tail: int, window: int | None, softcap: float | None,
+    dtype: torch.dtype = torch.bfloat16,
+) -> None:  # fmt: skip
+    """Launches for heads of real models."""
+    pool, at = torch.zeros(2, 64, size, dtype=dtype), torch.zeros(lanes, cells, dtype=I64)
     mask = torch.zeros(1, cells, tail, dtype=torch.bool) if tail else None
     first = torch.zeros(lanes, dtype=I64) if tail else None
     attend.launch(
-        bf16(lanes, 2 * group, cells, size), cache, cache, at, mask, first, 0.1, window, at,
-        torch.zeros(lanes, 64, dtype=I64), softcap, programs=64,
+        torch.zeros(lanes, 2 * group, cells, size, dtype=dtype), pool, pool, torch.zeros(lanes, 64, dtype=torch.int32), at,
+        mask, first, 0.1, window, at, torch.zeros(lanes, 4096, dtype=I64), softcap,
     )  # fmt: skip
 
 
@@ -133,8 +133,8 @@ def rows(size: int = 128256) -> None:
     for given in (True, False):
         race.launch(p if given else p.bfloat16(), torch.zeros(1, 1), *[word] * 5, given, True)
     truncate.launch(p, word, torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64))
-    q, k, cos = bf16(1, 8, 1, 128), bf16(1, 2, 1, 128), torch.zeros(1, 1, 128)
-    rope_write.launch(q, k, k, cos, cos, word, bf16(1, 2, 64, 128), bf16(1, 2, 64, 128))
+    q, k, cos = torch.zeros(1, 8, 1, 128).bfloat16(), torch.zeros(2, 64, 128).bfloat16(), torch.zeros(1, 1, 128)
+    rope_write.launch(q, q[:, :2], q[:, :2], cos, cos, word, k, k)
 
 
 def check(made: list[Report]) -> None:
@@ -144,29 +144,41 @@ def check(made: list[Report]) -> None:
 
 
 @pytest.mark.budget(18)
-def test_kernels_compile_for_devices_without_spills(recorded: Any) -> None:
-    """The most used ones."""
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_attention_of_llamas_compiles_for_devices_without_spills(recorded: Any, dtype: torch.dtype) -> None:
+    """The most used heads, in all types: a step, a chain, a tree, and a canvas."""
     specs = []
     for arch in (80, 90):
         into = recorded(arch)
-        attended(1, 4, 128, 1, 0, None, None)
-        attended(60, 4, 128, 1, 60, None, None)
-        rows()
+        for cells, tail in ((1, 0), (5, 5), (60, 60), (64, 0)):
+            attended(cells, 4, 128, 1, tail, None, None, dtype)
         specs += into
     assert len(specs) == 16
     check(reports(specs))
 
 
+@pytest.mark.budget(18)
+def test_kernels_of_rows_compile_for_devices_without_spills(recorded: Any) -> None:
+    specs = []
+    for arch in (80, 90):
+        into = recorded(arch)
+        rows()
+        specs += into
+    assert len(specs) == 12
+    check(reports(specs))
+
+
 @pytest.mark.slow
 @pytest.mark.budget(60)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("arch", [90, 80])
-def test_attention_of_all_models_compiles_without_spills(recorded: Any, arch: int) -> None:
+def test_attention_of_all_models_compiles_without_spills(recorded: Any, arch: int, dtype: torch.dtype) -> None:
     specs = recorded(arch)
     for group, size, window, softcap in HEADS:
         for cells in (1, 5, 16, 64, 256):
             for lanes, tail in ((1, 0), (8, 64)):
-                attended(cells, group, size, lanes, tail, window, softcap)
-    check(reports(specs))
+                attended(cells, group, size, lanes, tail, window, softcap, dtype)
+    check(reports(list({repr(spec): spec for spec in specs}.values())))
 
 
 ODD = """

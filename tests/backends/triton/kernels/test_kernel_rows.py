@@ -36,7 +36,7 @@ def test_rope_write(rotary: int, dtype: torch.dtype, device: torch.device) -> No
     if rotary:
         angle[0, 2] = angle[0, 1]
         cos, sin = angle.cos(), angle.sin()
-    before = [torch.from_numpy(rng.standard_normal((batch, heads, slots, n))).to(dtype) for n in (size, value_size)]
+    before = [torch.from_numpy(rng.standard_normal((heads, slots, n))).to(dtype) for n in (size, value_size)]
 
     def ran(function: Any, on: torch.device) -> list[Tensor]:
         caches = [b.clone().to(on) for b in before]
@@ -57,7 +57,7 @@ def test_rope_write(rotary: int, dtype: torch.dtype, device: torch.device) -> No
 
     want = [turned(q), *(b.double().numpy().copy() for b in before)]
     for b, t in np.ndindex(batch, cells):
-        want[1][b, :, where[b, t]], want[2][b, :, where[b, t]] = turned(k)[b, :, t], v[b, :, t].double().numpy()
+        want[1][:, where[b, t]], want[2][:, where[b, t]] = turned(k)[b, :, t], v[b, :, t].double().numpy()
     for a, f, w in zip(got, form, want, strict=True):
         near = 1e-6 if dtype == torch.float32 else 2e-2
         assert np.abs(a.double().numpy() - w).max() < near and np.abs(f.double().numpy() - w).max() < near
