@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from lib.devices.emulated_cuda import Played, played_cuda
+from lib.devices.without_sync import Unread
+from lib.lazily import make
 from lib.models.hf_models import V, llama
 from lib.stdlib.recorded_runs import Pieces
 from torch import Tensor
@@ -19,8 +22,12 @@ from decgraph.backends.triton import run
 from decgraph.check.validation import outside
 from decgraph.check.worlds import params_for
 from decgraph.models import request_for
+from decgraph.runtime.models.decoder.decoder import TransformerDecoder
+from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.engine import forward_graphs
 from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.forward_call import ForwardCall
+from decgraph.runtime.models.engine.nets import layout_of
 from decgraph.runtime.models.engine.of import causal_engine_of
 from decgraph.runtime.models.engine.slots import Layout
 from decgraph.runtime.models.engine.step import ForwardStep
@@ -134,6 +141,42 @@ def test_the_least_used_graph_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert got.tokens == session("beam", "reference", modules()[:1]).run(request, keep_events=False).tokens
     graphs = engine(made).graphs
     assert graphs is not None and len(graphs.known) == 2
+
+
+class Watched(Tape):
+    """What is captured reads no value, and makes nothing of the host's numbers; the played device finds mixed devices."""
+
+    def __init__(self, record: Callable[[], object], device: torch.device) -> None:
+        with Unread(copies=False):
+            super().__init__(record, device)
+
+
+def test_an_engine_on_a_device_captures_what_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # `graphs_of` as it is
+    monkeypatch.setattr(forward_graphs, "recorder", Watched)
+    monkeypatch.setattr(torch, "inference_mode", torch.no_grad)  # whose tensors the played device has not
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (1 << 40, 1 << 40))
+    here = make.net_of_module(modules()[0]).decoder
+
+    def engine(decoder: TransformerDecoder) -> CausalEngine:
+        return CausalEngine(decoder, layout_of(decoder), decoder.logits, name="target", size=V, context=256)
+
+    with played_cuda() as device:
+        weights = {name: w.to(device) for name, w in here.weights.items()}
+        products = {name: Product(*(w.to(device) for w in p.weights)) for name, p in here.products.items()}
+        ropes = {name: (frequencies.to(device), factor) for name, (frequencies, factor) in here.ropes.items()}
+        plain, there = engine(here), engine(TransformerDecoder(here.shape, weights, products, ropes))
+        text = [5, 9, 11]
+        assert plain.graphs is None and there.graphs is not None
+        for _ in range(12):
+            call = ForwardCall("text", tuple(text), tokens=[7, 8, 9], parents=[-1, 0, -1], uids=[3, 4, 5], rows=[-1, 1, 2])
+            (want,), (got,) = plain.compute([call]), there.compute([call])
+            assert isinstance(want, Tensor) and isinstance(got, Played)
+            torch.testing.assert_close(got.here, want)
+            text.append(int(want[0].argmax()))
+            there.rewind("text", text)
+            plain.rewind("text", text)
+        assert Tape.replays > 5 and there.graphs.used
 
 
 SHAPES = [(1, 17, 64, (1, 64)), (3, 17, 512, (4, 256)), (33, 300, 512, (64, 512)), (64, 2000, 4096, (64, 2048)),
