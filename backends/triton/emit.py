@@ -99,6 +99,8 @@ def _region(made: Written, call: fx.Node) -> Iterator[str]:
     lines = [*_places(call.meta["places"], name)]
     for source in made.kernels.values():
         lines += [*source.splitlines(), "", ""]
+    if any("async_compile." in source for source in made.kernels.values()):  # C++
+        lines += ["async_compile.wait(globals())", "", ""]
     lines += [f"def {name}({made.arguments}):", *(f"    {line}".rstrip() for line in made.body)]
     known = re.compile(rf"\b({'|'.join(map(re.escape, defined)) or '$^'})\b")
     yield from (known.sub(rf"\1_of_{name}", line) for line in lines)
@@ -198,14 +200,12 @@ def _kind(value: Tensor) -> str:
     return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
 
 
-
-
 # -- launches
 @dataclass
 class Launch:
-    """One launch, or the few of a kernel by hand. kind: "product", "kernel" (by hand), "sort", "fused" (Inductor's) or "torch" (an
-    operation that no compiler sees); name: of the kernel or the operation; count: how many they are; where: their places in the
-    `.dec` file."""
+    """One launch, or the few of a kernel by hand. kind: "product", "kernel" (by hand), "sort", "fused" (Inductor's) or "torch"
+    (an operation that no compiler sees); name: of the kernel or the operation; count: how many they are; where: their places in
+    the `.dec` file."""
 
     kind: str
     name: str
@@ -218,7 +218,7 @@ def launches(step: fx.GraphModule) -> list[Launch]:
     found: list[Launch] = []
     for node in step.graph.nodes:
         if node.op == "call_module":
-            here = {named(n.meta['dec']) for n in step.get_submodule(node.target).graph.nodes if "dec" in n.meta}
+            here = {named(n.meta["dec"]) for n in step.get_submodule(node.target).graph.nodes if "dec" in n.meta}
             for name, where in of_region(step, node).launches:
                 found.append(Launch("fused", name, 1, [w for w in where if w in here] or sorted(here)))
         elif node.op == "call_function" and not is_view(node):
@@ -226,7 +226,7 @@ def launches(step: fx.GraphModule) -> list[Launch]:
             if is_opaque(node):
                 kind = "kernel" if by_hand(node) else "sort" if name in ("sort", "topk") else "product"
             count = SEVERAL.get(name, 1) if kind == "kernel" else 1
-            found.append(Launch(kind, name, count, [named(node.meta['dec'])] if "dec" in node.meta else []))
+            found.append(Launch(kind, name, count, [named(node.meta["dec"])] if "dec" in node.meta else []))
     return found
 
 

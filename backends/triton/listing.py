@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from unittest.mock import patch
 
 import torch
@@ -63,7 +63,8 @@ def graphs_of(
 
 
 def cut(graph: Graph, capability: int = 90) -> fx.GraphModule:
-    """A graph that was recorded on the CPU, in regions, with what Inductor writes for each on a GPU of that compute capability."""
+    """A graph that was recorded on the CPU, in regions, with what Inductor writes for each, for a GPU of that compute
+    capability."""
     device = torch.device("cuda", 0)
     for node in graph.module.graph.nodes:
         node.args, node.kwargs = (

@@ -23,6 +23,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.passes.split_module import split_module
 
 from decgraph import cache
@@ -61,7 +62,7 @@ def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Tensor]], Com
     _viewed(whole.graph, parts)
     split = split_module(whole, whole, lambda n: parts.get(n, part), keep_original_order=True)
     made: dict[Hashable, Compiled] = {}
-    mode = FakeTensorMode()
+    mode = FakeTensorMode(shape_env=ShapeEnv())  # no size is unknown, but without it nothing goes to the cache
     for call in split.graph.find_nodes(op="call_module"):
         inner = split.get_submodule(str(call.target))
         assert isinstance(inner, fx.GraphModule)
@@ -137,8 +138,11 @@ def _overlaps(graph: Graph, call: fx.Node, work: list[fx.Node]) -> bool:
 def inductor(module: fx.GraphModule, inputs: list[Tensor]) -> Compiled:
     """What Inductor makes of a region for tensors of the shapes of `inputs`, without running it."""
     from torch._inductor.compile_fx import compile_fx
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache.folder() / "inductor"))
+    usual, name = default_cache_dir(), "TORCHINDUCTOR_CACHE_DIR"  # a folder for temporary files
+    if os.environ.get(name, usual) == usual:
+        os.environ[name] = str(cache.folder() / "inductor")
     with torch.no_grad(), _options(inputs):
         return cast(Compiled, compile_fx(module, inputs))
 
@@ -177,8 +181,8 @@ class _Stopped(Exception):
 
 
 def written(module: fx.GraphModule, inputs: list[Tensor]) -> Written:
-    """Inductor's text for a region, which is not compiled. inputs: fake tensors; those on CUDA need `imagined` where there is no
-    such device. Raises what Inductor does."""
+    """Inductor's text for a region, which is not compiled. inputs: fake tensors; where there is no CUDA device, those that say
+    they are on one need `imagined`. Raises what Inductor does."""
     from torch._functorch import config as functorch
     from torch._inductor.compile_fx import compile_fx
     from torch._inductor.graph import GraphLowering
@@ -190,7 +194,12 @@ def written(module: fx.GraphModule, inputs: list[Tensor]) -> Written:
         raise _Stopped
 
     off = {"fx_graph_cache": False, "compile_threads": 1}
-    with torch.no_grad(), _options(inputs, **off), functorch.patch(enable_autograd_cache=False), patch.object(GraphLowering, "_compile_to_module_lines", stop):
+    with (
+        torch.no_grad(),
+        _options(inputs, **off),
+        functorch.patch(enable_autograd_cache=False),
+        patch.object(GraphLowering, "_compile_to_module_lines", stop),
+    ):
         try:
             compile_fx(module, inputs)
         except Exception:

@@ -52,8 +52,6 @@ class Replayed:
     def _compile(self) -> None:
         end, before = partial(_ended, threading.current_thread()), sys.getswitchinterval()
         try:
-            import torch._inductor.async_compile  # whose own end must come after that of this thread
-
             atexit.register(end)
             with _ONE:
                 try:

@@ -17,8 +17,8 @@ from lib.stdlib import table_models as shelf
 from decgraph.api import load, parse
 from decgraph.backends.registry import machine
 from decgraph.backends.triton import capture, lanes, program
-from decgraph.backends.triton.graph import Replayed
 from decgraph.backends.triton.program import Program, programs_of
+from decgraph.backends.triton.replay import Replayed
 from decgraph.check.worlds import models_for
 from decgraph.passes.manager import optimise
 from decgraph.runtime.automaton import Automaton
