@@ -92,10 +92,11 @@ def printed(text: str) -> list[Report]:
     """Inductor's kernels in the text of a step, each with the first of the sizes that Inductor tries."""
     import torch
     from torch._inductor.runtime import triton_helpers
-    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner, StaticTritonCompileResult
 
     vars(torch._C).setdefault("_cuda_getCurrentRawStream", None)
     triton_helpers.set_driver_to_gpu = lambda: None
+    StaticTritonCompileResult.can_statically_launch = staticmethod(lambda *_: None)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "printed_step.py"
         file.write_text(text, encoding="utf-8")
