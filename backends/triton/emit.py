@@ -13,7 +13,6 @@ import importlib
 import inspect
 import operator
 import re
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -23,14 +22,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx
 
-from decgraph.backends.triton.graph import Graph, is_opaque, is_view, writes
+from decgraph.backends.triton.graph import Graph, is_opaque, is_view
 from decgraph.backends.triton.regions import Written, named
 
-SYMBOLS = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "eq": "==",
-    "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "__rshift__": ">>", "__lshift__": "<<", "mm": "@", "bmm": "@",
-    "bitwise_not": "~",
-}  # fmt: skip
 INLINE = 64
 """Elements of a constant that stands in the text, at most."""
 KERNELS = {"attend": "attend", "rope_write": "rope_write", "draw": "race", "truncate": "truncate"}
@@ -86,7 +80,7 @@ def _regions(step: fx.GraphModule) -> dict[Written, fx.Node]:
     for call in step.graph.find_nodes(op="call_module"):
         first = found.setdefault(of_region(step, call), call)
         call.meta["region"] = first.meta.get("region", f"region_{len(found)}")
-        inner = step.get_submodule(str(call.target)).graph  # type: ignore[union-attr]
+        inner = step.get_submodule(str(call.target)).graph
         call.meta["places"] = list(dict.fromkeys(n.meta["dec"] for n in inner.nodes if "dec" in n.meta))
         call.meta["single"] = isinstance(inner.output_node().args[0], fx.Node)
     return found
@@ -115,7 +109,7 @@ def _body(graph: Graph, body: fx.Graph) -> Iterator[str]:
     nodes = list(body.nodes)
     yield '"""One step, in place. tensors: by name."""'
     yield f"tensors = constants({str(next(iter(graph.tensors.values())).device)!r}) | tensors"
-    inlined = _inlined(nodes)
+    inlined = {n for n in nodes if n.op == "call_function" and is_view(n) and len(n.users) == 1}
     said = {n: n.name for n in nodes}
     line = {n: n for n in nodes}  # the one in whose line a node stands
     for node in reversed(nodes):
@@ -134,8 +128,7 @@ def _body(graph: Graph, body: fx.Graph) -> Iterator[str]:
         elif node.op == "output":
             yield f"return {_value(node.args[0], said)}"
         elif node in inlined:
-            call = _call(node, said)
-            said[node] = f"({call})" if _symbol(node) else call
+            said[node] = _call(node, said)
         else:
             places = node.meta.get("places") or [node.meta["dec"]] if "dec" in node.meta or "places" in node.meta else before
             if places != before:
@@ -147,23 +140,6 @@ def _body(graph: Graph, body: fx.Graph) -> Iterator[str]:
                 yield f"del {', '.join(gone[node])}"
 
 
-def _inlined(nodes: list[fx.Node]) -> set[fx.Node]:
-    """The operations that stand in the line of the only one that uses them: few, of the same place, before the next write."""
-    order = {n: i for i, n in enumerate(nodes)}
-    written = [*(i for i, n in enumerate(nodes) if writes(n)), len(nodes)]
-    depth: dict[fx.Node, int] = {}
-    out: set[fx.Node] = set()
-    for i, node in enumerate(nodes):
-        depth[node] = 1 + sum(depth[n] for n in node.all_input_nodes if n in out)
-        users = list(node.users)
-        if node.op != "call_function" or len(users) != 1 or writes(node) or depth[node] > 4 or is_opaque(node):
-            continue
-        same = users[0].op == "call_function" and users[0].meta.get("dec") == node.meta.get("dec")
-        if same and order[users[0]] <= written[bisect_right(written, i)]:
-            out.add(node)
-    return out
-
-
 def _call(node: fx.Node, said: dict[fx.Node, str]) -> str:
     """An operation as an expression."""
     args = [_value(a, said) for a in node.args]
@@ -171,20 +147,8 @@ def _call(node: fx.Node, said: dict[fx.Node, str]) -> str:
         return f"{node.meta['region']}({', '.join(args)}){'[0]' if node.meta['single'] else ''}"
     if node.target is operator.getitem:
         return f"{args[0]}[{args[1]}]"
-    symbol = _symbol(node)
-    if symbol:
-        return f"{args[0]} {symbol} {args[1]}" if len(args) == 2 else f"{symbol}{args[0]}"
-    if str(node.target) == "aten.where.self":
-        return f"torch.where({', '.join(args)})"
     args += [f"{k}={_value(v, said)}" for k, v in node.kwargs.items()]
     return f"{'' if str(node.target).startswith('aten.') else 'torch.ops.'}{node.target}({', '.join(args)})"
-
-
-def _symbol(node: fx.Node) -> str:
-    """The operator that an operation is written with, if it is."""
-    name, _, form = str(node.target).removeprefix("aten.").partition(".")
-    plain = not node.kwargs and form in ("Tensor", "Scalar", "default")
-    return SYMBOLS.get(name, "") if plain and len(node.args) == (1 if name == "bitwise_not" else 2) else ""
 
 
 def _value(value: object, said: dict[fx.Node, str]) -> str:
@@ -232,7 +196,7 @@ def launches(step: fx.GraphModule) -> list[Launch]:
 
 def of_region(step: fx.GraphModule, call: fx.Node) -> Written:
     """What is written for a region that is called."""
-    return cast(Any, step.get_submodule(str(call.target))).forward  # type: ignore[no-any-return]
+    return cast(Any, step.get_submodule(str(call.target))).forward
 
 
 def by_hand(node: fx.Node) -> bool:

@@ -40,7 +40,7 @@ OPTIONS = {
 
 
 # -- cutting
-def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Tensor]], Compiled]) -> fx.GraphModule:
+def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Tensor]], object]) -> fx.GraphModule:
     """A function of the graph's tensors (of any shape), in which
     every run of operations that can be fused is what `compiled` makes of it and
     of its arguments (fake tensors). Equal runs are compiled once, so that the layers of a model share theirs. The runs are
@@ -61,7 +61,7 @@ def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Tensor]], Com
         parts[node] = part
     _viewed(whole.graph, parts)
     split = split_module(whole, whole, lambda n: parts.get(n, part), keep_original_order=True)
-    made: dict[Hashable, Compiled] = {}
+    made: dict[Hashable, Any] = {}
     mode = FakeTensorMode(shape_env=ShapeEnv())  # no size is unknown, but without it nothing goes to the cache
     for call in split.graph.find_nodes(op="call_module"):
         inner = split.get_submodule(str(call.target))
