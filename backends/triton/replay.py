@@ -36,7 +36,7 @@ class Replayed:
     the recording is run.
 
     out: what the last step gave, in tensors that the next one may write. mode: "eager", "graph" or "compiled": how it ran.
-    failed: why there are no compiled regions, if compiling them failed; the steps go on without. Raises NotSteppable where the
+    thread: compiles. failed: why there are no compiled regions, if compiling them failed; the steps go on without. Raises NotSteppable where the
     function reads a value."""
 
     def __init__(self, run: Callable[[], object], step: Step | None, device: torch.device) -> None:
@@ -46,8 +46,9 @@ class Replayed:
         self._replay: Callable[[], None] | None = None
         self._static: object = None
         self._compiled: Compiled | None = None
+        self.thread = threading.Thread(target=self._compile, daemon=True)
         if device.type == "cuda" and os.environ.get("DECGRAPH_COMPILE") != "0":
-            threading.Thread(target=self._compile, daemon=True).start()
+            self.thread.start()
 
     def _compile(self) -> None:
         end, before = partial(_ended, threading.current_thread()), sys.getswitchinterval()
