@@ -47,7 +47,7 @@ def command(
             "--emit",
             help="IR, static cost of a step, graph, what passes did; the Python "
             "that the torch backend runs; its segments as torch.fx graphs; the "
-            "decoding step that the triton backend replays.",
+            "decoding step as the triton backend runs it on a GPU.",
         ),
     ] = EmitKind.ir,
     form: Annotated[GraphForm, typer.Option("--form", help="How a graph is written.")] = GraphForm.dot,
@@ -116,11 +116,11 @@ def forwards(chosen: decgraph.Algorithm, folders: Mapping[str, str]) -> dict[str
 def steps(
     chosen: decgraph.Algorithm, module: Module, params: Mapping[str, Any], folders: Mapping[str, str], *, as_json: bool
 ) -> None:
-    """Print the decoding step that the triton backend records, with the given models or the shipped ones. Raises DecError where
-    triton is not installed, and for unusable models."""
+    """Print the decoding step as it runs on a GPU, with the given models or the shipped ones. Raises DecError where triton is
+    not installed, and for unusable models."""
     extras.check("models", also="triton", what="steps need")
     from decgraph.backends.triton import emit as emitted
-    from decgraph.backends.triton.listing import graphs_of
+    from decgraph.backends.triton.listing import cut, graphs_of
     from decgraph.backends.triton.support import NotSteppable
     from decgraph.check.worlds import models_for
     from decgraph.models import bind
@@ -134,17 +134,18 @@ def steps(
         models = models_for(function, 64, 3)  # no model of that kind is shipped: small tables
     why, found = "", []
     try:
-        found = list(graphs_of(module, module.main, models, check_params(function, params)))
+        graphs = graphs_of(module, module.main, models, check_params(function, params))
+        found = [(what, graph, cut(graph)) for what, graph in graphs]
     except NotSteppable as error:
         why = str(error)
     if as_json:
-        made = [emitted.as_json(graph, what) for what, graph in found]
+        made = [emitted.as_json(graph, what, step) for what, graph, step in found]
         output.emit_json({"name": chosen.name, "eager": why or None, "graphs": made})
         return
     if why:
         print(f"# {chosen.name}: eager mode, the torch backend's driver runs its decoding steps: {why}")
-    for what, graph in found:
-        print(emitted.text(graph, f"{chosen.name}: {what}").rstrip())
+    for what, graph, step in found:
+        print(emitted.text(graph, f"{chosen.name}: {what}", step).rstrip())
 
 
 def generated(module: Module, name: str, *, as_graphs: bool, as_json: bool) -> None:

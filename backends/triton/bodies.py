@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TypeAlias, TypeVar, cast
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -22,8 +22,17 @@ from decgraph.backends.triton.values import Operand
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Region, Value
 
-Recorder = Callable[[Callable[[], object], torch.device], Callable[[], None]]
-"""Records a function that reads and writes tensors of before: `capture.captured` on a CUDA device."""
+
+class Replays(Protocol):
+    """A recorded function. out: what its last run gave, the one that was recorded at first."""
+
+    out: object
+
+    def __call__(self) -> None: ...
+
+
+Recorder = Callable[[Callable[[], list[Tensor]], Step], Replays]
+"""Runs and records a function that reads and writes tensors of before: `replay.recorded` on a CUDA device."""
 Inputs: TypeAlias = tuple[Tensor | None, list[Operand], list[Operand]]
 """What a body reads: the mask of its lanes, its arguments, and values from outside."""
 
@@ -65,13 +74,12 @@ def rebuilt(value: X, tensors: Iterator[Tensor]) -> X:
 
 @dataclass
 class Body:
-    """A recorded body. inputs: the tensors that it reads from outside; out: what it hands on; odd: whether something that the
+    """A recorded body. inputs: the tensors that it reads from outside; made: what it hands on, and whether something that the
     host decides was otherwise than when it was recorded; calls: the model calls that it counts."""
 
     inputs: list[Tensor]
-    replay: Callable[[], None]
-    out: tuple[Operand, ...]
-    odd: list[Tensor]
+    replay: Replays
+    made: tuple[tuple[Operand, ...], list[Tensor]]
     calls: dict[str, int]
 
 
@@ -114,14 +122,13 @@ class Bodies:
         else:
             for there, here in zip(body.inputs, tensors, strict=True):
                 there.copy_(here)
-        body.replay()
-        if body.odd and s.reads(torch.stack(body.odd).any()):  # nothing outside of slots was written: run it as it is
+            body.replay()
+        out, odd = rebuilt(body.made, iter([t.clone() for t in cast(list[Tensor], body.replay.out)]))
+        if odd and s.reads(torch.stack(odd).any()):  # nothing outside of slots was written: run it as it is
             return tuple(s.region(region, arguments))
         for name, n in body.calls.items():
             s.counts.calls[name] = s.counts.calls.get(name, 0) + n
-        outputs: list[Tensor] = []
-        flattened(body.out, outputs)
-        return rebuilt(body.out, iter([t.clone() for t in outputs]))
+        return out
 
     def idle(self) -> bool:
         """Whether no model has slots in use that only Python knows of: bodies that draft are run as they are."""
@@ -137,7 +144,7 @@ class Bodies:
         made: tuple[tuple[Operand, ...], list[Tensor]] = (), []
         effects = any(lookup(op.opcode).effects in ("commit", "state") for op in region.walk())
 
-        def body() -> tuple[tuple[Operand, ...], list[Tensor]]:
+        def body() -> list[Tensor]:
             nonlocal made
             s.env.update(zip(outside, values, strict=True))
             s.mask = mask
@@ -145,13 +152,15 @@ class Bodies:
             made = s.region(region, arguments), s.odd
             if s.odd and effects:
                 raise NotSteppable("a body with effects that the host decides about", s.place)
-            return made
+            tensors: list[Tensor] = []
+            flattened(made, tensors)
+            return tensors
 
         for cache in s.caches.values():
             cache.start()
         s.recording = True
         try:
-            replay = self.record(body, s.device)
+            replay = self.record(body, s)
         except NotSteppable:
             return None
         finally:
@@ -162,7 +171,7 @@ class Bodies:
                 cache.start()
         calls = {k: n - before.get(k, 0) for k, n in counts.items() if n != before.get(k, 0)}
         s.counts.calls = before
-        return Body(kept, replay, made[0], made[1], calls)
+        return Body(kept, replay, made, calls)
 
 
 def free(region: Region) -> list[Value]:

@@ -1,32 +1,25 @@
-"""A step as a graph of torch's operations: recorded, folded, cut into regions that are compiled, and replayed as a CUDA graph.
+"""A step as a graph of torch's operations: recorded and folded.
 
 `traced` records one run of a step, which is a real one: it computes, and its buffers are written. What the step reads and
 writes from outside (buffers, weights, constants) are the graph's tensors; everything that follows from constants alone becomes
-one. The nodes remember which place of the `.dec` file they are from (emit.py prints them).
-
-`Replayed` runs a graph step by step on a device: first as it is, then as a CUDA graph of torch's own kernels, and as a CUDA
-graph of compiled regions when a thread beside it has compiled these. On a CPU it runs the graph as it is.
+one. The nodes remember which place of the `.dec` file they are from (emit.py prints them). regions.py cuts a graph into regions
+that are compiled, replay.py replays it as a CUDA graph.
 """
 
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TypeAlias, cast
 
 import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import Argument
-from torch.fx.passes.split_module import split_module
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from decgraph.backends.triton.capture import aside, captured
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.values import Op
@@ -35,18 +28,15 @@ OPAQUE = ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution", "sort", "top
 """Beginnings of the names of operations that are launched as they are: products, sorts and the kernels by hand."""
 
 
-Compiled: TypeAlias = Callable[..., object]
-"""A function of a graph's tensors."""
-
-
 @dataclass
 class Graph:
     """A recorded step. module: a function of the tensors, in order. tensors: by name; constants: the names of those that no one
-    writes and that follow from nothing else."""
+    writes and that follow from nothing else. first: what the recorded run gave."""
 
     module: fx.GraphModule
     tensors: dict[str, Tensor]
     constants: frozenset[str]
+    first: object = None
 
     def __call__(self) -> object:
         """Run the step once, as it was recorded."""
@@ -74,9 +64,9 @@ def traced(run: Callable[[], object], step: Step | None = None, roots: Mapping[s
     graph = recorder.graph
     constants |= _folded(graph, tensors, constants)
     _shared(graph)
-    _pruned(graph)
+    pruned(graph)
     tensors = {n.target: tensors[n.target] for n in graph.find_nodes(op="placeholder")}
-    return Graph(fx.GraphModule(torch.nn.Module(), graph), tensors, frozenset(constants & set(tensors)))
+    return Graph(fx.GraphModule(torch.nn.Module(), graph), tensors, frozenset(constants & set(tensors)), result)
 
 
 class GraphRecorder(TorchDispatchMode):
@@ -293,7 +283,7 @@ def _shared(graph: fx.Graph) -> None:
             node.replace_all_uses_with(other)
 
 
-def _pruned(graph: fx.Graph) -> None:
+def pruned(graph: fx.Graph) -> None:
     """Leave out what nobody uses, and arguments that nobody reads."""
     graph.eliminate_dead_code(lambda node: node.op == "output" or bool(writes(node)))
 
@@ -303,128 +293,3 @@ def is_opaque(node: fx.Node) -> bool:
     name = str(node.target)
     name = getattr(node.target, "name", lambda: name)()
     return name.removeprefix("aten::").startswith(OPAQUE)
-
-
-# -- regions and replays
-def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Tensor]], Compiled]) -> Compiled:
-    """A function of the graph's tensors (of any shape), in which
-    every run of operations that can be fused is what `compiled` makes of it and
-    of its arguments (fake tensors). Equal runs are compiled once, so that the layers of a model share theirs."""
-    copied = fx.Graph()
-    copied.output(copied.graph_copy(graph.module.graph, {}))
-    whole = fx.GraphModule(graph.module, copied)
-    parts: dict[fx.Node, int] = {}
-    part, opaque = 0, True
-    for node in whole.graph.nodes:
-        if node.op != "call_function":
-            continue
-        if node.target is operator.getitem:  # results of several are taken apart where they are computed
-            parts[node] = parts[node.args[0]]
-            continue
-        if is_opaque(node) or opaque:
-            part, opaque = part + 1, is_opaque(node)
-        parts[node] = part
-    _viewed(whole.graph, parts)
-    split = split_module(whole, whole, lambda n: parts.get(n, part), keep_original_order=True)
-    made: dict[Hashable, Compiled] = {}
-    mode = FakeTensorMode()
-    for call in split.graph.find_nodes(op="call_module"):
-        inner = split.get_submodule(str(call.target))
-        assert isinstance(inner, fx.GraphModule)
-        work = [n for n in inner.graph.nodes if n.op == "call_function"]
-        if any(is_opaque(n) for n in work) or all(is_view(n) for n in work) or _overlaps(graph, call, work):
-            continue
-        given = [_fake(mode, n) for n in inner.graph.find_nodes(op="placeholder")]
-        key = (inner.code, tuple((tuple(t.shape), t.stride(), t.dtype, t.device) for t in given))
-        if key not in made:
-            made[key] = compiled(inner, given)
-        inner.forward = made[key]
-    return split
-
-
-def _fake(mode: FakeTensorMode, node: fx.Node) -> Tensor:
-    """A tensor without numbers, of the shape, kind and device of a node's result."""
-    like: Tensor = node.meta["val"]
-    with mode:
-        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=node.meta["device"])
-
-
-def _viewed(graph: fx.Graph, parts: dict[fx.Node, int]) -> None:
-    """Take views again in every part that uses them, so that only whole memory goes from part to part: a compiler does not see
-    that two arguments are the same memory."""
-    again: dict[tuple[fx.Node, int], fx.Node] = {}
-
-    def local_view(node: fx.Node, user: fx.Node) -> fx.Node:
-        part = parts[user]
-        taken = node.target is operator.getitem and not is_view(cast(fx.Node, node.args[0]))
-        if node.op != "call_function" or parts[node] == part or taken or not is_view(node):
-            return node
-        if (node, part) not in again:
-            with graph.inserting_before(user):
-                made = again[node, part] = graph.node_copy(node)
-            parts[made] = part
-            made.args, made.kwargs = fx.map_arg((made.args, made.kwargs), lambda n: local_view(n, made))
-        return again[node, part]
-
-    for node in list(graph.nodes):
-        if node in parts:
-            node.args, node.kwargs = fx.map_arg((node.args, node.kwargs), lambda n, user=node: local_view(n, user))
-    _pruned(graph)
-
-
-def _overlaps(graph: Graph, call: fx.Node, work: list[fx.Node]) -> bool:
-    """Whether a region writes one of the graph's tensors and another one of its arguments shares that memory."""
-    given = [graph.tensors[str(n.target)].untyped_storage().data_ptr() for n in call.all_input_nodes if n.op == "placeholder"]
-    return len(set(given)) < len(given) and any(writes(n) for n in work)
-
-
-def inductor(module: fx.GraphModule, inputs: list[Tensor]) -> Compiled:
-    """What Inductor makes of a region for tensors of the shapes of `inputs`, without running it."""
-    from torch._inductor.compile_fx import compile_fx
-
-    with torch.no_grad():
-        return cast(Compiled, compile_fx(module, inputs))
-
-
-class Replayed:
-    """Steps of a graph, one a call. After the first one, torch's kernels are replayed as a CUDA graph; when the regions are
-    compiled, which takes a thread seconds to minutes, one more step runs by hand, and then their CUDA graph is replayed.
-
-    compile: whether regions are compiled. mode: "eager", "graph" or "compiled": how the last step ran. failed: why there are no
-    compiled regions, if compiling them failed; the steps go on without."""
-
-    def __init__(self, graph: Graph, device: torch.device, compile: bool = True) -> None:
-        self.graph, self.device, self.mode = graph, device, "eager"
-        self.failed: Exception | None = None
-        self._replay: Callable[[], None] | None = None
-        self._compiled: Compiled | None = None
-        if device.type == "cuda" and compile:
-            threading.Thread(target=self._compile, daemon=True).start()
-
-    def _compile(self) -> None:
-        try:
-            self._compiled = regions(self.graph, inductor)
-        except Exception as error:  # whatever the compiler raises: torch's own kernels do the same
-            self.failed = error
-
-    def _run(self, function: Compiled) -> None:
-        with torch.no_grad():
-            function(*self.graph.tensors.values())
-
-    def __call__(self) -> None:
-        """One step."""
-        if self.device.type != "cuda":
-            self._run(self.graph.module)
-            return
-        if self._compiled is not None and self.mode != "compiled":
-            self._record(self._compiled, "compiled")
-        elif self._replay is None:
-            self._record(self.graph.module, "graph")
-        else:
-            self._replay()
-
-    def _record(self, function: Compiled, mode: str) -> None:
-        """Run one step, and record another."""
-        self._replay, self._compiled, self.mode = None, None, mode
-        aside(lambda: self._run(function), self.device)
-        self._replay = captured(lambda: self._run(function), self.device)

@@ -21,11 +21,10 @@ from torch import Tensor
 
 from decgraph.backends.triton.bodies import Bodies
 from decgraph.backends.triton.cache import Cache
-from decgraph.backends.triton.capture import captured
-from decgraph.backends.triton.graph import Replayed, traced
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import CHUNK, Chunk, DeviceModel, ModelPart
 from decgraph.backends.triton.pages import PAGE, Pages
+from decgraph.backends.triton.replay import Replayed, recorded
 from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.state import Frame, Step
 from decgraph.backends.triton.support import NotSteppable
@@ -254,10 +253,6 @@ class LaneJob:
 class Program:
     """B lanes of one program. loops: whether the host runs loops in its steps. hosted: whether it has a part in them at all."""
 
-    compiles = False
-    """Whether a thread compiles the regions of a recorded step, which then take the place of torch's own kernels: not until
-    that was measured on a device."""
-
     def __init__(self, job: LaneJob, features: frozenset[str], batch: int, capacity: int) -> None:
         m = job.machine
         self.key, self.features, self.capacity, self.about = key_of(m), features, capacity, (m.module, m.models)
@@ -269,7 +264,7 @@ class Program:
         reads = any(c.model.hosted for c in self.step.caches.values())
         self.hosted = self.loops or reads  # tables of whole paths are read on the host: no graph has them
         if self.hosted and not reads and device.type == "cuda":
-            self.step.bodies = Bodies(self.step, captured)
+            self.step.bodies = Bodies(self.step, recorded)
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.once: dict[str, int] = {}
         self.jobs: list[LaneJob | None] = [None] * batch
@@ -529,7 +524,7 @@ class Program:
         if not self.records:
             self.body()
         elif beside not in self.replays:  # the run that is recorded is this step
-            self.replays[beside] = Replayed(traced(self.body, self.step), self.step.device, self.compiles)
+            self.replays[beside] = Replayed(self.body, self.step, self.step.device)
         else:
             self.replays[beside]()
 

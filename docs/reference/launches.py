@@ -21,8 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from decgraph import api
 from decgraph.backends.triton import emit
-from decgraph.backends.triton.listing import graphs_of
-from decgraph.backends.triton.models import decoder
+from decgraph.backends.triton.listing import cut, graphs_of
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.worlds import params_for
 from decgraph.errors import DecError
@@ -46,7 +45,8 @@ HEAD = f"""# Launches of a step
 *Made by `python docs/reference/launches.py`, from steps recorded on Llamas of {LAYERS} layers ({DEEP} where more
 are read) as they are on CUDA. `tests/backends/triton/test_launches.py` fails where a step has more launches than here.*
 
-A launch is a product, a sort, a kernel by hand, or an estimate of what Inductor fuses between them (`backends/triton/emit.py`).
+A launch is a product, a sort, a kernel by hand, or one of those that Inductor writes for what is between them (`--emit triton`
+prints them). They are for compute capability 9.0, whatever is there.
 Models are handed over from Python, with q, k, v and gate, up apart; a folder's take as many launches. Parameters are the
 defaults. The unit is a whole decoding step, or one iteration of the innermost loop where the host runs loops. Layers are
 those that are run in a unit, of all models together (each is one call of the kernel `attend`); launches a layer are those
@@ -115,12 +115,8 @@ def recorded(name: str, layers: int) -> tuple[str, list[emit.Launch]]:
     wanted = {p.name for p in function.params if p.default is None}
     params = {k: v for k, v in params_for(function, 1, vocab=SIZE).items() if k in wanted}
     session = algorithm.session(models_of(function, layers), backend="triton", **params)
-    had, decoder.uses_kernels = decoder.uses_kernels, lambda _: True  # as on CUDA
-    try:
-        title, graph = next(iter(graphs_of(session.module, session.function.name, session.models, session.params)))
-    finally:
-        decoder.uses_kernels = had
-    return UNITS[title], emit.launches(graph, SIZE)
+    title, graph = next(iter(graphs_of(session.module, session.function.name, session.models, session.params)))
+    return UNITS[title], emit.launches(cut(graph))
 
 
 def row(name: str, record: Callable[[str, int], tuple[str, list[emit.Launch]]] = recorded) -> Row:
@@ -134,8 +130,8 @@ def row(name: str, record: Callable[[str, int], tuple[str, list[emit.Launch]]] =
         except DecError as error:
             why = str(error).splitlines()[0].removeprefix("error: ")
             continue
-        count = emit.totals(found)[0]
-        layers = [n for n, made in enumerate(found) if "attend" in made.names]
+        count = emit.totals(found)
+        layers = [n for n, made in enumerate(found) if made.name == "attend"]
         return Row(name, unit, count.total(), len(layers), between(found, layers), count["sort"], count["kernel"])
     return Row(name, why=why)
 

@@ -20,11 +20,20 @@ attend, race, truncate = (import_module(f"decgraph.backends.triton.kernels.{name
 NEAR = {torch.bfloat16: 3e-2, torch.float32: 2e-5}  # how far numbers of about one may be off
 
 
-def stage(lab: Lab) -> Items:
-    """4. The comparisons, then the times."""
-    yield "against float64", partial(checks, lab)
+def attention(lab: Lab) -> Items:
+    """5. The table of attention: cells by context."""
     for context in lab.sizes.contexts:
-        yield f"times at {context}", partial(times, lab, context)
+        yield f"at {context}", partial(cells, lab, context)
+
+
+def vocabulary(lab: Lab) -> Items:
+    """10. Rows over the vocabulary: draws and top-p."""
+    yield "rows", partial(over_vocabulary, lab)
+
+
+def stage(lab: Lab) -> Items:
+    """11. The comparisons."""
+    yield "against float64", partial(checks, lab)
 
 
 def checks(lab: Lab) -> Row:
@@ -116,30 +125,42 @@ def truncating(made: torch.Generator, size: int, ties: bool) -> tuple[float, flo
     return apart(mine, want) / float(want.max()) if entries <= 1 else entries, 1e-4
 
 
+def told(lab: Lab, works: dict[str, tuple[int, list[Any]]]) -> Row:
+    """Microseconds of launches over fresh memory, and their floors: what the bytes that they move take by a copy."""
+    row: Row = {
+        name: {"us": 1000 * lab.launch_ms(every), "floor_us": 1e6 * moved / lab.bandwidth}
+        for name, (moved, every) in works.items()
+    }
+    return {**row, "says": ", ".join(f"{name} {at['us']:.1f} us (floor {at['floor_us']:.1f})" for name, at in row.items())}
+
+
 @torch.no_grad()
-def times(lab: Lab, context: int) -> Row:
-    """Microseconds of launches over fresh memory, and the share of a copy's bandwidth that they have."""
+def cells(lab: Lab, context: int) -> Row:
+    """Attention of 1, 8 and 64 cells over a text, and the writing of their keys and values."""
     made, config, dtype = torch.Generator(lab.device).manual_seed(1), lab.sizes.target, lab.sizes.dtype
     heads, queries, size = config["num_key_value_heads"], config["num_attention_heads"], 128 if lab.cuda else 16
-    found: dict[str, Any] = {}
-
-    def timed(name: str, moved: int, works: list[Any]) -> None:
-        us = 1000 * lab.launch_ms(works)
-        found[name] = {"us": us, "of_copy": moved / (us / 1e6) / lab.bandwidth}
-
+    works: dict[str, tuple[int, list[Any]]] = {}
     each = 2 * heads * context * size * dtype.itemsize
     caches = [[normal(made, heads, context + 128, size, dtype=dtype) for _ in range(2)] for _ in lab.copies(each)]
     pages = torch.arange(context // PAGE + 2, device=lab.device, dtype=torch.int32)[None]
-    for cells in (1, 8, 64) if lab.cuda else (1,):
-        q, k, v = (normal(made, 1, n, cells, size, dtype=dtype) for n in (queries, heads, heads))
-        at, turn = torch.arange(cells, device=lab.device)[None] + context, normal(made, 1, cells, size)
-        tail = torch.ones(1, cells, cells, dtype=torch.bool, device=lab.device).tril()
-        more = (pages, at[:, :1].expand(1, cells), tail, at[:, 0], size**-0.5, None, None, None, None, k, v, at, turn, turn)
-        timed(f"attend {cells}", each, [partial(attend.launch, q, *kept, *more) for kept in caches])
+    for count in (1, 8, 64) if lab.cuda else (1,):
+        q, k, v = (normal(made, 1, n, count, size, dtype=dtype) for n in (queries, heads, heads))
+        at, turn = torch.arange(count, device=lab.device)[None] + context, normal(made, 1, count, size)
+        tail = torch.ones(1, count, count, dtype=torch.bool, device=lab.device).tril()
+        more = (pages, at[:, :1].expand(1, count), tail, at[:, 0], size**-0.5, None, None, None, None, k, v, at, turn, turn)
+        works[f"attend {count}"] = each, [partial(attend.launch, q, *kept, *more) for kept in caches]
+    return told(lab, works)
+
+
+@torch.no_grad()
+def over_vocabulary(lab: Lab) -> Row:
+    """A race and a truncation, of one row and of 64."""
+    made, size = torch.Generator(lab.device).manual_seed(1), lab.sizes.target["vocab_size"]
+    works: dict[str, tuple[int, list[Any]]] = {}
     for rows in (1, 64) if lab.cuda else (1,):
-        read = 4 * rows * config["vocab_size"]
-        probs = [normal(made, rows, 1, config["vocab_size"]).softmax(-1) for _ in lab.copies(read)]
+        read = 4 * rows * size
+        probs = [normal(made, rows, 1, size).softmax(-1) for _ in lab.copies(read)]
         k, words = torch.full((rows, 1), 40, device=lab.device), [below(made, 2**32, rows, 1) for _ in range(5)]
-        timed(f"race {rows}", read, [partial(race.launch, row, *words) for row in probs])
-        timed(f"truncate {rows}", 2 * read, [partial(truncate.launch, row, k, k * 0.01 + 0.5, k * 0.0) for row in probs])
-    return {**found, "says": ", ".join(f"{name} {at['us']:.1f} us ({at['of_copy']:.0%})" for name, at in found.items())}
+        works[f"race {rows}"] = read, [partial(race.launch, row, *words) for row in probs]
+        works[f"top-p {rows}"] = 2 * read, [partial(truncate.launch, row, k * 0, k * 0.01 + 0.5, k * 0.0) for row in probs]
+    return told(lab, works)

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from collections import Counter
@@ -41,10 +40,12 @@ START = (
 
 
 def doors(lab: Lab) -> Items:
-    """2. `decgraph run` and `decgraph serve`: device, dtype, mode, and the tokens of the CPU."""
+    """2. `decgraph run`, `decgraph serve` and `hf`: device, dtype, mode, and the tokens of the CPU, or of `generate`."""
     started: dict[str, Any] = {}
     for name in (*some(lab), "serve"):
         yield name, partial(door, lab, name, started)
+    for family in FAMILIES if lab.cuda else ("llama",):
+        yield f"hf {family}", partial(against_generate, lab, family)
 
 
 def some(lab: Lab) -> list[str]:
@@ -103,40 +104,8 @@ def answered(server: Any) -> Row:
 
 
 def capture(lab: Lab) -> Items:
-    """7. Another thread that allocates, lanes of two temperatures that are refilled, and the first token."""
-    yield "another thread allocates", partial(beside, lab)
-    asked = [Request((5 + n, 9, 11), max_tokens=4 + 3 * n, temperature=0.8 * (n % 2), seed=3, request_id=n) for n in range(5)]
-    yield "5 requests, 2 lanes, 2 temperatures", partial(compared, lab, ["speculative"], asked, batch=2)
+    """9. The first token of a process."""
     yield "first token, cold and warm", partial(cold, lab)
-
-
-def compared(lab: Lab, names: list[str], requests: list[Any], **given: Any) -> Row:
-    """Where algorithms on the shipped models have other tokens on the device than on the CPU, or no step."""
-    wrong = []
-    for name in names:
-        how, both = {"dtype": "float32", **ALGORITHMS[name]}, []
-        for device, backend in (("cpu", "torch"), (lab.device.type, "triton")):
-            session = decgraph.load(name).session(device=device, backend=backend, **how)
-            both.append(session.generate(requests, **given))
-        for here, there in zip(*both, strict=True):
-            if here.tokens != there.tokens or there.mode != "graph mode":
-                wrong.append(f"{name}: {there.error or there.tokens} for {here.tokens}, {there.mode}")
-    return {"right": not wrong, "says": "equal, in graph mode" if not wrong else "; ".join(wrong)}
-
-
-def beside(lab: Lab) -> Row:
-    """Capture is local to its thread: another one allocates and frees memory of the device."""
-    ended = threading.Event()
-
-    def work() -> None:
-        while not ended.wait(0.001):
-            torch.zeros(1 << 16, device=lab.device).sum().item()
-
-    threading.Thread(target=work, daemon=True).start()
-    try:
-        return compared(lab, some(lab), [PROMPT], limit=8, temperature=0.8, seed=3)
-    finally:
-        ended.set()
 
 
 def cold(lab: Lab) -> Row:
@@ -166,7 +135,7 @@ LETTERS: Any = SimpleNamespace(  # a tokenizer of a letter a token, for programs
 
 
 def tables(lab: Lab) -> Items:
-    """3. Every algorithm of stdlib/ on table models, by both backends, against the reference."""
+    """12. Every algorithm of stdlib/ on table models, by both backends, against the reference."""
     names = stdlib.names() if lab.cuda else ["speculative", "fast_dllm"]
     for backend in ("triton", "torch"):
         yield backend, partial(counted, lab, backend, names)
@@ -203,12 +172,6 @@ def compared_tables(_: Lab | None, task: tuple[str, str]) -> tuple[list[str], li
         if made[0].tokens != made[1].tokens or ends[0] != ends[1]:
             wrong.append(f"at {temperature}: {[str(r.error) if r.error else r.tokens for r in made]}")
     return wrong, modes
-
-
-def stage(lab: Lab) -> Items:
-    """6. Chains, a tree, lookup and a head against `generate(do_sample=False)`."""
-    for family in FAMILIES if lab.cuda else ("llama",):
-        yield family, partial(against_generate, lab, family)
 
 
 def module(family: str, device: torch.device, noise: float = 0.0) -> Any:

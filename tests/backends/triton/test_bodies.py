@@ -1,5 +1,5 @@
-"""Bodies of loops that the host runs, recorded: replays commit what the bodies themselves do. A graph of torch.fx stands for
-the CUDA graph, which records without running: what was written while it was traced is put back."""
+"""Bodies of loops that the host runs, recorded: replays commit what the bodies themselves do. A graph of torch's
+operations stands for the CUDA graph: what was written where the recording ended early is put back."""
 
 from __future__ import annotations
 
@@ -7,55 +7,48 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 
 import decgraph
-from decgraph.backends.triton import bodies, graph, program
+from decgraph.backends.triton import program
+from decgraph.backends.triton.bodies import Bodies
+from decgraph.backends.triton.graph import tensors_of
+from decgraph.backends.triton.replay import Replayed
+from decgraph.backends.triton.state import Step
+from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.worlds import models_for
 from decgraph.runtime.request import Request
 
 SIZES = {"length": 24, "block": 8, "steps": 12}
 
 
-class Recorded:
-    """Records bodies of one program's loops, and counts replays."""
+class Recorded(Replayed):
+    """A recorded body. replays: of all of them."""
 
-    def __init__(self) -> None:
-        self.step: Any = None
-        self.replays = 0
+    replays = 0
 
-    def __call__(self, body: Callable[[], Any], device: torch.device) -> Callable[[], None]:
-        made: list[Tensor] = []
-
-        def run() -> list[Tensor]:
-            made.clear()
-            bodies.flattened(body(), made)
-            return made
-
-        held = list(graph.tensors_of(self.step).values())
+    def __init__(self, body: Callable[[], list[Tensor]], step: Step) -> None:
+        held = list(tensors_of(step).values())
         before = [t.clone() for t in held]
-        recorded = make_fx(run)()
-        out = list(made)
-        for there, was in zip(held, before, strict=True):
-            there.copy_(was)
+        try:
+            super().__init__(body, step, step.device)
+        except NotSteppable:
+            for there, was in zip(held, before, strict=True):
+                there.copy_(was)
+            raise
 
-        def replay() -> None:
-            self.replays += 1
-            for there, new in zip(out, recorded(), strict=True):
-                there.copy_(new)
-
-        return replay
+    def __call__(self) -> None:
+        Recorded.replays += 1
+        super().__call__()
 
 
 @pytest.mark.parametrize("name", ["llada", "fast_dllm", "klass", "remdm_loop", pytest.param("d2f", marks=pytest.mark.slow)])
 def test_replayed_bodies_commit_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded, made = Recorded(), program.settle
+    made, Recorded.replays = program.settle, 0
 
-    def settle(step: Any) -> bool:
+    def settle(step: Step) -> Any:
         hosted = made(step)
-        recorded.step, step.bodies = step, bodies.Bodies(step, recorded) if hosted else None
+        step.bodies = Bodies(step, Recorded) if hosted else None
         return hosted
 
     monkeypatch.setattr(program, "settle", settle)
@@ -73,4 +66,4 @@ def test_replayed_bodies_commit_the_same(name: str, monkeypatch: pytest.MonkeyPa
     ]
     for want, got in zip(*runs, strict=True):
         assert got.mode == "graph mode" and got.tokens == want.tokens
-    assert recorded.replays > 10
+    assert Recorded.replays > 10

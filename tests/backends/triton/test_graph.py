@@ -5,26 +5,33 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lib.devices.cubins import reports
 from quick import examples
 from torch import Tensor
 
 import decgraph
-from decgraph.backends.triton import emit, graph
-from decgraph.backends.triton.graph import Graph, regions, traced
+from decgraph.backends.triton import emit, replay
+from decgraph.backends.triton import program as program_file
+from decgraph.backends.triton.bodies import Bodies
+from decgraph.backends.triton.graph import Graph, traced
 from decgraph.backends.triton.kernels import truncate  # which registers its operation
-from decgraph.backends.triton.listing import begun
+from decgraph.backends.triton.listing import begun, cut, graphs_of
+from decgraph.backends.triton.program import Program
+from decgraph.backends.triton.regions import inductor, regions, written
 from decgraph.backends.triton.state import Step
 from decgraph.check.worlds import models_for, params_for
 from decgraph.runtime.request import Request
@@ -33,10 +40,10 @@ from decgraph.runtime.session import Session
 Run = Callable[[], Any]
 
 
-def imported(made: Graph, folder: Path) -> Run:
+def imported(made: Graph, folder: Path, step: Any = None) -> Run:
     """The printed text as a module: its step over the graph's tensors, without the constants that stand in the text."""
     file = folder / "printed.py"
-    file.write_text(emit.text(made, "printed"), encoding="utf-8")
+    file.write_text(emit.text(made, "printed", step), encoding="utf-8")
     spec = importlib.util.spec_from_file_location("printed", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -184,61 +191,93 @@ def test_a_recorded_step_commits_what_the_program_commits(name: str, form: str, 
     assert got == want and not step.lost.any()
 
 
-def test_the_text_has_the_lines_of_the_program_the_kernels_and_the_launches() -> None:
+def as_on_cuda(name: str, capability: int = 90) -> tuple[Graph, Any]:
+    """The step of an algorithm on the shipped models as it runs on CUDA, and cut into regions."""
+    algorithm = decgraph.load(name)
+    session = algorithm.session(device="cpu", dtype="float32", backend="triton")
+    given = session.module, session.function.name, session.models, session.params
+    ((_, made),) = graphs_of(*given)
+    return made, cut(made, capability)
+
+
+def test_the_text_has_the_lines_of_the_program_and_the_kernels() -> None:
     step, _, _ = stepping("speculative")
-    made = traced(step.body, step)
-    text = emit.text(made, "speculative", 7)
+    text = emit.text(traced(step.body, step), "speculative")
     source = Path(decgraph.load("speculative").module.functions["speculative"].loc.path)
     lines = source.read_text(encoding="utf-8").splitlines()
     found = re.findall(r"^    # speculative\.dec:(\d+)  (.+)$", text, re.M)
     assert len({n for n, _ in found}) > 3 and all(lines[int(n) - 1].strip() == said for n, said in found)
     assert "def race_kernel(" in text and "decgraph.draw" in text
-    data = json.loads(json.dumps(emit.as_json(made, "speculative", 7)))
-    total = sum(data["totals"]["launches"].values())
-    assert f"# {total} launches: " in text and total == sum(row["count"] for row in data["launches"])
-    assert data["totals"]["bytes"]["rows"] > 0 and data["tensors"]["tokens"] == f"int64[2, {step.frame.capacity + 1}]"
+
+
+@pytest.mark.budget(14)
+def test_the_text_of_a_step_as_it_runs_on_a_gpu() -> None:
+    """Inductor's Triton, without a GPU: every launch in it is in the table, with its lines; layers share their regions."""
+    made, step = as_on_cuda("autoregressive")
+    data = json.loads(json.dumps(emit.as_json(made, "autoregressive", step)))
+    text, rows = data["text"], data["launches"]
+    compile(text, "printed", "exec")
+    assert f"# {sum(data['totals'].values())} launches: " in text and data["totals"].keys() == {"fused", "kernel", "product"}
+    assert sum(row["count"] for row in rows) == sum(data["totals"].values())
+    assert all(row["where"] and row["where"][0].startswith("autoregressive.dec:") for row in rows)
+    layers = [row["name"] for row in rows].count("attend")
+    assert layers > 2 and len(re.findall(r"^def region_", text, re.M)) < 2 * layers < text.count("region_3(") + 2 * layers
+    launched = re.findall(r"^ +(triton_\w+)\.run\(", text, re.M)
+    assert launched and set(launched) == set(re.findall(r"^def (triton_\w+)\(", text, re.M))
+    assert "tl.extra.cuda.gdc_wait()" in text, "the next kernel begins before this one ends"
+    assert data["tensors"]["tokens"].startswith("int64[1, ")
+
+
+@pytest.mark.slow
+@pytest.mark.budget(60)
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("name", ["speculative", "fast_dllm"])
+def test_inductors_kernels_compile_for_a_gpu(name: str, capability: int) -> None:
+    made, step = as_on_cuda(name, capability)
+    text = emit.text(made, name, step)
+    assert ("gdc_wait" in text) is (capability == 90)
+    found = reports(text)
+    assert len(found) == len(re.findall(r"^def triton_\w+\(", text, re.M)) and {r.arch for r in found} == {capability}
+    assert not [r for r in found if r.spills or not r.registers]
 
 
 # -- launches
 def test_launches_of_small_functions() -> None:
+    """On a GPU; one text of Inductor's a function."""
     x, w, v, ones = torch.randn(4, 64), torch.randn(64, 64), torch.randn(64), torch.ones(4).long()
 
     def norm(a: Tensor) -> Tensor:
         return a * torch.rsqrt((a * a).mean(-1, keepdim=True) + 1e-6) * v
 
-    def cut(a: Tensor) -> Tensor:
+    def shortened(a: Tensor) -> Tensor:
         return truncate.truncate(a, ones, x[:, 0], x[:, 1])  # type: ignore[no-any-return]
 
     for run, kinds in (
         (lambda: (x * 2 + 1).relu() * v, ["fused"]),
-        (lambda: norm(x), ["fused"]),
         (lambda: norm(x) @ w, ["fused", "product"]),
         (lambda: norm(x + norm(x @ w) @ w), ["product", "fused", "product", "fused"]),
         (lambda: torch.softmax(x @ w, -1).argmax(-1), ["product", "fused"]),
         (lambda: x.t().reshape(4, 64)[:2] * 2, ["fused"]),
         (lambda: torch.sort(x * 2, -1)[0] + 1, ["fused", "sort", "fused"]),
-        (lambda: cut(torch.softmax(x, -1)), ["fused", "kernel"]),
+        (lambda: shortened(torch.softmax(x, -1)), ["fused", "kernel"]),
         (lambda: (x.add_(1), v.mul_(2))[0], ["fused", "fused"]),
     ):
-        made = traced(run, plain(ones), {"x": x, "w": w, "v": v})
-        found = emit.launches(made)
-        assert [row.kind for row in found] == kinds, emit.table(made)
-        assert emit.totals(found)[0]["kernel"] == (3 if "kernel" in kinds else 0)
+        found = emit.launches(cut(traced(run, plain(ones), {"x": x, "w": w, "v": v})))
+        assert [row.kind for row in found] == kinds, emit.table(found)
+        assert emit.totals(found)["kernel"] == (3 if "kernel" in kinds else 0)
 
 
 # -- replays
-def played(monkeypatch: pytest.MonkeyPatch, made: Graph, compiled: Any, log: list[str]) -> graph.Replayed:
+def played(monkeypatch: pytest.MonkeyPatch, run: Run, compiled: Any, log: list[str]) -> replay.Replayed:
     """On a device that is played: what is captured is run by its replay."""
-    monkeypatch.setattr(graph, "aside", lambda run, device: (log.append("aside"), run()))
-    monkeypatch.setattr(graph, "captured", lambda run, device: (log.append("captured"), run)[1])
-    monkeypatch.setattr(graph, "inductor", compiled)
-    return graph.Replayed(made, torch.device("cuda"))
+    monkeypatch.setattr(replay, "aside", lambda run, device: (log.append("aside"), run()))
+    monkeypatch.setattr(replay, "captured", lambda run, device: (log.append("captured"), run)[1])
+    monkeypatch.setattr(replay, "inductor", compiled)
+    return replay.Replayed(run, None, torch.device("cuda"))
 
 
 def test_a_graph_is_replayed_as_it_is_until_its_regions_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.zeros(3)
-    made = traced(lambda: x.add_(1), None, {"x": x})
-    x.zero_()
     go, log = threading.Event(), []
 
     def compiled(module: Any, given_: Any) -> Any:
@@ -246,37 +285,62 @@ def test_a_graph_is_replayed_as_it_is_until_its_regions_are_compiled(monkeypatch
         log.append("compiled")
         return type(module).forward.__get__(module)
 
-    replayed = played(monkeypatch, made, compiled, log)
-    modes = []
+    replayed = played(monkeypatch, lambda: x.add_(1).clone(), compiled, log)
+    modes, outs = [], [replayed.out]
     for _ in range(3):
         replayed()
         modes.append(replayed.mode)
+        outs.append(replayed.out)
     go.set()
     while replayed._compiled is None and replayed.failed is None:
         pass
     for _ in range(2):
         replayed()
         modes.append(replayed.mode)
-    assert modes == ["graph", "graph", "graph", "compiled", "compiled"] and x.tolist() == [5.0] * 3
+        outs.append(replayed.out)
+    assert modes == ["graph", "graph", "graph", "compiled", "compiled"] and x.tolist() == [6.0] * 3
+    assert [float(out[0]) for out in outs] == [1, 2, 3, 4, 5, 6], "what a step gives is its own, whatever runs it"
     assert log == ["aside", "captured", "compiled", "aside", "captured"] and replayed.failed is None
 
 
-def test_steps_go_on_where_nothing_can_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_go_on_where_nothing_can_be_compiled(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     x = torch.zeros(3)
-    made = traced(lambda: x.add_(1), None, {"x": x})
 
     def compiled(module: Any, given_: Any) -> Any:
         raise RuntimeError("no compiler")
 
-    replayed = played(monkeypatch, made, compiled, [])
-    while replayed.failed is None:
-        pass
-    replayed()
-    replayed()
-    assert x.tolist() == [3.0] * 3 and str(replayed.failed) == "no compiler" and replayed.mode == "graph"
-    near = graph.Replayed(made, torch.device("cpu"))
+    every = [played(monkeypatch, lambda: x.add_(1), compiled, []) for _ in range(2)]
+    for replayed in every:
+        while replayed.failed is None:
+            pass
+        replayed()
+        replayed()
+        assert str(replayed.failed) == "no compiler" and replayed.mode == "graph"
+    assert x.tolist() == [6.0] * 3 and caplog.text.count("no compiler") == 1
+    monkeypatch.setenv("DECGRAPH_COMPILE", "0")
+    monkeypatch.setattr(threading, "Thread", None)
+    played(monkeypatch, lambda: x.add_(1), compiled, [])()
+    near = replay.Replayed(lambda: x.add_(1), None, torch.device("cpu"))
     near()
-    assert x.tolist() == [4.0] * 3 and near.mode == "eager"
+    assert x.tolist() == [10.0] * 3 and near.mode == "eager"
+
+
+@pytest.mark.slow
+@pytest.mark.budget(20)
+@pytest.mark.parametrize("wait", [0, 1.5])
+def test_a_process_may_end_while_regions_are_compiled(wait: float) -> None:
+    program = f"""
+import time, torch
+from decgraph.backends.triton import replay
+replay.aside = lambda run, device: run()
+replay.captured = lambda run, device: run
+x = torch.zeros(3)
+steps = replay.Replayed(lambda: x.add_(torch.sort(x)[0].sin() * 2), None, torch.device("cuda"))
+steps()
+time.sleep({wait})
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0 and not ran.stderr, ran.stderr
 
 
 @pytest.mark.budget(14)
@@ -294,20 +358,88 @@ def test_kernels_by_hand_in_a_recorded_step(monkeypatch: pytest.MonkeyPatch) -> 
     while not bool(step.done):
         made()
     assert tuple(step.tokens[0, len(request.prompt) : int(step.length[0])].tolist()) == plain.run(request).tokens
-    count, layers = emit.totals(emit.launches(made))[0], session.models["target"].layers
-    assert count["kernel"] == 2 * layers + 1
-    assert count["fused"] <= 4 * layers + 10, emit.table(made)  # norms, a gate, and what goes to `attend`
+    kernels = [str(n.target) for n in made.nodes() if emit.by_hand(n)]
+    assert len(kernels) == 2 * session.models["target"].layers + 1
+
+
+# -- Inductor's C++, which stands for its Triton
+KINDS = {
+    "autoregressive": {}, "speculative": {}, "sequoia": {}, "eagle2": {}, "fast_dllm": {"length": 12, "block": 4},
+}  # fmt: skip
+"""Programs of every kind: a chain, drafts and verification, a tree of a given form, one of a given size, a canvas."""
+
+
+class Compiled:
+    """A recorded step or body whose regions Inductor compiled, on a CPU: what `Replayed` is in the end on a device."""
+
+    count = 0
+
+    def __init__(self, run: Run, step: Step) -> None:
+        self.graph = traced(run, step)
+        self.out, self.cut = self.graph.first, regions(self.graph, inductor)
+
+    @torch.no_grad()
+    def __call__(self) -> None:
+        Compiled.count += 1
+        self.out = self.cut(*self.graph.tensors.values())
 
 
 @pytest.mark.slow
-@pytest.mark.budget(36)
-def test_inductor_compiles_the_regions_of_a_step() -> None:
-    """For the CPU, without running them: in place on the buffers, as the graph itself."""
+@pytest.mark.budget(240)
+@pytest.mark.parametrize("name", KINDS)
+def test_compiled_regions_commit_what_the_program_commits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greedy and drawn, in place on the buffers."""
+
+    def begun_(self: Program, *given: Any) -> None:
+        made(self, *given)
+        self.records = not self.loops
+        self.step.bodies = Bodies(self.step, Compiled) if self.loops else None
+
+    made = Program.__init__
+    monkeypatch.setattr(Program, "__init__", begun_)
+    monkeypatch.setattr(program_file, "Replayed", lambda run, step, device: Compiled(run, step))
+    Compiled.count = 0
+    algorithm = decgraph.load(name)
+    models, params = models_for(algorithm.function, 7, 3), params_for(algorithm.function, 3) | KINDS[name]
+    requests = [Request((1, 2, 3, 1, 2), max_tokens=12, temperature=t, seed=5, request_id=t) for t in (0, 1)]
+    reference, steps = (algorithm.session(models, backend=b, **params) for b in ("reference", "triton"))
+    got = steps.generate(requests, batch=2)
+    assert [g.tokens for g in got] == [reference.run(r, keep_events=False).tokens for r in requests]
+    assert {g.mode for g in got} == {"graph mode"} and Compiled.count > 2
+
+
+@pytest.mark.slow
+@pytest.mark.budget(60)
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    """Of what the first one left in the user's cache."""
+    program = """
+import torch
+from torch._dynamo.utils import counters
+from decgraph.backends.triton.graph import traced
+from decgraph.backends.triton.regions import inductor, regions
+x, w = torch.zeros(3, 4), torch.ones(4, 4)
+made = traced(lambda: x.add_((x.sin() @ w).cos().sum(-1, keepdim=True)), None, {"x": x, "w": w})
+cut = regions(made, inductor)
+with torch.no_grad():
+    cut(*made.tensors.values())
+print(counters["inductor"]["fxgraph_cache_miss"], counters["inductor"]["fxgraph_cache_hit"], float(x.sum()))
+"""
+    env = {k: v for k, v in os.environ.items() if "INDUCTOR" not in k} | {"DECGRAPH_CACHE": str(tmp_path)}
+    ran = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, env=env) for _ in range(2)
+    ]
+    first, second = (r.stdout.split() for r in ran)
+    assert first[:2] == ["2", "0"] and second[:2] == ["0", "2"] and first[2] == second[2], [r.stderr[-2000:] for r in ran]
+    assert (tmp_path / "inductor").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.budget(60)
+def test_the_text_with_what_inductor_writes_does_the_same(tmp_path: Path) -> None:
+    """In C++, on a CPU."""
     step, requests, want = stepping("autoregressive")
     made = traced(step.body, step)
-    run = regions(made, graph.inductor)
-    with torch.no_grad():
-        for _ in range(8):
-            run(*made.tensors.values())
+    run = imported(made, tmp_path, regions(made, written))
+    for _ in range(8):
+        run()
     assert [tuple(step.tokens[b, 5 : int(step.length[b])].tolist()) for b in range(len(requests))] == want
-    assert np.array_equal(step.done.numpy(), [True, True])

@@ -22,10 +22,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from decgraph.api import load
-from decgraph.backends.triton import graph, lanes, program
-from decgraph.backends.triton.bodies import Bodies, flattened
+from decgraph.backends.triton import lanes, program, replay
+from decgraph.backends.triton.bodies import Bodies
 from decgraph.backends.triton.evaluate import Evaluator
-from decgraph.backends.triton.graph import traced
 from decgraph.backends.triton.state import Step
 from decgraph.check.worlds import models_for, params_for
 from decgraph.runtime.request import Request
@@ -81,29 +80,20 @@ def watching(on: bool) -> Iterator[None]:
         Watch.on = had
 
 
-def replayable(body: Callable[[], Any], device: torch.device) -> Callable[[], None]:
-    """What `capture.captured` is on a device: a replay writes into the tensors of the recording. The recording is a run, so the
-    first replay is left out."""
-    held: list[Tensor] = []
+class Bodily(replay.Replayed):
+    """A recorded body of a loop, which is watched while it is recorded."""
 
-    def run() -> list[Tensor]:
-        held.clear()
-        with watching(True):
-            flattened(body(), held)
-        return list(held)
+    def __init__(self, body: Callable[[], list[Tensor]], step: Step) -> None:
+        def run() -> list[Tensor]:
+            with watching(True):
+                return body()
 
-    with watching(False), Capture.begun():  # what the graph becomes is no part of the step
-        made = traced(run)
-    first = True
+        with watching(False), Capture.begun():  # what the graph becomes is no part of the step
+            super().__init__(run, step, step.device)
 
-    def replay() -> None:
-        nonlocal first
-        if not first:
-            for mine, new in zip(held, made(), strict=True):
-                mine.copy_(new)
-        first = False
-
-    return replay
+    def __call__(self) -> None:
+        with watching(False):
+            super().__call__()
 
 
 def alone(run: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
@@ -118,11 +108,12 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     with played_cuda() as made:
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (1 << 40, 1 << 40))
         monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=lambda: None, synchronize=lambda: None))
-        monkeypatch.setattr(graph, "aside", lambda run, device: run())
-        monkeypatch.setattr(graph, "captured", alone)
+        monkeypatch.setattr(replay, "aside", lambda run, device: run())
+        monkeypatch.setattr(replay, "captured", alone)
         for where in (lanes, program):
             monkeypatch.setattr(where, "home", lambda models: made)
-        monkeypatch.setattr(program, "captured", replayable)
+        monkeypatch.setattr(program, "recorded", Bodily)
+        monkeypatch.setenv("DECGRAPH_COMPILE", "0")
         for name in ("prologue", "body"):
             monkeypatch.setattr(Step, name, watched(getattr(Step, name)))
         monkeypatch.setattr(Evaluator, "reads", allowed(Evaluator.reads))
@@ -167,7 +158,7 @@ def recording(method: Any) -> Any:
         method(self, *args)
         self.records = not self.loops
         if self.loops and self.step.bodies is None:
-            self.step.bodies = Bodies(self.step, replayable)
+            self.step.bodies = Bodies(self.step, Bodily)
 
     return inner
 

@@ -22,11 +22,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from decgraph.api import load, parse
 from decgraph.backends.registry import machine
 from decgraph.backends.triton import capture, lanes, program
-from decgraph.backends.triton.graph import Replayed
 from decgraph.backends.triton.models import interface, table
 from decgraph.backends.triton.models.decoder import SlotDecoder
 from decgraph.backends.triton.pages import PAGE, Pages
 from decgraph.backends.triton.program import Program, programs_of
+from decgraph.backends.triton.replay import Replayed
 from decgraph.check.worlds import models_for
 from decgraph.passes.manager import optimise
 from decgraph.runtime.automaton import Automaton

@@ -46,7 +46,8 @@ class Report(NamedTuple):
     error: str = ""
 
 
-def reports(specs: Sequence[Spec]) -> list[Report]:
+def reports(specs: Sequence[Spec] | str) -> list[Report]:
+    """Of some kernels, or of Inductor's in a step that `compile --emit triton` printed, for the GPU that it was printed for."""
     env = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), *sys.path])}
     done = subprocess.run(
         [sys.executable, __file__], input=json.dumps(specs), capture_output=True, text=True, env=env, timeout=SECONDS
@@ -69,6 +70,13 @@ def compiled(spec: Spec) -> Report:
     source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attrs)
     options = {"num_warps": spec.warps, "num_stages": spec.stages}
     made = triton.compile(source, target=GPUTarget("cuda", spec.arch, 32), options=options)
+    return reported(spec.function, spec.arch, made)
+
+
+def reported(name: str, arch: int, made: Any) -> Report:
+    """The resources of a kernel that Triton compiled."""
+    import triton
+
     # Of the code that Triton made: which ptxas runs, and with which flags, differs by version, and changes what is spilled.
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(made.asm["cubin"])
@@ -77,12 +85,31 @@ def compiled(spec: Spec) -> Report:
         command = [tool, "--dump-resource-usage", file.name]
         said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
     ((registers, stack),) = re.findall(r"REG:(\d+) STACK:(\d+)", said)
-    return Report(spec.function, spec.arch, int(registers), int(stack), int(made.metadata.shared))
+    return Report(name, arch, int(registers), int(stack), int(made.metadata.shared))
+
+
+def printed(text: str) -> list[Report]:
+    """Inductor's kernels in the text of a step, each with the first of the sizes that Inductor tries."""
+    import torch
+    from torch._inductor.runtime import triton_helpers
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner, StaticTritonCompileResult
+
+    vars(torch._C).setdefault("_cuda_getCurrentRawStream", None)
+    triton_helpers.set_driver_to_gpu = lambda: None
+    StaticTritonCompileResult.can_statically_launch = staticmethod(lambda *_: None)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "printed_step.py"
+        file.write_text(text, encoding="utf-8")
+        sys.path.insert(0, folder)
+        kernels = [(k, v) for k, v in vars(importlib.import_module("printed_step")).items() if isinstance(v, CachingAutotuner)]
+        return [reported(name, k.device_props.cc, k._precompile_config(k.configs[0]).kernel) for name, k in kernels]
 
 
 def main() -> None:
-    made = []
-    for spec in (Spec(*s) for s in json.load(sys.stdin)):
+    made, asked = [], json.load(sys.stdin)
+    if isinstance(asked, str):
+        made = printed(asked)
+    for spec in (Spec(*s) for s in asked if not isinstance(asked, str)):
         try:
             made.append(compiled(spec))
         except Exception as error:  # whatever the compiler raises is the report

@@ -8,10 +8,8 @@ operators that write optional arguments, and a capture within a capture.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,11 +17,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from decgraph.backends.triton.regions import guarded
+
 CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")
-GUARDS, KINDS = "_ZN3c104impl26device_guard_impl_registryE", 21
-"""c10's table of what switches devices, by kind of device, and how many kinds there are."""
-OF_CUDA, OF_META = 1, 14
 
 
 class Mixed(AssertionError):
@@ -154,18 +151,13 @@ def played(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 @contextmanager
 def played_cuda() -> Iterator[torch.device]:
     """Within it there is the played device, which tensors are moved to and made on as on any."""
-    library = ctypes.CDLL(str(next((Path(str(torch.__file__)).parent / "lib").glob("*c10.*"))))
-    guards = (ctypes.c_void_p * KINDS).in_dll(library, GUARDS)
-    assert guards[OF_META], "torch has another table of devices"
-    had, guard = torch.cuda._lazy_init, guards[OF_CUDA]
-    guards[OF_CUDA] = guards[OF_META]  # that of a device on which there is nothing to switch
+    had = torch.cuda._lazy_init
     torch.cuda._lazy_init = lambda: None
     lifted = torch._C._only_lift_cpu_tensors()
     torch._C._set_only_lift_cpu_tensors(True)  # what `torch.tensor` makes of a list is moved where a mode sees it
     try:
-        with Device():
+        with guarded(), Device():
             yield CUDA
     finally:
         torch._C._set_only_lift_cpu_tensors(lifted)
         torch.cuda._lazy_init = had
-        guards[OF_CUDA] = guard
