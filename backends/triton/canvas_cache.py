@@ -16,6 +16,7 @@ from decgraph.backends.triton.models.interface import DeviceModel, Seen, at_slot
 from decgraph.backends.triton.state import Slots, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Canvas, OnDevice, Operand, Path
+from decgraph.backends.triton.vectors import put_at
 
 LEAST = 16
 """The fewest cells that a call computes: of few cells those of several programs are the same."""
@@ -154,7 +155,7 @@ class CanvasCache(Slots):
         s, model, tokens = self.s, self.model, self.read(canvas, at)
         model.prompts.copy_(torch.where(s.active(), canvas.base, model.prompts))
         self.clock.add_(1)
-        self.when.scatter_(1, torch.where(live, at, self.width), self.clock.expand(at.shape[0], at.shape[1]))
+        put_at(self.when, torch.where(live, at, self.width), self.clock.expand(at.shape[0], at.shape[1]))
         return model.forward(tokens, at, torch.where(live, at, model.capacity - 1), seen)
 
     def read(self, canvas: Canvas, at: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ def alike(values: Sequence[Tensor]) -> list[Tensor]:
     return [v.to(kind) for v in values]
 
 
-def put(buffer: Tensor, at: Tensor, values: Tensor) -> None:
+def put_at(buffer: Tensor, at: Tensor, values: Tensor) -> None:
     """Write values [B, n] into a buffer [B, N] at places int64[B, n], in place: a compiler would copy the whole buffer for a
     `scatter_`."""
     buffer.index_put_((torch.arange(len(buffer), device=buffer.device)[:, None], at), values)

@@ -199,6 +199,7 @@ class CausalModel(DeviceModel):
         self._kept = [(pools[size], sizes[:n].count(size)) for n, size in enumerate(sizes)]
         self.taps: dict[int, Pool] = {}
         self._steps: list[Stage] = list(weights.stages)
+        self.windowed = any(window is not None for stage in weights.stages for window in stage.windows)
         self.paged = all(isinstance(stage, SlotDecoder) and stage.paged(self.both) for stage in weights.stages)
 
     @property
@@ -274,7 +275,7 @@ class CausalModel(DeviceModel):
     def adopt(self, source: Tensor, dest: Tensor, lanes: slice = slice(None)) -> None:
         """Copies keys and values of the model that this one follows, from slots int64[b, K] to slots."""
         origin = self.followed_model
-        self.slot_positions[lanes].scatter_(1, dest, origin.slot_positions[lanes].gather(1, source))
+        self.placed(dest, origin.slot_positions[lanes].gather(1, source), lanes)
         here, there = (self.pages.at(at, lanes).flatten() for at in (source, dest))
         for mine, theirs in ((self.keys, origin.keys), (self.values, origin.values)):
             for made, place in zip(mine, self._places, strict=True):
@@ -293,7 +294,7 @@ class CausalModel(DeviceModel):
     ) -> Tensor:  # fmt: skip
         """`run`, and a chunk beside it."""
         at, rows, used, size = self.slot_positions[lanes], self.pages.at(slots, lanes), 0, x.shape[:2]
-        at.scatter_(1, slots, positions)
+        self.placed(slots, positions, lanes)
 
         def memory(kept: Tensor) -> Tensor:
             return self.pages.whole(kept)[lanes, :, :room]

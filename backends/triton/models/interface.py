@@ -18,6 +18,7 @@ from torch import Tensor
 from decgraph.backends.triton.pages import PAGE, Pages, Pool
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Shared
+from decgraph.backends.triton.vectors import put_at
 from decgraph.errors import DecError
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.interface import Model
@@ -108,6 +109,8 @@ class DeviceModel(ModelPart):
     behind = reach = 0
     exact = False
     paged = True
+    windowed = True
+    """Whether it is read which positions slots have: by windows."""
     rides = False
     """Whether a forward can compute a chunk of a prompt beside its own tokens."""
     mask: int | None = None
@@ -135,6 +138,12 @@ class DeviceModel(ModelPart):
     def stored(self, pool: Pool, slots: Tensor, lanes: slice = slice(None)) -> Tensor:
         """What a pool [rows, W] has [b, R, W] at slots int64[b or 1, R] of some lanes; slots outside read the nearest one."""
         return pool.data[self.pages.at(slots.clamp(0, self.capacity - 1), lanes)]
+
+    def placed(self, slots: Tensor, positions: Tensor, lanes: slice = slice(None)) -> None:
+        """Note the positions of the tokens at slots, both int64[b or 1, K], of some lanes, where they are read."""
+        if self.windowed:
+            there = self.slot_positions[lanes]
+            put_at(there, slots.expand(len(there), -1), positions)
 
     @torch.no_grad()
     def forward(
@@ -195,7 +204,7 @@ class DeviceModel(ModelPart):
         self._move_positions(*(at.expand(self.batch, -1) for at in (source, dest)))
 
     def _move_positions(self, source: Tensor, dest: Tensor) -> None:
-        self.slot_positions.scatter_(1, dest, self.slot_positions.gather(1, source))
+        self.placed(dest, self.slot_positions.gather(1, source))
 
     def begin(self, lane: int) -> None:
         """Another text begins in a lane. Runs outside of graphs."""

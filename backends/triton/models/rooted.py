@@ -84,7 +84,7 @@ class DFlashModel(OnTarget[DFlash]):
         """Writes the keys and values of states [b, T, hidden]: nothing else is computed of them."""
         step = self.weights.last
         assert isinstance(step, SlotDecoder)
-        self.slot_positions[lanes].scatter_(1, slots, positions)
+        self.placed(slots, positions, lanes)
         rows = self.pages.at(slots, lanes)
         for kept, made in zip(zip(self.keys, self.values, strict=True), step.keys_and_values(x, positions), strict=True):
             put_heads(kept[0], rows, made[0])

@@ -80,7 +80,7 @@ class PathModel(DeviceModel):
     ) -> Tensor:
         """int64[B, T, 1], numbers of rows, or int64[B, T, capacity + 2], paths."""
         put(self.slot_tokens, self.pages.at(slots), tokens)
-        self.slot_positions.scatter_(1, slots, positions)
+        self.placed(slots, positions)
         capacity, at = self.capacity, self.slot_positions
         inside = seen.dense(capacity) & ((at >= 0) & (at < capacity))[:, None]
         path = tokens.new_full((self.batch, positions.shape[1], capacity + 2), -1)

@@ -12,7 +12,7 @@ from decgraph.backends.triton.ops.nodes import is_end
 from decgraph.backends.triton.state import Step, written
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Canvas, Context, Draws, Operand, Path, Tree, Vec
-from decgraph.backends.triton.vectors import flat, live_of, put
+from decgraph.backends.triton.vectors import flat, live_of, put_at
 from decgraph.ir.values import Op
 
 
@@ -114,7 +114,7 @@ def append(s: Step, tokens: Tensor, count: Operand) -> Tensor:
     kept = keep.sum(1)
     spare = s.frame.capacity
     where = torch.where(keep, s.length[:, None] + place, spare).clamp(max=spare)
-    put(s.tokens, where, tokens)
+    put_at(s.tokens, where, tokens)
     s.length.add_(kept)
     over = (ends & keep).any(1) | (s.length - s.base >= s.limit)
     s.done.logical_or_(over & here)
