@@ -18,6 +18,7 @@ from decgraph.backends.triton.models.interface import DeviceModel, Seen
 from decgraph.backends.triton.state import Slots, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Array, Nodes, NodeSet, Path, Tree
+from decgraph.backends.triton.vectors import with_at
 
 
 def _gathered(rows: Tensor, at: Tensor) -> Tensor:
@@ -213,7 +214,8 @@ class Cache(Slots):
             uid = s.constant(uid)[None]
         b, values = s.batch, s.constant(np.arange(first, first + n))[None].expand(s.batch, -1)
         table = torch.cat([s.lanes(self.slots), values[:, :1]], 1)  # the last column is that of nodes that are not there
-        self.slots = table.scatter(1, torch.where(uid < 0, int(table.shape[1]) - 1, uid).expand(b, -1), values)[:, :-1]
+        at = torch.where(uid < 0, int(table.shape[1]) - 1, uid).expand(b, -1)
+        self.slots = with_at(table, at, values)[:, :-1]
 
     def _uid(self, tree: Tree, nodes: Array) -> Array:
         if isinstance(tree.uid, np.ndarray) and isinstance(nodes, np.ndarray):

@@ -94,6 +94,26 @@ def put_at(buffer: Tensor, at: Tensor, values: Tensor) -> None:
     buffer.index_put_((torch.arange(len(buffer), device=buffer.device)[:, None], at), values)
 
 
+def with_at(a: Tensor, at: Tensor, values: Tensor) -> Tensor:
+    """A tensor [B, N] with values [B, n] at places int64[B, n]: what `scatter` gives, which compilers leave as a call."""
+    return a.index_put((torch.arange(len(a), device=a.device)[:, None], at), values)
+
+
+def order_of(keys: Tensor, down: bool = False) -> Tensor:
+    """int64[B, n]: the places of keys [B, n], the least first (down: the largest), equal ones in their order. Few keys are compared
+    with each other, which a compiler fuses with what makes them; a sort is several launches."""
+    n = int(keys.shape[1])
+    if not 0 < n <= COMPARED:
+        return torch.sort(keys, dim=1, descending=down, stable=True).indices
+    own, other, place = keys[:, :, None], keys[:, None], torch.arange(n, device=keys.device)
+    before = (other > own if down else other < own) | ((other == own) & (place < place[:, None]))
+    return with_at(torch.empty_like(keys, dtype=torch.int64), before.sum(2), place.expand(len(keys), -1))
+
+
+COMPARED = 128
+"""Keys that are compared with each other, at most."""
+
+
 def fitted(a: Tensor, n: int, fill: float = 0) -> Tensor:
     """[B, m, ...] with n elements: cut, or with more of one value."""
     m = int(a.shape[1])
@@ -346,7 +366,7 @@ class Vectors:
         live = live_of(x)
         if live is None or id(live) in self.leading:
             return x
-        order = torch.sort((~live).to(torch.uint8), dim=1, stable=True).indices
+        order = order_of((~live).to(torch.uint8))
         return cast(X, self.reordered(x, order, self.leads(live.gather(1, order))))
 
     def leads(self, live: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.values import NodeSet, Tree
+from decgraph.backends.triton.vectors import order_of
 
 
 def children(s: Step, t: Tree, at: Tensor, among: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
@@ -30,10 +31,9 @@ def children(s: Step, t: Tree, at: Tensor, among: np.ndarray | None = None) -> t
     mine = s.lanes(t.parent)[:, s.constant(among)] == at[:, None]
     if t.live is not None:
         mine = mine & s.lanes(t.live)[:, s.constant(among)]
-    place = torch.where(mine, s.constant(among)[None], t.size)
-    ids = place.sort(1).values[:, :k]
-    there = ids < t.size
-    return torch.where(there, ids, 0), s.leads(there)
+    order = order_of((~mine).to(torch.uint8))[:, :k]
+    there = mine.gather(1, order)
+    return torch.where(there, s.constant(among)[order], 0), s.leads(there)
 
 
 def reachable(s: Step, t: Tree) -> Tensor | None:

@@ -11,12 +11,12 @@ from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Operand, is_static
-from decgraph.backends.triton.vectors import beside, both, count_of, filled, flat, flat_draws, live_of, vec_of
+from decgraph.backends.triton.vectors import beside, both, count_of, filled, flat, flat_draws, live_of, order_of, vec_of
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op
 
 
-def order_of(s: Step, keys: list[Tensor], live: Tensor | None, down: bool) -> Tensor:
+def order_by(s: Step, keys: list[Tensor], live: Tensor | None, down: bool) -> Tensor:
     """int64[B, n]: indices by keys [B, n], the most significant first; missing elements come last."""
     order = None
     if live is not None:
@@ -26,7 +26,7 @@ def order_of(s: Step, keys: list[Tensor], live: Tensor | None, down: bool) -> Te
         if key.is_floating_point():
             key = torch.where(torch.isnan(key), -torch.inf if down else torch.inf, key)
         here = key if order is None else key.gather(1, order)
-        found = torch.sort(here, dim=1, descending=down, stable=True).indices
+        found = order_of(here, down)
         order = found if order is None else order.gather(1, found)
     assert order is not None
     return order
@@ -76,7 +76,7 @@ def arg(s: Step, op: Op, x: Operand, *by: Operand) -> Operand:
     live = live_of(x)
     if live is not None:
         s.flag(~live.any(1))
-    best = order_of(s, keys, live, down)[:, 0]
+    best = order_by(s, keys, live, down)[:, 0]
     return s.pick(x, best)
 
 
@@ -92,7 +92,7 @@ def top(s: Step, op: Op, x: Operand, k: Operand, *by: Operand) -> Operand:
     x, keys = lined_up(s, op, x, by)
     n, live = count_of(x), live_of(x)
     most = max(0, min(n, int(k) if is_static(k) else int(op.attrs.get("bound") or n)))
-    order = order_of(s, keys, live, True)[:, :most]
+    order = order_by(s, keys, live, True)[:, :most]
     there = None if live is None else s.lanes(live).gather(1, order)
     if not is_static(k):
         there = both(there, s.steps(most) < s.lanes(k)[:, None])
@@ -110,7 +110,7 @@ def sort(s: Step, op: Op, x: Operand, *by: Operand) -> Operand:
     x = flat_draws(x) if isinstance(x, Draws) else x
     x, keys = lined_up(s, op, x, by)
     live = live_of(x)
-    order = order_of(s, keys, live, bool(op.attrs.get("descending")))
+    order = order_by(s, keys, live, bool(op.attrs.get("descending")))
     return _nodes(s, op, x, order, None if live is None else s.lanes(live).gather(1, order))
 
 

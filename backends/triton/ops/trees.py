@@ -27,7 +27,18 @@ from decgraph.backends.triton.values import (
     Tree,
     is_static,
 )
-from decgraph.backends.triton.vectors import alike, both, count_of, fitted, flat, flat_draws, vec_of, within_of
+from decgraph.backends.triton.vectors import (
+    alike,
+    both,
+    count_of,
+    fitted,
+    flat,
+    flat_draws,
+    order_of,
+    vec_of,
+    with_at,
+    within_of,
+)
 from decgraph.ir.values import Op
 
 
@@ -283,10 +294,10 @@ def keep(s: Step, op: Op, t: Tree, ns: Operand) -> Tree:
         kept = kept & kept.gather(1, up)
     kept = kept if t.live is None else kept & s.lanes(t.live)
     n = min(t.size, count_of(at) + 1)
-    order = torch.sort((~kept).to(torch.uint8), dim=1, stable=True).indices[:, :n]
+    order = order_of((~kept).to(torch.uint8))[:, :n]
     there = kept.gather(1, order)
     place = s.lanes(np.zeros(t.size + 1, dtype=np.int64))
-    place = place.scatter(1, torch.where(there, order, t.size), s.lanes(s.steps(n)[None]))[:, : t.size]
+    place = with_at(place, torch.where(there, order, t.size), s.lanes(s.steps(n)[None]))[:, : t.size]
     s.counts.draft(counted(s, t, 1, kept) - counted(s, t, 1, t.live))
     above = place.gather(1, up.gather(1, order))
     columns = {**t.columns, "logprob": column(s, t, "logprob")} if s.reads_column("logprob") else t.columns

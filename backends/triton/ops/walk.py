@@ -16,7 +16,7 @@ from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Operand, Path, RowSource, Tree, is_static
-from decgraph.backends.triton.vectors import both, count_of, live_of
+from decgraph.backends.triton.vectors import both, count_of, live_of, with_at
 from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.values import Op
 
@@ -134,7 +134,7 @@ def path_of(s: Step, t: Tree, nodes: Tensor, depth: Tensor, node: Tensor, emitte
     """The tokens of accepted nodes int64[B, D], depth int64[B] of them, and of what was emitted."""
     tokens = s.lanes(t.token).gather(1, nodes.clamp(min=0))
     spare = torch.cat([torch.where(nodes >= 0, tokens, 0), torch.zeros_like(tokens[:, :1])], 1)
-    out = spare.scatter(1, depth[:, None], emitted.clamp(min=0)[:, None])
+    out = with_at(spare, depth[:, None], emitted.clamp(min=0)[:, None])
     return Path(out, depth + (emitted >= 0).long(), depth, nodes, node, t, emitted)
 
 
