@@ -56,6 +56,15 @@ def test_a_callers_module_keeps_its_numbers_and_its_memory(name: str, dtype: tor
     assert sum(places.values()) == total
 
 
+def test_the_old_memory_is_free() -> None:
+    model = random_model("llama", torch.bfloat16)
+    made = make.of_module(shadow(model).base_model)
+    old = made.products["0.qkv"].weights
+    slots.SlotDecoder(made)
+    assert len(made.products["0.qkv"].weights) == 1, "every decoder of the module has the one matrix"
+    assert [w.data_ptr() for w in old] == [weight(model, name).data_ptr() for name in JOINED[:3]]
+
+
 def test_a_write_in_place_is_seen_and_a_copy_is_whole() -> None:
     model = random_model("llama", torch.float32)
     made = products(model)
