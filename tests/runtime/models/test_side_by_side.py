@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from lib.lazily import make, peft
 from lib.models.decoder_states import IDS, own
 from lib.models.family_configs import random_model
+from safetensors.torch import load_file, save_file
 
 import decgraph
 from decgraph.backends.triton.models import decoder as slots
@@ -56,6 +58,15 @@ def test_a_callers_module_keeps_its_numbers_and_its_memory(name: str, dtype: tor
     assert sum(places.values()) == total
 
 
+def test_the_old_memory_is_free() -> None:
+    model = random_model("llama", torch.bfloat16)
+    made = make.of_module(shadow(model).base_model)
+    old = made.products["0.qkv"].weights
+    slots.SlotDecoder(made)
+    assert len(made.products["0.qkv"].weights) == 1, "every decoder of the module has the one matrix"
+    assert [w.data_ptr() for w in old] == [weight(model, name).data_ptr() for name in JOINED[:3]]
+
+
 def test_a_write_in_place_is_seen_and_a_copy_is_whole() -> None:
     model = random_model("llama", torch.float32)
     made = products(model)
@@ -64,6 +75,19 @@ def test_a_write_in_place_is_seen_and_a_copy_is_whole() -> None:
     assert made["0.qkv"].matrix[len(weight(model, "self_attn.q_proj")) + 3, 5] == 42.0
     other = copy.deepcopy(model)
     assert all(p.untyped_storage().nbytes() == p.nbytes for p in other.parameters())
+
+
+def test_it_is_saved_whole(tmp_path: Path) -> None:
+    model = random_model("llama", torch.float32)
+    before = {name: w.clone() for name, w in model.state_dict().items()}
+    products(model)
+    model.save_pretrained(tmp_path / "folder")
+    save_file(model.state_dict(), tmp_path / "all.safetensors")
+    torch.save(model.state_dict(), tmp_path / "all.pt")
+    found = (load_file(tmp_path / "folder" / "model.safetensors"), load_file(tmp_path / "all.safetensors"))
+    for state in (*found, torch.load(tmp_path / "all.pt")):
+        assert state and all(torch.equal(w, before[name]) for name, w in state.items())
+    assert (tmp_path / "all.pt").stat().st_size < 1.2 * (tmp_path / "all.safetensors").stat().st_size
 
 
 def test_a_second_step_of_a_module_copies_nothing() -> None:
