@@ -100,8 +100,8 @@ def with_at(a: Tensor, at: Tensor, values: Tensor) -> Tensor:
 
 
 def order_of(keys: Tensor, down: bool = False) -> Tensor:
-    """int64[B, n]: the places of keys [B, n], the least first (down: the largest), equal ones in their order. Few keys are compared
-    with each other, which a compiler fuses with what makes them; a sort is several launches."""
+    """int64[B, n]: the places of keys [B, n], the least first (down: the largest), equal ones in their order. Few keys are
+    compared with each other, which a compiler fuses with what makes them; a sort is several launches."""
     n = int(keys.shape[1])
     if not 0 < n <= COMPARED:
         return torch.sort(keys, dim=1, descending=down, stable=True).indices

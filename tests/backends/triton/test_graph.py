@@ -359,7 +359,7 @@ def test_kernels_by_hand_in_a_recorded_step(monkeypatch: pytest.MonkeyPatch) -> 
         made()
     assert tuple(step.tokens[0, len(request.prompt) : int(step.length[0])].tolist()) == plain.run(request).tokens
     kernels = [str(n.target) for n in made.nodes() if emit.by_hand(n)]
-    assert len(kernels) == 2 * session.models["target"].layers + 1
+    assert len(kernels) == session.models["target"].layers + 1
 
 
 # -- Inductor's C++, which stands for its Triton
