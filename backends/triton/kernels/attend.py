@@ -252,7 +252,7 @@ def sizes(rows: int, size: int, itemsize: int, processors: int, arch: int = 90) 
     if tile <= 32:
         # Heads of 64 leave room for a third program.
         small = size <= 64 and arch >= 90
-        return Sizes(tile, 64, 4, 2 if small else 3, (3 if small else 2) * processors)
+        return Sizes(tile, 64, 4 if arch >= 90 else 8, 2 if small else 3, (3 if small else 2) * processors)
     return Sizes(tile, 32, 8, 4, processors) if arch >= 90 else Sizes(128, 16, 8, 4, processors)
 
 

@@ -2,12 +2,12 @@
 # Triton reads annotations as part of a kernel, so kernels have none.
 """Top-k, top-p and min-p of rows of probabilities, each row with its own numbers, without a sort; ties to the lowest token.
 
-The kept entries are a prefix of the row in the order (larger first, of equals the lower token), so they are determined by the
-smallest probability kept and by how many of the entries that equal it. That probability is searched among the bits of floats,
-which are ordered like the floats, in three launches over rows and parts of rows:
-`weigh` counts and weighs the entries above EDGES powers of two; `find` sees from that between which two of them the smallest
-kept one lies, collects the entries there (some hundreds, of a model's row), and the last program of a row to arrive searches
-among these; `apply` writes what is kept over its sum. Masses are summed as integers (2**-44), so no order of additions matters.
+The kept entries are a prefix of the row in the order (larger first, of equals the lower token). That is the order of *keys*:
+the bits of a probability, which are ordered like the numbers, and below them the token, counted from the end. What is kept are
+the entries with keys from some key on, the *cut*. Three launches over rows and parts of rows: `weigh` counts and weighs the
+entries above powers of two; `find` sees from that between which two of them the cut lies, collects the entries there (some
+hundreds, of a model's row), and the last program of a row to arrive searches among these; `apply` writes what is kept over its
+sum. Masses are summed as integers (2**-44), so no order of additions matters.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import triton.language as tl
 from torch import Tensor
 
 from decgraph.backends.torch.shaping import total as total_of
-from decgraph.backends.triton.kernels.shared import about, by_lane, counters
+from decgraph.backends.triton.kernels.shared import about, by_lane, counters, power
 
 EDGES = 32
 """Powers of two at which a row is weighed: 2**-1 .. 2**-32. What is below the last has almost no mass, and is searched too."""
 UNIT = tl.constexpr(17592186044416.0)
-PIVOTS = tl.constexpr(16)
+PIVOTS = tl.constexpr(8)
+BITS = tl.constexpr(0x7F800000)  # those of probabilities are below
 
 
 @triton.jit
@@ -36,6 +37,12 @@ def mass_of(p):
 def edge_bits(edge):
     """The bits of 2**-(edge + 1)."""
     return (126 - edge) << 23
+
+
+@triton.jit
+def key_of(p, at, SHIFT: tl.constexpr):
+    """The keys of the probabilities of tokens, of SHIFT bits."""
+    return (p.to(tl.int32, bitcast=True).to(tl.int64) << SHIFT) + ((1 << SHIFT) - 1 - at)
 
 
 @triton.jit(do_not_specialize=["size", "per"])
@@ -60,39 +67,45 @@ def weigh_kernel(probs, weights, tops, size, per, stride, BLOCK: tl.constexpr, E
 
 
 @triton.jit
-def searched(few, n, want, low, high, rest, over, BY_MASS: tl.constexpr, BLOCK: tl.constexpr):
-    """(the largest bits in low .. high - 1 at and above which entries have the weight `want`, or low; the weight above them).
-    few: the n entries at and above low, without those of the weight `over` at and above high; rest: the weight of all these."""
+def from_cuts(few, n, cuts, number, mass, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
+    """number and mass [PIVOTS], with those of the n keys `few` from each of `cuts` on."""
+    for begin in range(0, n, BLOCK):
+        at = begin + tl.arange(0, BLOCK)
+        key = tl.load(few + at, mask=at < n, other=-1, cache_modifier=".cg")
+        p = tl.where(at < n, key >> SHIFT, 0).to(tl.int32).to(tl.float32, bitcast=True)
+        above = key[None, :] >= cuts[:, None]
+        number += tl.sum(above.to(tl.int32), 1).to(tl.int64)
+        mass += tl.sum(tl.where(above, mass_of(p)[None, :], 0), 1)
+    return number, mass
+
+
+@triton.jit
+def searched(few, n, low, high, number, mass, want, BY_MASS: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
+    """The last cut from which on there is the number or mass `want` of entries: `few`, whose n keys are from `low` on and below
+    `high`, and those from `high` on, of this number and mass [PIVOTS]. `low` where all have less."""
     pivot = tl.arange(0, PIVOTS)
-    while high - low > 1:
-        step = tl.maximum((high - low + PIVOTS - 1) // PIVOTS, 1)
-        at = tl.minimum(low + pivot * step, high)
-        found = tl.zeros((PIVOTS,), tl.int64) + over
-        for begin in range(0, n, BLOCK):
-            i = begin + tl.arange(0, BLOCK)
-            p = tl.load(few + i, mask=i < n, other=0.0, cache_modifier=".cg")
-            above = (p.to(tl.int32, bitcast=True)[None, :] >= at[:, None]) & (i < n)[None, :]
-            if BY_MASS:
-                found += tl.sum(tl.where(above, mass_of(p)[None, :], 0), 1)
-            else:
-                found += tl.sum(above.to(tl.int32), 1).to(tl.int64)
+    over, left = tl.max(number, 0), n.to(tl.int64)  # how many are from `high` on, and from `low` to `high`
+    while (left > 1) & (high - low > 1):
+        at = tl.minimum(low + pivot * ((high - low + PIVOTS - 1) // PIVOTS), high)
+        numbers, masses = from_cuts(few, n, at, number, mass, SHIFT, BLOCK)
+        found = masses if BY_MASS else numbers
         best = tl.max(tl.where((found >= want) & (at < high), pivot, 0), 0)
-        after = tl.sum(tl.where(pivot == best + 1, at, 0), 0)
-        rest = tl.where(best == PIVOTS - 1, rest, tl.sum(tl.where(pivot == best + 1, found, 0), 0))
-        high = tl.where(best == PIVOTS - 1, high, tl.minimum(after, high))
         low = tl.sum(tl.where(pivot == best, at, 0), 0)
-    return low, rest
+        last = best == PIVOTS - 1
+        high = tl.where(last, high, tl.sum(tl.where(pivot == best + 1, at, 0), 0))
+        over = tl.where(last, over, tl.sum(tl.where(pivot == best + 1, numbers, 0), 0))
+        left = tl.sum(tl.where(pivot == best, numbers, 0), 0) - over
+    return low
 
 
 @triton.jit(do_not_specialize=["size", "per", "within"])
 def find_kernel(
-    probs, top_k, top_p, min_p, weights, tops, few, taken, arrived, last_out, ties_out, total_out, size, per, stride,
-    within, k_lane, k_row, p_lane, p_row, m_lane, m_row,
-    BLOCK: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr,
+    probs, top_k, top_p, min_p, weights, tops, few, taken, arrived, cuts, totals, size, per, stride, within,
+    k_lane, k_row, p_lane, p_row, m_lane, m_row,
+    SHIFT: tl.constexpr, BLOCK: tl.constexpr, EDGES: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """last: the bits of the smallest probability that is kept; ties: how many of the entries that equal it, -1: all; total: the
-    mass of what is kept, 0 where all is. within: rows of a lane. few: [rows, V] for the entries near the smallest; taken,
-    arrived: a counter for each row."""
+    """cuts: int64[rows]; totals: int64[rows], the mass of what is kept, 0 where a row comes out as it is. within: rows of a
+    lane. few: int64[rows, V], for the keys near the cut; taken, arrived: a counter for each row."""
     row, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
     b, r = row // within, row % within
     k, share = tl.load(top_k + b * k_lane + r * k_row), tl.load(top_p + b * p_lane + r * p_row).to(tl.float64)
@@ -104,97 +117,64 @@ def find_kernel(
     numbers = tl.sum(tl.load(weights + line, mask=there, other=0), 0)
     masses = tl.sum(tl.load(weights + line + EDGES, mask=there, other=0), 0)
     top = tl.max(tl.load(tops + row * parts + p_at, mask=p_at < parts, other=0.0), 0)
+    floor = tl.where(least > 0, (top * least).to(tl.int32, bitcast=True), 0)
     want = tl.where(by_k, k, tl.maximum((share * UNIT).to(tl.int64), 1))
-    weighed = tl.where(by_k, numbers, masses)
-    # The first edge at and above which there is enough, and the one before it.
-    edge = tl.min(tl.where(weighed >= want, e, EDGES), 0)
-    low = tl.where(edge < EDGES, edge_bits(edge), 0)
-    high = tl.minimum(tl.where(edge > 0, edge_bits(edge - 1), 0x7F800000), top.to(tl.int32, bitcast=True) + 1)
-    rest = tl.sum(tl.where(e == edge - 1, weighed, 0), 0)
-    # After a top-k, the mass of a top-p is that of the k largest: all of them are collected.
-    ceiling = tl.where(by_k, 0x7F800000, high)
-    over = tl.where(by_k, 0, rest)
-    line_of_row = few + row * size
-    if by_k | by_p:
+    # The first edge at and above which there is enough, or all that min-p leaves.
+    enough = tl.where(by_k | by_p, tl.where(by_k, numbers, masses) >= want, edge_bits(e) <= floor)
+    edge = tl.min(tl.where(enough, e, EDGES), 0)
+    low, high = tl.where(edge < EDGES, edge_bits(edge), 0), tl.where(edge > 0, edge_bits(edge - 1), BITS)
+    # The mass of a top-p after a top-k is that of the k largest, and min-p may leave less: all are collected.
+    every = by_k | (by_p & (least > 0))
+    high = tl.where(every, BITS, high)
+    own = few + row * size
+    if by_k | by_p | (least >= 0):
         for n in range(part * per, (part + 1) * per):
             at = n * BLOCK + tl.arange(0, BLOCK)
-            p = tl.load(probs + row * stride + at, mask=at < size, other=0.0)
+            p = tl.load(probs + row * stride + at, mask=at < size, other=-1.0)
             bits = p.to(tl.int32, bitcast=True)
-            near = (bits >= low) & (bits < ceiling) & (at < size)
-            slot = tl.atomic_add(taken + row + at * 0, 1, mask=near)  # in any order
-            tl.store(line_of_row + slot, p, mask=near)
+            near = ((bits >= low) & (bits < high)).to(tl.int32)
+            found = tl.sum(near, 0)
+            if found > 0:
+                place = tl.atomic_add(taken + row, found) + tl.cumsum(near, 0) - 1  # blocks in any order
+                tl.store(own + place, key_of(p, at, SHIFT), mask=near > 0)
     tl.debug_barrier()
     if tl.atomic_add(arrived + row, 1, sem="acq_rel", scope="gpu") == parts - 1:
-        n = tl.load(taken + row, cache_modifier=".cg")
-        last = tl.zeros((), tl.int32)
-        ties = tl.full((), -1, tl.int64)
-        total = tl.zeros((), tl.int64)
-        above = tl.zeros((), tl.int64)
-        if by_k:
-            last, above = searched(line_of_row, n, want, low, high, rest, over, False, BLOCK)
-            ties = k - above
-            low, high = last, top.to(tl.int32, bitcast=True) + 1
-            rest = tl.zeros((), tl.int64)
-            for begin in range(0, n, BLOCK):
-                i = begin + tl.arange(0, BLOCK)
-                p = tl.load(line_of_row + i, mask=i < n, other=0.0, cache_modifier=".cg")
-                total += tl.sum(tl.where(p.to(tl.int32, bitcast=True) > last, mass_of(p), 0), 0)
-            mass = total + ties * mass_of(last.to(tl.float32, bitcast=True))
-            want = tl.maximum((mass.to(tl.float64) * share).to(tl.int64), 1)
-        if by_p:
-            found, above = searched(line_of_row, n, want, low, high, rest, over, True, BLOCK)
-            each = tl.maximum(mass_of(found.to(tl.float32, bitcast=True)), 1)
-            needed = tl.maximum((want - above + each - 1) // each, 1)
-            ties = tl.where((found == last) & (ties >= 0), tl.minimum(needed, ties), needed)
-            last, total = found, above
-        equal = tl.zeros((), tl.int64)
-        for begin in range(0, n, BLOCK):
-            i = begin + tl.arange(0, BLOCK)
-            p = tl.load(line_of_row + i, mask=i < n, other=-1.0, cache_modifier=".cg")
-            equal += tl.sum((p.to(tl.int32, bitcast=True) == last).to(tl.int32), 0)
-        total = tl.where(ties >= 0, total + tl.minimum(ties, equal) * mass_of(last.to(tl.float32, bitcast=True)), 0)
-        ties = tl.where(ties >= equal, -1, ties)
-        floor = top * least
-        if (least > 0) & (floor.to(tl.int32, bitcast=True) > last):
-            last = floor.to(tl.int32, bitcast=True)
-            ties = tl.full((), -1, tl.int64)
-            total = tl.zeros((), tl.int64)
-            for begin in range(0, size, BLOCK):
-                i = begin + tl.arange(0, BLOCK)
-                p = tl.load(probs + row * stride + i, mask=i < size, other=0.0)
-                total += tl.sum(tl.where(p >= floor, mass_of(p), 0), 0)
-        tl.store(last_out + row, last)
-        tl.store(ties_out + row, ties)
-        tl.store(total_out + row, total)
+        cut, total = tl.zeros((), tl.int64) - (1 << 62), tl.zeros((), tl.int64)
+        if by_k | by_p | (least >= 0):
+            n = tl.load(taken + row, cache_modifier=".cg")
+            start, end = low.to(tl.int64) << SHIFT, high.to(tl.int64) << SHIFT
+            zero = tl.zeros((PIVOTS,), tl.int64)
+            number = zero + tl.sum(tl.where((e == edge - 1) & (every == 0), numbers, 0), 0)
+            mass = zero + tl.sum(tl.where((e == edge - 1) & (every == 0), masses, 0), 0)
+            cut = start
+            if by_k:
+                cut = searched(own, n, start, end, number, mass, k, False, SHIFT, BLOCK)
+                left = tl.max(from_cuts(own, n, zero + cut, number, mass, SHIFT, BLOCK)[1], 0)
+                want = tl.maximum((left.to(tl.float64) * share).to(tl.int64), 1)
+            if by_p:
+                cut = searched(own, n, start, end, number, mass, want, True, SHIFT, BLOCK)
+            cut = tl.maximum(cut, floor.to(tl.int64) << SHIFT)
+            total = tl.max(from_cuts(own, n, zero + cut, number, mass, SHIFT, BLOCK)[1], 0)
+        tl.store(cuts + row, cut)
+        tl.store(totals + row, total)
         tl.store(taken + row, 0)
         tl.store(arrived + row, 0)
 
 
 @triton.jit(do_not_specialize=["size", "per"])
-def apply_kernel(probs, out, lasts, ties, totals, size, per, stride, BLOCK: tl.constexpr):
+def apply_kernel(probs, out, cuts, totals, size, per, stride, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
     """What is kept of a part of a row, over its total."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    last, some, total = tl.load(lasts + row), tl.load(ties + row), tl.load(totals + row)
-    seen = tl.zeros((), tl.int64)
-    column = tl.arange(0, BLOCK)
-    if some >= 0:  # entries that equal the smallest, in the parts before
-        for n in range(part * per):
-            at = n * BLOCK + column
-            p = tl.load(probs + row * stride + at, mask=at < size, other=-1.0)
-            seen += tl.sum((p.to(tl.int32, bitcast=True) == last).to(tl.int32), 0)
+    cut, total = tl.load(cuts + row), tl.load(totals + row)
     over = 1.0 / tl.where(total > 0, total.to(tl.float64) / UNIT, 1.0)
     for n in range(part * per, (part + 1) * per):
-        at = n * BLOCK + column
-        p = tl.load(probs + row * stride + at, mask=at < size, other=-1.0)
-        bits = p.to(tl.int32, bitcast=True)
-        equal = (bits == last).to(tl.int32)
-        place = seen + tl.cumsum(equal, 0) - equal
-        kept = (bits > last) | ((equal > 0) & ((some < 0) | (place < some)))
-        seen += tl.sum(equal, 0)
-        tl.store(out + row * size + at, tl.where(kept, (p.to(tl.float64) * over).to(tl.float32), 0.0), mask=at < size)
+        at = n * BLOCK + tl.arange(0, BLOCK)
+        p = tl.load(probs + row * stride + at, mask=at < size, other=0.0)
+        kept = tl.where(key_of(p, at, SHIFT) >= cut, (p.to(tl.float64) * over).to(tl.float32), 0.0)
+        tl.store(out + row * size + at, kept, mask=at < size)
 
 
-BLOCK = 256
+BLOCK = 512
 
 
 def launch(
@@ -207,7 +187,7 @@ def launch(
     rows, device = len(flat), probs.device
     given = [by_lane(a, shape[:-1]) for a in (top_k, top_p, min_p)]
     blocks = -(-size // block)
-    parts = max(min(programs or -(-2 * about(device)[0] // max(rows, 1)), blocks, 32), 1)
+    parts = max(min(programs or -(-2 * about(device)[0] // max(rows, 1)), blocks, 128), 1)
     per = -(-blocks // parts)
     parts = -(-blocks // per)
 
@@ -215,18 +195,16 @@ def launch(
         return torch.empty(sizes, dtype=dtype, device=device)
 
     weights, tops = empty(rows, parts, 2, EDGES), empty(rows, parts, dtype=torch.float32)
-    few = empty(rows, size, dtype=torch.float32)
-    last, ties, total, out = empty(rows, dtype=torch.int32), empty(rows), empty(rows), empty(rows, size, dtype=torch.float32)
-    taken, arrived = counters("taken", device, rows), counters("found", device, rows)
+    few, cuts, totals, out = empty(rows, size), empty(rows), empty(rows), empty(rows, size, dtype=torch.float32)
     if rows:
-        cut = (size, per, flat.stride(0))
-        weigh_kernel[(rows, parts)](flat, weights, tops, *cut, BLOCK=block, EDGES=EDGES, num_warps=4)
+        cut, shift = (size, per, flat.stride(0)), size.bit_length()
+        weigh_kernel[(rows, parts)](flat, weights, tops, *cut, BLOCK=block, EDGES=EDGES, num_warps=8)
         find_kernel[(rows, parts)](
-            flat, *given, weights, tops, few, taken, arrived, last, ties, total, *cut,
-            given[0].shape[1], *(n for a in given for n in a.stride()),
-            BLOCK=block, EDGES=EDGES, PARTS=32, num_warps=4,
+            flat, *given, weights, tops, few, counters("taken", device, rows), counters("found", device, rows), cuts, totals,
+            *cut, given[0].shape[1], *(n for a in given for n in a.stride()),
+            SHIFT=shift, BLOCK=block, EDGES=EDGES, PARTS=power(parts), num_warps=8,
         )  # fmt: skip
-        apply_kernel[(rows, parts)](flat, out, last, ties, total, *cut, BLOCK=block, num_warps=4)
+        apply_kernel[(rows, parts)](flat, out, cuts, totals, *cut, SHIFT=shift, BLOCK=block, num_warps=4)
     return out.reshape(shape)
 
 

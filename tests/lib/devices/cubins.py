@@ -1,6 +1,7 @@
 """Kernels compiled without a device: registers, spills and shared memory, read from the machine code.
 
-Triton cannot interpret and compile in one process, so `reports` starts another one, which runs this file.
+Triton cannot interpret and compile in one process, so `reports` starts another one, which runs this file. With DECGRAPH_TRITON
+it takes the Triton in that folder (`pip install --no-deps --target FOLDER triton==3.6.0`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Report(NamedTuple):
 
 def reports(specs: Sequence[Spec] | str) -> list[Report]:
     """Of some kernels, or of Inductor's in a step that `compile --emit triton` printed, for the GPU that it was printed for."""
-    env = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), *sys.path])}
+    folders = [os.environ.get(name, "") for name in ("DECGRAPH_TRITON", "PYTHONPATH")]
+    env = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join([*filter(None, folders), *sys.path])}
     done = subprocess.run(
         [sys.executable, __file__], input=json.dumps(specs), capture_output=True, text=True, env=env, timeout=SECONDS
     )

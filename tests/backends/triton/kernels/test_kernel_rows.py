@@ -120,6 +120,16 @@ def test_truncation_of_ties(levels: list[float], k: int, share: float, least: fl
     assert not len(left) or float(kept.min()) >= float(left.max())
 
 
+def test_tiny_entries_beside_a_likely_one(device: torch.device) -> None:
+    """They are kept only where they are needed."""
+    p = torch.tensor([[1e-9, 1 - 2e-9, 1e-9, 1e-30, 0.0]])
+    some = [0, 1, 2]
+    for k, share, least, kept in ((1, 1.0, -1.0, [1]), (0, 0.5, 0.0, [1]), (3, 1.0, -1.0, some), (0, 1.0, 1e-12, some)):
+        rows = truncate.launch(p.to(device), *(t.to(device) for t in numbers(k, share, least)), block=4).cpu()
+        assert rows[0].nonzero()[:, 0].tolist() == kept
+        assert torch.equal(truncate.form(p.double(), *numbers(k, share, least)) > 0, rows > 0)
+
+
 def test_rows_without_mass(device: torch.device) -> None:
     p = torch.tensor([[0.25, 0.0, 0.25], [0.0, 0.0, 0.0]]).to(device)
     rows = truncate.launch(p, *(t.to(device) for t in numbers(0, 0.9, -1.0)), block=4)
