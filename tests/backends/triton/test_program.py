@@ -307,6 +307,16 @@ def test_texts_that_do_not_fit_side_by_side_are_computed_one_after_the_other(
     assert [p.count <= 7 for p in pages] == [True] and whole(pages[0])
 
 
+def test_a_text_that_outgrows_the_memory_is_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it alone has all pages, and another request none."""
+    made, evicted = session("triton"), evictions(monkeypatch)
+    request = Request((1, 2, 3), max_tokens=150, seed=1)
+    need = lanes.wants(made.begin(request).machine)[1]
+    machine("triton").limit_memory({"target": made.models["target"]}, need.bytes * (153 + PAGE + need.ahead))
+    got = made.run(request, keep_events=False)
+    assert "keys and values" in got.mode and got.tokens == session("reference").run(request).tokens and evicted
+
+
 def whole(pages: Pages) -> bool:
     """Whether a table is consistent: every page is unused or has as many lanes as it says, those of several lanes are computed
     to their ends, and the device has the host's table."""
