@@ -195,14 +195,11 @@ class Steps:
 
     def _grow(self, program: Program) -> None:
         """Pages for what the lanes of a program may write in the next round. Where there are none, the requests that came last
-        give theirs up. Raises TooLarge where the only one has none to wait for."""
+        give theirs up."""
         for job in sorted((j for j in program.jobs if j is not None), key=lambda j: program.used[j.lane]):
             while job.program is program and not program.grow(job):
-                last = max((j for j in program.jobs if j is not None), key=lambda j: program.used[j.lane])
-                if last is not job or len(program) > 1:
-                    self._evict([last])
-                elif not self._gives_way(job, program):
-                    raise TooLarge(f"a text of {job.size} tokens needs more memory for keys and values than there is")
+                if not self._gives_way(job, program):
+                    self._evict([max((j for j in program.jobs if j is not None), key=lambda j: program.used[j.lane])])
 
     def _evict(self, jobs: Sequence[LaneJob]) -> None:
         """Requests leave their lanes, once the host has heard all that those have computed, and wait for others."""

@@ -244,6 +244,11 @@ class LaneJob:
         return [*self.machine.request.prompt, *self.machine.committed_tokens()]
 
     @property
+    def length(self) -> int:
+        """How many of these there are."""
+        return len(self.machine.request.prompt) + self.machine.committed()
+
+    @property
     def sharing(self) -> int | None:
         """What tells requests that write the same states of a session: one runs after the other."""
         shares = any(state.scope != "sequence" for state in self.machine.function.states)
@@ -349,7 +354,7 @@ class Program:
 
     def settled(self, job: LaneJob) -> int:
         """Tokens at the beginning of a request's text whose slots no step writes."""
-        return len(job.tokens) - self.slack if self.models else 0
+        return job.length - self.slack if self.models else 0
 
     def share(self, job: LaneJob) -> None:
         """Let a request that has computed nothing begin behind what is known of its text."""
@@ -370,8 +375,9 @@ class Program:
 
     def _note(self, job: LaneJob) -> None:
         """Others may share what is computed of a request's text."""
-        tokens = job.tokens
-        self.pages.note(job.lane, tokens, (min(job.seen, len(tokens)) if job.begun else job.filled) - self.slack)
+        there = (min(job.seen, job.length) if job.begun else job.filled) - self.slack
+        if there // PAGE > len(self.pages.ends[job.lane]):
+            self.pages.note(job.lane, job.tokens, there)
 
     @torch.no_grad()
     def fill(self, chunk: int | None) -> list[LaneJob]:
@@ -382,7 +388,7 @@ class Program:
             while left > 0 and (n := min(self.left_of(job), left, CHUNK)) > 0:
                 self._computed(job, n, [cache.model for cache in self.models])
                 left -= n
-            if job.filled >= len(job.tokens) - 1:
+            if job.filled >= job.length - 1:
                 ready.append(job)
         if ready:
             self.begin(ready)
@@ -485,7 +491,7 @@ class Program:
         """How many tokens of a prompt are to be computed. The last one is the first step's."""
         if job.filled == self.pages.begun[job.lane]:
             self.share(job)  # what those before it have computed since
-        return len(job.tokens) - 1 - job.filled
+        return job.length - 1 - job.filled
 
     def run_beside(self, job: LaneJob, chunk: int) -> None:
         """One step of all lanes, with the next tokens of a request's prompt, at most `chunk`. Heads, which read their target's

@@ -90,7 +90,7 @@ class Step(Evaluator):
         self.rode: set[int] = set()
         """The models that have done so, in the last step that was computed or recorded with one."""
         self.sized = False
-        """Whether something has the size of the longest text (`longest`)."""
+        """Whether something has the size of the longest text (`text_size`)."""
         self.uids = self.epoch = 0
         self.committed_now = self.committed_most = 0
         """The most tokens that are committed: in this iteration so far, and in one."""
@@ -135,7 +135,7 @@ class Step(Evaluator):
         return self.settings.rng
 
     @property
-    def longest(self) -> int:
+    def text_size(self) -> int:
         """The most tokens of a lane, for what has that size: lanes are no longer than requests need then."""
         self.sized = True
         return self.frame.capacity

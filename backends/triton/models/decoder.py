@@ -200,6 +200,7 @@ class CausalModel(DeviceModel):
         self.taps: dict[int, Pool] = {}
         self._steps: list[Stage] = list(weights.stages)
         self.windowed = any(window is not None for stage in weights.stages for window in stage.windows)
+        self.positioned = [self.slot_positions] if self.windowed else []
         self.paged = all(isinstance(stage, SlotDecoder) and stage.paged(self.both) for stage in weights.stages)
 
     @property

@@ -57,6 +57,7 @@ class SinceModel(CausalModel):
         super().__init__(model, Weights((upper,), target.weights.head), target.pages)
         self.kind, self.inner, self.origin = inner.kind, inner, target
         self.pools += inner.pools
+        self.positioned += inner.positioned
         if self.kind == "features":
             self.follow()
 
@@ -67,14 +68,6 @@ class SinceModel(CausalModel):
         else:
             seen, room = Seen(at + 1), first + at.shape[1]
             self.run(self.inner.run(tokens, at, at, seen, lanes, room), at, at, seen, lanes, room)
-
-    def begin(self, lane: int) -> None:
-        super().begin(lane)
-        self.inner.begin(lane)
-
-    def _move_positions(self, source: Tensor, dest: Tensor) -> None:
-        super()._move_positions(source, dest)
-        self.inner._move_positions(source, dest)
 
     def compute(
         self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Tensor | None, known: Tensor | None

@@ -129,6 +129,8 @@ class DeviceModel(ModelPart):
         self.pools: list[Pool] = []
         self.slot_positions = torch.arange(self.capacity, device=self.device).repeat(self.batch, 1)
         """int64[B, S]: the positions of the tokens that slots have, those of committed ones being their numbers."""
+        self.positioned = [self.slot_positions]
+        """Those that are moved with slots: of this model and of what it is made of."""
 
     def pool(self, *after: int, dtype: torch.dtype, before: Sequence[int] = ()) -> Pool:
         """A pool of zeros [*before, rows, *after]."""
@@ -201,14 +203,14 @@ class DeviceModel(ModelPart):
         there, here = self.pages.at(dest).flatten(), self.pages.at(source).flatten()
         for pool in self.pools:
             pool.data.index_copy_(pool.axis, there, pool.data.index_select(pool.axis, here))
-        self._move_positions(*(at.expand(self.batch, -1) for at in (source, dest)))
-
-    def _move_positions(self, source: Tensor, dest: Tensor) -> None:
-        self.placed(dest, self.slot_positions.gather(1, source))
+        source, dest = (at.expand(self.batch, -1) for at in (source, dest))
+        for positions in self.positioned:
+            put_at(positions, dest, positions.gather(1, source))
 
     def begin(self, lane: int) -> None:
         """Another text begins in a lane. Runs outside of graphs."""
-        self.slot_positions[lane] = torch.arange(self.capacity, device=self.device)
+        for positions in self.positioned:
+            positions[lane] = torch.arange(self.capacity, device=self.device)
 
     def heads(self, states: Tensor) -> Tensor:
         """Logits [B, R, n, vocab_size] of the model's own n heads at last states [B, R, W]. Raises NotSteppable for a model

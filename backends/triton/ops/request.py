@@ -33,7 +33,7 @@ def ctx_get(s: Step, op: Op, ctx: Context, *n: Operand) -> Operand:
         return s.take(s.tokens, (length - 1).clamp(min=0))
     if not n:
         return s.tokens_of(ctx)
-    most = max(0, int(n[0] if isinstance(n[0], int | float | np.integer) else op.attrs.get("bound") or s.longest))
+    most = max(0, int(n[0] if isinstance(n[0], int | float | np.integer) else op.attrs.get("bound") or s.text_size))
     want = torch.minimum(s.lanes(n[0]).long().clamp(min=0), length)
     at = (length - want)[:, None] + s.steps(most)
     return Vec(s.tokens.gather(1, at.clamp(0, s.frame.capacity)), s.steps(most) < want[:, None])
@@ -44,7 +44,7 @@ def request(s: Step, op: Op) -> Operand:
     """A field of the request."""
     field = op.attrs["field"]
     if field in ("limit", "room"):
-        s.sizes[op.result] = s.longest
+        s.sizes[op.result] = s.text_size
     if field == "greedy":
         return s.settings.temperature == 0
     if field == "limit":

@@ -239,7 +239,7 @@ def zeros(s: Step, op: Op, *sizes: Operand) -> Operand:
         if shape and not is_static(n):
             raise NotSteppable("zeros of which a further size depends on data", op)
         most = s.most(op.operands[k]) if not is_static(n) else max(0, int(n))
-        shape.append(s.longest if most is None else most if is_static(n) else min(most, s.longest))
+        shape.append(s.text_size if most is None else most if is_static(n) else min(most, s.text_size))
     elem = {"int": torch.int64, "token": torch.int64, "bool": torch.bool}.get(op.attrs.get("elem", "real"), torch.float64)
     out = torch.zeros((s.frame.batch, *shape), dtype=elem, device=s.device)
     return out if is_static(sizes[0]) else Vec(out, s.steps(shape[0]) < s.lanes(sizes[0])[:, None])
@@ -249,7 +249,7 @@ def room(s: Step, op: Op, n: Operand) -> int:
     """The most elements of a vector whose length depends on data."""
     known = [op.attrs.get("bound"), op.result.type.dims[0].bound if op.result.type.dims else None, s.most(op.operands[-1])]
     sizes = [int(k) for k in known if k is not None]
-    return max(0, min(sizes)) if sizes else s.longest  # no vector of tokens is longer than the text
+    return max(0, min(sizes)) if sizes else s.text_size  # no vector of tokens is longer than the text
 
 
 @step("scatter", folded=True)
