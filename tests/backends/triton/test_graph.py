@@ -366,8 +366,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "autoregressive": {}, "speculative": {"gamma": 1}, "sequoia": {"shape": "[[0], [1], [0, 0]]"},
     "eagle2": {"depth": 2, "k": 2, "budget": 3}, "fast_dllm": {"length": 8, "block": 4},
 }  # fmt: skip
-"""Programs of every kind: a chain, drafts and verification, a tree of a given form, one of a given size, a canvas. Small ones: a
-compiler of C++ takes seconds for each region."""
+"""Programs of every kind: a chain, drafts and verification, a tree of a given form, one of a given size, a canvas. Small ones,
+since a compiler of C++ takes seconds for each region."""
 
 
 class Compiled:
