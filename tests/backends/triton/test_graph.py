@@ -317,7 +317,7 @@ def test_steps_go_on_where_nothing_can_be_compiled(monkeypatch: pytest.MonkeyPat
         assert str(replayed.failed) == "no compiler" and replayed.mode == "graph"
     assert x.tolist() == [6.0] * 3 and caplog.text.count("no compiler") == 1
     monkeypatch.setenv("DECGRAPH_COMPILE", "0")
-    monkeypatch.setattr(threading, "Thread", None)
+    monkeypatch.setattr(threading.Thread, "start", None)
     played(monkeypatch, lambda: x.add_(1), compiled, [])()
     near = replay.Replayed(lambda: x.add_(1), None, torch.device("cpu"))
     near()
@@ -385,8 +385,9 @@ class Compiled:
         self.out = self.cut(*self.graph.tensors.values())
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly if n else pytest.mark.slow) for n, name in enumerate(KINDS)]
+)
 def test_compiled_regions_commit_what_the_program_commits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Greedy and drawn, in place on the buffers."""
 
