@@ -112,6 +112,7 @@ class Bodies:
         key = (region, flattened(inputs, tensors))
         body = self.known.get(key)
         s.decided = self.decided.setdefault(key, Decided())
+        counted = [t.clone() for t in s.counts.buffers()] if body is None or body.made[1] else []
         if body is None:
             if key not in self.seen or key in self.known or len(self.known) >= self.most or not self.idle():
                 self.seen.add(key)
@@ -124,7 +125,9 @@ class Bodies:
                 there.copy_(here)
             body.replay()
         out, odd = rebuilt(body.made, iter([t.clone() for t in cast(list[Tensor], body.replay.out)]))
-        if odd and s.reads(torch.stack(odd).any()):  # nothing outside of slots was written: run it as it is
+        if odd and s.reads(torch.stack(odd).any()):  # nothing but slots and counts was written: run it as it is
+            for there, was in zip(s.counts.buffers(), counted, strict=True):
+                there.copy_(was)
             return tuple(s.region(region, arguments))
         for name, n in body.calls.items():
             s.counts.calls[name] = s.counts.calls.get(name, 0) + n
@@ -146,6 +149,10 @@ class Bodies:
 
         def body() -> list[Tensor]:
             nonlocal made
+            counts.clear()
+            counts.update(before)
+            for cache in s.caches.values():
+                cache.start()
             s.env.update(zip(outside, values, strict=True))
             s.mask = mask
             s.odd = []
@@ -156,8 +163,6 @@ class Bodies:
             flattened(made, tensors)
             return tensors
 
-        for cache in s.caches.values():
-            cache.start()
         s.recording = True
         try:
             replay = self.record(body, s)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, fx
 
 from decgraph.backends.triton.graph import Graph, is_opaque, is_view
-from decgraph.backends.triton.regions import Written, named
+from decgraph.backends.triton.regions import RegionText, named
 
 INLINE = 64
 """Elements of a constant that stands in the text, at most."""
@@ -74,9 +74,9 @@ def _constants(graph: Graph) -> Iterator[str]:
     yield "    }"
 
 
-def _regions(step: fx.GraphModule) -> dict[Written, fx.Node]:
+def _regions(step: fx.GraphModule) -> dict[RegionText, fx.Node]:
     """What is written for regions, each with a call of it. Calls get the name that it has in the text, and their places."""
-    found: dict[Written, fx.Node] = {}
+    found: dict[RegionText, fx.Node] = {}
     for call in step.graph.find_nodes(op="call_module"):
         first = found.setdefault(of_region(step, call), call)
         call.meta["region"] = first.meta.get("region", f"region_{len(found)}")
@@ -86,7 +86,7 @@ def _regions(step: fx.GraphModule) -> dict[Written, fx.Node]:
     return found
 
 
-def _region(made: Written, call: fx.Node) -> Iterator[str]:
+def _region(made: RegionText, call: fx.Node) -> Iterator[str]:
     """The kernels of a region, and the function that launches them. Names are unique: Inductor counts anew in each region."""
     name = call.meta["region"]
     defined = {d for kernel, source in made.kernels.items() for d in (kernel, *re.findall(r"^def (\w+)\(", source, re.M))}
@@ -194,7 +194,7 @@ def launches(step: fx.GraphModule) -> list[Launch]:
     return found
 
 
-def of_region(step: fx.GraphModule, call: fx.Node) -> Written:
+def of_region(step: fx.GraphModule, call: fx.Node) -> RegionText:
     """What is written for a region that is called."""
     return cast(Any, step.get_submodule(str(call.target))).forward
 

@@ -165,7 +165,7 @@ def _options(inputs: list[Tensor], **more: object) -> Any:
 
 # -- what is written
 @dataclass(eq=False)
-class Written:
+class RegionText:
     """What Inductor writes for a region. header: imports; kernels: their source by name; arguments, body: the function that
     launches them; launches: by name, with the places in the `.dec` file that they are for."""
 
@@ -180,9 +180,9 @@ class _Stopped(Exception):
     """The text is there."""
 
 
-def written(module: fx.GraphModule, inputs: list[Tensor]) -> Written:
-    """Inductor's text for a region, which is not compiled. inputs: fake tensors; where there is no CUDA device, those that say
-    they are on one need `imagined`. Raises what Inductor does."""
+def written(module: fx.GraphModule, inputs: list[Tensor]) -> RegionText:
+    """Inductor's text for a region, which is not compiled. inputs: fake tensors of any shape; where there is no CUDA device,
+    those that say they are on one need `imagined`. Raises what Inductor does."""
     from torch._functorch import config as functorch
     from torch._inductor.compile_fx import compile_fx
     from torch._inductor.graph import GraphLowering
@@ -217,9 +217,9 @@ LAUNCH = re.compile(r"\s*(?:\w+ = )?(?:((?:extern_kernels|aten|torch\.ops)\.[\w.
 SOURCES = re.compile(r"\s*# .*Source Nodes: \[(.*?)\], Original ATen: .*")
 
 
-def _parsed(code: str, places: dict[str, str]) -> Written:
+def _parsed(code: str, places: dict[str, str]) -> RegionText:
     """The parts of a module that Inductor wrote. places: in the `.dec` file, by the names of nodes."""
-    out, tree, text = Written(), ast.parse(code), code.splitlines()
+    out, tree, text = RegionText(), ast.parse(code), code.splitlines()
     for node in tree.body:
         source = "\n".join(text[node.lineno - 1 : node.end_lineno])
         if not isinstance(node, ast.Assign | ast.Import | ast.ImportFrom) or source.startswith("runner"):

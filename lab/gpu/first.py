@@ -3,7 +3,7 @@
     python lab/gpu/first.py [--out first.json] [--device cuda|cpu] [--sizes 8b|tiny] [--only doors,trees] [--seconds 560]
 
 Twelve steps in the order of what is known least; figures stand beside their floors. A supervisor writes what each item found,
-ends one that takes too long, and goes on in a new process where one ends before it is done, as where a kernel breaks the device.
+ends one that takes too long, and goes on in a new process where one ends before it is done: a kernel may break the device.
 """
 
 from __future__ import annotations
