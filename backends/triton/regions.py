@@ -28,6 +28,7 @@ from torch.fx.passes.split_module import split_module
 
 from decgraph import cache
 from decgraph.backends.triton.graph import Graph, is_opaque, is_view, pruned, writes
+from decgraph.backends.triton.rows import is_generated
 
 Compiled: TypeAlias = Callable[..., object]
 """A function of a graph's tensors."""
@@ -56,8 +57,9 @@ def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Tensor]], obj
         if node.target is operator.getitem:  # results of several are taken apart where they are computed
             parts[node] = parts[node.args[0]]
             continue
-        if is_opaque(node) or opaque:
-            part, opaque = part + 1, is_opaque(node)
+        alone = is_opaque(node) and not is_generated(node, inductor)
+        if alone or opaque:
+            part, opaque = part + 1, alone
         parts[node] = part
     _viewed(whole.graph, parts)
     split = split_module(whole, whole, lambda n: parts.get(n, part), keep_original_order=True)
@@ -67,7 +69,11 @@ def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Tensor]], obj
         inner = split.get_submodule(str(call.target))
         assert isinstance(inner, fx.GraphModule)
         work = [n for n in inner.graph.nodes if n.op == "call_function"]
-        if any(is_opaque(n) for n in work) or all(is_view(n) for n in work) or _overlaps(graph, call, work):
+        if (
+            any(is_opaque(n) and not is_generated(n, inductor) for n in work)
+            or all(is_view(n) for n in work)
+            or _overlaps(graph, call, work)
+        ):
             _inlined(split, call, inner)
             continue
         given = [_fake(mode, n) for n in inner.graph.find_nodes(op="placeholder")]
@@ -143,16 +149,21 @@ def inductor(module: fx.GraphModule, inputs: list[Tensor]) -> Compiled:
     usual, name = default_cache_dir(), "TORCHINDUCTOR_CACHE_DIR"  # a folder for temporary files
     if os.environ.get(name, usual) == usual:
         os.environ[name] = str(cache.folder() / "inductor")
-    with torch.no_grad(), _options(inputs):
+    with torch.no_grad(), _options(module, inputs):
         return cast(Compiled, compile_fx(module, inputs))
 
 
-def _options(inputs: list[Tensor], **more: object) -> Any:
+def _options(module: fx.GraphModule, inputs: list[Tensor], **more: object) -> Any:
     """Inductor's options for a region, as a context: those that this version of torch has."""
     from torch._inductor import config
 
     hopper = inputs[0].device.type == "cuda" and torch.cuda.get_device_capability(inputs[0].device) >= (9, 0)
-    wanted = {**OPTIONS, "triton.enable_pdl": hopper, **more}  # a kernel may begin before the one before it ends
+    product = bool(module.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default))  # of one row: see rows.py
+    wanted = {
+        **OPTIONS, "triton.enable_pdl": hopper,  # a kernel may begin before the one before it ends
+        "coordinate_descent_tuning": product,  # which writes such a product as a reduction
+        **more,
+    }  # fmt: skip
 
     def known(name: str) -> bool:
         try:
@@ -196,7 +207,7 @@ def written(module: fx.GraphModule, inputs: list[Tensor]) -> RegionText:
     off = {"fx_graph_cache": False, "compile_threads": 1}
     with (
         torch.no_grad(),
-        _options(inputs, **off),
+        _options(module, inputs, **off),
         functorch.patch(enable_autograd_cache=False),
         patch.object(GraphLowering, "_compile_to_module_lines", stop),
     ):
