@@ -17,11 +17,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from decgraph.api import load
 from decgraph.backends.registry import machine
 from decgraph.backends.triton import lanes, program
-from decgraph.backends.triton.graph import Replayed
 from decgraph.backends.triton.models import interface, table
 from decgraph.backends.triton.models.decoder import SlotDecoder
 from decgraph.backends.triton.pages import PAGE, Pages
 from decgraph.backends.triton.program import Program, programs_of
+from decgraph.backends.triton.replay import Replayed
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 
