@@ -237,7 +237,9 @@ def test_inductors_kernels_compile_for_a_gpu(name: str, capability: int) -> None
     assert ("gdc_wait" in text) is (capability == 90)
     found = reports(text)
     assert len(found) == len(re.findall(r"^def triton_\w+\(", text, re.M)) and {r.arch for r in found} == {capability}
-    assert not [r for r in found if r.spills or not r.registers]
+    bodies = dict(re.findall(r"^def (triton_\w+)\((.*?)(?=^\S)", text, re.M | re.S))
+    turns = {name for name, body in bodies.items() if "sin(" in body}  # of a large angle by eight words of memory
+    assert turns and not [r for r in found if r.spills > 32 * (r.function in turns) or not r.registers]
 
 
 # -- launches
