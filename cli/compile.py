@@ -120,7 +120,8 @@ def steps(
     not installed, and for unusable models."""
     extras.check("models", also="triton", what="steps need")
     from decgraph.backends.triton import emit as emitted
-    from decgraph.backends.triton.listing import cut, graphs_of
+    from decgraph.backends.triton.listing import graphs_of
+    from decgraph.backends.triton.regions import cut
     from decgraph.backends.triton.support import NotSteppable
     from decgraph.check.worlds import models_for
     from decgraph.models import bind

@@ -15,7 +15,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from linecache import getline
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, fx
 
 from decgraph.backends.triton.graph import Graph, is_opaque, is_view
-from decgraph.backends.triton.regions import RegionText, named
+from decgraph.backends.triton.regions import RegionText, cut, named
 
 INLINE = 64
 """Elements of a constant that stands in the text, at most."""
@@ -168,29 +168,38 @@ def _kind(value: Tensor) -> str:
 @dataclass
 class Launch:
     """One launch, or the few of a kernel by hand. kind: "product", "kernel" (by hand), "sort", "fused" (Inductor's) or "torch"
-    (an operation that no compiler sees); name: of the kernel or the operation; count: how many they are; where: their places in
-    the `.dec` file."""
+    (an operation that no compiler sees); names: of the kernel or the operation; count: how many they are; where: their places
+    in the `.dec` file; bytes: those of a product, of weights, of rows over the vocabulary, and of all else."""
 
     kind: str
-    name: str
+    names: list[str]
     count: int
     where: list[str]
+    bytes: dict[str, int] = field(default_factory=dict)
 
 
-def launches(step: fx.GraphModule) -> list[Launch]:
-    """The launches of a step that is cut into regions (`regions.written`), in order."""
+def launches(step: fx.GraphModule | Graph, vocabulary: int = 0) -> list[Launch]:
+    """The launches of a step, in order: of one that is cut into regions (`regions.written`), or of a graph that was recorded on
+    the CPU, for a GPU that need not be there. vocabulary: its size, to know which bytes are rows over it."""
     found: list[Launch] = []
+    step = cut(step) if isinstance(step, Graph) else step
     for node in step.graph.nodes:
         if node.op == "call_module":
             here = {named(n.meta["dec"]) for n in step.get_submodule(node.target).graph.nodes if "dec" in n.meta}
             for name, where in of_region(step, node).launches:
-                found.append(Launch("fused", name, 1, [w for w in where if w in here] or sorted(here)))
+                found.append(Launch("fused", [name], 1, [w for w in where if w in here] or sorted(here)))
         elif node.op == "call_function" and not is_view(node):
             name, kind = _name(node), "torch"
             if is_opaque(node):
                 kind = "kernel" if by_hand(node) else "sort" if name in ("sort", "topk") else "product"
             count = SEVERAL.get(name, 1) if kind == "kernel" else 1
-            found.append(Launch(kind, name, count, [named(node.meta["dec"])] if "dec" in node.meta else []))
+            size: Counter[str] = Counter()
+            for n in (node, *node.all_input_nodes) if kind == "product" else ():
+                value = n.meta["val"]
+                rows = vocabulary and n is node and value.shape[-1] >= vocabulary
+                role = "rows" if rows else "weights" if n.op == "placeholder" or is_view(n) else "all else"
+                size[role] += value.numel() * value.element_size()
+            found.append(Launch(kind, [name], count, [named(node.meta["dec"])] if "dec" in node.meta else [], dict(size)))
     return found
 
 
@@ -208,19 +217,22 @@ def _name(node: fx.Node) -> str:
     return str(node.target).removeprefix("aten.").removeprefix("decgraph.").split(".")[0]
 
 
-def totals(launches: Iterable[Launch]) -> Counter[str]:
-    """Launches by kind."""
+def totals(launches: Iterable[Launch]) -> tuple[Counter[str], Counter[str]]:
+    """Launches by kind, and the bytes of products by what they are of."""
     count: Counter[str] = Counter()
+    size: Counter[str] = Counter()
     for launch in launches:
         count[launch.kind] += launch.count
-    return count
+        size.update(launch.bytes)
+    return count, size
 
 
 def table(found: list[Launch]) -> list[str]:
     """The launches as lines of text."""
-    lines = [f"{n + 1:4} {made.kind:8} {made.name}  {' '.join(made.where[:3])}".rstrip() for n, made in enumerate(found)]
-    count = totals(found)
-    return [*lines, "", f"{count.total()} launches: " + ", ".join(f"{n} {kind}" for kind, n in sorted(count.items()))]
+    lines = [f"{n + 1:4} {m.kind:8} {m.names[0]}  {' '.join(m.where[:3])}".rstrip() for n, m in enumerate(found)]
+    count, size = totals(found)
+    lines += ["", f"{count.total()} launches: " + ", ".join(f"{n} {kind}" for kind, n in sorted(count.items()))]
+    return [*lines, "Bytes of products: " + ", ".join(f"{n:,} of {what}" for what, n in sorted(size.items()))]
 
 
 def as_json(graph: Graph, title: str = "", step: fx.GraphModule | None = None) -> dict[str, object]:
@@ -232,5 +244,5 @@ def as_json(graph: Graph, title: str = "", step: fx.GraphModule | None = None) -
         "tensors": {k: _kind(v) for k, v in graph.tensors.items()},
         "operations": sum(not is_view(n) for n in graph.nodes()),
         "launches": [asdict(made) for made in found],
-        "totals": dict(totals(found)),
+        "totals": {"launches": dict(totals(found)[0]), "bytes": dict(totals(found)[1])},
     }

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from unittest.mock import patch
 
 import torch
-from torch import fx
-from torch.fx.node import map_aggregate
 
 from decgraph.backends.triton.bodies import Bodies, Replays
 from decgraph.backends.triton.graph import Graph, traced
 from decgraph.backends.triton.lanes import wants
 from decgraph.backends.triton.machine import TritonMachine
-from decgraph.backends.triton.models import decoder
 from decgraph.backends.triton.program import LaneJob, Program
-from decgraph.backends.triton.regions import imagined, regions, written
 from decgraph.backends.triton.run import DeviceRun
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
@@ -57,24 +52,9 @@ def graphs_of(
     """The graphs of a program's decoding step, each with what it is: the whole step, or, where the host runs loops, the body of
     the innermost one; as it is on CUDA, with the kernels by hand. models: runtime models by parameter name, on the CPU. Raises
     NotSteppable where there is no step."""
-    with patch.object(decoder, "uses_kernels", lambda _: True):
-        machine = TritonMachine(module, function, models, params, Request(PROMPT, max_tokens=LIMIT, temperature=1.0))
-        job = LaneJob(0, machine, *wants(machine))
-        yield _recorded(_opened([job], 1 << (job.size - 1).bit_length()))
-
-
-def cut(graph: Graph, capability: int = 90) -> fx.GraphModule:
-    """A graph that was recorded on the CPU, in regions, with what Inductor writes for each, for a GPU of that compute
-    capability."""
-    device = torch.device("cuda", 0)
-    for node in graph.module.graph.nodes:
-        node.args, node.kwargs = (
-            map_aggregate(given, lambda v: device if isinstance(v, torch.device) else v) for given in (node.args, node.kwargs)
-        )
-        if "device" in node.meta:
-            node.meta["device"] = device
-    with imagined(capability):
-        return regions(graph, written)
+    machine = TritonMachine(module, function, models, params, Request(PROMPT, max_tokens=LIMIT, temperature=1.0))
+    job = LaneJob(0, machine, *wants(machine))
+    yield _recorded(_opened([job], 1 << (job.size - 1).bit_length()))
 
 
 def _recorded(program: Program) -> tuple[str, Graph]:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.node import map_aggregate
 from torch.fx.passes.split_module import split_module
 
 from decgraph import cache
@@ -321,3 +322,17 @@ def imagined(capability: int = 90) -> Iterator[None]:
             getattr(cached, "cache_clear", lambda: None)()
             stack.callback(getattr(cached, "cache_clear", lambda: None))
         yield
+
+
+def cut(graph: Graph, capability: int = 90) -> fx.GraphModule:
+    """A graph that was recorded on the CPU, in regions, with what Inductor writes for each, for a GPU of that compute
+    capability."""
+    device = torch.device("cuda", 0)
+    for node in graph.module.graph.nodes:
+        node.args, node.kwargs = (
+            map_aggregate(given, lambda v: device if isinstance(v, torch.device) else v) for given in (node.args, node.kwargs)
+        )
+        if "device" in node.meta:
+            node.meta["device"] = device
+    with imagined(capability):
+        return regions(graph, written)

@@ -21,7 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from decgraph import api
 from decgraph.backends.triton import emit
-from decgraph.backends.triton.listing import cut, graphs_of
+from decgraph.backends.triton.listing import graphs_of
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.worlds import params_for
 from decgraph.errors import DecError
@@ -116,7 +116,7 @@ def recorded(name: str, layers: int) -> tuple[str, list[emit.Launch]]:
     params = {k: v for k, v in params_for(function, 1, vocab=SIZE).items() if k in wanted}
     session = algorithm.session(models_of(function, layers), backend="triton", **params)
     title, graph = next(iter(graphs_of(session.module, session.function.name, session.models, session.params)))
-    return UNITS[title], emit.launches(cut(graph))
+    return UNITS[title], emit.launches(graph)
 
 
 def row(name: str, record: Callable[[str, int], tuple[str, list[emit.Launch]]] = recorded) -> Row:
@@ -130,8 +130,8 @@ def row(name: str, record: Callable[[str, int], tuple[str, list[emit.Launch]]] =
         except DecError as error:
             why = str(error).splitlines()[0].removeprefix("error: ")
             continue
-        count = emit.totals(found)
-        layers = [n for n, made in enumerate(found) if made.name == "attend"]
+        count = emit.totals(found)[0]
+        layers = [n for n, made in enumerate(found) if "attend" in made.names]
         return Row(name, unit, count.total(), len(layers), between(found, layers), count["sort"], count["kernel"])
     return Row(name, why=why)
 

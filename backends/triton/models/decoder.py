@@ -131,7 +131,8 @@ class SlotDecoder(TransformerDecoder):
     def _attended(
         self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], rotation: Rotation | None, cache: Cache
     ) -> Tensor:
-        rows, keys, values, sight = cache
+        rows, keys, values, _ = cache
+        sight = cast(Sight, cache[3])
         if not self.fused or (sight.both and layer.window is not None):
             q, k, v = self._heads(f"{n}.", x, size, rotation)
             put_heads(keys, rows, k.transpose(1, 2))
