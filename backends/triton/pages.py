@@ -24,7 +24,7 @@ from decgraph.backends.triton.kernels.shared import PAGE
 
 
 @dataclass
-class Pool:
+class PagedTensor:
     """A tensor with a row for every slot of every page. data: [rows, W], or [n, H, rows, D] of n layers, whose parts are
     `layers`; others when there are more pages."""
 
@@ -56,7 +56,7 @@ class Pages:
         self.width = -(-slots // PAGE)
         self.capacity = (self.width + 1) * PAGE
         self.count = 1 if pooled else batch * (self.width + 1)
-        self.pools: list[Pool] = []
+        self.pools: list[PagedTensor] = []
         shape = (batch, self.width + 1)
         own = torch.arange(self.count, dtype=torch.int32, device=self.device)
         self.table = torch.zeros(shape, dtype=torch.int32, device=self.device) if pooled else own.view(shape)
@@ -82,9 +82,9 @@ class Pages:
         return (table.long()[..., None] * PAGE + self._inside).flatten(-2)
 
     # -- pools
-    def pool(self, before: Sequence[int], after: Sequence[int], dtype: torch.dtype) -> Pool:
+    def pool(self, before: Sequence[int], after: Sequence[int], dtype: torch.dtype) -> PagedTensor:
         """A pool of zeros [*before, rows, *after]."""
-        made = Pool(torch.zeros((*before, self.count * PAGE, *after), dtype=dtype, device=self.device), len(before))
+        made = PagedTensor(torch.zeros((*before, self.count * PAGE, *after), dtype=dtype, device=self.device), len(before))
         self.pools.append(made)
         self.named.clear()  # it has nothing of what the other pools have
         self.names.clear()

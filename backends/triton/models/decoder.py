@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from decgraph.backends.triton.kernels.attend import attend
 from decgraph.backends.triton.models.interface import Chunk, DeviceModel, Seen, put, put_heads
-from decgraph.backends.triton.pages import Pages, Pool
+from decgraph.backends.triton.pages import PagedTensor, Pages
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.decoder import Cache, DecoderPart, Out, Rotation, TransformerDecoder
@@ -191,14 +191,14 @@ class CausalModel(DeviceModel):
 
     def __init__(self, model: Model, weights: Weights, pages: Pages) -> None:
         super().__init__(model, pages)
-        self.last: Pool | None = None
+        self.last: PagedTensor | None = None
         self.weights, self.width, self.dtype = weights, int(weights.last.width), weights.last.dtype
         sizes = [(heads, size) for of in (1, 2) for stage in weights.stages for heads, size in _sizes(stage, of)]
         pools = {
             size: self.pool(size[1], dtype=self.dtype, before=(sizes.count(size), size[0])) for size in dict.fromkeys(sizes)
         }
         self._kept = [(pools[size], sizes[:n].count(size)) for n, size in enumerate(sizes)]
-        self.taps: dict[int, Pool] = {}
+        self.taps: dict[int, PagedTensor] = {}
         self._steps: list[Stage] = list(weights.stages)
         self.windowed = any(window is not None for stage in weights.stages for window in stage.windows)
         self.positioned = [self.slot_positions] if self.windowed else []
@@ -314,8 +314,8 @@ class CausalModel(DeviceModel):
             keys, values = (kept[used : used + n] for kept in every)
             used += n
             if isinstance(step, SlotDecoder):
-                every_kind: dict[Any, Any] = dict.fromkeys(step.kinds, sight)
-                out = step(x, positions, rows, keys, values, every_kind)
+                masks: dict[Any, Any] = dict.fromkeys(step.kinds, sight)
+                out = step(x, positions, rows, keys, values, masks)
             else:  # a module's masks are by kind of layer; one kind has one window
                 masks = {kind: sight.mask(window) for kind, window in zip(step.kinds, step.windows, strict=True)}
                 if self.model.context is not None:  # lanes that are over may ask for positions that no table has

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.pages import PAGE, Pages, Pool
+from decgraph.backends.triton.pages import PAGE, PagedTensor, Pages
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Shared
 from decgraph.backends.triton.vectors import put_at
@@ -126,18 +126,18 @@ class DeviceModel(ModelPart):
         pages.behind = max(pages.behind, self.behind)
         self.origin: DeviceModel | None = None  # the device model that this one is derived from
         self.following = False
-        self.pools: list[Pool] = []
+        self.pools: list[PagedTensor] = []
         self.slot_positions = torch.arange(self.capacity, device=self.device).repeat(self.batch, 1)
         """int64[B, S]: the positions of the tokens that slots have, those of committed ones being their numbers."""
         self.positioned = [self.slot_positions]
         """Those that are moved with slots: of this model and of what it is made of."""
 
-    def pool(self, *after: int, dtype: torch.dtype, before: Sequence[int] = ()) -> Pool:
+    def pool(self, *after: int, dtype: torch.dtype, before: Sequence[int] = ()) -> PagedTensor:
         """A pool of zeros [*before, rows, *after]."""
         self.pools.append(self.pages.pool(before, after, dtype))
         return self.pools[-1]
 
-    def stored(self, pool: Pool, slots: Tensor, lanes: slice = slice(None)) -> Tensor:
+    def stored(self, pool: PagedTensor, slots: Tensor, lanes: slice = slice(None)) -> Tensor:
         """What a pool [rows, W] has [b, R, W] at slots int64[b or 1, R] of some lanes; slots outside read the nearest one."""
         return pool.data[self.pages.at(slots.clamp(0, self.capacity - 1), lanes)]
 
@@ -239,7 +239,7 @@ def at_slots(buffer: Tensor, slots: Tensor) -> Tensor:
     return buffer.gather(1, index)
 
 
-def put(pool: Pool, rows: Tensor, values: Tensor) -> None:
+def put(pool: PagedTensor, rows: Tensor, values: Tensor) -> None:
     """Writes values [B, T, W] to the rows int64[B, T] of a pool [rows, W]."""
     pool.data.index_copy_(0, rows.flatten(), values.flatten(0, 1))
 
