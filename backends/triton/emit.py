@@ -195,7 +195,8 @@ def launches(step: fx.GraphModule | Graph, vocabulary: int = 0) -> list[Launch]:
             count = SEVERAL.get(name, 1) if kind == "kernel" else 1
             size: Counter[str] = Counter()
             for n in (node, *node.all_input_nodes) if kind == "product" else ():
-                value = n.meta["val"]
+                if (value := n.meta.get("val")) is None:  # what a region gives
+                    continue
                 rows = vocabulary and n is node and value.shape[-1] >= vocabulary
                 role = "rows" if rows else "weights" if n.op == "placeholder" or is_view(n) else "all else"
                 size[role] += value.numel() * value.element_size()

@@ -215,12 +215,14 @@ def test_the_text_of_a_step_as_it_runs_on_a_gpu() -> None:
     """Inductor's Triton, without a GPU: every launch in it is in the table, with its lines; layers share their regions."""
     made, step = as_on_cuda("autoregressive")
     data = json.loads(json.dumps(emit.as_json(made, "autoregressive", step)))
-    text, rows = data["text"], data["launches"]
+    text, rows, totals = data["text"], data["launches"], data["totals"]["launches"]
     compile(text, "printed", "exec")
-    assert f"# {sum(data['totals'].values())} launches: " in text and data["totals"].keys() == {"fused", "kernel", "product"}
-    assert sum(row["count"] for row in rows) == sum(data["totals"].values())
+    assert f"# {sum(totals.values())} launches: " in text and totals.keys() == {"fused", "kernel", "product"}
+    assert sum(row["count"] for row in rows) == sum(totals.values())
+    size = sum(p.numel() * p.element_size() for p in made.tensors.values() if p.ndim == 2 and p.dtype == torch.float32)
+    assert 0.5 * size < data["totals"]["bytes"]["weights"] <= size
     assert all(row["where"] and row["where"][0].startswith("autoregressive.dec:") for row in rows)
-    layers = [row["name"] for row in rows].count("attend")
+    layers = [row["names"] for row in rows].count(["attend"])
     assert layers > 2 and len(re.findall(r"^def region_", text, re.M)) < 2 * layers < text.count("region_3(") + 2 * layers
     launched = re.findall(r"^ +(triton_\w+)\.run\(", text, re.M)
     assert launched and set(launched) == set(re.findall(r"^def (triton_\w+)\(", text, re.M))
