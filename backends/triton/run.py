@@ -10,7 +10,7 @@ import torch
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.triton.capture import aside, captured
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.engine import forward_graphs
+from decgraph.runtime.models.engine import causal, forward_graphs
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.sharing import original_of
 from decgraph.runtime.trace import Commits
@@ -27,6 +27,7 @@ def forward(run: Callable[[], object], device: torch.device) -> Callable[[], Non
 
 
 forward_graphs.recorder = forward
+causal.graphs_of = forward_graphs.graphs_of
 
 
 class DeviceRun(TorchMachine):

@@ -9,7 +9,7 @@ import logging
 import sys
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.config import mapping, whole
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
+    from decgraph.runtime.models.decoder.folder import FolderSource
     from decgraph.runtime.models.decoder.net import Net
     from decgraph.runtime.models.gguf.file import GgufFile
     from decgraph.runtime.models.heads.layout import Part
@@ -168,13 +169,21 @@ def decoder_net(folder: Folder, placed: Placement) -> Net | UnknownToDecoder:
 
     try:
         refuse_different(folder.config)
-        made = net_of_folder(folder.path, folder.config, placed.precision(folder.dtype), placed.device)
+        of = folder.path, folder.config, placed.precision(folder.dtype), placed.device
+        made = net_of_folder(*of, _quantised(*of) if folder.config.get("quantization_config") else None)
         return placed_net(made, folder.path, placed)
     except UnknownToDecoder as unknown:
         if placed.dtype in BLOCKS:
             raise _no_blocks(folder.path, placed, str(unknown)) from None
         _LOG.info("%s runs as transformers' own module: %s", folder.name, unknown)
         return unknown
+
+
+def _quantised(*of: Any) -> FolderSource:
+    """The source of a folder with quantised weights, see `net_of_folder`. Raises UnknownToDecoder."""
+    from decgraph.runtime.models.decoder.scaled import ScaledSource
+
+    return ScaledSource(*of)
 
 
 def placed_net(net: Net, path: Path, placed: Placement) -> Net:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from decgraph.runtime.models.decoder.decoder import DecoderPart, Masks, Rotation, TransformerDecoder
 from decgraph.runtime.models.decoder.products import Product
-from decgraph.runtime.models.decoder.scaled import ScaledProduct
 from decgraph.runtime.models.decoder.shape import Layer, Shape
 from decgraph.runtime.native.library import library
 from decgraph.runtime.native.products import Activations, BlockProduct, NativeProduct, Parts
@@ -176,7 +175,7 @@ def native(decoder: TransformerDecoder, activations: Activations = "int16") -> T
 
 def _native_product(product: Product, activations: Activations) -> Product:
     tensors = (*product.weights, *(b for b in product.biases if b is not None))
-    if isinstance(product, NativeProduct | ScaledProduct):
+    if isinstance(product, NativeProduct) or not product.by_native:
         return product
     if isinstance(product, BlockProduct):
         return NativeProduct(*product.matrices, biases=product.biases, activations=activations)

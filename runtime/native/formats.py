@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +23,8 @@ class QuantizedBlocks:
     data: Tensor
     format: str
     shape: tuple[int, int]
+    multiplied: ClassVar[Callable[..., object] | None] = None
+    """What makes the product with matrices of this kind, where it is one of their own."""
 
     def __post_init__(self) -> None:
         _, numbers, size = FORMATS.get(self.format, (0, 0, 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from ctypes import c_int64, c_void_p
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.products import Product
-from decgraph.runtime.models.decoder.scaled import ScaledProduct, ScaledRows
 from decgraph.runtime.native import FORMATS
 from decgraph.runtime.native.formats import PART, QuantizedBlocks
 from decgraph.runtime.native.library import library
@@ -74,8 +73,9 @@ class BlockProduct(Product):
 
 def product(*matrices: Tensor | QuantizedBlocks, biases: tuple[Tensor | None, ...] = ()) -> Product:
     """The product with matrices [out, in] by torch."""
-    if any(isinstance(m, ScaledRows) for m in matrices):
-        return ScaledProduct(*matrices, biases=biases)
+    own = next((m.multiplied for m in matrices if isinstance(m, QuantizedBlocks) and m.multiplied is not None), None)
+    if own is not None:
+        return cast(Product, own(*matrices, biases=biases))
     if any(isinstance(m, QuantizedBlocks) for m in matrices):
         return BlockProduct(*matrices, biases=biases)
     return Product(*(m for m in matrices if isinstance(m, Tensor)), biases=biases)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
 
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.config import mapping, whole
+from decgraph.runtime.models.config import whole
 from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.decoder.families import shape_of
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.rotary import frequencies
-from decgraph.runtime.models.decoder.scaled import FP8, ScaledRows, bound_of, unmultiplied
 from decgraph.runtime.models.decoder.shape import Shape, UnknownToDecoder, reading_settings
 from decgraph.runtime.models.decoder.weights import canonical
 from decgraph.runtime.native.decoder import native
@@ -33,7 +31,10 @@ EXPERTS = {
 
 
 class FolderSource:
-    """The tensors of a folder, by the names of the base module. dtype: what floating-point numbers are read as."""
+    """The tensors of a folder, by the names of the base module. dtype: what floating-point numbers are read as. quantised:
+    whether it reads quantised ones as they are (scaled.py)."""
+
+    quantised = False
 
     def __init__(self, folder: Path, dtype: torch.dtype, device: str) -> None:
         from safetensors import safe_open
@@ -91,38 +92,6 @@ class FolderSource:
         return parts if len(parts) == 1 or self._device == "cpu" else [torch.cat(parts)]
 
 
-class ScaledSource(FolderSource):
-    """The tensors of a folder in FP8. Raises UnknownToDecoder for a folder whose numbers are quantised in another way."""
-
-    def __init__(self, folder: Path, config: Mapping[str, object], dtype: torch.dtype, device: str) -> None:
-        self._bound = bound_of(mapping(config, "quantization_config"))
-        if why := unmultiplied(device):
-            raise UnknownToDecoder(f"its weights are in FP8, which torch does not multiply on {device}: {why}")
-        super().__init__(folder, dtype, device)
-
-    def _read(self, name: str) -> Tensor:
-        found: Tensor = self._files[name].get_tensor(name)
-        if found.dtype != FP8:
-            return super()._read(name)
-        if name + "_scale" not in self._files or any(n % 16 for n in found.shape):
-            raise UnknownToDecoder(f"{name} {list(found.shape)} is in FP8 without a scale a row, or its sizes are odd")
-        scale = super()._read(name + "_scale").float().reshape(-1).expand(len(found)).contiguous()
-        self._taken.add(name)
-        made = ScaledRows(found.to(self._device), "F8_E4M3", (found.shape[0], found.shape[1]), scale, self._bound)
-        return cast(Tensor, made)  # `canonical` knows both
-
-    def _experts(self, at: str, ways: tuple[tuple[str, ...], ...]) -> Tensor | None:
-        raise UnknownToDecoder("its experts are quantised")
-
-    def joined(self, parts: list[Tensor]) -> list[Tensor]:
-        """See `weights.TensorSource`: FP8 matrices [n, in] too, elsewhere than on a CPU."""
-        rows = [p for p in parts if isinstance(p, ScaledRows)]
-        if len(rows) < 2 or len(rows) < len(parts) or self._device == "cpu":
-            return parts if rows else super().joined(parts)
-        data, scale = torch.cat([r.data for r in rows]), torch.cat([r.scale for r in rows])
-        return [cast(Tensor, ScaledRows(data, "F8_E4M3", (data.shape[0], data.shape[1]), scale, self._bound))]
-
-
 def net_of_folder(
     folder: Path, config: Mapping[str, object], dtype: torch.dtype, device: str, source: FolderSource | None = None
 ) -> Net:
@@ -130,10 +99,8 @@ def net_of_folder(
     something that the decoder does not know."""
     if (folder / "adapter_config.json").is_file():
         raise UnknownToDecoder("an adapter of PEFT lies beside its weights")
-    if config.get("quantization_config"):
-        if source is not None:
-            raise UnknownToDecoder("its weights are quantised")
-        source = ScaledSource(folder, config, dtype, device)
+    if config.get("quantization_config") and not (source is not None and source.quantised):
+        raise UnknownToDecoder("its weights are quantised")
     shape, names = shape_of({key: value for key, value in config.items() if key not in ("auto_map", "quantization_config")})
     source = source or FolderSource(folder, dtype, device)
     source.begin(names["embed"])

@@ -21,6 +21,8 @@ class Product:
     side (they are not joined where they are a caller's, or mapped). owners: a module's parameters that have the same memory."""
 
     owners: tuple[Tensor, ...] = ()
+    by_native = True
+    """Whether native code may take its place on a CPU."""
 
     def __init__(self, *weights: Tensor, biases: tuple[Tensor | None, ...] = ()) -> None:
         self.weights, self.biases = weights, biases or (None,) * len(weights)

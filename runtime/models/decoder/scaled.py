@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from decgraph.runtime.models.config import mapping
+from decgraph.runtime.models.decoder.folder import FolderSource
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import UnknownToDecoder
 from decgraph.runtime.native.formats import QuantizedBlocks
@@ -44,6 +46,8 @@ class ScaledProduct(Product):
         if len(self._scaled) < len(matrices):
             raise UnknownToDecoder("of matrices of one input some are in FP8")
 
+    by_native = False
+
     def by_torch(self) -> Product:
         """It is by torch's operations."""
         return self
@@ -66,6 +70,9 @@ class ScaledProduct(Product):
             parts.append(y if bias is None else y + bias)
         y = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
         return y if added is None else y + added
+
+
+ScaledRows.multiplied = ScaledProduct
 
 
 def unmultiplied(device: str) -> str:
@@ -95,3 +102,37 @@ def bound_of(quantised: Mapping[str, object]) -> float:
         if groups and method == "compressed-tensors" and not quantised.get("kv_cache_scheme"):
             return 0.0
     raise UnknownToDecoder(f"its weights are quantised ({method}) in a way that the decoder does not multiply")
+
+
+class ScaledSource(FolderSource):
+    """The tensors of a folder in FP8. Raises UnknownToDecoder for a folder whose numbers are quantised in another way."""
+
+    quantised = True
+
+    def __init__(self, folder: Path, config: Mapping[str, object], dtype: torch.dtype, device: str) -> None:
+        self._bound = bound_of(mapping(config, "quantization_config"))
+        if why := unmultiplied(device):
+            raise UnknownToDecoder(f"its weights are in FP8, which torch does not multiply on {device}: {why}")
+        super().__init__(folder, dtype, device)
+
+    def _read(self, name: str) -> Tensor:
+        found: Tensor = self._files[name].get_tensor(name)
+        if found.dtype != FP8:
+            return super()._read(name)
+        if name + "_scale" not in self._files or any(n % 16 for n in found.shape):
+            raise UnknownToDecoder(f"{name} {list(found.shape)} is in FP8 without a scale a row, or its sizes are odd")
+        scale = super()._read(name + "_scale").float().reshape(-1).expand(len(found)).contiguous()
+        self._taken.add(name)
+        made = ScaledRows(found.to(self._device), "F8_E4M3", (found.shape[0], found.shape[1]), scale, self._bound)
+        return cast(Tensor, made)  # `canonical` knows both
+
+    def _experts(self, at: str, ways: tuple[tuple[str, ...], ...]) -> Tensor | None:
+        raise UnknownToDecoder("its experts are quantised")
+
+    def joined(self, parts: list[Tensor]) -> list[Tensor]:
+        """See `weights.TensorSource`: FP8 matrices [n, in] too, elsewhere than on a CPU."""
+        rows = [p for p in parts if isinstance(p, ScaledRows)]
+        if len(rows) < 2 or len(rows) < len(parts) or self._device == "cpu":
+            return parts if rows else super().joined(parts)
+        data, scale = torch.cat([r.data for r in rows]), torch.cat([r.scale for r in rows])
+        return [cast(Tensor, ScaledRows(data, "F8_E4M3", (data.shape[0], data.shape[1]), scale, self._bound))]

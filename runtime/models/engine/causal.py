@@ -10,13 +10,12 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import isfinite
-from typing import cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine import forward_graphs
 from decgraph.runtime.models.engine.batch import MOST, Batch, StraightMasks, batch_of, rows_of
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, OnMemories, Output
 from decgraph.runtime.models.engine.slots import (
@@ -36,6 +35,13 @@ from decgraph.runtime.models.engine.slots import (
 from decgraph.runtime.models.engine.step import ForwardStep, NetStep, Tapped
 from decgraph.runtime.models.interface import check_size
 from decgraph.runtime.models.soft_inputs import replaced
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.engine.forward_graphs import ForwardGraphs
+
+Graphs: TypeAlias = "Callable[[ForwardStep, Layout], ForwardGraphs | None]"
+graphs_of: Graphs = lambda step, layout: None
+"""The graphs of an engine's forwards; the triton backend sets it (forward_graphs.py)."""
 
 _TOKENS = 8192  # of one forward, padding included, at most
 _WASTE = {"cpu": 12}  # padding that is not worth another forward, in tokens: on a CPU each is arithmetic (`tune --rows`)
@@ -79,7 +85,7 @@ class CausalEngine:
         self._clock = 0
         self._waste = _WASTE.get(layout.device.type, _FREE)
         self._of_tokens = type(self) is CausalEngine  # a forward takes tokens and nothing else
-        self.graphs = forward_graphs.graphs_of(step, layout)
+        self.graphs = graphs_of(step, layout)
 
     slot = Slot  # what is known of a sequence's rows
 
@@ -262,7 +268,7 @@ class CausalEngine:
         if compiled is None:
             return below
         self.step = compiled(notice)
-        self.graphs = forward_graphs.graphs_of(self.step, self.layout)
+        self.graphs = graphs_of(self.step, self.layout)
         return True
 
     def close(self, sequence: Hashable) -> None:
@@ -294,7 +300,7 @@ class CausalEngine:
         self.below, self.step, self.layout = below, step, layout
         self.store = SlotStore(layout, self.store.budget)
         self._straight = StraightMasks(layout)
-        self.graphs = forward_graphs.graphs_of(step, layout)
+        self.graphs = graphs_of(step, layout)
 
     # Slots and memory.
 

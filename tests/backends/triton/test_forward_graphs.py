@@ -24,7 +24,7 @@ from decgraph.check.worlds import params_for
 from decgraph.models import request_for
 from decgraph.runtime.models.decoder.decoder import TransformerDecoder
 from decgraph.runtime.models.decoder.products import Product
-from decgraph.runtime.models.engine import forward_graphs
+from decgraph.runtime.models.engine import causal, forward_graphs
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall
 from decgraph.runtime.models.engine.nets import layout_of
@@ -73,7 +73,7 @@ def as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
         decoded = forward_graphs.decoder_in(step) is not None
         return forward_graphs.ForwardGraphs(step, Tape, layout.device) if decoded else None
 
-    monkeypatch.setattr(forward_graphs, "graphs_of", graphs_of)
+    monkeypatch.setattr(causal, "graphs_of", graphs_of)
     Tape.replays = 0
 
 

@@ -19,8 +19,7 @@ from decgraph.backends.triton.models.decoder import SlotDecoder
 from decgraph.errors import DecError
 from decgraph.models import request_for
 from decgraph.runtime.models import hf
-from decgraph.runtime.models.decoder.folder import ScaledSource
-from decgraph.runtime.models.decoder.scaled import FP8, ScaledProduct, ScaledRows
+from decgraph.runtime.models.decoder.scaled import FP8, ScaledProduct, ScaledRows, ScaledSource
 from decgraph.runtime.models.folders import read
 from decgraph.runtime.placement import Placement
 
