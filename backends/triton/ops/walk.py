@@ -125,7 +125,7 @@ def _everywhere(s: Step, op: Op, t: Tree, evidence: Operand) -> Verdict | None:
         and (evidence.rows.is_probs or evidence.rows.allow is None and not {"bans", "min_length"} & s.settings.features)
     ):  # fmt: skip
         return None
-    if any(v.type.elem == "dist" and o.opcode != "draw" for o in ops for v in (*o.operands, *o.results)):
+    if any(v.type.elem == "dist" and o.opcode not in ("draw", "segment") for o in ops for v in (*o.operands, *o.results)):
         plain = edges.rank is None and isinstance(edges.row, np.ndarray) and (edges.row >= 0).all() and edges.point is False
         if not chain or not plain:
             return None
