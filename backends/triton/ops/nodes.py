@@ -80,8 +80,7 @@ def below_ends(s: Step, t: Tree, parents: np.ndarray, tokens: Tensor) -> Tensor:
 
 def is_end(s: Step, tokens: Tensor) -> Tensor:
     """bool[B, n]: whether tokens end their lane's text."""
-    ends = s.ends[:, None, :]
-    return ((tokens[..., None] == ends) & (ends >= 0)).any(-1)
+    return (tokens[..., None] == s.ends[:, None, :]).any(-1)
 
 
 def last_token(s: Step, back: int = 1) -> Tensor:

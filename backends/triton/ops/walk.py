@@ -19,7 +19,7 @@ from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Noise, Operand, Path, Rows, RowSource, Tree, is_static
-from decgraph.backends.triton.vectors import COMPARED, alike, both, count_of, fitted, live_of, mapped, with_at
+from decgraph.backends.triton.vectors import COMPARED, alike, both, count_of, fitted, live_of, mapped
 from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.values import Op, Value
 
@@ -63,7 +63,7 @@ def walk(s: Step, op: Op, t: Tree, evidence: Operand, *rest: Operand) -> Operand
     s.counts.test(reached & found.tested, found.has)
     on = reached & found.has
     nodes, emitted = torch.where(on, found.child, -1), torch.where(reached & found.emits, found.token, -1).amax(1)
-    return path_of(s, t, fitted(nodes, max(1, t.height), -1), on.sum(1), at, emitted)
+    return path_of(s, t, nodes, on.sum(1), at, emitted)
 
 
 class Verdict(NamedTuple):
@@ -260,10 +260,14 @@ def whole(s: Step, t: Tree, end: Tensor, emits: Tensor, token: Operand) -> Path:
 
 def path_of(s: Step, t: Tree, nodes: Tensor, depth: Tensor, node: Tensor, emitted: Tensor) -> Path:
     """The tokens of accepted nodes int64[B, D], depth int64[B] of them, and of what was emitted."""
-    tokens = s.lanes(t.token).gather(1, nodes.clamp(min=0))
-    spare = torch.cat([torch.where(nodes >= 0, tokens, 0), torch.zeros_like(tokens[:, :1])], 1)
-    out = with_at(spare, depth[:, None], emitted.clamp(min=0)[:, None])
-    return Path(out, depth + (emitted >= 0).long(), depth, nodes, node, t, emitted)
+    nodes, place, deep = fitted(nodes, t.height + 1, -1), s.steps(t.height + 1), depth[:, None]
+    if _is_chain(t):
+        own = s.take(t.token, np.roll(np.arange(t.size), -1))
+    else:
+        own = s.lanes(t.token).gather(1, nodes.clamp(min=0))
+    said = torch.where(place == deep, emitted.clamp(min=0)[:, None], 0)
+    nodes = nodes[:, : max(1, t.height)]
+    return Path(torch.where(place < deep, own, said), depth + (emitted >= 0).long(), depth, nodes, node, t, emitted)
 
 
 @step("path.get")
