@@ -103,7 +103,7 @@ EVERYWHERE = {
 
 
 def _is_chain(t: Tree) -> bool:
-    return t.fixed and t.live is None and bool((t.parent == np.arange(-1, t.size - 1).clip(0)).all())
+    return t.fixed and t.live is None and np.array_equal(t.parent, np.arange(-1, t.size - 1).clip(0))
 
 
 def _everywhere(s: Step, op: Op, t: Tree, evidence: Operand) -> Verdict | None:
@@ -126,40 +126,51 @@ def _everywhere(s: Step, op: Op, t: Tree, evidence: Operand) -> Verdict | None:
     ):  # fmt: skip
         return None
     if any(v.type.elem == "dist" and o.opcode not in ("draw", "segment") for o in ops for v in (*o.operands, *o.results)):
-        plain = edges.rank is None and isinstance(edges.row, np.ndarray) and (edges.row >= 0).all() and edges.point is False
-        if not chain or not plain:
+        row = edges.row
+        if (
+            not chain
+            or not isinstance(row, np.ndarray)
+            or (row < 0).any()
+            or edges.rank is not None
+            or edges.point is not False
+        ):
             return None
         every = [s.lanes(s.view(x.rows, x.face)) for x in edges.sources]
-        rows = [a[:, n : n + 1] for a in every for n in range(int(a.shape[1]))]
-        table = torch.cat(alike([rows[n] for n in (*edges.row.tolist(), edges.row[-1])]), 1)  # the last node has no child
-        edges = replace(
-            edges, sources=(RowSource(Rows(_spread(table), is_probs=True), "shaped"),), row=np.zeros(t.size - 1, np.int64)
-        )
+        tables = [a[:, n : n + 1] for a in every for n in range(int(a.shape[1]))]
+        table = torch.cat(alike([tables[n] for n in (*row.tolist(), row[-1])]), 1)  # the last node has no child
+        source = RowSource(Rows(_spread(table), is_probs=True), "shaped")
+        edges = replace(edges, sources=(source,), row=np.zeros(t.size - 1, dtype=np.int64))
     else:
         edges = replace(edges, sources=(), row=None, rank=None, point=True)
-    rows, n, b = own_rows(s, evidence, True), t.size, s.batch
-    useful, depth = reachable(s, t), s.lanes(t.depth).reshape(-1)
+    own, n, b = own_rows(s, evidence, True), t.size, s.batch
+    useful, level = reachable(s, t), s.lanes(t.depth).reshape(-1)
+    rows = Rows(
+        _spread(own.scores),
+        is_probs=True,
+        positions=None if own.positions is None else _spread(s.lanes(own.positions)),
+        numbers=None if own.numbers is None else _spread(s.lanes(own.numbers)),
+    )
 
     def repeated(a: Operand) -> Any:
         if isinstance(a, Noise):
             return replace(a, counters=tuple(repeated(c) for c in a.counters), index=repeated(a.index))
         return s.lanes(a).repeat_interleave(n, 0) if isinstance(a, Tensor) else a
 
-    row = Rows(_spread(rows.scores), is_probs=True, **{
-        name: None if (a := getattr(rows, name)) is None else _spread(s.lanes(a)) for name in ("positions", "numbers")
-    })  # fmt: skip
     tree = replace(
         t,
-        **{name: repeated(a) for name in ("token", "parent", "depth", "live") if isinstance(a := getattr(t, name), Tensor)},
+        token=repeated(t.token),
+        parent=repeated(t.parent),
+        depth=repeated(t.depth),
+        live=repeated(t.live),
         edges=mapped(edges, repeated),
     )
+    useful = repeated(useful)
     with _lanes_of_nodes(s, n, {v: repeated(a) for v, a in outside.items()}):
-        at = s.steps(n).repeat(b)
-        useful, among = None if useful is None else useful.repeat_interleave(n, 0), np.arange(1, n)
+        at, among = s.steps(n).repeat(b), np.arange(1, n)
         ids, there = children(s, tree, at, among)
         draws = drafted(s, tree, ids, there, among)
         draws = replace(draws, row=np.zeros(draws.shape, dtype=np.int64)) if edges.sources else draws
-        found = _verdict(s, op, depth, at, Dist(row, np.zeros((), dtype=np.int64)), draws, there, useful)
+        found = _verdict(s, op, level, at, Dist(rows, np.zeros((), dtype=np.int64)), draws, there, useful)
         found = found._replace(wrong=s.lost)
     return Verdict(*(a.reshape(b, n) for a in found))
 
