@@ -174,7 +174,7 @@ class Cache(Slots):
         if n:
             assert tree is not None
             self._placed(tree, nodes, first, n)
-            own, depth = self._at(tree.token, nodes).clamp(min=0), self._at(tree.depth, nodes)
+            own, depth = self._tokens(tree, nodes).clamp(min=0), self._at(tree.depth, nodes)
             places = length[:, None] + s.constant(np.arange(first, first + n))
             new = (own, length[:, None] - 1 + depth, places, length[:, None])
             rows.append(tuple(a.expand(b, n) for a in new))
@@ -195,6 +195,15 @@ class Cache(Slots):
             parents=torch.cat(parents, 1) if self.features else None,
             known=known if self.features or self.model.following else None, chunk=chunk,
         )  # fmt: skip
+
+    def _tokens(self, tree: Tree, nodes: Array) -> Tensor:
+        """int64[B, n]: the tokens of nodes. Those of one growth are taken as it has them: what reads all tokens waits for one
+        more launch, which joins them."""
+        if isinstance(nodes, np.ndarray) and not tree.pruned:
+            for g in tree.growths:
+                if nodes.min() >= g.first and nodes.max() < g.first + g.count:
+                    return self.s.take(g.tokens, nodes - g.first)
+        return self._at(tree.token, nodes)
 
     def _at(self, column: Array, nodes: Array) -> Tensor:
         """A column of a tree (NumPy [N] or [B, N]) at nodes (NumPy [n] or [B, n])."""

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, fx
@@ -64,6 +65,7 @@ def traced(run: Callable[[], object], step: Step | None = None, roots: Mapping[s
     graph = recorder.graph
     constants |= _folded(graph, tensors, constants)
     _shared(graph)
+    _joined(graph)
     pruned(graph)
     tensors = {n.target: tensors[n.target] for n in graph.find_nodes(op="placeholder")}
     return Graph(fx.GraphModule(torch.nn.Module(), graph), tensors, frozenset(constants & set(tensors)), result)
@@ -281,6 +283,20 @@ def _shared(graph: fx.Graph) -> None:
         other = found.setdefault(key, node)
         if other is not node:
             node.replace_all_uses_with(other)
+
+
+def _joined(graph: fx.Graph) -> None:
+    """Parts of what is joined step by step are joined once, where it is read whole."""
+    root, written = _roots(graph)
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default):
+        parts: list[fx.Node] = []
+        for part in cast(list[fx.Node], node.args[0]):
+            same = part.target is node.target and part.args[1:] == node.args[1:] and part not in written
+            same = same and all(user.target is node.target for user in part.users)
+            inner = cast(list[fx.Node], part.args[0]) if same else []
+            fresh = same and not any(root[n] in written or n.meta["val"].dtype != node.meta["val"].dtype for n in inner)
+            parts += inner if fresh else [part]
+        node.args = (parts, *node.args[1:])
 
 
 def pruned(graph: fx.Graph) -> None:

@@ -77,7 +77,7 @@ def uniforms(key: Sequence[Tensor], n: int) -> Tensor:
     c0, c1, c2, k0, k1 = torch.broadcast_tensors(*key)
     block = torch.arange(-(-n // 4), device=c0.device).expand(*c0.shape, -1)
     made = philox([*(torch.broadcast_to(c[..., None], block.shape) for c in (c0, c1, c2)), block], k0[..., None], k1[..., None])
-    return (torch.stack(made, -1).flatten(-2)[..., :n].double() + 0.5) * 2.0**-32
+    return (torch.stack(made[:n], -1).flatten(-2)[..., :n].double() + 0.5) * 2.0**-32
 
 
 def race_keys(log_q: Tensor, u: Tensor) -> Tensor:

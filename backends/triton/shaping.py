@@ -128,7 +128,7 @@ class LaneSettings:
         }
         for name, value in values.items():
             getattr(self, name)[lane] = value
-        ends = sorted(request.eos)
+        ends = sorted(token for token in request.eos if token >= 0)
         self._put(self.ends[lane], [*ends, *[-2] * (self.ends.shape[1] - len(ends))])
         own = request.request_id
         keys = own, own if noise_id is None else noise_id, request.seed

@@ -408,12 +408,14 @@ class Counts:
         """Count drafted tokens in the lanes that are here."""
         self.drafted.add_(torch.where(self.s.active(), n, 0))
 
-    def test(self, depth: int, tested: Tensor, accepted: Tensor) -> None:
-        """Count a test of drafts at a depth (from 1 on) in the lanes of `tested` bool[B]."""
-        at = min(depth, self.deepest)
-        here = self.s.active()
-        self.tested[:, at].add_((tested & here).long())
-        self.accepted[:, at].add_((tested & accepted & here).long())
+    def test(self, tested: Tensor, accepted: Tensor) -> None:
+        """Count tests of drafts bool[B, D] at the depths from 1 on, and which of them were accepted."""
+        here, last = self.s.active()[:, None], self.deepest - 1
+        for buffer, some in ((self.tested, tested & here), (self.accepted, tested & accepted & here)):
+            n = some.long()
+            if int(n.shape[1]) > self.deepest:
+                n = torch.cat([n[:, :last], n[:, last:].sum(1, keepdim=True)], 1)
+            buffer[:, 1 : int(n.shape[1]) + 1].add_(n)
 
     def clear(self, lane: int) -> None:
         """A lane begins anew."""

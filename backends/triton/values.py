@@ -179,12 +179,13 @@ class Draws(Elements):
 
 @dataclass(frozen=True)
 class Growth:
-    """One growth of a tree: the nodes first .. first + count - 1. above: nodes that include their parents (NumPy int64[n] or
-    Nodes). levels: how many levels it can add."""
+    """One growth of a tree: the nodes first .. first + count - 1, and their tokens int64[B, count]. above: nodes that include
+    their parents (NumPy int64[n] or Nodes). levels: how many levels it can add."""
 
     first: int
     count: int
     above: NodeSet
+    tokens: Tensor
     levels: int = 1
 
 
@@ -199,7 +200,8 @@ class Tree(Elements):
     int64[B, N]: the key of the nodes' slots, unique in a step; the root's is -1. edges: the draws of the nodes 1 .. N - 1.
     height: the most that the depth can be. most: the most children that a node can have. growths: what the
     nodes were grown by. pruned: whether data has chosen what is left of it. epoch: commits in the step before it was begun.
-    until: where a driver's tree ends.
+    until: where a driver's tree ends. ended: whether nodes stand under tokens that end the text, bool[B, n] of the root and of
+    each growth; empty where `until` does not ask, or where data decides what a node stands under.
     """
 
     base: Context
@@ -216,6 +218,7 @@ class Tree(Elements):
     growths: tuple[Growth, ...] = ()
     columns: dict[str, Tensor] = field(default_factory=dict)
     until: tuple[str, ...] = ()
+    ended: tuple[Tensor, ...] = ()
     new: NodeSet = field(default_factory=ROOT.copy)
     frontier: NodeSet = field(default_factory=ROOT.copy)
     grown: frozenset[int] = frozenset()

@@ -36,9 +36,9 @@ def children(s: Step, t: Tree, at: Tensor, among: np.ndarray | None = None) -> t
     return torch.where(there, s.constant(among)[order], 0), s.leads(there)
 
 
-def reachable(s: Step, t: Tree) -> Tensor | None:
+def reachable(s: Step, t: Tree, last: bool = False) -> Tensor | None:
     """bool[B, N]: the nodes that a driver drafts, which ends at the request's limit and under tokens that end the text
-    (ir/places.py); None: all. A step drafts further: its trees have one size."""
+    (ir/places.py); None: all. A step drafts further: its trees have one size. last: those of the last growth alone."""
     if "limit" not in t.until:
         return None
     place = torch.zeros_like(s.length)
@@ -47,20 +47,40 @@ def reachable(s: Step, t: Tree) -> Tensor | None:
     elif "greedy place" in t.until:
         place = (s.settings.temperature == 0).long()
     reach = s.limit - (t.base.length - s.base) - place
-    out = s.tensor(t.depth) <= reach[:, None]
+    first = t.growths[-1].first if last else 0
+    out = s.tensor(t.depth[:, first:] if isinstance(t.depth, Tensor) else t.depth[first:]) <= reach[:, None]
     if "ends" not in t.until:
         return out
+    if t.ended:
+        return out & ~(t.ended[-1] if last else s.cat(t.ended))
     parent = s.lanes(t.parent).clamp(min=0)
     behind = is_end(s, t.token).gather(1, parent)
     for _ in range(t.height - 1):
         behind = behind | behind.gather(1, parent)
-    return out & ~behind
+    return out & ~behind[:, first:]
+
+
+def below_ends(s: Step, t: Tree, parents: np.ndarray, tokens: Tensor) -> Tensor:
+    """bool[B, n]: whether new nodes stand under tokens that end the text. parents: NumPy int64[n]; tokens: int64[B, n]."""
+    inner = None
+    if parents.max(initial=0) >= t.size:  # a chain, all below its first node
+        n = np.arange(len(parents))
+        inner = (is_end(s, tokens)[:, None] & s.constant(n < n[:, None])).any(2)
+        parents = np.full_like(parents, parents[0])
+    own, ended, first = t.token, None, 0
+    for g, piece in zip(t.growths, t.ended[1:]):  # of one growth they are as it has them
+        if parents.min(initial=t.size) >= g.first and parents.max(initial=0) < g.first + g.count:
+            own, ended, first = g.tokens, piece, g.first
+    if parents.any():
+        out = s.take((s.cat(t.ended) if ended is None else ended) | is_end(s, own), parents - first)
+    else:
+        out = s.lanes(np.zeros(len(parents), dtype=bool))
+    return out if inner is None else out | inner
 
 
 def is_end(s: Step, tokens: Tensor) -> Tensor:
     """bool[B, n]: whether tokens end their lane's text."""
-    ends = s.ends[:, None, :]
-    return ((tokens[..., None] == ends) & (ends >= 0)).any(-1)
+    return (tokens[..., None] == s.ends[:, None, :]).any(-1)
 
 
 def last_token(s: Step, back: int = 1) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops.distributions import dist_of
 from decgraph.backends.triton.ops.draws import path_logs, probs_of, sources_of
-from decgraph.backends.triton.ops.nodes import children, last_token, reachable
+from decgraph.backends.triton.ops.nodes import below_ends, children, last_token, reachable
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import (
@@ -51,7 +51,8 @@ def new(s: Step, op: Op, base: Operand = None) -> Tree:
     if not isinstance(base, Context) or base.parent:
         raise NotSteppable("a tree that does not grow drafts from the context", op)
     until = tuple(op.attrs.get("until", ()))
-    return Tree(base, s.lanes(ROOT - 1), ROOT, ROOT, ROOT - 1, epoch=s.epoch, until=until)
+    ended = (s.lanes(ROOT > 0),) if "ends" in until else ()
+    return Tree(base, s.lanes(ROOT - 1), ROOT, ROOT, ROOT - 1, epoch=s.epoch, until=until, ended=ended)
 
 
 @step("tree.grow")
@@ -82,9 +83,10 @@ def grow(s: Step, op: Op, t: Tree, what: Operand, *rest: Operand) -> tuple[Tree,
     for name, value in zip(names, values, strict=True):
         columns[name] = torch.cat(column_with(s, t, name, value, n, what), 1)
     edges = replace(grown, at=None, live=None)
+    tokens = grown.tokens if live is None else torch.where(live, grown.tokens, -1)
     tree = replace(
         t,
-        token=torch.cat([t.token, grown.tokens if live is None else torch.where(live, grown.tokens, -1)], 1),
+        token=torch.cat([t.token, tokens], 1),
         parent=s.cat([t.parent, parents]),
         depth=depth,
         uid=s.cat([t.uid, s.next_uids(n)]),
@@ -92,13 +94,15 @@ def grow(s: Step, op: Op, t: Tree, what: Operand, *rest: Operand) -> tuple[Tree,
         live=s.lives_of([t, replace(grown, live=live)]),
         height=t.height + (n if chain else 1) if isinstance(depth, Tensor) else int(depth.max(initial=0)),
         most=_most(t, parents, above, what, n),
-        growths=(*t.growths, Growth(first, n, above, max(1, n if chain else 1))),
+        growths=(*t.growths, Growth(first, n, above, tokens, max(1, n if chain else 1))),
+        ended=(*t.ended, below_ends(s, t, parents, tokens)) if t.ended and isinstance(parents, np.ndarray) else (),
         columns=columns,
         new=_of(s, ids, live),
         frontier=_of(s, ids, live),
         grown=t.grown | _spans(t, above),
     )
-    s.counts.draft(counted(s, tree, first, tree.live))
+    there = both(reachable(s, tree, True), live)
+    s.counts.draft(n if there is None else s.lanes(there).sum(1))
     return tree, tree.new
 
 
@@ -233,13 +237,10 @@ def get(s: Step, op: Op, t: Tree) -> Operand:
     return vec_of(s.lanes(out), None if t.live is None else s.lanes(t.live))
 
 
-def counted(s: Step, t: Tree, first: int, live: Tensor | None) -> int | Tensor:
-    """How many nodes from `first` on a driver drafts, of those that are there: int64[B], or a number."""
-    useful = reachable(s, t)
-    if useful is None:
-        return t.size - first if live is None else live[:, first:].sum(1)
-    there = s.lanes(useful)[:, first:]
-    return (there if live is None else there & live[:, first:]).sum(1)
+def counted(s: Step, t: Tree, live: Tensor | None) -> int | Tensor:
+    """How many nodes a driver drafts, of those that are there: int64[B], or a number."""
+    there = both(reachable(s, t), live)
+    return t.size - 1 if there is None else s.lanes(there)[:, 1:].sum(1)
 
 
 @step("tree.front")
@@ -298,7 +299,7 @@ def keep(s: Step, op: Op, t: Tree, ns: Operand) -> Tree:
     there = kept.gather(1, order)
     place = s.lanes(np.zeros(t.size + 1, dtype=np.int64))
     place = with_at(place, torch.where(there, order, t.size), s.lanes(s.steps(n)[None]))[:, : t.size]
-    s.counts.draft(counted(s, t, 1, kept) - counted(s, t, 1, t.live))
+    s.counts.draft(counted(s, t, kept) - counted(s, t, t.live))
     above = place.gather(1, up.gather(1, order))
     columns = {**t.columns, "logprob": column(s, t, "logprob")} if s.reads_column("logprob") else t.columns
     return replace(
@@ -311,6 +312,7 @@ def keep(s: Step, op: Op, t: Tree, ns: Operand) -> Tree:
         pruned=True,
         live=there,
         columns={name: s.take(a, order) for name, a in columns.items()},
+        ended=(),
         height=min(t.height, n - 1),
         new=ROOT,
         frontier=ROOT,

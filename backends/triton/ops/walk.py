@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
+from decgraph.backends.triton.ops.distributions import own_rows
 from decgraph.backends.triton.ops.nodes import children, node_path, reachable
 from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Draws, Operand, Path, RowSource, Tree, is_static
-from decgraph.backends.triton.vectors import both, count_of, live_of, with_at
+from decgraph.backends.triton.values import Dist, Draws, Noise, Operand, Path, Rows, RowSource, Tree, is_static
+from decgraph.backends.triton.vectors import COMPARED, alike, both, count_of, fitted, live_of, mapped
 from decgraph.ir.data.topology import Level, Topology
-from decgraph.ir.values import Op
+from decgraph.ir.values import Op, Value
 
 
 @step("tree.walk")
@@ -31,33 +34,169 @@ def walk(s: Step, op: Op, t: Tree, evidence: Operand, *rest: Operand) -> Operand
         has, node, emits, token = s.region(op.regions[0], (0, seen, evidence))
         end = torch.where(s.lanes(has).bool(), s.lanes(node if node is not None else 0), 0)
         return whole(s, t, end, s.lanes(emits).bool(), token)
-    at = depth = torch.zeros_like(s.length)
-    going, emitted = torch.ones_like(s.done), torch.full_like(at, -1)
-    nodes = torch.full((s.frame.batch, t.height + 1), -1, dtype=torch.int64, device=s.device)
-    useful = reachable(s, t)
-    for level in range(t.height + 1):
-        if level and s.idle(going):
-            break
-        with s.within(going):
-            row = evidence_at(s, evidence, at, op)
-            among = _level(t, level)
-            ids, there = children(s, t, at, among)
-            draws = drafted(s, t, ids, there, among)
-            has, taken, emits, token = s.region(op.regions[0], (level, row, draws))
-            child, has = at, s.lanes(has).bool() if ids.shape[1] and taken is not None else torch.zeros_like(s.done)
-            if ids.shape[1] and taken is not None:
-                child = torch.where(has, child_of(s, draws, ids, there, taken), at)
-            if ids.shape[1]:
-                tested = there if useful is None else there & s.lanes(useful).gather(1, ids)
-                s.counts.test(level + 1, tested.any(1), has)
-            says = s.lanes(emits).bool() & going
-            if token is not None:
-                emitted = torch.where(says, s.lanes(token).long(), emitted)
-            step_on = going & has
-            nodes[:, level] = torch.where(step_on, child, -1)
-            at, depth = torch.where(step_on, child, at), depth + step_on.long()
-            going = step_on & ~says
-    return path_of(s, t, nodes[:, : max(1, t.height)], depth, at, emitted)
+    found = _everywhere(s, op, t, evidence)
+    at, going = torch.zeros_like(s.length), torch.ones_like(s.done)
+    if found is not None and _is_chain(t):  # a level's node is known, if its lane comes to it
+        place = s.steps(t.size)
+        reached = place <= torch.where(found.has & ~found.emits, t.size, place).amin(1)[:, None]
+        at = torch.where(reached & found.has, found.child, 0).amax(1)
+    else:
+        useful = reachable(s, t) if found is None else None
+        every: list[Verdict] = []
+        came = []
+        for level in range(t.height + 1):
+            if level and s.idle(going):
+                break
+            came.append(going)
+            if found is None:
+                row, among = evidence_at(s, evidence, at, op), _level(t, level)
+                ids, there = children(s, t, at, among)
+                with s.within(going):
+                    verdict = _verdict(s, op, level, at, row, drafted(s, t, ids, there, among), there, useful)
+            else:
+                verdict = Verdict(*(s.take(a, at) for a in found))
+            every.append(verdict)
+            at = torch.where(going & verdict.has, verdict.child, at)
+            going = going & verdict.has & ~verdict.emits
+        reached, found = torch.stack(came, 1), Verdict(*(torch.stack(parts, 1) for parts in zip(*every)))
+    s.flag(reached & found.wrong)
+    s.counts.test(reached & found.tested, found.has)
+    on = reached & found.has
+    nodes, emitted = torch.where(on, found.child, -1), torch.where(reached & found.emits, found.token, -1).amax(1)
+    return path_of(s, t, nodes, on.sum(1), at, emitted)
+
+
+class Verdict(NamedTuple):
+    """What a rule says at one node of every lane: whether it accepts a child, int64 child; whether it emits, int64 token;
+    whether a child was tested; whether the lane is one for the driver. [B] each, or [B, N] of all nodes."""
+
+    has: Tensor
+    child: Tensor
+    emits: Tensor
+    token: Tensor
+    tested: Tensor
+    wrong: Tensor
+
+
+def _verdict(
+    s: Step, op: Op, level: Operand, at: Tensor, row: Operand, draws: Draws, there: Tensor, useful: Tensor | None
+) -> Verdict:
+    """A rule at nodes int64[B] of a level, for their rows and children. there: bool[B, K], which children are there."""
+    ids = draws.nodes
+    has, taken, emits, token = s.region(op.regions[0], (level, row, draws))
+    accepts = tested = torch.zeros_like(s.done)
+    child, none = at, tested
+    if ids is not None:
+        tested = (there if useful is None else there & s.lanes(useful).gather(1, ids)).any(1)
+        if taken is not None:
+            accepts = s.lanes(has).bool()
+            child = torch.where(accepts, child_of(s, draws, ids, there, taken), at)
+    said = torch.full_like(at, -1) if token is None else s.lanes(token).long()
+    return Verdict(accepts, child, s.lanes(emits).bool(), said, tested, none)
+
+
+EVERYWHERE = {
+    "bernoulli", "const", "draw", "draw.get", "for", "gather", "if", "len", "lookup", "map", "noise", "normalize", "segment",
+    "verdict",
+}  # fmt: skip
+"""Operations of rules whose results do not depend on what is done at other nodes."""
+
+
+def _is_chain(t: Tree) -> bool:
+    return t.fixed and t.live is None and np.array_equal(t.parent, np.arange(-1, t.size - 1).clip(0))
+
+
+def _everywhere(s: Step, op: Op, t: Tree, evidence: Operand) -> Verdict | None:
+    """What a rule says at all nodes, [B, N] each, computed at once: noise is keyed by level and position, so that it does not
+    depend on the path. None where that cannot be known, or where the rule computes vectors over the vocabulary and the tree is
+    no chain, of which each node is on the path."""
+    ops, chain, edges = list(op.regions[0].walk()), _is_chain(t), t.edges
+    inside = {v for o in ops for v in o.results} | {
+        v for r in (op.regions[0], *(r for o in ops for r in o.regions)) for v in r.args
+    }
+    outside = {v: s.env[v] for o in ops for v in (*o.operands, *(y for r in o.regions for y in r.yields)) if v not in inside}
+    if not (
+        {o.opcode for o in ops} <= EVERYWHERE
+        and {o.attrs["field"] for o in ops if o.opcode == "draw.get"} <= {"law", "token"}
+        and 1 < t.size <= COMPARED
+        and edges is not None
+        and all(is_static(v) or isinstance(v, Tensor | Noise) for v in outside.values())
+        and isinstance(evidence, Dist) and evidence.at is None and evidence.shape == (t.size,)
+        and (evidence.rows.is_probs or evidence.rows.allow is None and not {"bans", "min_length"} & s.settings.features)
+    ):  # fmt: skip
+        return None
+    if any(v.type.elem == "dist" and o.opcode not in ("draw", "segment") for o in ops for v in (*o.operands, *o.results)):
+        row = edges.row
+        if (
+            not chain
+            or not isinstance(row, np.ndarray)
+            or (row < 0).any()
+            or edges.rank is not None
+            or edges.point is not False
+        ):
+            return None
+        every = [s.lanes(s.view(x.rows, x.face)) for x in edges.sources]
+        tables = [a[:, n : n + 1] for a in every for n in range(int(a.shape[1]))]
+        table = torch.cat(alike([tables[n] for n in (*row.tolist(), row[-1])]), 1)  # the last node has no child
+        source = RowSource(Rows(_spread(table), is_probs=True), "shaped")
+        edges = replace(edges, sources=(source,), row=np.zeros(t.size - 1, dtype=np.int64))
+    else:
+        edges = replace(edges, sources=(), row=None, rank=None, point=True)
+    own, n, b = own_rows(s, evidence, True), t.size, s.batch
+    useful, level = reachable(s, t), s.lanes(t.depth).reshape(-1)
+    rows = Rows(
+        _spread(own.scores),
+        is_probs=True,
+        positions=None if own.positions is None else _spread(s.lanes(own.positions)),
+        numbers=None if own.numbers is None else _spread(s.lanes(own.numbers)),
+    )
+
+    def repeated(a: Operand) -> Any:
+        if isinstance(a, Noise):
+            return replace(a, counters=tuple(repeated(c) for c in a.counters), index=repeated(a.index))
+        return s.lanes(a).repeat_interleave(n, 0) if isinstance(a, Tensor) else a
+
+    tree = replace(
+        t,
+        token=repeated(t.token),
+        parent=repeated(t.parent),
+        depth=repeated(t.depth),
+        live=repeated(t.live),
+        edges=mapped(edges, repeated),
+    )
+    useful = repeated(useful)
+    with _lanes_of_nodes(s, n, {v: repeated(a) for v, a in outside.items()}):
+        at, among = s.steps(n).repeat(b), np.arange(1, n)
+        ids, there = children(s, tree, at, among)
+        draws = drafted(s, tree, ids, there, among)
+        draws = replace(draws, row=np.zeros(draws.shape, dtype=np.int64)) if edges.sources else draws
+        found = _verdict(s, op, level, at, Dist(rows, np.zeros((), dtype=np.int64)), draws, there, useful)
+        found = found._replace(wrong=s.lost)
+    return Verdict(*(a.reshape(b, n) for a in found))
+
+
+def _spread(a: Tensor) -> Tensor:
+    """[B * N, 1, ...] of [B, N, ...]."""
+    return a.flatten(0, 1)[:, None]
+
+
+@contextmanager
+def _lanes_of_nodes(s: Step, n: int, env: Mapping[Value, Operand]) -> Iterator[None]:
+    """Within it every lane is n lanes, one behind the other, that are all there; env: the values that are known."""
+    settings = copy(s.settings)
+    for name in ("request", "noise_id", "seed"):
+        setattr(settings, name, getattr(settings, name).repeat_interleave(n, 0))
+    none = torch.zeros(s.batch * n, dtype=torch.bool, device=s.device)
+    now: dict[str, object] = {
+        "batch": s.batch * n, "frame": replace(s.frame, batch=s.batch * n), "mask": None, "done": none, "lost": none.clone(),
+        "length": s.length.repeat_interleave(n, 0), "settings": settings, "env": {**s.env, **env},
+    }  # fmt: skip
+    before = {name: getattr(s, name) for name in now}
+    try:
+        vars(s).update(now)
+        yield
+    finally:
+        vars(s).update(before)
 
 
 def _level(t: Tree, level: int) -> np.ndarray:
@@ -125,17 +264,21 @@ def whole(s: Step, t: Tree, end: Tensor, emits: Tensor, token: Operand) -> Path:
     there = there if useful is None else there & useful
     above = torch.zeros_like(up).scatter_add(1, up, there.long())  # how many children a node has
     path = torch.cat([torch.zeros_like(end)[:, None], nodes.clamp(min=0)], 1)
-    for level in range(t.height):
-        s.counts.test(level + 1, (depth >= level) & (s.take(above, path[:, level]) > 0), depth > level)
+    levels, deep = s.steps(t.height), depth[:, None]
+    s.counts.test((deep >= levels) & (s.take(above, path[:, : t.height]) > 0), deep > levels)
     return path_of(s, t, nodes, depth, end, said)
 
 
 def path_of(s: Step, t: Tree, nodes: Tensor, depth: Tensor, node: Tensor, emitted: Tensor) -> Path:
     """The tokens of accepted nodes int64[B, D], depth int64[B] of them, and of what was emitted."""
-    tokens = s.lanes(t.token).gather(1, nodes.clamp(min=0))
-    spare = torch.cat([torch.where(nodes >= 0, tokens, 0), torch.zeros_like(tokens[:, :1])], 1)
-    out = with_at(spare, depth[:, None], emitted.clamp(min=0)[:, None])
-    return Path(out, depth + (emitted >= 0).long(), depth, nodes, node, t, emitted)
+    nodes, place, deep = fitted(nodes, t.height + 1, -1), s.steps(t.height + 1), depth[:, None]
+    if _is_chain(t):
+        own = s.take(t.token, np.roll(np.arange(t.size), -1))
+    else:
+        own = s.lanes(t.token).gather(1, nodes.clamp(min=0))
+    said = torch.where(place == deep, emitted.clamp(min=0)[:, None], 0)
+    nodes = nodes[:, : max(1, t.height)]
+    return Path(torch.where(place < deep, own, said), depth + (emitted >= 0).long(), depth, nodes, node, t, emitted)
 
 
 @step("path.get")
