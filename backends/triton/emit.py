@@ -80,7 +80,7 @@ def _regions(step: fx.GraphModule) -> dict[RegionText, fx.Node]:
     for call in step.graph.find_nodes(op="call_module"):
         first = found.setdefault(of_region(step, call), call)
         call.meta["region"] = first.meta.get("region", f"region_{len(found)}")
-        inner = step.get_submodule(str(call.target)).graph
+        inner = inside(step, call).graph
         call.meta["places"] = list(dict.fromkeys(n.meta["dec"] for n in inner.nodes if "dec" in n.meta))
         call.meta["single"] = isinstance(inner.output_node().args[0], fx.Node)
     return found
@@ -185,7 +185,7 @@ def launches(step: fx.GraphModule | Graph, vocabulary: int = 0) -> list[Launch]:
     step = cut(step) if isinstance(step, Graph) else step
     for node in step.graph.nodes:
         if node.op == "call_module":
-            here = {named(n.meta["dec"]) for n in step.get_submodule(node.target).graph.nodes if "dec" in n.meta}
+            here = {named(n.meta["dec"]) for n in inside(step, node).graph.nodes if "dec" in n.meta}
             for name, where in of_region(step, node).launches:
                 found.append(Launch("fused", [name], 1, [w for w in where if w in here] or sorted(here)))
         elif node.op == "call_function" and not is_view(node):
@@ -206,7 +206,12 @@ def launches(step: fx.GraphModule | Graph, vocabulary: int = 0) -> list[Launch]:
 
 def of_region(step: fx.GraphModule, call: fx.Node) -> RegionText:
     """What is written for a region that is called."""
-    return cast(Any, step.get_submodule(str(call.target))).forward
+    return cast(Any, inside(step, call)).forward
+
+
+def inside(step: fx.GraphModule, call: fx.Node) -> fx.GraphModule:
+    """A region that is called."""
+    return cast(fx.GraphModule, step.get_submodule(str(call.target)))
 
 
 def by_hand(node: fx.Node) -> bool:
