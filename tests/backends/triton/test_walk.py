@@ -1,0 +1,55 @@
+"""Rules that are evaluated at all nodes of a tree at once (ops/walk.py): what is found at nodes that no lane comes to has no
+effect, and lanes end where they do alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from decgraph.api import load
+from decgraph.backends.triton.ops import walk
+from decgraph.check.worlds import models_for, params_for
+from decgraph.runtime.request import Request
+from decgraph.runtime.result import Result
+
+VOCAB = 5
+
+RAGGED = [
+    Request((1, 2, 3), max_tokens=9, seed=1, temperature=1, eos=frozenset({4})),
+    Request((2,), max_tokens=4, seed=2, temperature=0, request_id=1),
+    Request((3, 0, 1, 2), max_tokens=12, seed=3, temperature=0.5, top_k=3, eos=frozenset({0, 2}), request_id=2),
+    Request((0, 1), max_tokens=1, seed=4, temperature=1, request_id=3),
+]
+
+
+def ran(name: str, backend: str, models: dict[str, Any], **params: Any) -> list[Result]:
+    session = load(name).session(models, backend=backend, **params)
+    return session.generate(RAGGED, batch=len(RAGGED))
+
+
+def outcomes(results: list[Result]) -> list[object]:
+    return [(r.tokens, r.reason, r.stats.drafted, r.stats.accepted) for r in results]
+
+
+@pytest.mark.parametrize("name", ["speculative", "eagle2", "prompt_lookup"])
+def test_lanes_end_where_they_do_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes of different lengths, settings and ends in one batch; the rule is evaluated once a step."""
+    algorithm, once = load(name), list[object]()
+    everywhere = walk._everywhere
+    monkeypatch.setattr(walk, "_everywhere", lambda *args: once.append(out := everywhere(*args)) or out)
+    models, params = models_for(algorithm.function, VOCAB, 3), params_for(algorithm.function, 3, vocab=VOCAB)
+    got = ran(name, "triton", models, **params)
+    assert {r.mode for r in got} == {"graph mode"} and once and None not in once
+    assert outcomes(got) == outcomes(ran(name, "reference", models, **params))
+
+
+def test_what_no_lane_comes_to_is_no_error() -> None:
+    """Of a drafter that is the target all drafts are accepted, and what is left of the target's rows has no mass."""
+    algorithm = load("speculative")
+    models = models_for(algorithm.function, VOCAB, 5)
+    models["drafter"] = models["target"]
+    got = ran("speculative", "triton", models, gamma=4)
+    assert {r.mode for r in got} == {"graph mode"}
+    assert all(r.stats.accepted == r.stats.tested for r in got[:1])
+    assert outcomes(got) == outcomes(ran("speculative", "reference", models, gamma=4))
