@@ -1,5 +1,5 @@
-"""Rules that are evaluated at all nodes of a tree at once (ops/walk.py): what is found at nodes that no lane comes to has no
-effect, and lanes end where they do alone."""
+"""Rules that are evaluated at all nodes of a tree at once (ops/walk.py): lanes of different lengths, settings and ends in
+one batch, against the reference."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_lanes_end_where_they_do_alone(name: str, monkeypatch: pytest.MonkeyPatc
     assert outcomes(got) == outcomes(ran(name, "reference", models, **params))
 
 
-def test_what_no_lane_comes_to_is_no_error() -> None:
+def test_all_drafts_of_the_target_itself_are_accepted() -> None:
     """Of a drafter that is the target all drafts are accepted, and what is left of the target's rows has no mass."""
     algorithm = load("speculative")
     models = models_for(algorithm.function, VOCAB, 5)
