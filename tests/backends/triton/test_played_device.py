@@ -16,6 +16,8 @@ import pytest
 import torch
 from lib.devices.emulated_cuda import Capture, Played, Refused, played_cuda
 from lib.devices.without_sync import READS
+from lib.lazily import make
+from lib.models.hf_models import V, llama
 from lib.repository import ROOT
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,6 +29,11 @@ from decgraph.backends.triton.bodies import Bodies
 from decgraph.backends.triton.evaluate import Evaluator
 from decgraph.backends.triton.state import Step
 from decgraph.check.worlds import models_for, params_for
+from decgraph.runtime.models.decoder.decoder import TransformerDecoder
+from decgraph.runtime.models.decoder.net import Net
+from decgraph.runtime.models.decoder.products import Product
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.request import Request
 from decgraph.runtime.result import Result
 
@@ -246,3 +253,48 @@ def test_no_operator_writes_an_optional_argument() -> None:
     assert {"decgraph::attend", "decgraph::draw"} <= {s.name for s in schemas}
     written = [(s.name, a) for s in schemas for a in s.arguments if a.alias_info is not None and a.alias_info.is_write]
     assert written and not [(name, a.name) for name, a in written if isinstance(a.type, torch.OptionalType)]
+
+
+def on_device(module: Any, device: torch.device) -> HFCausal:
+    """A model whose decoder has its weights on the played device."""
+    net = make.net_of_module(module)
+    here = net.decoder
+    weights = {name: w.to(device) for name, w in here.weights.items()}
+    products = {name: Product(*(w.to(device) for w in p.weights)) for name, p in here.products.items()}
+    ropes = {name: (frequencies.to(device), factor) for name, (frequencies, factor) in here.ropes.items()}
+    there = Net(TransformerDecoder(here.shape, weights, products, ropes), net.config)
+    return HFCausal(there, name="target", vocab=Vocab("ids", V), context=512, family="llama")
+
+
+@pytest.mark.budget(14)
+@pytest.mark.parametrize("name", ["autoregressive", "speculative"])
+def test_pages_and_prompts_that_ride_stay_on_the_device(
+    name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests of all lengths, greedy and drawn, that arrive one after the other: their pages, and chunks of their prompts in
+    the steps of others."""
+    rode, beside = list[Any](), program.Program.run_beside
+    monkeypatch.setattr(program.Program, "run_beside", lambda *args: rode.append(args) or beside(*args))
+    modules = [llama(n) for n in range(2)][: 1 + (name == "speculative")]
+    roles = ("target", "drafter")
+    asked = [
+        Request(tuple((7 * n + 3 * k) % V for k in range(size)), max_tokens=9, seed=n, temperature=n % 2, request_id=n)
+        for n, size in enumerate((5, 90, 40, 130))
+    ]
+    plain = load(name).session(dict(zip(roles, modules)), backend="torch")
+    want = [plain.run(r).tokens for r in asked]
+    with watching(False):
+        played = {role: on_device(module, device) for role, module in zip(roles, modules)}
+        session = load(name).session(played, backend="triton")
+        results: dict[int, Any] = {}
+        flight = lanes.Steps(
+            lambda n, m, e: results.update({n: e or m}), lambda *why: pytest.fail(str(why)), width=4, chunk=32, more=True
+        )
+        for n, request in enumerate(asked):
+            flight.join(n, session.begin(request).machine)
+            flight.advance()
+            flight.advance()
+        while flight.advance():
+            pass
+    assert [tuple(results[n].committed_tokens()) for n in range(len(asked))] == want
+    assert len(rode) > 4 and {p.pages.pooled for p, *_ in rode} == {True}
