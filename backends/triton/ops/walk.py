@@ -19,7 +19,7 @@ from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.state import Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Noise, Operand, Path, Rows, RowSource, Tree, is_static
-from decgraph.backends.triton.vectors import alike, both, count_of, fitted, live_of, mapped
+from decgraph.backends.triton.vectors import COMPARED, alike, both, count_of, fitted, live_of, mapped
 from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.values import Op, Value
 
@@ -100,8 +100,8 @@ EVERYWHERE = {
     "verdict",
 }  # fmt: skip
 """Operations of rules whose results do not depend on what is done at other nodes."""
-MOST = 80
-"""Nodes of a tree that is evaluated at once: each looks for its children among all of them."""
+MOST = 2**24
+"""Comparisons by which all nodes of all lanes look for their children; with more, levels are evaluated one by one."""
 
 
 def _is_chain(t: Tree) -> bool:
@@ -120,7 +120,7 @@ def _everywhere(s: Step, op: Op, t: Tree, evidence: Operand) -> Verdict | None:
     if not (
         {o.opcode for o in ops} <= EVERYWHERE
         and {o.attrs["field"] for o in ops if o.opcode == "draw.get"} <= {"law", "token"}
-        and 1 < t.size <= MOST
+        and 1 < t.size <= COMPARED and s.batch * t.size**3 <= MOST
         and edges is not None
         and all(is_static(v) or isinstance(v, Tensor | Noise) for v in outside.values())
         and isinstance(evidence, Dist) and evidence.at is None and evidence.shape == (t.size,)
@@ -170,7 +170,7 @@ def _everywhere(s: Step, op: Op, t: Tree, evidence: Operand) -> Verdict | None:
     with _lanes_of_nodes(s, n, {v: repeated(a) for v, a in outside.items()}):
         at, among = s.steps(n).repeat(b), np.arange(1, n)
         ids, there = children(s, tree, at, among)
-        draws = drafted(s, tree, ids, there, among)
+        draws = replace(drafted(s, tree, ids, there, among), live=there)  # the last nodes have no child
         draws = replace(draws, row=np.zeros(draws.shape, dtype=np.int64)) if edges.sources else draws
         found = _verdict(s, op, level, at, Dist(rows, np.zeros((), dtype=np.int64)), draws, there, useful)
         found = found._replace(wrong=s.lost)

@@ -53,3 +53,14 @@ def test_all_drafts_of_the_target_itself_are_accepted() -> None:
     assert {r.mode for r in got} == {"graph mode"}
     assert all(r.stats.accepted == r.stats.tested for r in got[:1])
     assert outcomes(got) == outcomes(ran("speculative", "reference", models, gamma=4))
+
+
+@pytest.mark.parametrize("gamma", [1, 2])
+@pytest.mark.parametrize("same", [False, True])
+def test_chains_of_one_draft(gamma: int, same: bool) -> None:
+    """The only draft's node is the last, and has no child."""
+    models = models_for(load("speculative").function, VOCAB, 7)
+    models["drafter"] = models["target"] if same else models["drafter"]
+    got = ran("speculative", "triton", models, gamma=gamma)
+    assert {r.mode for r in got} == {"graph mode"}
+    assert outcomes(got) == outcomes(ran("speculative", "reference", models, gamma=gamma))
