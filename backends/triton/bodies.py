@@ -74,12 +74,12 @@ def rebuilt(value: X, tensors: Iterator[Tensor]) -> X:
 
 @dataclass
 class Body:
-    """A recorded body. inputs: the tensors that it reads from outside; made: what it hands on, and whether something that the
+    """A recorded body. inputs: the tensors that it reads from outside; results: what it hands on, and whether something that the
     host decides was otherwise than when it was recorded; calls: the model calls that it counts."""
 
     inputs: list[Tensor]
     replay: Replays
-    made: tuple[tuple[Operand, ...], list[Tensor]]
+    results: tuple[tuple[Operand, ...], list[Tensor]]
     calls: dict[str, int]
 
 
@@ -112,7 +112,7 @@ class Bodies:
         key = (region, flattened(inputs, tensors))
         body = self.known.get(key)
         s.decided = self.decided.setdefault(key, Decided())
-        counted = [t.clone() for t in s.counts.buffers()] if body is None or body.made[1] else []
+        counted = [t.clone() for t in s.counts.buffers()] if body is None or body.results[1] else []
         if body is None:
             if key not in self.seen or key in self.known or len(self.known) >= self.most or not self.idle():
                 self.seen.add(key)
@@ -124,7 +124,7 @@ class Bodies:
             for there, here in zip(body.inputs, tensors, strict=True):
                 there.copy_(here)
             body.replay()
-        out, odd = rebuilt(body.made, iter([t.clone() for t in cast(list[Tensor], body.replay.out)]))
+        out, odd = rebuilt(body.results, iter([t.clone() for t in cast(list[Tensor], body.replay.out)]))
         if odd and s.reads(torch.stack(odd).any()):  # nothing but slots and counts was written: run it as it is
             for there, was in zip(s.counts.buffers(), counted, strict=True):
                 there.copy_(was)

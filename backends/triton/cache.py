@@ -187,8 +187,8 @@ class Cache(Slots):
                 parents.append(torch.where(up == 0, length[:, None] - 1, place))
         tokens, positions, slots, below = (torch.cat(parts, 1) for parts in zip(*rows, strict=True))
         seen, chunk = Seen(below, tail, None if tail is None else length), None
-        if s.chunk is not None and self.model.rides and id(self.model) not in s.rode:
-            s.rode.add(id(self.model))
+        if s.chunk is not None and self.model.takes_chunks and id(self.model) not in s.chunked:
+            s.chunked.add(id(self.model))
             chunk = s.chunk
         return self.model.forward(
             tokens, positions, slots.clamp(max=self.model.capacity - 2), seen,

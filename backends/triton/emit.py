@@ -86,16 +86,16 @@ def _regions(step: fx.GraphModule) -> dict[RegionText, fx.Node]:
     return found
 
 
-def _region(made: RegionText, call: fx.Node) -> Iterator[str]:
+def _region(written: RegionText, call: fx.Node) -> Iterator[str]:
     """The kernels of a region, and the function that launches them. Names are unique: Inductor counts anew in each region."""
     name = call.meta["region"]
-    defined = {d for kernel, source in made.kernels.items() for d in (kernel, *re.findall(r"^def (\w+)\(", source, re.M))}
+    defined = {d for kernel, source in written.kernels.items() for d in (kernel, *re.findall(r"^def (\w+)\(", source, re.M))}
     lines = [*_places(call.meta["places"], name)]
-    for source in made.kernels.values():
+    for source in written.kernels.values():
         lines += [*source.splitlines(), "", ""]
-    if any("async_compile." in source for source in made.kernels.values()):  # C++
+    if any("async_compile." in source for source in written.kernels.values()):  # C++
         lines += ["async_compile.wait(globals())", "", ""]
-    lines += [f"def {name}({made.arguments}):", *(f"    {line}".rstrip() for line in made.body)]
+    lines += [f"def {name}({written.arguments}):", *(f"    {line}".rstrip() for line in written.body)]
     known = re.compile(rf"\b({'|'.join(map(re.escape, defined)) or '$^'})\b")
     yield from (known.sub(rf"\1_of_{name}", line) for line in lines)
 
@@ -233,10 +233,10 @@ def totals(launches: Iterable[Launch]) -> tuple[Counter[str], Counter[str]]:
     return count, size
 
 
-def table(found: list[Launch]) -> list[str]:
+def table(every: list[Launch]) -> list[str]:
     """The launches as lines of text."""
-    lines = [f"{n + 1:4} {m.kind:8} {m.names[0]}  {' '.join(m.where[:3])}".rstrip() for n, m in enumerate(found)]
-    count, size = totals(found)
+    lines = [f"{n + 1:4} {m.kind:8} {m.names[0]}  {' '.join(m.where[:3])}".rstrip() for n, m in enumerate(every)]
+    count, size = totals(every)
     lines += ["", f"{count.total()} launches: " + ", ".join(f"{n} {kind}" for kind, n in sorted(count.items()))]
     return [*lines, "Bytes of products: " + ", ".join(f"{n:,} of {what}" for what, n in sorted(size.items()))]
 

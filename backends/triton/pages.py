@@ -74,7 +74,7 @@ class Pages:
         self.named: dict[bytes, int] = {}
         self.ends: list[list[bytes]] = [[] for _ in range(batch)]
         """By lane: the names of what its first pages have."""
-        self.begun = [0] * batch
+        self.shared = [0] * batch
         """By lane: how many slots were shared when its text began."""
 
     def _rows(self, table: Tensor) -> Tensor:
@@ -130,8 +130,8 @@ class Pages:
         """Give a lane, of which nothing is computed, the pages that have what its text begins with, in place of its own; how
         many slots they have."""
         found = self.begins(lane, tokens, most)
-        if len(found) * PAGE > self.begun[lane]:
-            self.ends[lane], self.begun[lane] = [self.names[page] for page in found], len(found) * PAGE
+        if len(found) * PAGE > self.shared[lane]:
+            self.ends[lane], self.shared[lane] = [self.names[page] for page in found], len(found) * PAGE
             if self.pooled:
                 for page in found:
                     self.unused.pop(page, None)
@@ -139,7 +139,7 @@ class Pages:
                 self._drop(self._set(lane, 0, found))
         if not self.pooled:
             self._begin_anew(lane, len(found))
-        return self.begun[lane]
+        return self.shared[lane]
 
     def missing(self, lane: int, slots: int) -> int:
         """How many unused pages there are too few of for so many slots of a lane."""
@@ -182,7 +182,7 @@ class Pages:
     @torch.no_grad()
     def release(self, lane: int) -> None:
         """A lane leaves its pages, which have what they have until another lane takes them."""
-        self.ends[lane], self.begun[lane] = [], 0
+        self.ends[lane], self.shared[lane] = [], 0
         if not self.pooled:
             return
         self._drop(self.lanes[lane])

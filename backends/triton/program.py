@@ -451,17 +451,17 @@ class Program:
     def advance(self, chunk: int | None) -> Iterator[tuple[LaneJob, Look]]:
         """One round: a chunk of prompts, a step, and a look at an earlier one (at the same, on a CPU). Yields each request with
         what the host was shown of its lane."""
-        rider = self.rider() if chunk is not None else None
-        begun = self.fill(chunk if rider is None else 0)
+        prompted = self.next_prompt() if chunk is not None else None
+        begun = self.fill(chunk if prompted is None else 0)
         jobs = [job for job in self.jobs if job is not None and job.begun]
         if jobs:
             if self.step.loop is not None:
                 if begun and self.opens:  # what is committed before the loop is no iteration's
                     self.shown.append((begun, self.show()))
-                if rider is None or chunk is None:
+                if prompted is None or chunk is None:
                     self.run()
                 else:
-                    self.run_beside(rider, chunk)
+                    self.run_with_chunk(prompted, chunk)
             self.shown.append((jobs, self.show()))
         yield from self.looks(self.unread if jobs else 0)
 
@@ -474,7 +474,7 @@ class Program:
                 if job.program is self and self.jobs[job.lane] is job:  # it has not left since
                     yield job, Look.of(rows[job.lane], tuple(self.step.counts.often))
 
-    def rider(self) -> LaneJob | None:
+    def next_prompt(self) -> LaneJob | None:
         """A request of whose prompt the next step can compute a part beside what it does for the others; None where there is no
         step, or no model can."""
         jobs = sorted((job for job in self.jobs if job is not None), key=lambda job: self.used[job.lane])
@@ -482,18 +482,18 @@ class Program:
             self.hosted
             or self.step.loop is None
             or not any(j.begun for j in jobs)
-            or not any(c.model.rides for c in self.models)
+            or not any(c.model.takes_chunks for c in self.models)
         ):
             return None
         return next((job for job in jobs if not job.begun and self.left_of(job) > 0), None)
 
     def left_of(self, job: LaneJob) -> int:
         """How many tokens of a prompt are to be computed. The last one is the first step's."""
-        if job.filled == self.pages.begun[job.lane]:
+        if job.filled == self.pages.shared[job.lane]:
             self.share(job)  # what those before it have computed since
         return job.length - 1 - job.filled
 
-    def run_beside(self, job: LaneJob, chunk: int) -> None:
+    def run_with_chunk(self, job: LaneJob, chunk: int) -> None:
         """One step of all lanes, with the next tokens of a request's prompt, at most `chunk`. Heads, which read their target's
         states of them, compute them after it."""
         tokens, device = job.tokens, self.step.device
@@ -514,7 +514,7 @@ class Program:
             self.run()
         finally:
             self.step.chunk = None
-        self._computed(job, n, [c.model for c in self.models if id(c.model) not in self.step.rode])
+        self._computed(job, n, [c.model for c in self.models if id(c.model) not in self.step.chunked])
 
     def _computed(self, job: LaneJob, n: int, models: Sequence[DeviceModel]) -> None:
         """The next n tokens of a request's text are computed, now by these models too."""
@@ -526,19 +526,19 @@ class Program:
 
     def run(self) -> None:
         """One step of all lanes."""
-        beside = self.step.chunk is not None
+        with_chunk = self.step.chunk is not None
         if not self.records:
             self.body()
-        elif beside not in self.replays:  # the run that is recorded is this step
-            self.replays[beside] = Replayed(self.body, self.step, self.step.device)
+        elif with_chunk not in self.replays:  # the run that is recorded is this step
+            self.replays[with_chunk] = Replayed(self.body, self.step, self.step.device)
         else:
-            self.replays[beside]()
+            self.replays[with_chunk]()
 
     def body(self) -> None:
         """One step of all lanes, by its operations."""
         self._behind()
         if self.step.chunk is not None:
-            self.step.rode.clear()
+            self.step.chunked.clear()
         self.step.body()
 
     def show(self) -> Callable[[], np.ndarray]:

@@ -62,7 +62,7 @@ class Replayed:
                     sys.setswitchinterval(before)
         except Exception as error:  # whatever the compiler raises: torch's own kernels do the same
             self.failed = error
-            _told(f"{type(error).__name__}: {error}".splitlines()[0])
+            _logged(f"{type(error).__name__}: {error}".splitlines()[0])
         finally:
             atexit.unregister(end)
 
@@ -109,6 +109,6 @@ def _ended(thread: threading.Thread) -> None:
 
 
 @lru_cache
-def _told(why: str) -> None:
+def _logged(why: str) -> None:
     """Log it, once."""
     logging.getLogger("decgraph").warning("torch's own kernels run, since regions were not compiled: %s", why)

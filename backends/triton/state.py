@@ -87,7 +87,7 @@ class Step(Evaluator):
         """The lanes that have a request."""
         self.chunk: Chunk | None = None
         """A part of a prompt that models compute beside a step, in their first forward."""
-        self.rode: set[int] = set()
+        self.chunked: set[int] = set()
         """The models that have done so, in the last step that was computed or recorded with one."""
         self.sized = False
         """Whether something has the size of the longest text (`text_size`)."""

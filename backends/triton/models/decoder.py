@@ -54,19 +54,19 @@ class Sight:
     memory: Callable[[Tensor], Tensor]
     """Keys or values [H, rows, D] as [B, H, S, D], where each lane has pages of its own."""
     both: bool = False
-    beside: Sight | None = None
+    of_chunk: Sight | None = None
     """What the tokens of a chunk see, that come behind the others in one row of them all."""
     _masks: dict[int | tuple[int | None, int] | None, Tensor] = field(default_factory=dict)
 
     def each(self, attended: Callable[..., Tensor], *parts: Tensor | None) -> Tensor:
         """What `attended` makes of a sight and of parts [B, T, ...] of its tokens; of a chunk's, which stand behind them in one
         row [1, B T + C, ...], by itself."""
-        if self.beside is None:
+        if self.of_chunk is None:
             return attended(self, *parts)
         b, t = self.positions.shape
         own = (None if a is None else a[:, : b * t].reshape(b, t, *a.shape[2:]) for a in parts)
         behind = (None if a is None else a[:, b * t :] for a in parts)
-        return torch.cat([attended(replace(self, beside=None), *own), attended(self.beside, *behind)])
+        return torch.cat([attended(replace(self, of_chunk=None), *own), attended(self.of_chunk, *behind)])
 
     def prepared(self, window: int | None, groups: int, make: Callable[[Tensor, int], Tensor]) -> Tensor:
         """The mask as a decoder adds it to the scores of so many queries a head of keys, made once a forward.
@@ -197,7 +197,7 @@ class CausalModel(DeviceModel):
         pools = {
             size: self.pool(size[1], dtype=self.dtype, before=(sizes.count(size), size[0])) for size in dict.fromkeys(sizes)
         }
-        self._kept = [(pools[size], sizes[:n].count(size)) for n, size in enumerate(sizes)]
+        self._caches = [(pools[size], sizes[:n].count(size)) for n, size in enumerate(sizes)]
         self.taps: dict[int, PagedTensor] = {}
         self._steps: list[Stage] = list(weights.stages)
         self.windowed = any(window is not None for stage in weights.stages for window in stage.windows)
@@ -207,12 +207,12 @@ class CausalModel(DeviceModel):
     @property
     def keys(self) -> list[Tensor]:
         """By layer, [H, rows, D]."""
-        return [pool.layers[n] for pool, n in self._kept[: len(self._kept) // 2]]
+        return [pool.layers[n] for pool, n in self._caches[: len(self._caches) // 2]]
 
     @property
     def values(self) -> list[Tensor]:
         """By layer, [H, rows, D]."""
-        return [pool.layers[n] for pool, n in self._kept[len(self._kept) // 2 :]]
+        return [pool.layers[n] for pool, n in self._caches[len(self._caches) // 2 :]]
 
     def keep_states(self, layers: Sequence[int] = ()) -> None:
         """See `DeviceModel`. layers: whose entering states are kept too, in `taps`."""
@@ -240,11 +240,11 @@ class CausalModel(DeviceModel):
         return self.run(tokens, positions, self.followed(positions, slots, known), seen)
 
     @property
-    def rides(self) -> bool:  # type: ignore[override]
+    def takes_chunks(self) -> bool:  # type: ignore[override]
         """Heads and what is derived read the states of other models, which have to be there."""
         return type(self) is CausalModel and self.paged and not self.following
 
-    def compute_beside(self, chunk: Chunk, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen) -> Tensor:
+    def compute_with_chunk(self, chunk: Chunk, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen) -> Tensor:
         return self._run(tokens, positions, slots, seen, chunk=chunk)
 
     @property
@@ -294,16 +294,16 @@ class CausalModel(DeviceModel):
         self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice = slice(None), room: int | None = None,
         chunk: Chunk | None = None,
     ) -> Tensor:  # fmt: skip
-        """`run`, and a chunk beside it."""
+        """`run`, with a chunk of a prompt in the same forward."""
         at, rows, used, size = self.slot_positions[lanes], self.pages.at(slots, lanes), 0, x.shape[:2]
         self.placed(slots, positions, lanes)
 
-        def memory(kept: Tensor) -> Tensor:
-            return self.pages.whole(kept)[lanes, :, :room]
+        def memory(pool: Tensor) -> Tensor:
+            return self.pages.whole(pool)[lanes, :, :room]
 
         sight = Sight(seen, positions, slots, at[:, :room], self.pages.table[lanes], memory, self.both)
         if chunk is not None:
-            sight.beside = self._beside(chunk, memory)
+            sight.of_chunk = self._sight_of(chunk, memory)
             others = chunk.tokens, chunk.at, self.pages.rows[chunk.lane].gather(1, chunk.at)
             x, positions, rows = (
                 torch.cat([a.reshape(1, -1), b], 1) for a, b in zip((x, positions, rows), others, strict=True)
@@ -331,7 +331,7 @@ class CausalModel(DeviceModel):
             put(self.last, rows, x)
         return x if chunk is None else x[0, : size.numel()].view(*size, -1)
 
-    def _beside(self, chunk: Chunk, memory: Callable[[Tensor], Tensor]) -> Sight:
+    def _sight_of(self, chunk: Chunk, memory: Callable[[Tensor], Tensor]) -> Sight:
         """What the tokens of a chunk see."""
         below = torch.where(chunk.at < self.capacity - 1, chunk.at + 1, 0)
         places, table = self.slot_positions[chunk.lane], self.pages.table[chunk.lane]

@@ -111,7 +111,7 @@ class DeviceModel(ModelPart):
     paged = True
     windowed = True
     """Whether it is read which positions slots have: by windows."""
-    rides = False
+    takes_chunks = False
     """Whether a forward can compute a chunk of a prompt beside its own tokens."""
     mask: int | None = None
     prompts: Tensor
@@ -156,12 +156,12 @@ class DeviceModel(ModelPart):
         written twice gets equal values, but for the last one, which nobody reads. For features models: `parents` int64[B or 1,
         T], the slot of the token before each one, and `known` int64[B or 1]: features of positions below it are the target's
         own states, the others are the head's at the slots `parents`. For models that follow another one: below `known` keys and
-        values are that one's. chunk: computed beside them by a model that `rides`."""
+        values are that one's. chunk: computed beside them by a model that `takes_chunks`."""
         tokens, positions, slots = (at.expand(self.batch, -1) for at in (tokens, positions, slots))
         parents = None if parents is None else parents.expand(self.batch, -1)
         known = None if known is None else known.expand(self.batch)
         if chunk is not None:
-            return self.compute_beside(chunk, tokens, positions, slots, seen)
+            return self.compute_with_chunk(chunk, tokens, positions, slots, seen)
         return self.compute(tokens, positions, slots, seen, parents, known)
 
     def compute(
@@ -170,8 +170,8 @@ class DeviceModel(ModelPart):
         """`forward`, with tensors of all lanes. tokens: int64[B, T]."""
         raise NotImplementedError
 
-    def compute_beside(self, chunk: Chunk, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen) -> Tensor:
-        """`compute` of a model that `rides`, and of a chunk. tokens: int64[B, T]."""
+    def compute_with_chunk(self, chunk: Chunk, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen) -> Tensor:
+        """`compute` of a model that `takes_chunks`, and of a chunk. tokens: int64[B, T]."""
         raise NotImplementedError
 
     @torch.no_grad()

@@ -114,13 +114,13 @@ class ForwardGraphs:
         return False
 
     def _recorded(
-        self, made: Tensor, given: Sequence[Tensor], keys: Sequence[Tensor], values: Sequence[Tensor],
+        self, out_like: Tensor, read: Sequence[Tensor], keys: Sequence[Tensor], values: Sequence[Tensor],
         masks: Mapping[str | int, Tensor],
     ) -> _Graph | None:  # fmt: skip
-        """The forward that gave `made`, captured; None where that fails, and it is launched as ever."""
-        inputs = [t.clone() for t in given]
+        """The forward that gave `out_like`, captured; None where that fails, and it is launched as ever."""
+        inputs = [t.clone() for t in read]
         tokens, positions, write, *shown = inputs
-        out = torch.empty(made.shape, dtype=made.dtype, device=made.device)
+        out = torch.empty_like(out_like, memory_format=torch.contiguous_format)
 
         def run() -> None:  # it writes the rows of these tokens again, with the same values
             out.copy_(cast(Tensor, self.step(tokens, positions, write, keys, values, dict(zip(masks, shown, strict=True)))))

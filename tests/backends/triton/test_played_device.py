@@ -268,13 +268,13 @@ def on_device(module: Any, device: torch.device) -> HFCausal:
 
 @pytest.mark.budget(14)
 @pytest.mark.parametrize("name", ["autoregressive", "speculative"])
-def test_pages_and_prompts_that_ride_stay_on_the_device(
+def test_pages_and_chunks_of_prompts_stay_on_the_device(
     name: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests of all lengths, greedy and drawn, that arrive one after the other: their pages, and chunks of their prompts in
     the steps of others."""
-    rode, beside = list[Any](), program.Program.run_beside
-    monkeypatch.setattr(program.Program, "run_beside", lambda *args: rode.append(args) or beside(*args))
+    chunks, run = list[Any](), program.Program.run_with_chunk
+    monkeypatch.setattr(program.Program, "run_with_chunk", lambda *args: chunks.append(args) or run(*args))
     modules = [llama(n) for n in range(2)][: 1 + (name == "speculative")]
     roles = ("target", "drafter")
     asked = [
@@ -297,4 +297,4 @@ def test_pages_and_prompts_that_ride_stay_on_the_device(
         while flight.advance():
             pass
     assert [tuple(results[n].committed_tokens()) for n in range(len(asked))] == want
-    assert len(rode) > 4 and {p.pages.pooled for p, *_ in rode} == {True}
+    assert len(chunks) > 4 and {p.pages.pooled for p, *_ in chunks} == {True}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from decgraph.api import load
+from decgraph.api import load, parse
 from decgraph.backends.triton.ops import walk
 from decgraph.check.worlds import models_for, params_for
 from decgraph.runtime.request import Request
@@ -64,3 +64,37 @@ def test_chains_of_one_draft(gamma: int, same: bool) -> None:
     got = ran("speculative", "triton", models, gamma=gamma)
     assert {r.mode for r in got} == {"graph mode"}
     assert outcomes(got) == outcomes(ran("speculative", "reference", models, gamma=gamma))
+
+
+STRICT = """rule same(p: dist, children: draws):
+    y ~ p
+    for x in children:
+        if x == y:
+            accept x
+    emit y
+
+algorithm strict(target: causal, drafter: causal, gamma: int in 1..8 = 3, floor: prob = 0.3):
+    while not done:
+        draft t:
+            repeat gamma:
+                x ~ drafter(t.leaves)
+                grow x
+        p = normalize(relu(target(t) - floor))
+        verify t by same against p
+        commit t.accepted
+"""
+
+
+def test_a_row_without_mass_is_an_error_where_a_lane_comes_to_it() -> None:
+    """The rows of all nodes are drawn from; one that has no mass counts at the nodes of the accepted path alone."""
+    algorithm = parse(STRICT)
+    models = models_for(algorithm.function, VOCAB, 4)
+    reference, steps = (algorithm.session(models, backend=backend, gamma=3, floor=0.3) for backend in ("reference", "triton"))
+    seen = {True: 0, False: 0}
+    for n in range(60):
+        request = Request((n % VOCAB, n // VOCAB % VOCAB), max_tokens=3, seed=n, temperature=1, request_id=n)
+        want, got = reference.run(request), steps.run(request, keep_events=False)
+        assert (got.tokens, got.reason) == (want.tokens, want.reason)
+        assert (got.mode == "graph mode") == (want.error is None)
+        seen[want.error is None] += 1
+    assert min(seen.values()) > 3, seen
