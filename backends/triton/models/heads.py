@@ -109,7 +109,7 @@ class OnTarget(CausalModel, Generic[H]):
         return features
 
     def fill_part(self, tokens: Tensor, at: Tensor, first: int, lanes: slice) -> None:
-        if first in (0, self.pages.begun[lanes.start]):  # the first token of a text, or what it gives is in a shared page
+        if first in (0, self.pages.shared[lanes.start]):  # the first token of a text, or what it gives is in a shared page
             tokens, at = tokens[:, 1:], at[:, 1:]
         if self.keys and at.shape[1]:
             before = at - 1
