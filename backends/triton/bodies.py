@@ -74,8 +74,8 @@ def rebuilt(value: X, tensors: Iterator[Tensor]) -> X:
 
 @dataclass
 class Body:
-    """A recorded body. inputs: the tensors that it reads from outside; results: what it hands on, and whether something that the
-    host decides was otherwise than when it was recorded; calls: the model calls that it counts."""
+    """A recorded body. inputs: the tensors that it reads from outside; results: what it hands on, and whether something that
+    the host decides was otherwise than when it was recorded; calls: the model calls that it counts."""
 
     inputs: list[Tensor]
     replay: Replays

@@ -42,6 +42,15 @@ def test_a_prompt_that_a_lane_knows_is_not_computed_again(monkeypatch: pytest.Mo
     assert seen == [(0, 150), (128, 22), (128, 22)]
 
 
+def test_what_a_step_computes_again_is_in_no_shared_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a text that fills its pages: its last page is computed anew."""
+    made, wanted = session("triton"), session("reference")
+    made.run(Request(LONG, max_tokens=60), keep_events=False)
+    seen, request = filled(monkeypatch), Request(LONG[: 2 * PAGE], max_tokens=5, seed=3)
+    assert made.run(request, keep_events=False).tokens == wanted.run(request).tokens
+    assert seen == [(PAGE, PAGE - 1)]
+
+
 def evictions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of the requests that are evicted from now on."""
     evicted, evict = [], Program.evict
@@ -183,7 +192,7 @@ def test_requests_of_all_lengths_have_one_program_that_reads_the_weights_once_a_
 ) -> None:
     """Eight that arrive one after the other, whose prompts are computed beside the steps of the others. There are hardly more
     slots than tokens; where a graph has their address, so many that it is recorded a few times."""
-    config = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 4096}
+    config = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 4096}
     ends = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
     module = LlamaForCausalLM(LlamaConfig(vocab_size=16, hidden_size=16, intermediate_size=16, **config, **ends)).eval()
     runs, reads, made, rounds, graphs = Counter[int](), Counter[int](), list[Program](), [0], list[Replayed]()

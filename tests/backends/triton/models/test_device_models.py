@@ -15,7 +15,9 @@ from lib.models.tiny import TinyModel
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
+import decgraph
 from decgraph.backends.triton.models import interface
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import Seen
@@ -30,6 +32,7 @@ from decgraph.runtime.models.hf_heads import HFFeatures
 from decgraph.runtime.models.hf_live import from_module
 from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.request import Request
 
 CLOSE = {"atol": 3e-4, "rtol": 1e-4}  # of logits of size about 10: sums are taken in another order
 
@@ -190,3 +193,24 @@ def test_a_module_that_fails_without_values_has_no_step() -> None:
     of.model.decoder.final_layer_norm.forward = only_real
     with pytest.raises(NotSteppable, match="'fails'.*cannot be tried without values: Expected inputs of BF16"):
         step_model(from_module(of, name="fails"), Pages(1, 40))
+
+
+@pytest.mark.budget(8)
+def test_a_window_that_is_shorter_than_a_tree_is_deep() -> None:
+    """There the position of a slot is not its number: nodes of a level stand side by side."""
+    ends = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    sizes = {"vocab_size": 23, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
+    windows = {"layer_types": ["sliding_attention"] * 2, "use_sliding_window": True, "sliding_window": 2}
+    config = Qwen2Config(**sizes, **windows, **ends, num_hidden_layers=2, max_position_embeddings=256)
+    torch.manual_seed(1)
+    target, drafter = (Qwen2ForCausalLM(config).eval() for _ in range(2))
+    with torch.no_grad():
+        for mine, theirs in zip(drafter.parameters(), target.parameters(), strict=True):
+            mine.copy_(theirs + 0.02 * torch.randn_like(theirs))
+    asked = [
+        Request(tuple((3 * k + n) % 23 for k in range(9 + n)), 24, seed=n, temperature=n % 2, request_id=n) for n in range(4)
+    ]
+    models = {"target": target, "drafter": drafter}
+    steps, driven = (decgraph.load("sequoia").session(models, backend=b).generate(asked, batch=4) for b in ("triton", "torch"))
+    assert {r.mode for r in steps} == {"graph mode"} and max(len(r.stats.accepted) for r in steps) > 5
+    assert [r.tokens for r in steps] == [r.tokens for r in driven]
