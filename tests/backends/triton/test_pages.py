@@ -117,7 +117,7 @@ def whole(pages: Pages) -> bool:
     begun = all(page in pages.names for page in shared)
     table = [own + [0] * (pages.width + 1 - len(own)) for own in pages.lanes]
     rows = (torch.tensor(table)[..., None] * PAGE + torch.arange(PAGE)).flatten(1)
-    names = {page: name for name, page in pages.named.items()} == pages.names
+    names = {page: name for name, page in pages.named.items()} == pages.names and len(pages.named) == len(pages.names)
     return counted and unused and begun and names and pages.table.tolist() == table and torch.equal(pages.rows, rows)
 
 
