@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lib.devices.cubins import reports
 from quick import examples
-from torch import Tensor
+from torch import Tensor, fx
 
 import decgraph
 from decgraph.backends.triton import emit, replay
@@ -363,6 +363,22 @@ def test_kernels_by_hand_in_a_recorded_step(monkeypatch: pytest.MonkeyPatch) -> 
     assert tuple(step.tokens[0, len(request.prompt) : int(step.length[0])].tolist()) == plain.run(request).tokens
     kernels = [str(n.target) for n in made.nodes() if emit.by_hand(n)]
     assert len(kernels) == session.models["target"].layers + 1
+
+
+def test_regions_that_differ_are_compiled_apart() -> None:
+    """Those that are as long, over as many numbers; what is the same is compiled once."""
+    x, w = torch.randn(4, 4), torch.randn(4, 4)
+
+    def run() -> Tensor:
+        y = x
+        for f in (torch.sin, torch.cos, torch.sin):
+            y = torch.mm(f(y) + 1, w)
+        return y
+
+    compiled: list[fx.GraphModule] = []
+    made = regions(traced(run, None, {"x": x, "w": w}), lambda module, _: compiled.append(module) or module.forward)
+    assert len(compiled) == 2
+    torch.testing.assert_close(made(x, w), run())
 
 
 # -- Inductor's C++, which stands for its Triton

@@ -195,5 +195,5 @@ def test_blocks_are_refused_on_a_device_unless_numbers_are_asked_for(tmp_path: P
         hf.refuse_blocks(found["Q8_0"], placed)
     hf.refuse_blocks(found["F16"], Placement("cuda"))
     with pytest.raises(DecError, match="blocks of Q8_0 .*on cuda they would be numbers") as refused:
-        hf.refuse_blocks(found["Q8_0"], Placement("cuda"))
+        hf._of_file(tmp_path / "Q8_0.gguf", Placement("cuda"))
     assert "dtype bfloat16" in str(refused.value)
