@@ -1,9 +1,9 @@
 """Whether every draft is drawn from the distribution that it states: a claim about the draft side alone.
 
-An engine that verifies for itself takes drafts with their distributions on trust. Each is a draw of what it states where, given the
-drafts before it and what they state, its token has that distribution: then rejection keeps any target's distribution. The kernel of
-proofs derives this for trees whose draws are fresh. What it does not (`drawn(x, q)` is the author's word) is enumerated: every outcome
-of every draw, in small worlds, up to the first verification.
+An engine that verifies for itself takes drafts with their distributions on trust. Each is a draw of what it states where,
+given the drafts before it and what they state, its token has that distribution: then rejection keeps any target's
+distribution. The kernel of proofs derives this for trees whose draws are fresh. What it does not (`drawn(x, q)` is the
+author's word) is enumerated: every outcome of every draw, in small worlds, up to the first verification.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from decgraph.backends.exact.world import Enough, Unlikely, World
 from decgraph.check.case import Case, WorldPlan, begun
 from decgraph.check.constants import masked
 from decgraph.check.counterexample import Counterexample, requested
-from decgraph.check.distributions import OutOfTime, RunTally, run_steps
+from decgraph.check.distributions import Distribution, OutOfTime, RunTally, run_steps
 from decgraph.check.initial_states import NoValue
 from decgraph.check.plans import further_plans
 from decgraph.check.proof.derive import MOST_ROUNDS, judged
@@ -48,7 +48,7 @@ SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Stated:
-    """What is known of the drafts. verdict: as in `Report`; `none` where no tree of tokens is verified. steps: of the derivation.
+    """What is known of the drafts. verdict: as in `Report`; `none` where none are stated. steps: of the derivation.
     line, why: where it stopped. worlds: how many were enumerated."""
 
     verdict: Literal["proved", "holds", "refuted", "undecided", "none"]
@@ -58,13 +58,10 @@ class Stated:
     worlds: int = 0
     counterexample: Counterexample | None = None
 
-    @property
-    def good(self) -> bool:
-        """Whether an engine may take the drafts' word."""
-        return self.verdict in ("proved", "holds")
-
     def reach(self) -> str:
         """By what, in a line."""
+        if self.verdict == "none":
+            return "no distribution of a draft is stated: an engine takes each for a certain token"
         if self.verdict == "proved":
             return "for every vocabulary, model and context: " + "; ".join(f"line {s.line}: {s.text}" for s in self.steps)
         stopped = f"no derivation: {f'line {self.line}: ' if self.line else ''}{self.why}"
@@ -81,10 +78,19 @@ def verifications(module: Module) -> list[Op]:
     return [op for op in module.entry.body.walk() if op.opcode == "tree.walk" and op.operands[0].type.of[1] != "edit"]
 
 
+def states(module: Module) -> bool:
+    """Whether a module's algorithm states distributions of drafts: a rule reads them, or `drawn(x, q)` says them. To other
+    rules a draft is a token."""
+    walks = verifications(module)
+    read = [op for walk in walks for region in walk.regions for op in region.walk()]
+    read = [op for op in read if op.attrs.get("field", op.attrs.get("column")) in ("law", "prob")]
+    return bool(read or walks and any(op.opcode == "draw.stated" for op in module.entry.body.walk()))
+
+
 def stated(module: Module, given: Mapping[str, ParamValue] | None = None, *, seconds: float = SECONDS) -> Stated:
-    """What is known of a module's drafts. given: values of parameters, by name; the others are any. seconds: of processor time for
-    worlds, where nothing is derived; 0 tries none."""
-    if not verifications(module) or masked(module.entry):
+    """What is known of a module's drafts. given: values of parameters, by name; the others are any. seconds: of processor
+    time for worlds, where nothing is derived; 0 tries none."""
+    if not states(module) or masked(module.entry):
         return Stated("none")
     try:
         return Stated("proved", tuple(dict.fromkeys(_derived(module, given or {}))))
@@ -135,8 +141,8 @@ def _never() -> bool:
 
 
 class _Drafting(ExactMachine):
-    """A machine that ends where its first drafts are verified. drafted: of each, in the order of growth, the probabilities that it
-    states, its token, and the line that grew it."""
+    """A machine that ends where its first drafts are verified. drafted: of each, in the order of growth, the probabilities
+    that it states, its token, and the line that grew it."""
 
     def start_run(self) -> None:
         super().start_run()
@@ -242,8 +248,8 @@ def _told(case: Case, tally: RunTally, before: tuple[int, ...], wrong: _After) -
             m.forget()
     _wrong(case, RunTally())
     tables = [m.describe() for m in case.models.values() if hasattr(m, "describe")]
-    ours = {((x,), False): p for x, p in wrong.tokens.items()}
-    theirs = {((x,), False): p for x, p in enumerate(wrong.law) if p}
+    ours: Distribution = {((x,), False): p for x, p in wrong.tokens.items()}
+    theirs: Distribution = {((x,), False): p for x, p in enumerate(wrong.law) if p}
     distance = sum((abs(ours.get(k, Fraction(0)) - theirs.get(k, Fraction(0))) for k in {*ours, *theirs}), Fraction(0)) / 2
     behind = f" after the drafts {' '.join(map(str, before))}" if before else ""
     return Counterexample(
